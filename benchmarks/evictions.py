@@ -17,7 +17,7 @@ the keys of both have changed with the service they attain; and one that has bec
 overdue one by now because less counts of what its queue had, has other nodes open to it.
 That is an event of the clock, so what follows from it at the same instant counts with it: others find their place in
 what it has left. These evictions are counted apart, and so are turns; no pair may change places by time more than a few
-times.
+times. Also counted is who leaves at the instant at which it has started: it started in vain.
 
     python benchmarks/evictions.py [--steps 100000] [--first SEED] [--json FILE]
 """
@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "scheduli
 
 from worlds import World, asks, elastic, gang, machine, queue
 
-from millpond.model.decisions import Decision, Stop, Suspend
+from millpond.model.decisions import Decision, Start, Stop, Suspend
 from millpond.model.hardware.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
@@ -170,13 +170,19 @@ class Walk:
 
     def _judge(self, decided: Sequence[tuple[float, Decision]], *, late: bool) -> None:
         changes, seen = 0, {}
-        asked = [(at, each) for at, each in decided if isinstance(each, Stop | Suspend) and self._leaves(each)]
-        turned_at = {at for at, each in asked if at > self._event_at and self._is_by_clock(each)}
-        for at, each in asked:
+        started = {(at, each.job): place for place, (at, each) in enumerate(decided) if isinstance(each, Start)}
+        asked = [
+            (place, at, each)
+            for place, (at, each) in enumerate(decided)
+            if isinstance(each, Stop | Suspend) and self._leaves(each)
+        ]
+        turned_at = {at for _, at, each in asked if at > self._event_at and self._is_by_clock(each)}
+        for place, at, each in asked:
             if each.cause is Cause.TURN_TAKEN:
                 self.found["turns"] += 1
                 continue
             self.found["evictions"] += 1
+            self.found["in vain"] += started.get((at, each.job), place) < place
             by_time = at in turned_at
             self.found["by time"] += by_time
             before = seen.get((each.for_job, each.job))
@@ -228,8 +234,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found.update(walk.found)
         found["worlds"] += 1
         seed += 1
-    table = Table("worlds", "steps", "evictions", "by time", "turns", "wrong")
-    table.add(*(f"{found[key]:,}" for key in ("worlds", "steps", "evictions", "by time", "turns")), f"{len(wrong):,}")
+    table = Table("worlds", "steps", "evictions", "in vain", "by time", "turns", "wrong")
+    columns = ("worlds", "steps", "evictions", "in vain", "by time", "turns")
+    table.add(*(f"{found[key]:,}" for key in columns), f"{len(wrong):,}")
     emit({**found, "wrong": wrong}, options.json, [table, *(f"seed {each['seed']}: {each['what']}" for each in wrong)])
     if wrong:
         raise SystemExit(1)

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from worlds import World, machine, queue, single
 
+from millpond.model.decisions import Stop
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import PreemptionCost, Settings
@@ -106,3 +107,15 @@ def test_a_snapshot_without_the_use_of_inner_queues_is_given_the_sum_of_what_is_
     again = type(usage)(usage.half_life_s)
     again.restore({"x": restored})
     assert again.served_s("x", capacity, now) == pytest.approx(usage.served_s("x", capacity, now))
+
+
+def test_who_starts_by_the_turn_of_its_queue_does_not_leave_for_one_that_had_its_turn_later() -> None:
+    free = Settings(preempt=True, preemption_cost=PreemptionCost(0.0, 0.0))
+    world = World(machine("n", 2), settings=free, queues=(queue("a"), queue("b")))
+    world.submit(single("b0", queue="b"), lasting=600.0, known=True)
+    world.submit(single("b1", queue="b"), lasting=1_200.0, known=True)
+    world.submit(single("a0", queue="a"), lasting=10 * HOUR_S, known=True)
+    world.submit(single("b2", queue="b"), lasting=HOUR_S, known=True)
+    world.go_to(700.0)
+    assert world.running() == {"a0", "b1"}
+    assert world.of_kind(Stop) == []

@@ -283,10 +283,11 @@ class Planner:
             still=still,
             by_ordering=True,
         )
+        turned_down = self._displacement.turned_down
         plan = self._find(record, rule)
         if plan is None and len(judged.move_harm) and self._search.asked_anybody:
             plan = self._find(record, replace(rule, move_harm=NO_MOVES))
-        if plan is None and search is not None:
+        if plan is None and search is not None and self._displacement.turned_down == turned_down:
             self._in_vain.add(search)
             self._searched_at = state.cluster.arrays.change_head, len(self._running.leaving)
         return plan

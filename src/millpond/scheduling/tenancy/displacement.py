@@ -14,9 +14,10 @@ from there up are common to both.
    guarantee of its own side is owed does not leave. Nor does work to which a common one is owed for a job that would
    borrow: a higher class takes the place of a lower one there if it fits beside all that is not below it.
 3. Between the rest the class of priority decides, and between equals the ordering: by the rounds of their queues
-   (``tenancy.queue_rank``), then by their keys; not among those of a queue that have an ordering of their own
-   (``ordering.turns``), of which none that runs leaves for another. Behind the first job of a pool that found no room
-   no later queue takes room from others, or the weights would give way to whichever queue has the lower keys.
+   (``tenancy.queue_rank``), as they will be once the one that runs has left, then by their keys; not among those of a
+   queue that have an ordering of their own (``ordering.turns``), of which none that runs leaves for another. Behind
+   the first job of a pool that found no room no later queue takes room from others, or the weights would give way to
+   whichever queue has the lower keys.
 4. Background work (``Priority.BACKGROUND``) lives on no guarantee and displaces nothing: it leaves for all other work,
    before any of that leaves.
 5. What leaves stays borrowed: no eviction lets a job that it ends be covered by a guarantee of its own side, nor one
@@ -125,7 +126,11 @@ class GuaranteeHolders:
 
 
 class Displacement:
-    """The rule on one state, for as long as its lines of waiting jobs stay as they are."""
+    """The rule on one state, for as long as its lines of waiting jobs stay as they are.
+
+    Attributes:
+        turned_down: how often running work stayed as its queue would have its turn first without it.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -138,6 +143,7 @@ class Displacement:
         self._on_guarantee: dict[QueueNode, GuaranteeHolders] = {}
         self._ahead: dict[tuple[str, QueueNode], QueueNode] = {}
         self._leaving: list[JobRecord] = []
+        self.turned_down = 0
 
     def begin(self, ranks: QueueRank) -> None:
         """The lines may have changed; ``ranks`` are those of now."""
@@ -223,6 +229,12 @@ class Displacement:
             return False
         return self._ranks.rounds(record.queue) <= self._ranks.rounds(victim.queue)
 
+    def _keeps_turn(self, record: JobRecord, victim: JobRecord) -> bool:
+        """Whether it is the turn of a job's queue also once running work has left, which would wait by its own."""
+        if record.queue == victim.queue or not self._ranks.has_rounds:
+            return True
+        return self._ranks.has_turn_before(record.queue, victim.queue, self._held(victim))
+
     def _is_behind_first(self, record: JobRecord) -> bool:
         """Whether a queue has had its turn later than that of the first job of its pool that found no room."""
         first = self._first_blocked.get(record.job.pool)
@@ -243,6 +255,9 @@ class Displacement:
         if self._has_reserved_from(record, victim):
             return False
         if by is not Entitlement.GUARANTEE and victim.took_back and record.left_for == victim.id:
+            return False
+        if by is Entitlement.ORDERING and not self._keeps_turn(record, victim):
+            self.turned_down += 1
             return False
         guarantors = self._guarantors(victim)
         if not guarantors:

@@ -234,6 +234,16 @@ class QueueRank:
             found = self._rounds[queue] = tuple(float(served // ROUND_S) for served in self._levels(queue))
         return found
 
+    def has_turn_before(self, queue: str, other: str, given_up: Amount) -> bool:
+        """Whether a leaf has its turn no later than another would have it that held so much less."""
+        own, theirs = self.rounds(queue), list(self.rounds(other))
+        path = self._path(queue)
+        for level, node in enumerate(self._path(other)) if self.by_share else ():
+            if node not in path:
+                served = self._served_s(node.queue.name, given_up) / node.part
+                theirs[level] = float(served // ROUND_S)
+        return own <= tuple(theirs)
+
     def is_behind(self, queue: str) -> bool:
         """Whether another leaf that holds anything is ahead of a leaf by a round."""
         if not self.has_rounds:
@@ -299,8 +309,12 @@ class QueueRank:
         if has_passed_on or self._state.queues.by_name[queue].guarantors:
             self._risen.append(queue)
 
-    def _served_s(self, account: str) -> float:
-        state, more = self._state, self._placed.get(account, _NOTHING)
+    def _served_s(self, account: str, given_up: Amount | None = None) -> float:
+        state = self._state
+        more: Sequence[float] = self._placed.get(account, _NOTHING)
+        if given_up is not None:
+            less = given_up.gpu_milli, given_up.cpu_milli, given_up.memory_mib
+            more = tuple(gained - lost for gained, lost in zip(more, less, strict=True))
         return state.usage.served_s(account, self._capacity, state.now, LOOKAHEAD_S, more)
 
 
