@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import manifests
@@ -12,7 +13,10 @@ import yaml
 from lightkube import codecs
 from manifests import DEPLOY, rendered, server_of
 
+from millpond.client.cli.commands.server.kube import agent
+from millpond.engines.kubernetes.agent.node_agent import AgentPlaces
 from millpond.engines.kubernetes.cluster.agent_report import AGENT_LABEL, AGENT_NAMESPACE
+from millpond.node.sharing.gate import building
 from millpond.server.operations.cluster_check import ADOPTING, GATED, RIGHTS
 from millpond.specs.config.cluster import load_cluster
 
@@ -125,3 +129,34 @@ def test_the_image_is_built_with_every_file_that_the_package_takes() -> None:
     copied = {name for step in steps if step[:1] == ["COPY"] and "--" not in step[1] for name in step[1:-1]}
     sent = {line[1:] for line in (root / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert copied == sent == needed
+
+
+def test_the_images_have_all_that_is_optional_and_that_of_the_agent_what_the_gate_is_built_with() -> None:
+    """The gate is compiled on each node, by the agent there."""
+    text = (DEPLOY / "Containerfile").read_text()
+    extras = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+    def needs(name: str) -> set[str]:
+        own, parts = set(extras[name]), {each for each in extras[name] if each.startswith("millpond[")}
+        return own.difference(parts).union(*(needs(part) for each in parts for part in each[9:-1].split(",")))
+
+    installed = set[str]().union(*(needs(name) for name in text.partition("/source[")[2].partition("]")[0].split(",")))
+    named = {each.partition(">")[0] for each in installed}
+    left_out = {name for name in extras if not {each.partition(">")[0] for each in needs(name)} <= named}
+    assert left_out == {"dev", "mcp"}
+    stage = text.partition("FROM runtime AS agent")[2].partition("FROM ")[0].split()
+    assert {"libc6-dev"} < set(stage)
+    assert not set(building._COMPILERS).isdisjoint(stage)
+
+
+def test_the_agent_has_all_places_that_it_uses_of_its_node_under_the_nodes_own_paths() -> None:
+    (agents,) = [each for each in rendered("kubernetes-agent") if each["kind"] == "DaemonSet"]
+    pod = agents["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    on_node = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each}
+    mounted = {each["mountPath"]: on_node.get(each["name"]) for each in container["volumeMounts"]}
+    folder = next(each.default for each in agent.params if each.name == "folder")
+    places = AgentPlaces(Path(str(folder)))
+    for place in (places.folder, places.plugins, places.resources, Path("/sys/fs/cgroup")):
+        (mount,) = [each for each in mounted if place.is_relative_to(each)]
+        assert mounted[mount] == mount
