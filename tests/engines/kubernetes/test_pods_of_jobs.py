@@ -5,15 +5,19 @@ from __future__ import annotations
 import errno
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from pod_bench import PodBench, eventually, start, stop
 from standin_cluster import NAMESPACE, Plain, StandinCluster, refusal
 from starlette.responses import JSONResponse
 
+from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.pods import live_pods, log_copies, pod_executor
 from millpond.engines.kubernetes.pods.pod_files import CarriedFiles
+from millpond.engines.kubernetes.pods.pod_states import StopNotice, verdict_on
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RoleNeeds
 from millpond.engines.kubernetes.pods.pod_volumes import PodMount
 from millpond.model.decisions import Suspend
@@ -172,6 +176,19 @@ def test_a_stopped_task_has_its_grace_and_keeps_what_it_saved(bench: PodBench, c
     assert ended.outcome is Outcome.STOPPED
     assert ended.service_s is not None
     assert ended.service_s > 0
+
+
+@pytest.mark.parametrize(("node_ahead_s", "saved_s"), [(0, 100), (3_600, 85), (-3_600, 130)])
+def test_what_a_stopped_task_saved_is_within_what_it_ran_however_far_its_nodes_clock_is_off(
+    node_ahead_s: int, saved_s: int
+) -> None:
+    noticed = datetime(2026, 11, 24, 10, tzinfo=UTC)
+    began = noticed + timedelta(seconds=node_ahead_s - 100)
+    end = {"exitCode": 0, "startedAt": began.isoformat(), "finishedAt": (began + timedelta(seconds=130)).isoformat()}
+    statuses = [{"name": "task", "state": {"terminated": end}}]
+    plain = {"metadata": {"name": POD}, "status": {"phase": "Succeeded", "containerStatuses": statuses}}
+    pod = msgspec.convert(plain, PodObject)
+    assert verdict_on(pod, StopNotice(noticed.timestamp(), 45.0), saves=True).service_s == saved_s
 
 
 def test_a_task_that_is_killed_after_its_grace_keeps_nothing(bench: PodBench, cluster: StandinCluster) -> None:

@@ -116,6 +116,7 @@ class TerminatedState(Struct, rename="camel"):
     reason: str = ""
     message: str = ""
     started_at: str | None = None
+    finished_at: str | None = None
 
 
 class ContainerState(Struct):

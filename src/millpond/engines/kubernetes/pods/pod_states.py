@@ -131,19 +131,25 @@ def with_files(verdict: EndVerdict, pod: PodObject) -> EndVerdict:
     return replace(verdict, outcome=outcome, detail=detail)
 
 
-def started_at(pod: PodObject) -> float | None:
-    """When its program began, in seconds since 1970."""
-    state = _state(pod)
-    begun = state.running or state.terminated
-    return None if begun is None or begun.started_at is None else datetime.fromisoformat(begun.started_at).timestamp()
-
-
 def _saved_s(pod: PodObject, stop: StopNotice) -> float | None:
-    """Seconds of work that it kept: all up to the notice, if it ended by itself in its grace."""
-    end, began = _state(pod).terminated, started_at(pod)
-    if end is None or began is None or end.exit_code in (_KILLED, _TERMINATED):
+    """Seconds of work that it kept: all up to the notice, if it ended by itself in its grace.
+
+    The notice is of this machine's clock, begin and end of the program are of its node's, which may be another time. So
+    the notice counts as given within the last of the program's time, however far apart the two clocks are.
+    """
+    end = _state(pod).terminated
+    if end is None or end.started_at is None or end.exit_code in (_KILLED, _TERMINATED):
         return None
-    return max(0.0, stop.at - began)
+    saved_s = stop.at - _instant(end.started_at)
+    if end.finished_at is not None:
+        ran_s = _instant(end.finished_at) - _instant(end.started_at)
+        saved_s = min(max(saved_s, ran_s - stop.grace_s), ran_s)
+    return max(0.0, saved_s)
+
+
+def _instant(text: str) -> float:
+    """In seconds since 1970."""
+    return datetime.fromisoformat(text).timestamp()
 
 
 def _state(pod: PodObject, container: str = CONTAINER) -> ContainerState:
