@@ -21,11 +21,10 @@ from millpond.server.auth.vault.secrets import Vault
 from millpond.server.notifications.components import Notifications, NotificationSources, make_notifications
 from millpond.server.notifications.messages import MessageWriter
 from millpond.server.notifications.settings import NotificationContext
-from millpond.server.notifications.subscriptions import SubscriptionRule
 from millpond.server.notifications.webhook_carrier import WebhookRules
 from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.store.store import Store
-from millpond.specs.api.notifications import RulesRequest, Topic
+from millpond.specs.api.notifications import NotificationRule, RulesRequest, Topic
 from millpond.specs.config.notifications import MailRules, NotificationRules
 from millpond.specs.config.webhooks import Webhook
 
@@ -90,7 +89,7 @@ class NoticeWorld:
         settings = {"encryption": "none", "sender": "Millpond <pond@example.org>", **fields}
         self.rules = NotificationRules(MailRules("127.0.0.1", port, **settings), self.rules.chat)
 
-    def subscribe(self, user: str, *rules: SubscriptionRule, **fields: Any) -> None:
+    def subscribe(self, user: str, *rules: NotificationRule, **fields: Any) -> None:
         """A user is told of these."""
         chosen = {"address": f"{user}@example.org", "address_by": "code", "rules": rules, **fields}
         self.told.settings.subscriptions.change(user, lambda known: replace(known, **chosen))
@@ -129,6 +128,6 @@ class NoticeWorld:
         return [delivery.state for delivery in self.store.deliveries.latest(100)]
 
 
-def by_mail(topic: Topic, **fields: Any) -> SubscriptionRule:
+def by_mail(topic: Topic, **fields: Any) -> NotificationRule:
     """A rule by which mail comes."""
-    return SubscriptionRule(topic, ("mail",), **fields)
+    return NotificationRule(topic=topic, channels=["mail"], **fields)

@@ -19,8 +19,8 @@ from millpond.server.auth.records import TokenKind, User
 from millpond.server.auth.roles import RIGHTS, Scope, UserRole, Verb
 from millpond.server.storage.files.datasets import Dataset, Datasets
 from millpond.server.storage.provisioning.catalogue import CatalogueImage
-from millpond.server.store.saved_views import SavedViewRow
 from millpond.specs.api.accounts.ssh import PublicKey
+from millpond.specs.api.jobs.saved_views import SavedViewInfo
 from millpond.specs.job.snapshots import FileEntry, FolderSnapshot
 
 ROLES = ("olga", "amy", "lea", "max", "mia", "vic", "sam", "sue", "nob", "")
@@ -276,7 +276,7 @@ def ask(
         key = PublicKey.parse(public_key(f"key of max {number}"))
         objects["key"] = world.security.keys.add("max", key, SECRET).id
     if "{view}" in path:
-        view = SavedViewRow(f"view{number}", "max", "", SECRET, f"name={SECRET}", "max", 0.0)
+        view = SavedViewInfo(id=f"view{number}", user="max", name=SECRET, query=f"name={SECRET}", by="max")
         world.store.saved_views.save(view)
         objects["view"] = view.id
     if absent:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from millpond.specs.job.templates import Template, all_templates
+from millpond.specs.job.templates import all_templates
 
 
 def complete_template(context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -16,9 +16,5 @@ def complete_template(context: click.Context, _parameter: click.Parameter, begun
     return [
         CompletionItem(each.name, help=each.header.about)
         for each in found
-        if context.info_name != "dev" or _kind_of(each) == "dev"
+        if context.info_name != "dev" or each.job(Path.cwd()).file.kind == "dev"
     ]
-
-
-def _kind_of(template: Template) -> str:
-    return template.job(Path.cwd()).file.kind

@@ -50,7 +50,7 @@ def of_command(pids: Iterable[int]) -> list[int]:
     """Those that hear what a terminal's keys would send: the process group of what the container was started for."""
     there = inside(pids)
     firsts = {pid for pid in there if _numbers(pid)[-1:] == [_FIRST]}
-    command = next((pid for pid in there if _parent(pid) in firsts), None)
+    command = next((pid for pid in there if int((_status(pid, "PPid") or ["0"])[0]) in firsts), None)
     if command is None:
         return sorted(firsts)
     group = _group(command)
@@ -98,10 +98,6 @@ def _namespace(pid: int | str) -> str:
 def _numbers(pid: int) -> list[str]:
     """Its number in each namespace, ours first (proc(5), ``NSpid``)."""
     return _status(pid, "NSpid")
-
-
-def _parent(pid: int) -> int:
-    return int((_status(pid, "PPid") or ["0"])[0])
 
 
 def _status(pid: int, field: str) -> list[str]:

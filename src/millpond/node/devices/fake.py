@@ -128,10 +128,6 @@ class Tenant:
     memory_mib: int
 
 
-def _no_tenants() -> Iterable[Tenant]:
-    return ()
-
-
 class FakeVendor(DeviceVendor):
     """The vendor of pretended cards: always there, nothing for CUDA to see, as busy as the work on them pretends.
 
@@ -151,7 +147,7 @@ class FakeVendor(DeviceVendor):
     def __init__(self, nodes: Sequence[Node], clock: Callable[[], float] = time.monotonic) -> None:
         self._devices = {device.uuid: device for node in nodes for device in node.devices}
         self._clock = clock
-        self.tenants: Callable[[], Iterable[Tenant]] = _no_tenants
+        self.tenants: Callable[[], Iterable[Tenant]] = tuple
         self._sampled_at: float | None = None
         self._energy_j = dict.fromkeys(self._devices, 0.0)
         self._knobs = FakePowerControl({uuid: device.model for uuid, device in self._devices.items()})

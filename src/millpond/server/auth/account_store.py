@@ -38,8 +38,8 @@ class AccountStore(TableStore):
         with self._engine.begin() as connection:
             for record in records:
                 table = _table(record)
-                keys = {column.name: getattr(record, column.name) for column in table.primary_key}
-                connection.execute(table.delete().where(*_is(table, keys)))
+                same = (column == getattr(record, column.name) for column in table.primary_key)
+                connection.execute(table.delete().where(*same))
 
     def forget_tokens(self, before: float) -> None:
         """Drop tokens that expired, or were revoked, before an instant."""
@@ -150,7 +150,3 @@ def _row(record: Account) -> dict[str, Any]:
 
 def _limits(row: sa.Row[Any]) -> AccountLimits:
     return AccountLimits(**{name: getattr(row, f"limit_{name}") for name in AccountLimits.model_fields})
-
-
-def _is(table: sa.Table, values: dict[str, Any]) -> list[sa.ColumnElement[bool]]:
-    return [table.c[name] == value for name, value in values.items()]

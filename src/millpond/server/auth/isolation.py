@@ -229,7 +229,8 @@ class Isolation:
         whose = f"jobs on this server run as the account of {self._owner}"
         for path in file.named_paths:
             found = followed(path, "path")
-            if any(found.is_relative_to(place) for place in account.hidden) and not self._is_state(found):
+            is_hidden = any(found.is_relative_to(place) for place in account.hidden)
+            if is_hidden and not found.is_relative_to(self._state_dir.resolve()):
                 raise InvalidInputError(
                     f"{path} is {self._owner}'s own: {whose}", "send the files (--ship), or name another folder"
                 )
@@ -238,10 +239,6 @@ class Isolation:
                 f"the output path {file.output} may be {self._owner}'s own: {whose}",
                 "leave output out and fetch it with `pond get-output`, or have an admin list the folder for the queue",
             )
-
-    def _is_state(self, path: Path) -> bool:
-        """Whether a path lies in the state directory, which has rules of its own."""
-        return path.is_relative_to(self._state_dir.resolve())
 
     def events(self, held: str) -> list[Event]:
         """The events by which the scheduler starts work, or no longer does.

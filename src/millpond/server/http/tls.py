@@ -121,7 +121,8 @@ class Encryption:
         try:
             if key.stat().st_mode & _FOR_OTHERS:
                 raise UnavailableError(f"others may read the private key {key}", f"chmod 600 {key}")
-            context.load_cert_chain(certificate, key, password=_no_password)
+            # Without a password OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(certificate, key, password=b"")
         except ssl.SSLError as error:
             reason = "they do not belong together" if "MISMATCH" in str(error) else str(error.reason or error)
             raise UnavailableError(
@@ -153,8 +154,3 @@ def renew(encryption: Encryption) -> bool:
         log.error("the certificate stays as it was: %s", error)
         return False
     return True
-
-
-def _no_password() -> bytes:
-    """A key with a passphrase is refused; OpenSSL itself would ask for it on the terminal."""
-    return b""

@@ -186,7 +186,7 @@ class Changes:
                 )
             return DesiredCountChanged(now, record.id, role.name, request.tasks, f"{by or 'somebody'} asked for it")
 
-        return await self._change_each(job, change, _has_not_ended, "waits or runs")
+        return await self._change_each(job, change, lambda info: info.ended_at is None, "waits or runs")
 
     async def extend(self, job: str, by_s: float, by: str) -> JobInfo:
         """Give a job with a time limit more time.
@@ -243,10 +243,6 @@ def _runs(info: JobInfo) -> bool:
 def _has_run(info: JobInfo) -> bool:
     """Whether it has a run that can end, or lost one while people kept it suspended."""
     return info.state in (JobState.STARTING, JobState.RUNNING) or _is_halted(info)
-
-
-def _has_not_ended(info: JobInfo) -> bool:
-    return info.ended_at is None
 
 
 def _is_halted(info: JobInfo) -> bool:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, absent, allows, demand
-from millpond.server.store.saved_views import SavedViewRow, SavedViewStore
+from millpond.server.store.saved_views import SavedViewStore
 from millpond.specs.api.jobs.saved_views import SavedViewInfo, SavedViewRequest
 
 FILTERS: Final = ("state", "user", "queue", "name", "all")
@@ -44,7 +44,7 @@ class SavedViews:
     def seen_by(self, caller: Caller) -> list[SavedViewInfo]:
         """The caller's own, then those of their groups; by name."""
         own = [row for row in self._store.all() if row.user == caller.user or row.group in caller.groups]
-        return [_info(row) for row in sorted(own, key=lambda row: bool(row.group))]
+        return sorted(own, key=lambda row: bool(row.group))
 
     def one(self, view: str, caller: Caller) -> SavedViewInfo:
         """One of those that the caller may see.
@@ -55,7 +55,7 @@ class SavedViews:
         row = self._store.find(view)
         if row is None or not allows(caller, Verb.READ_VIEWS, _target(row)):
             raise absent("view", view)
-        return _info(row)
+        return row
 
     def may_change(self, caller: Caller, info: SavedViewInfo) -> bool:
         """Whether the caller may replace and forget it."""
@@ -76,23 +76,23 @@ class SavedViews:
         name = request.name.strip()
         if not name:
             raise InvalidInputError("a view without a name", "give it one")
-        row = SavedViewRow(
-            secrets.token_hex(4),
-            "" if request.group else caller.user,
-            request.group,
-            name,
-            filters_in(request.query),
-            caller.user,
-            time.time(),
+        row = SavedViewInfo(
+            id=secrets.token_hex(4),
+            user="" if request.group else caller.user,
+            group=request.group,
+            name=name,
+            query=filters_in(request.query),
+            by=caller.user,
+            at=time.time(),
         )
         demand(caller, Verb.CHANGE_VIEWS, _target(row))
         others = [each for each in self._store.all() if (each.user, each.group) == (row.user, row.group)]
         known = next((each.id for each in others if each.name == name), None)
         if known is None and len(others) >= MOST_VIEWS:
             raise ConflictError(f"there are {MOST_VIEWS} saved views already", "delete one of them first")
-        saved = SavedViewRow(**{**asdict(row), "id": known or row.id})
+        saved = replace(row, id=known or row.id)
         self._store.save(saved)
-        return _info(saved)
+        return saved
 
     def delete(self, view: str, caller: Caller) -> SavedViewInfo:
         """Forget one.
@@ -107,9 +107,5 @@ class SavedViews:
         return info
 
 
-def _target(view: SavedViewRow | SavedViewInfo) -> AccessTarget:
+def _target(view: SavedViewInfo) -> AccessTarget:
     return AccessTarget("view", view.name, view.user, frozenset({view.group} - {""}))
-
-
-def _info(row: SavedViewRow) -> SavedViewInfo:
-    return SavedViewInfo(**asdict(row))

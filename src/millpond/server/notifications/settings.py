@@ -16,7 +16,7 @@ from millpond.server.catalogues import LANGUAGES
 from millpond.server.notifications.address_codes import GOOD_FOR_S, AddressCodes
 from millpond.server.notifications.mail_server import MailServer
 from millpond.server.notifications.messages import MessageWriter
-from millpond.server.notifications.subscriptions import Subscription, SubscriptionRule, Subscriptions
+from millpond.server.notifications.subscriptions import Subscription, Subscriptions
 from millpond.server.notifications.webhook_carrier import WebhookCarrier
 from millpond.server.store.deliveries import CHAT, MAIL, Delivery, DeliveryStore
 from millpond.specs.api.events import DeliveryInfo
@@ -91,7 +91,7 @@ class NotificationSettings:
             chat=known.chat,
             chat_origins=list(self._context.rules().chat),
             language=known.language,
-            rules=[_shown(rule) for rule in known.rules],
+            rules=list(known.rules),
             queues=self.subscriptions.led_by(caller),
             deliveries=[delivery_info(each) for each in self._deliveries.latest(DELIVERIES_SHOWN, caller.user)],
         )
@@ -270,7 +270,7 @@ def delivery_info(one: Delivery) -> DeliveryInfo:
     )
 
 
-def _rules(wanted: Sequence[RuleRequest]) -> tuple[SubscriptionRule, ...]:
+def _rules(wanted: Sequence[RuleRequest]) -> tuple[NotificationRule, ...]:
     kept = [each for each in wanted if each.channels]
     for each in kept:
         if sum((other.topic, other.queue) == (each.topic, each.queue) for other in kept) > 1:
@@ -278,12 +278,11 @@ def _rules(wanted: Sequence[RuleRequest]) -> tuple[SubscriptionRule, ...]:
         if each.span_s is not None and each.topic not in SPANS_S:
             raise InvalidInputError(f"{each.topic.value} has no span", "leave it out")
     return tuple(
-        SubscriptionRule(each.topic, tuple(dict.fromkeys(each.channels)), each.span_s, each.queue) for each in kept
+        NotificationRule(
+            topic=each.topic, channels=list(dict.fromkeys(each.channels)), span_s=each.span_s, queue=each.queue
+        )
+        for each in kept
     )
-
-
-def _shown(rule: SubscriptionRule) -> NotificationRule:
-    return NotificationRule(topic=rule.topic.value, channels=list(rule.channels), span_s=rule.span_s, queue=rule.queue)
 
 
 def _language(tag: str | None) -> str | None:

@@ -16,28 +16,7 @@ from millpond.server.auth.roles import Caller, UserRole
 from millpond.server.catalogues import ENGLISH
 from millpond.server.notifications.notices import Notice
 from millpond.server.store.notification_settings import NotificationSettingsStore
-from millpond.specs.api.notifications import SPANS_S, Topic
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionRule:
-    """What a user is told of, and how.
-
-    Attributes:
-        channels: ``mail``, ``chat``.
-        span_s: of topics that have one; None: the usual.
-        queue: as its lead: of all its jobs; empty: of what is the user's own.
-    """
-
-    topic: Topic
-    channels: tuple[str, ...]
-    span_s: float | None = None
-    queue: str = ""
-
-    @property
-    def span(self) -> float:
-        """How long it takes until the user is told, in seconds."""
-        return SPANS_S.get(self.topic, 0.0) if self.span_s is None else self.span_s
+from millpond.specs.api.notifications import NotificationRule, Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +36,7 @@ class Subscription:
     address_by: str = ""
     chat: str = ""
     language: str = ENGLISH
-    rules: tuple[SubscriptionRule, ...] = ()
+    rules: tuple[NotificationRule, ...] = ()
     since: float = 0.0
 
     def has(self, channel: str) -> bool:
@@ -65,7 +44,7 @@ class Subscription:
         return bool(self.address if channel == "mail" else self.chat)
 
 
-Wanted = tuple[Subscription, SubscriptionRule]
+Wanted = tuple[Subscription, NotificationRule]
 EVERYONES: Final = (Topic.RESERVATION_BEGAN, Topic.QUEUE_CHANGED)
 """Topics about a queue, of which its group's members are told."""
 
@@ -127,7 +106,7 @@ class Subscriptions:
         others = self._by_queue.get(notice.queue, [])
         return [*([own] if own is not None else []), *(each for each in others if each is not own)]
 
-    def _is_about(self, rule: SubscriptionRule, notice: Notice, caller: Caller) -> bool:
+    def _is_about(self, rule: NotificationRule, notice: Notice, caller: Caller) -> bool:
         if rule.queue:
             owner = self._accounts.group_of_queue(rule.queue) if rule.queue == notice.queue else None
             return owner is not None and _leads(caller, owner)
@@ -151,8 +130,5 @@ def _by_queue(subscriptions: Iterable[Subscription]) -> dict[str, list[Subscript
 
 
 def _subscription(user: str, document: dict[str, Any]) -> Subscription:
-    rules = tuple(
-        SubscriptionRule(Topic(rule["topic"]), tuple(rule["channels"]), rule["span_s"], rule["queue"])
-        for rule in document["rules"]
-    )
+    rules = tuple(NotificationRule(**{**rule, "topic": Topic(rule["topic"])}) for rule in document["rules"])
     return Subscription(user, **{**document, "rules": rules})

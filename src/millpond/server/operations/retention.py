@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -106,7 +106,7 @@ class RetentionWorker(Periodic):
 
     def _shrink(self, most_bytes: int) -> int:
         """Remove folders of ended jobs, those that ended first before the others, until the rest is small enough."""
-        sizes = {path.name: size_of(path) for path in _folders(self._state_dir)}
+        sizes = {path.name: size_of(path) for path in (self._state_dir / "jobs").glob("*")}
         too_much = sum(sizes.values()) - most_bytes
         removed = 0
         if too_much <= 0:
@@ -147,7 +147,3 @@ def remove_folder(state_dir: Path, job: str) -> None:
             remove_tree(folder)
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(folder)) from error
-
-
-def _folders(state_dir: Path) -> Iterator[Path]:
-    return (state_dir / "jobs").glob("*")

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.host.files import read_json, write_json
@@ -66,7 +66,7 @@ def identify(store: Store, state_dir: Path, is_new: bool, take_over: bool) -> Se
         UnavailableError: the database is empty although the server has had jobs: it was lost, or is another one.
         OSError: the state directory cannot be written.
     """
-    place, owner, file = state_dir.resolve(), store.identity.read(), _read(state_dir)
+    place, owner, file = state_dir.resolve(), store.identity.read(), read_json(state_dir / IDENTITY_FILE) or {}
     if owner is None and not file.get("restored") and not (is_new and store.latest_snapshot_seq() is not None):
         if file.get("server"):  # else it was cut off at its first start
             _require_no_jobs(place)
@@ -127,10 +127,6 @@ def _taken_over(store: Store, owner: DatabaseOwner, original: Path | None) -> Se
 
 def _fresh() -> str:
     return secrets.token_hex(16)
-
-
-def _read(state_dir: Path) -> dict[str, Any]:
-    return read_json(state_dir / IDENTITY_FILE) or {}
 
 
 def _write(place: Path, server: str) -> None:

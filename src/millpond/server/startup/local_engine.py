@@ -120,7 +120,7 @@ class Launcher:
             listening=_listening(spec.file),
             private_network=self._has_private_network(spec.file),
             role_amounts={role.name: self._amounts(role) for role in roles},
-            said_memory=frozenset(role.name for role in have_said if not _uses_cards(role)),
+            said_memory=frozenset(role.name for role in have_said if role.gpus is None or not role.gpus.cards),
             own_shared_memory=_is_one_task(roles) and bool(have_said),
             identity=identity,
             account=self.isolation.account_of(user),
@@ -171,10 +171,6 @@ def said_memory(file: JobFile, role: RoleFile) -> bool:
     """Whether a role named its memory."""
     written = next((each for each in file.roles or () if each.name == role.name), None)
     return "memory" in file.model_fields_set or (written is not None and written.memory is not None)
-
-
-def _uses_cards(role: RoleFile) -> bool:
-    return role.gpus is not None and role.gpus.cards > 0
 
 
 def _is_one_task(roles: Sequence[RoleFile]) -> bool:

@@ -187,16 +187,6 @@ class JobStore(TableStore):
             return None
         return NewJob(job, row.user, row.submitted_at, document, state=row.state, group=row.group)
 
-    def documents_with(self, field: str, *, live_only: bool = False) -> list[dict[str, Any]]:
-        """Job files in which a field stands, with whatever value."""
-        table = schema.jobs
-        query = sa.select(table.c.id, table.c.document).where(
-            table.c.document.contains(f'"{field}": ', autoescape=True)
-        )
-        if live_only:
-            query = query.where(table.c.ended_at.is_(None))
-        return [document for _, document in readable(self._rows(query))]
-
     def sent_roots(self, field: str) -> list[tuple[str, str, str]]:
         """User, group and digest of every stored job in whose file a field names a content."""
         table = schema.jobs
@@ -216,7 +206,7 @@ class JobStore(TableStore):
 
     def live_pins(self) -> list[dict[str, Any]]:
         """Files of jobs that have not ended and for which something was found."""
-        found = self.documents_with("pinned", live_only=True)
+        found = self.live_documents_with("pinned").values()
         return [document for document in found if isinstance(document.get("pinned"), dict)]
 
     def pinned_copies(self) -> frozenset[str]:

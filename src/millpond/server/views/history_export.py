@@ -158,7 +158,8 @@ class HistoryExport:
                 found.append((info, replace(job, queue=info.queue, group=info.group)))
             except MillpondError:
                 left_out[_UNREADABLE] += 1
-        whole = self._store.books.computed_s([info.id for info, job in found if info.attempt > 1 and _saves(job)])
+        saving = [(info, job) for info, job in found if job.checkpoint.mode is not CheckpointMode.NONE]
+        whole = self._store.books.computed_s([info.id for info, _ in saving if info.attempt > 1])
         last = f"{infos[-1].submitted_at!r} {infos[-1].id}" if len(infos) == span.limit else ""
         return _Part([(info, job, _length_s(info, whole.get(info.id))) for info, job in found], left_out, last)
 
@@ -188,10 +189,6 @@ def _cluster(nodes: Sequence[Node]) -> str:
 def _word(model: str) -> str:
     """A card's model as the description of a cluster can name it."""
     return re.sub(r"[^\w.-]+", "-", model)
-
-
-def _saves(job: Job) -> bool:
-    return job.checkpoint.mode is not CheckpointMode.NONE
 
 
 def _row(info: JobInfo, job: Job, asked: tuple[int, int], length_s: float) -> TraceRow:

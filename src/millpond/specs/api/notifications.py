@@ -102,6 +102,11 @@ class NotificationRule:
     span_s: float | None = None
     queue: str = ""
 
+    @property
+    def span(self) -> float:
+        """How long it takes until the user is told, in seconds."""
+        return SPANS_S.get(self.topic, 0.0) if self.span_s is None else self.span_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationsInfo:

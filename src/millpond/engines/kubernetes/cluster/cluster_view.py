@@ -70,7 +70,7 @@ class OurPods:
 
     def devices_on(self, node: str) -> set[str]:
         """UUIDs of what they were given on a node."""
-        return {uuid for mark in self._marks_on(node) for uuid in mark.devices}
+        return {uuid for mark in self.marks_on(node) for uuid in mark.devices}
 
     def nodes_of(self, job: str) -> list[str]:
         """Where the tasks of a job are."""
@@ -78,17 +78,13 @@ class OurPods:
         adopted = set() if self.adopted is None else self.adopted.nodes_of(job)
         return sorted(made | adopted)
 
-    def run_on(self, node: str) -> bool:
-        """Whether there is one on a node."""
-        return any(True for _ in self._marks_on(node))
-
     def node_lost(self, node: str) -> None:
         """The core counts what ran there as ended."""
         self.made.node_lost(node)
         if self.adopted is not None:
             self.adopted.node_lost(node)
 
-    def _marks_on(self, node: str) -> Iterator[TaskMark]:
+    def marks_on(self, node: str) -> Iterator[TaskMark]:
         yield from (each.mark for each in self.made.pods.on_node(node))
         if self.adopted is not None:
             yield from (each.mark for each in self.adopted.on_node(node))
@@ -248,7 +244,7 @@ class ClusterView:
 
     def _pool_until_empty(self, name: str) -> str:
         """The pool of a node whose label was taken away, for as long as something of ours runs there."""
-        return self._reported[name].pool if name in self._reported and self.ours.run_on(name) else ""
+        return self._reported[name].pool if name in self._reported and any(self.ours.marks_on(name)) else ""
 
     def _is_lost(self, node: NodeObject) -> bool:
         name = node.metadata.name

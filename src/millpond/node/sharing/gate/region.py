@@ -212,7 +212,7 @@ class GateRegion:
                         + getattr(layout.Slot, name).offset
                     )
                     os.pwrite(self._files[USAGE], bytes(8), at)
-                self._unlock(index)
+                fcntl.lockf(self._files[USAGE], fcntl.LOCK_UN, 1, index)
                 reaped += 1
         return reaped
 
@@ -282,9 +282,6 @@ class GateRegion:
         except OSError:
             return False
         return True
-
-    def _unlock(self, slot: int) -> None:
-        fcntl.lockf(self._files[USAGE], fcntl.LOCK_UN, 1, slot)
 
 
 def _control(member: int, settings: GateSettings, sequence: int, cards: int = 0) -> layout.SliceControl:

@@ -84,7 +84,8 @@ class OpeningReader(io.RawIOBase):
         require_ciphers(cipher)
         secret = key.derive(header["key"])
         if not hmac.compare_digest(_check(secret), str(header.get("check"))):
-            raise InvalidInputError(f"the {key_word(key)} is wrong", "use the one that it was encrypted with")
+            word = "key" if key.file else "passphrase"
+            raise InvalidInputError(f"the {word} is wrong", "use the one that it was encrypted with")
         self._source = source
         self._chunks = _Chunks(cipher, secret, about)
         self._ahead = source.read(CHUNK_BYTES + TAG_BYTES)
@@ -142,11 +143,6 @@ def needed_key(source: IO[bytes]) -> str:
     """
     header, _ = _header(source)
     return str(header["key"].get("from"))
-
-
-def key_word(key: KeySource) -> str:
-    """A key in a word."""
-    return "key" if key.file else "passphrase"
 
 
 class _Chunks:

@@ -20,7 +20,7 @@ from millpond.node.task.records import attempt_dir
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
 from millpond.server.monitoring.time_series.figures import Figures, Look, merged
-from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
 
 FIGURES: Final = ("engine", "own", "memory_mib", "power_w", "temperature_c")
@@ -138,12 +138,7 @@ class JobCardsRecorder(Periodic):
         for task, grant in held[:MOST_CARDS]:
             samples = [sample for at, sample in self._telemetry.recent(grant.uuid) if now - at <= _MINUTE_S]
             use = uses.get(SliceKey(job.id, job.attempt, task.task, grant.uuid), SliceUse())
-            yield card_name(task, grant), _of_card(samples, use)
-
-
-def card_name(task: TaskInfo, grant: DeviceGrant) -> str:
-    """How people know a card: its node, number and model."""
-    return f"{task.node or ''} #{grant.index} {grant.model}".strip()
+            yield f"{task.node or ''} #{grant.index} {grant.model}".strip(), _of_card(samples, use)
 
 
 def cards_of(state_dir: Path, job: JobInfo) -> TimeSeriesInfo:

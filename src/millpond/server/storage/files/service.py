@@ -219,7 +219,7 @@ class FileService:
             ConflictError: a job that has not ended reads it.
         """
         found = self._datasets.find(name, version)
-        living = self._store.jobs.documents_with("data", live_only=True)
+        living = self._store.jobs.live_documents_with("data").values()
         if any(found.reference in document["data"].values() for document in living):
             raise ConflictError(f"a job that has not ended reads {found.reference}", "wait for its end, or stop it")
         self._datasets.remove(found)

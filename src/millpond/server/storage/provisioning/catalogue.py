@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from millpond.model.errors import ConflictError, NotFoundError
+from millpond.model.errors import ConflictError
 from millpond.server.auth.roles import AccessTarget, absent, changed_target, seen_target
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
@@ -93,7 +93,7 @@ class Catalogue(TableStore):
         """
         found = self.get(name, tag)
         if found is None:
-            raise no_image(f"{name}:{tag}")
+            raise absent("image", f"{name}:{tag}")
         return found
 
     def all(self) -> list[CatalogueImage]:
@@ -131,8 +131,3 @@ class Catalogue(TableStore):
 def held_as(name: str, tag: str) -> str:
     """By what name the runtime holds an image of the catalogue."""
     return f"{CATALOGUE_PREFIX}{name}:{tag}"
-
-
-def no_image(reference: str) -> NotFoundError:
-    """The error for an image that is not in the catalogue, or not for the caller."""
-    return absent("image", reference)

@@ -82,7 +82,7 @@ def charts_of(history: TimeSeriesInfo, lines: Sequence[tuple[str, str, str]]) ->
         lines: of each line its figure, its name and its look.
     """
     figures = [figure for figure, _, _ in lines]
-    shown = [each for each in history.series if any(_known(each.figures[figure]) for figure in figures)]
+    shown = [each for each in history.series if _highest(each, figures) > 0]
     shown.sort(key=lambda each: (-_highest(each, figures), each.name))
     return [
         NamedChart(
@@ -148,10 +148,6 @@ def _sums(columns: Sequence[Sequence[float | None]]) -> list[float | None]:
     """The sum of what is known at each instant."""
     rows = ([value for value in row if value is not None] for row in zip(*columns, strict=True))
     return [sum(known) if known else None for known in rows]
-
-
-def _known(values: Sequence[float | None]) -> bool:
-    return any(value is not None and value > 0 for value in values)
 
 
 def _highest(series: NamedSeries, figures: Sequence[str]) -> float:

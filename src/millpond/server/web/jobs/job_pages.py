@@ -117,7 +117,7 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf) 
     reason = await service.waits.added_to(await service.jobs.why(job, reader))
     events = await service.events.of_job(job, reader)
     can_change = may_do(access.caller, Verb.CHANGE_JOBS, job_target(info))
-    spec = await _spec_of(service, job) if can_change else None
+    spec = yaml_text(await service.lookup.document(job)) if can_change else None
     cards = await asyncio.to_thread(cards_of, service.state_dir, info) if info.gpu_milli and not info.array else None
     now, has_ended = time.time(), JobState(info.state).ended
     return show(
@@ -145,8 +145,3 @@ async def _can_open(service: Service, access: Access, job: JobInfo) -> bool:
     if not may_come or JobState(job.state).ended or job.state in (JobState.SUSPENDED, JobState.STOPPING):
         return False
     return (await service.job_files.soon(job.id)).serve is not None
-
-
-async def _spec_of(service: Service, job: str) -> str:
-    """The job file as a job was submitted with it, as text."""
-    return yaml_text(await service.lookup.document(job))

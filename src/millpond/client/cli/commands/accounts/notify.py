@@ -26,7 +26,7 @@ _CHANNELS = ("mail", "chat")
 def _span(rule: NotificationRule) -> str:
     if rule.topic not in SPANS_S:
         return ""
-    span = formats.span(SPANS_S[rule.topic] if rule.span_s is None else rule.span_s)
+    span = formats.span(rule.span)
     return f"{span} before" if rule.topic == Topic.ENDING else f"after {span}"
 
 

@@ -100,7 +100,7 @@ def device_lines(devices: Sequence[DeviceStatus], width: int) -> list[str]:
     for device in devices:
         rows.append(_device_row(device))
         rows.extend(_slice_row(part) for part in device.slices)
-    return [_summary(devices), *(_line(row, widths) for row in rows)]
+    return [_summary(devices), *(" ".join(_cells(row, widths)).rstrip() for row in rows)]
 
 
 def _summary(devices: Sequence[DeviceStatus]) -> str:
@@ -166,10 +166,6 @@ def _gib(mebibytes: int) -> str:
 
 def _whole(figure: float | None) -> str:
     return _UNKNOWN if figure is None else str(round(figure))
-
-
-def _line(cells: Iterable[str], widths: Sequence[int]) -> str:
-    return " ".join(_cells(cells, widths)).rstrip()
 
 
 def _cells(cells: Iterable[str], widths: Sequence[int]) -> Iterator[str]:

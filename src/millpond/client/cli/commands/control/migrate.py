@@ -10,7 +10,6 @@ from millpond.client.cli.bulk_actions import act_on
 from millpond.client.cli.connection import with_client
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.sdk import Client
-from millpond.specs.api.jobs.jobs import JobInfo
 
 
 @click.command("migrate")
@@ -30,8 +29,4 @@ def command(client: Client, jobs: tuple[str, ...], to: tuple[str, ...], restart:
     is restart-migrated: it gets its notice, ends, and starts there. Work that does not save itself on notice
     (checkpoint in the job file) is restarted with --restart only.
     """
-    return act_on(client, jobs, partial(Client.migrate, to=to, restart=restart), _outcome)
-
-
-def _outcome(job: JobInfo) -> str:
-    return job.migration or job.state
+    return act_on(client, jobs, partial(Client.migrate, to=to, restart=restart), lambda job: job.migration or job.state)
