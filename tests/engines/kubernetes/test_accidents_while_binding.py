@@ -136,3 +136,23 @@ def test_a_name_of_a_gang_that_is_none_is_told(cluster: StandinCluster, bench: A
     foreign_pod(cluster, "odd", annotations={"millpond.io/gang": name, "millpond.io/gang-size": "1"})
     told = eventually(lambda: condition(cluster, "odd"))
     assert "millpond.io/gang: write at most 253 printable characters" in told
+
+
+@pytest.mark.parametrize("field", ["topology", "gpu-models", "window"])
+def test_a_field_of_the_job_file_that_is_endless_is_told(
+    cluster: StandinCluster, bench: AdoptingBench, field: str
+) -> None:
+    foreign_pod(cluster, "odd", annotations={f"millpond.io/{field}": "[" + "a, " * 60_000 + "a]"})
+    told = eventually(lambda: condition(cluster, "odd"))
+    assert told == f"millpond.io/{field}: write at most 2000 characters"
+    assert eventually(lambda: events_of(cluster, "odd")) == [f"FailedScheduling: {told}"]
+
+
+def test_what_is_told_of_sizes_that_disagree_is_short_however_long_these_are(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    for number in range(6):
+        sized = {"millpond.io/gang": "odd", "millpond.io/gang-size": f"{number}" * 5_000}
+        foreign_pod(cluster, f"odd-{number}", annotations=sized)
+    told = eventually(lambda: "disagrees about its size" in (text := condition(cluster, "odd-0")) and text)
+    assert len(told) < 500

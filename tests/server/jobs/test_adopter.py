@@ -38,6 +38,10 @@ RULES = AdoptFile.model_validate(
         "priorities": {"urgent": "high"},
     }
 )
+ALIASES_OF_ALIASES = "\n".join(
+    ["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))]
+)
+"""A text of 600 characters that stands for more values than there is memory."""
 
 
 class Cluster:
@@ -225,6 +229,10 @@ def test_a_failed_pod_leaves_the_others_alone_and_is_not_started_again(api: Api)
         (GangTerms(fields=(("reservation", "none-such"),)), "none-such"),
         (GangTerms(fields=(("deadline", "2026-13-01"),)), "millpond.io/deadline:"),
         (GangTerms(fields=(("topology", "[" * 5_000),)), "millpond.io/topology:"),
+        (GangTerms(fields=(("window", ALIASES_OF_ALIASES),)), "millpond.io/window:"),
+        (GangTerms(fields=(("topology", "&itself [*itself]"),)), "millpond.io/topology:"),
+        (GangTerms(fields=(("topology", ""),)), "millpond.io/topology:"),
+        (GangTerms(fields=(("pool", "a\n---\nb"),)), "millpond.io/pool:"),
         (GangTerms(fields=(("min_run_time", ".inf"),)), "millpond.io/min-run-time:"),
         (GangTerms(fields=(("min_run_time", ".nan"),)), "millpond.io/min-run-time:"),
         (GangTerms(fields=(("min_run_time", "9" * 4_000),)), "millpond.io/min-run-time:"),

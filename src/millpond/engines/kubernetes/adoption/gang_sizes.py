@@ -19,6 +19,8 @@ LARGEST: Final = 100_000
 _MOST_DIGITS: Final = 20
 _SHOWN: Final = 40
 """Characters of an annotation."""
+_NAMED: Final = 3
+"""Of those that disagree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ async def read_size(api: ClusterApi, key: GangKey, pods: Collection[ScheduledPod
 def _said_by(pods: Collection[ScheduledPod]) -> _Said:
     texts = sorted({text for pod in pods if (text := pod.metadata.annotations.get(SIZE_ANNOTATION)) is not None})
     if len(texts) > 1:
-        words = " and ".join(texts)
+        words = " and ".join(text[:_SHOWN] for text in texts[:_NAMED]) + (" and others" if len(texts) > _NAMED else "")
         return _Said(trouble=f"the gang disagrees about its size: its pods say {words} ({SIZE_ANNOTATION})")
     if not texts:
         return _Said()

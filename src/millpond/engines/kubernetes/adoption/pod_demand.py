@@ -35,6 +35,8 @@ GPU_MEMORY: Final = f"{ANNOTATION_PREFIX}gpu-memory-mib"
 """Device memory of a part of a card: an annotation, or a resource that no node has, which kubelets pass over."""
 _LONGEST_NAME: Final = 253
 """Of an object of Kubernetes."""
+_LONGEST_VALUE: Final = 2_000
+"""Of an annotation for a field of the job file: every look at the gang reads it, and the cluster takes 256 KiB."""
 _PERCENT_MILLI: Final = CARD_MILLI // 100
 _COUNTED: Final = frozenset({"cpu", "memory", "ephemeral-storage", MILLI, GPU_MEMORY, *VENDORS})
 
@@ -111,6 +113,8 @@ def _of_annotations(pod: ScheduledPod) -> Iterator[str]:
         elif name.startswith(ANNOTATION_PREFIX) and name not in _OURS and name not in (*FIELDS, GPU_MEMORY):
             known = ", ".join(sorted({*FIELDS, GANG_ANNOTATION, SIZE_ANNOTATION, GPU_MEMORY}))
             yield f"there is no annotation {name}; there are {known}, and the label {QUEUE_LABEL}"
+        elif name in FIELDS and len(meta.annotations.get(name, "")) > _LONGEST_VALUE:
+            yield f"{name}: write at most {_LONGEST_VALUE} characters"
     gang = meta.annotations.get(GANG_ANNOTATION, "")
     if len(gang) > _LONGEST_NAME or not gang.isprintable():
         yield f"{GANG_ANNOTATION}: write at most {_LONGEST_NAME} printable characters"

@@ -8,8 +8,6 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 
-import yaml
-
 from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, FoundGang, GangKey, GangTerms, PodRole
 from millpond.model.errors import InvalidInputError
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
@@ -20,6 +18,7 @@ from millpond.specs.config.origins import slug_of
 from millpond.specs.errors import SpecError
 from millpond.specs.job.adopted import AdoptedPods
 from millpond.specs.job.job_spec import JobSpec, stored_job
+from millpond.specs.source_positions import read_documents
 
 SYSTEM_PRIORITY: Final = 1_000_000_000
 """Priority classes from here on are the cluster's own."""
@@ -177,6 +176,7 @@ def _gpus(request: TaskRequest) -> Any:
 def _value(text: str) -> Any:
     """An annotation's value, as it would be read in a job file."""
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError is that of a date such as 2026-13-01
+        (document,) = read_documents(f"---\n{text}")  # so it is no JSON: [A100, H100] is none
+    except (SpecError, ValueError):  # ValueError: it is several documents
         return text
+    return document.value
