@@ -210,9 +210,9 @@ def _words(
         case "string_type":
             return f"{_shown(value)} is not text", "put it in quotes"
         case "int_type" | "int_from_float":
-            return f"{_shown(value)} is not a whole number", "write digits only, without quotes"
+            return f"{_shown(value)} is not a whole number", f"write digits only{_unquoted(value)}"
         case "float_type" | "finite_number":
-            return f"{_shown(value)} is not a number", "write a number without quotes"
+            return f"{_shown(value)} is not a number", f"write a number{_unquoted(value)}"
         case "bool_type":
             return f"{_shown(value)} is neither true nor false", "write true or false"
         case "list_type" | "tuple_type":
@@ -238,6 +238,12 @@ def _length_hint(kind: str, context: Mapping[str, Any]) -> str:
     bound = context["max_length"] if kind.endswith("long") else context["min_length"]
     one, many = ("character", "characters") if kind.startswith("string") else ("entry", "entries")
     return f"use at {'most' if kind.endswith('long') else 'least'} {bound} {one if bound == 1 else many}"
+
+
+def _unquoted(value: Any) -> str:
+    """What to add to the advice to write a number, where one was written as text."""
+    is_quoted = isinstance(value, str) and re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?", value) is not None
+    return ", without quotes" if is_quoted else ""
 
 
 def _shown(value: Any) -> str:

@@ -261,12 +261,13 @@ def test_pinned_cells_are_shown_apart_and_without_their_machine_as_bad() -> None
     assert usage(world, "lab") == [("node", 1, 0, 0, 0, 1)]
 
 
-def test_why_names_the_cell_and_what_keeps_it() -> None:
+@pytest.mark.parametrize(("held", "said"), [(1, "1 card of it is held by work"), (3, "3 cards of it are held by work")])
+def test_why_names_the_cell_and_what_keeps_it(held: int, said: str) -> None:
     world = World(*machines(1), queues=(LAB, queue("others")))
-    scattered(world, 3, minimum_run_s=3_600.0)
+    scattered(world, held, minimum_run_s=3_600.0)
     world.submit(single("big", 8, queue="lab"))
     told = world.why("big").summary
-    assert "it waits for a cell that queue lab is owed (node, on node n0): 3 cards of it are held by work" in told
+    assert f"it waits for a cell that queue lab is owed (node, on node n0): {said}" in told
 
 
 def test_why_says_that_all_cells_are_in_use_or_too_small() -> None:

@@ -77,6 +77,7 @@ def test_whoever_runs_the_server_may_say_that_jobs_need_not_be_kept_apart(api: A
     without_sandbox(api, mode=mode)
     made = add_user(api, "bob")
     assert "jobs can read each other's files" in made["warning"]
+    assert ("without --sandbox off" in made["warning"]) == (mode is SandboxMode.OFF)
     assert api.job(api.submit().id).state == "running"
 
 

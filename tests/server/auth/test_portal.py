@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 
 import pytest
@@ -233,7 +234,10 @@ def test_pages_about_the_server_are_for_those_who_may_ask_the_api_for_the_same(w
     assert browser_of(world, "max").get("/portal/admin/audit").status_code == 403
     assert "/portal/admin/audit" not in browser_of(world, "max").get("/portal/admin/tokens").text
     assert "data-change" not in browser_of(world, "lea").get("/portal/admin/users").text
-    assert '/api/v1/users/max"' in browser_of(world, "olga").get("/portal/admin/users").text
+    users = browser_of(world, "olga").get("/portal/admin/users").text
+    assert '/api/v1/users/max"' in users
+    assert '/api/v1/users/olga"' not in users  # nobody takes the server from its owner
+    assert f"kill -HUP {os.getpid()}" in browser_of(world, "olga").get("/portal/admin/settings").text
     members = '/api/v1/groups/vision/members/max"'
     assert members in browser_of(world, "lea").get("/portal/admin/groups").text
     assert members not in browser_of(world, "max").get("/portal/admin/groups").text

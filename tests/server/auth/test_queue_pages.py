@@ -50,10 +50,10 @@ def test_an_edit_is_seen_before_it_is_made_and_made_by_the_request_of_the_api(wo
     assert 'name="guarantee.gpus" value="1"' in page
     assert world.client("amy").get(f"{API}/queues/vision").json()["settings"] == {"parent": "root", "guarantee": 4}
     button = button_in(page)
-    assert json.loads(button["body"]) == {"fields": {"parent": None, "guarantee": {"gpus": 1}}, "version": 1}
+    assert json.loads(button["body"]) == {"fields": {"parent": None, "guarantee": 1}, "version": 1}
     sent = {"content": button["body"], "headers": {"X-CSRF-Token": csrf_in(page), "Content-Type": "application/json"}}
     assert browser.request(button["method"], button["post"], **sent).status_code == 200
-    assert world.client("amy").get(f"{API}/queues/vision").json()["settings"] == {"guarantee": {"gpus": 1}}
+    assert world.client("amy").get(f"{API}/queues/vision").json()["settings"] == {"guarantee": 1}
     assert browser.request(button["method"], button["post"], **sent).status_code == 409, "the version was seen"
 
 
@@ -80,7 +80,7 @@ def test_a_queue_is_added_below_another_by_the_form(world: AuthWorld) -> None:
     assert 'name="parent" value="org"' in browser.get("/portal/new-queue?parent=org").text
     page = browser.get("/portal/new-queue", params={"preview": 1, "name": "lab", "guarantee.gpus": "1"}).text
     button = button_in(page)
-    assert json.loads(button["body"]) == {"name": "lab", "fields": {"guarantee": {"gpus": 1}}}
+    assert json.loads(button["body"]) == {"name": "lab", "fields": {"guarantee": 1}}
     assert (button["method"], button["post"], button["then"]) == ("POST", "/api/v1/queues", "/portal/queues/lab")
     page = browser.get("/portal/new-queue", params={"preview": 1, "name": f"../{HOSTILE}"}).text
     assert "characters that are not allowed here" in page

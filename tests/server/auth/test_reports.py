@@ -279,6 +279,8 @@ def test_a_what_if_question_is_in_the_address_and_its_answer_says_who_gains_and_
     ):
         assert cause in browser.get(f"/portal/what-if/answer?{query}").text, query
     assert "data-load" not in browser.get("/portal/what-if?past_days=3").text
+    assert "a policy, a queue, or nodes" in browser.get("/portal/what-if").text
+    assert "a policy, a queue, or nodes" not in browser_of(world, "lea").get("/portal/what-if").text
     several = "queue=vision&field=guarantee.gpus&cards=1&queue=&cards=&field=&queue=speech&field=limit.gpus&cards=2"
     page = browser.get(f"/portal/what-if?past_days=0&{several}").text
     assert page.count("<fieldset data-row>") == 3, "one for each queue, and one more"

@@ -47,6 +47,7 @@ def test_a_form_that_was_not_touched_changes_nothing(document: dict[str, Any]) -
         ("limit.cpus", "500m", {"limit": {"gpus": 12, "cpus": "500m"}}),
         ("limit.card_memory", "64GiB", {"limit": {"gpus": 12, "card_memory": "64GiB"}}),
         ("limit.gpus", "", {"limit": None}),
+        ("limit.gpus", "3", {"limit": 3}),
         ("guarantee.models", "A100: 4, H1: 0.5", {"guarantee": FULL["guarantee"] | {"models": {"A100": 4, "H1": 0.5}}}),
         ("guarantee.models", "rubbish", {"guarantee": FULL["guarantee"] | {"models": {"rubbish": None}}}),
         ("borrows", "yes", {"borrows": True}),

@@ -44,8 +44,8 @@ def _waits_for_cell(state: State, record: JobRecord) -> str:
     nodes = dict.fromkeys(state.cluster.node_name(holding.node) for _, holding in placed)
     visited = sum(state.cluster.cells.is_visited(device) for _, holding in placed for device in holding.devices)
     where = f"node {next(iter(nodes))}" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    cards = "1 card" if visited == 1 else f"{visited} cards"
-    keeps = f"{cards} of it are held by work that has not left or may not be asked to" if visited else "it is kept"
+    cards = "1 card of it is" if visited == 1 else f"{visited} cards of it are"
+    keeps = f"{cards} held by work that has not left or may not be asked to" if visited else "it is kept"
     return f"it waits for a cell that queue {owner} is owed ({level}, on {where}): {keeps}"
 
 

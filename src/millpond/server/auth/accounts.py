@@ -36,6 +36,7 @@ class Accounts:
         clock: seconds since 1970.
 
     Attributes:
+        owner: as it was given.
         tokens: their credentials.
         runs: the credentials of pods.
         numbers: under which their tasks run.
@@ -52,7 +53,7 @@ class Accounts:
         self.runs = RunTokens(owner_token)
         self.numbers = UserNumbers(store)
         self._callers: dict[str, dict[tuple[str, str], Caller]] = {}
-        self._owner = owner
+        self.owner = owner
         self._owner_digest = secrets.digest_of(owner_token)
         if owner not in self._users:
             self._save_user(User(owner, admin=True, created_at=clock()))
@@ -69,7 +70,7 @@ class Accounts:
             return self._in_pod(secret)
         digest = secrets.digest_of(secret)
         if not session and secrets.is_same(digest, self._owner_digest):
-            return self._known(self._owner, OWNER)
+            return self._known(self.owner, OWNER)
         token = self.tokens.find(secret, digest)
         if token is None:
             return None
@@ -261,7 +262,7 @@ class Accounts:
         with self._lock:
             user = self.user(name)
             changed = change(user)
-            if name == self._owner and (changed.disabled or not changed.admin):
+            if name == self.owner and (changed.disabled or not changed.admin):
                 raise ConflictError(
                     f"{name!r} owns this server: its state directory makes them an admin", "leave that account alone"
                 )

@@ -129,7 +129,9 @@ class Isolation:
         if self.hindrance:
             return f"no job starts from now on: {self.hindrance}; {self.advice}"
         if self.apart.trouble and self.is_shared:
-            return f"jobs can read each other's files ({self.apart.trouble}); {self.apart.remedy}"
+            is_chosen = self.apart.mode is SandboxMode.OFF
+            remedy = "start the server without --sandbox off" if is_chosen else self.apart.remedy
+            return f"jobs can read each other's files ({self.apart.trouble}); {remedy}"
         return ""
 
     @property

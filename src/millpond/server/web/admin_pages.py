@@ -5,6 +5,7 @@ Each shows what the API's route of the same things answers the reader with, and 
 
 from __future__ import annotations
 
+import os
 from datetime import date, datetime
 from typing import Annotated, Any, Final
 
@@ -49,7 +50,8 @@ async def admin(access: Myself) -> Response:
 def users(access: Annotated[Access, may(Verb.READ_USERS)], security: SecurityOf, visit: VisitOf) -> Response:
     """The accounts that one may see."""
     found = list_users(access, security).users
-    return _show("users", visit, access, users=found, can_change=may_do(access.caller, Verb.CHANGE_USERS))
+    can_change = may_do(access.caller, Verb.CHANGE_USERS)
+    return _show("users", visit, access, users=found, can_change=can_change, owner=security.accounts.owner)
 
 
 @router.get("/groups")
@@ -112,7 +114,8 @@ async def settings(access: ClusterKeeper, service: ServiceOf, visit: VisitOf) ->
     """The configuration that was read last, and how the server was started."""
     document = service.about.settings().settings
     text = yaml.safe_dump(document, allow_unicode=True, sort_keys=False) if document else ""
-    return _show("settings", visit, access, text=text, server=await service.about.info(access.caller.admin))
+    server = await service.about.info(access.caller.admin)
+    return _show("settings", visit, access, text=text, server=server, process=os.getpid())
 
 
 def _begin_of(day: date | None) -> float:

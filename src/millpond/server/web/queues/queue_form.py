@@ -102,11 +102,12 @@ def changed_fields(document: QueueDocument, written: Mapping[str, str]) -> dict[
     return found
 
 
-def _amount(top: str, written: Mapping[str, str]) -> dict[str, Any] | None:
+def _amount(top: str, written: Mapping[str, str]) -> Any:
     parts = {
         field.name.partition(".")[2]: _read(field, written) for field in FIELDS if field.name.startswith(f"{top}.")
     }
-    return {part: value for part, value in parts.items() if value is not None} or None
+    given = {part: value for part, value in parts.items() if value is not None}
+    return given["gpus"] if given.keys() == {"gpus"} else given or None
 
 
 def _read(field: QueueField, written: Mapping[str, str]) -> Any:
