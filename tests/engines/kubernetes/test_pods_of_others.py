@@ -375,6 +375,23 @@ def test_a_pod_group_of_the_cluster_goes_before_the_owner(cluster: StandinCluste
     assert (gang.key.kind, gang.roles[0].least) == ("PodGroup (scheduling.k8s.io)", 2)
 
 
+def test_a_pod_group_that_is_changed_while_its_pods_wait_has_its_new_size(
+    cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.close()
+    monkeypatch.setattr(gang_book, "LOOK_AGAIN_S", 0.05)
+    bench.open()
+    cluster.put(SIGS_GROUP, "trio", {"spec": {"minMember": 3}}, NAMESPACE)
+    for number in range(3):
+        foreign_pod(cluster, f"p{number}", labels={"scheduling.x-k8s.io/pod-group": "trio"})
+    assert bench.gang().size == 3
+    cluster.put(SIGS_GROUP, "trio", {"spec": {"minMember": 2}}, NAMESPACE)
+    assert eventually(lambda: g if (g := bench.gang()).size == 2 else None).roles[0].least == 2
+    cluster.put(SIGS_GROUP, "trio", {"spec": {"minMember": 4}}, NAMESPACE)
+    told = eventually(lambda: condition(cluster, "p0"))
+    assert told.startswith("3 of the 4 pods")
+
+
 def test_pod_groups_are_told_why_they_wait_and_when_they_are_bound(
     cluster: StandinCluster, bench: AdoptingBench
 ) -> None:

@@ -295,6 +295,33 @@ def test_a_stopped_job_whose_pods_still_wait_is_not_lined_up_again(api: Api) -> 
     assert len(cluster.jobs) == 1
 
 
+def test_a_job_that_waits_for_a_group_of_another_size_is_lined_up_anew_and_one_that_runs_goes_on(api: Api) -> None:
+    blocking = api.submit(gpus=4)
+    group = GangKey("team-a", "PodGroup (scheduling.k8s.io)", "trio")
+    grouped = replace(TRIO, key=group, size=3)
+    cluster = Cluster(grouped)
+    adopter = adopter_of(api, cluster)
+    adopter.look()
+    first = only_job(cluster)
+    adopter.look()
+    assert api.job(first).state == "queued", "nothing has changed"
+    cluster.waiting = [replace(grouped, size=2, roles=(replace(TRIO.roles[0], least=2),))]
+    adopter.look()
+    assert api.job(first).state == "cancelled"
+    assert (
+        "2 pods of PodGroup (scheduling.k8s.io) team-a/trio start together now"
+        in api.client.get(f"/api/v1/jobs/{first}/events").text
+    )
+    adopter.look()
+    second = only_job(cluster)
+    assert api.loop.query(lambda core: core.scheduler.jobs[second].job.roles[0].minimum).result(60) == 2
+    api.client.post(f"/api/v1/jobs/{blocking.id}/stop")
+    assert api.job(second).state == "running"
+    cluster.waiting = [replace(grouped, size=1)]
+    adopter.look()
+    assert api.job(second).state == "running"
+
+
 def test_a_queue_that_is_not_there_is_told(api: Api) -> None:
     cluster = Cluster(TRIO)
     rules = AdoptFile.model_validate({"namespaces": {"*": "gone"}})

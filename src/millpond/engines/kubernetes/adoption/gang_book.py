@@ -17,7 +17,7 @@ from millpond.engines.kubernetes.adoption.affinities.neighbours import Neighbour
 from millpond.engines.kubernetes.adoption.claim_places import ClaimPlaces, claims_of, read_places
 from millpond.engines.kubernetes.adoption.gang_sizes import GangSize, read_size
 from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey, PodRole
-from millpond.engines.kubernetes.adoption.grouping import gang_of, place_of, role_of
+from millpond.engines.kubernetes.adoption.grouping import GROUPS, gang_of, place_of, role_of
 from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of, terms_of
 from millpond.engines.kubernetes.adoption.pod_nodes import within_both
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S: Final = 3.0
 """How often the owners of gangs are asked again that cannot start as they are."""
+MOST_ASKED: Final = 10
+"""So many groups of those that could start are asked again each time, as somebody may have changed their size."""
 TOGETHER_S: Final = 0.02
 """Pods of a gang come one after the other; it is looked at once for all that come within so long."""
 _UNNAMED: Final = "worker"
@@ -171,13 +173,18 @@ class GangBook:
             self._said(gang)
 
     def work(self) -> Coroutine[Any, Any, None]:
-        """What is to run: it asks for the sizes of those that cannot start, again and again."""
+        """What is to run: it asks for the sizes of those that cannot start, and of groups, again and again."""
         return again_and_again(self._look_again, LOOK_AGAIN_S, "sizes of gangs are not asked for now")
 
     async def _look_again(self) -> None:
-        for gang in self.find():
+        found = self.find()
+        for gang in found:
             if gang.trouble and (gang.key.kind != POD or gang.key in self._places):
                 self._ask(gang.key)
+        ready = [gang.key for gang in found if not gang.trouble and gang.key.kind in GROUPS]
+        for key in ready[:MOST_ASKED]:
+            self._ask(key)
+            self._found[key] = self._found.pop(key)  # behind all others, which are asked next
 
     def _ask(self, key: GangKey) -> None:
         if key not in self._asking:
@@ -206,7 +213,8 @@ class GangBook:
         spacing = spacing_of({name: pods for (name, _), pods in grouped}, self._rules.neighbours)
         asked = self._asked_by_neighbours(waiting, spacing.within)
         selection = within_both(within_both(terms.selection, places.selection), asked)
-        gang = FoundGang(key, replace(terms, selection=selection, spacing=spacing.rules))
+        said = size.count if key.kind in GROUPS and not size.trouble else 0
+        gang = FoundGang(key, replace(terms, selection=selection, spacing=spacing.rules), size=said)
         pods = self.pods_of(key)
         others = sum(1 for pod in pods if self._rules.is_taken(pod.key) or (_counts(pod, size) and not pod.waits))
         trouble = (

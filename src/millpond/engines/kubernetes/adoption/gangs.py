@@ -84,12 +84,14 @@ class FoundGang:
 
     Attributes:
         trouble: why they cannot be lined up as they are; empty when they can.
+        size: so many pods start together, as their PodGroup says now; 0: it says nothing, or there is none.
     """
 
     key: GangKey
     terms: GangTerms
     roles: tuple[PodRole, ...] = ()
     trouble: str = ""
+    size: int = 0
 
 
 class Adoption(Protocol):

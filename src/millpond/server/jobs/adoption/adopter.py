@@ -16,8 +16,8 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from millpond.engines.kubernetes.adoption.gangs import Adoption, FoundGang, GangKey
-from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
-from millpond.model.events import NodeChoiceChanged
+from millpond.model.errors import ConflictError, InconsistentStateError, MillpondError, UnavailableError
+from millpond.model.events import NodeChoiceChanged, StopRequested
 from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.states import JobState, TaskState
 from millpond.model.task_spacing import SpacingRule
@@ -98,6 +98,10 @@ class Adopter(Periodic):
         """By job, the nodes that it asks for as far as was looked."""
         self._changed_at: dict[str, float] = {}
         """By job, when it was last told of other nodes, a moment ago."""
+        self._sizes: dict[str, int] = {}
+        """By job, how many pods were to start together when it was submitted, or first seen."""
+        self._resized: set[str] = set()
+        """Jobs that are given up as that is another number by now."""
         self._stopped: dict[GangKey, str] = {}
         """By gang, the job that was stopped while its pods waited: they are not lined up again by themselves."""
         self._asked: dict[str, str] = {}
@@ -125,7 +129,9 @@ class Adopter(Periodic):
         due = [gang for gang in ready if self._is_due(gang)]
         self._submit(due)
         standing = {job: key for key, job in covering.items() if key in found}
-        self._choose_anew({job: found[key] for job, key in standing.items()})
+        gangs = {job: found[key] for job, key in standing.items()}
+        self._give_up_resized(gangs)
+        self._choose_anew(gangs)
         now = time.monotonic()
         if not due or now - self._answered_at >= LOOK_EVERY_S:
             self._answered_at = now
@@ -146,7 +152,8 @@ class Adopter(Periodic):
                 continue
             self._adoption.withdraw(job)
             del self._gangs[job]
-            ended = self._components.lookup.find(job) if key in waiting else None
+            ended = self._components.lookup.find(job) if key in waiting and job not in self._resized else None
+            self._resized.discard(job)
             if ended is not None and ended.state == JobState.CANCELLED:
                 self._stopped[key] = job
                 self._adoption.answer(key, f"its job {job} was stopped; {_MADE_ANEW}")
@@ -224,6 +231,16 @@ class Adopter(Periodic):
             job: choice for job, choice in chosen.items() if job in waiting or self._chosen.get(job) == choice
         }
 
+    def _give_up_resized(self, standing: Mapping[str, FoundGang]) -> None:
+        """End jobs that wait and whose PodGroup says another size by now; their pods are lined up anew."""
+        self._sizes = {job: self._sizes.get(job) or gang.size for job, gang in standing.items()}
+        for job, gang in standing.items():
+            info, before = self._loop.job_cache.get(job), self._sizes[job]
+            if gang.size and gang.size != before and info is not None and info.state == JobState.QUEUED:
+                self._resized.add(job)
+                why = f"{gang.size} pods of {gang.key.text} start together now, and {before} did when it was lined up"
+                self._loop.change_job(ChangeJob(job, partial(_given_up, why=why)))
+
     def _refuse(self, gang: FoundGang, error: MillpondError) -> None:
         self._refused[gang.key] = _Refused(gang, time.monotonic())
         self._adoption.answer(gang.key, _sentence(error.cause, error.remedy))
@@ -261,6 +278,12 @@ def _waiting(core: Core, jobs: Sequence[str]) -> dict[str, NodeChoice]:
 
 def _changed(record: JobRecord, now: float, *, choice: NodeChoice) -> NodeChoiceChanged:
     return NodeChoiceChanged(now, record.id, *choice)
+
+
+def _given_up(record: JobRecord, now: float, *, why: str) -> StopRequested:
+    if record.state is not JobState.QUEUED:
+        raise ConflictError(f"job {record.id} waits no more", "it goes on as it was lined up")
+    return StopRequested(now, record.id, by="Kubernetes", reason=why)
 
 
 def _may_grow(info: JobInfo) -> bool:
