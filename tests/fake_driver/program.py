@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import select
 import subprocess
 import sys
 import time
@@ -47,6 +48,10 @@ class Program:
         if not line:
             raise BrokenPipeError(f"the program ended with {self._process.wait()}")
         return [int(word) for word in line.split()]
+
+    def has_answered(self) -> bool:
+        """Whether ``answer`` returns at once; of an answer that was not read before, it does not say."""
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def __call__(self, command: str, *numbers: int) -> list[int]:
         """Asks, and waits for the answer."""

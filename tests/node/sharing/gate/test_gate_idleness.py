@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, begin_at_once, last_launch_ns
+from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, begin_at_once
 
 FIRST_S = 0.1
 FOUND_OUT_S = 0.4
@@ -71,10 +71,15 @@ def check(
     names = "abcd"[: len(guarantees)]
     tasks = dict(zip(names, card.programs(*[{"guarantee_milli": each} for each in guarantees]), strict=True))
     phases = [*history, (names, FOR_EVER_S)]
+    asked: set[str] = set()
     for number, (wanted, lasts_s) in enumerate(phases):
         before = phases[number - 1][0] if number else ""
-        for name in sorted(set(wanted) - set(before)):
-            begin(card, tasks[name], stretch_s(name, phases[number:]))
+        come = sorted(set(wanted) - set(before))
+        for name in asked.intersection(come):
+            await_rest(card, tasks[name])
+        for name in come:
+            begin_at_once(tasks[name], "busy", KERNEL_NS, round(stretch_s(name, phases[number:]) * 1000))
+        asked.update(come)
         if lasts_s < FOR_EVER_S:
             card.pass_time(lasts_s)
     shares = [each / 10 for each in guarantees]
@@ -175,9 +180,8 @@ def stretch_s(name: str, phases: Sequence[tuple[str, float]]) -> float:
     return sum(lasts_s for _, lasts_s in itertools.takewhile(lambda phase: name in phase[0], phases))
 
 
-def begin(card: GatedCard, task: Task, seconds: float) -> None:
-    """Returns when the program is at it."""
+def await_rest(card: GatedCard, task: Task) -> None:
+    """Until it has done what it was asked for, and could begin anew in the same instant as others do."""
     assert task.program is not None
-    before = last_launch_ns(task)
-    task.program.send("busy", KERNEL_NS, round(seconds * 1000))
-    card.until(lambda: last_launch_ns(task) != before)
+    card.until(task.program.has_answered)
+    task.program.answer()
