@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,16 @@ def exists(name: str, page: Path) -> bool:
     """Whether a file or folder is found from the page, the repository, the package, or by its bare name."""
     if any((base / name).exists() for base in (page.parent, DOCS, ROOT, PACKAGE)):
         return True
-    return "/" not in name and any(PACKAGE.rglob(name))
+    return name in names_in_package()
 
 
+@cache
+def names_in_package() -> frozenset[str]:
+    """Of all files and folders, without where they lie."""
+    return frozenset(path.name for path in PACKAGE.rglob("*"))
+
+
+@cache
 def python_names() -> set[str]:
     """Every constant that the package assigns at the top of a module, and every member of an enumeration."""
     assigned = re.compile(r"^\s*([A-Z][A-Z0-9_]*)(?:, [A-Z][A-Z0-9_, ]*)?(?:: [^=]+)? = ", re.MULTILINE)

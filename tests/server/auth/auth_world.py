@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +126,12 @@ class AuthWorld:
         """The routes behind the counting, the guard, the proxy and the fast path."""
         return self.app._app._app._others._app._app._app  # type: ignore[attr-defined]
 
+    @classmethod
+    def populated(cls, state_dir: Path, **options: Any) -> AuthWorld:
+        """One that started anew on the groups and the people that a world of this process made once."""
+        (state_dir / "millpond.db").write_bytes(_with_people())
+        return cls(state_dir, **options)
+
     def populate(self) -> AuthWorld:
         """Make the groups and the people."""
         owner = self.client("olga")
@@ -165,6 +173,14 @@ class AuthWorld:
         self.scheduler.close()
         self.security.close()
         self.store.close()
+
+
+@cache
+def _with_people() -> bytes:
+    """The database of a populated world, which takes as long to fill as a server takes to start."""
+    with tempfile.TemporaryDirectory() as folder:
+        AuthWorld(Path(folder)).populate().close()
+        return (Path(folder) / "millpond.db").read_bytes()
 
 
 def error_of(answer: Any) -> ErrorBody:

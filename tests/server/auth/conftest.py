@@ -40,7 +40,7 @@ def _plans_made_here() -> Iterator[None]:
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[AuthWorld]:
     """A server of the test's own."""
-    made = AuthWorld(tmp_path).populate()
+    made = AuthWorld.populated(tmp_path)
     yield made
     made.close()
 
@@ -48,7 +48,7 @@ def world(tmp_path: Path) -> Iterator[AuthWorld]:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthWorld]:
     """One server for all tests of a file that make what they change themselves."""
-    made = AuthWorld(tmp_path_factory.mktemp("shared")).populate()
+    made = AuthWorld.populated(tmp_path_factory.mktemp("shared"))
     yield made
     made.close()
 

@@ -28,7 +28,7 @@ def catcher() -> Iterator[MailCatcher]:
 
 @pytest.fixture
 def world(tmp_path: Path, catcher: MailCatcher) -> Iterator[AuthWorld]:
-    made = AuthWorld(tmp_path).populate()
+    made = AuthWorld.populated(tmp_path)
     made.notification_rules = rules_at(catcher.port)
     yield made
     made.close()
