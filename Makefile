@@ -59,8 +59,9 @@ up: install
 down:
 	@if [ -x $(BIN)/pond ]; then $(POND) down; else echo 'nothing is installed here, so nothing runs'; fi
 
+# Three on two cores: one of them often waits, for a process or a page.
 test: dev
-	$(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not long and not kubernetes'
+	$(BIN)/pytest --numprocesses 3 --dist worksteal -m 'not long and not kubernetes'
 
 # The gate's programs share a pretended card by the machine's clock: they have the machine for themselves.
 test-long: dev
