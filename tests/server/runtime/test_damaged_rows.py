@@ -9,6 +9,10 @@ import sqlalchemy as sa
 from server_world import Clock, Server, World
 
 from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.server.auth.account_store import AccountStore
+from millpond.server.auth.records import Token, TokenKind
+from millpond.server.auth.roles import Verb
+from millpond.server.store.queue_settings import QueueRow
 
 
 class Scene:
@@ -98,6 +102,31 @@ def test_a_job_whose_last_look_is_damaged_is_listed_by_what_else_is_known_of_it(
     assert [info for info in after if info.id != "early"] == [info for info in before if info.id != "early"]
     found = server.store.jobs.ended_job("early")
     assert (found.state, found.reason) == ("succeeded", "what is stored of it is damaged")
+
+
+def test_what_is_kept_of_a_user_and_is_damaged_is_left_out_and_named(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = scene.start().store
+    accounts = AccountStore(store.database)
+    for name, verbs in (("whole", frozenset()), ("cut", frozenset({Verb.READ_JOBS}))):
+        accounts.save(Token(name, f"digest of {name}", TokenKind.PERSONAL, "ada", name, verbs, 1.0))
+    for user in ("ada", "max"):
+        store.notification_settings.save(user, {"rules": []})
+    scene.damage(f"UPDATE tokens SET verbs = {CUT.format('verbs')} WHERE id = 'cut'")
+    scene.damage(f"UPDATE notification_settings SET document = {CUT.format('document')} WHERE user = 'max'")
+    assert [token.id for token in accounts.tokens()] == ["whole"]
+    assert set(store.notification_settings.all()) == {"ada"}
+    assert "the token cut (cut) of ada is damaged" in caplog.text
+    assert "what max is told of is damaged" in caplog.text
+
+
+def test_a_queue_of_which_the_settings_are_damaged_is_named(scene: Scene) -> None:
+    settings = scene.start().store.queue_settings
+    settings.save([QueueRow("vision", {"limit": 4}, None, 1, "ada", 1.0)])
+    scene.damage(f"UPDATE queue_settings SET document = {CUT.format('document')}")
+    with pytest.raises(InvalidInputError, match=r"what is stored of queue 'vision' is damaged .*restore a backup"):
+        settings.all()
 
 
 def test_a_damaged_file_is_named_by_its_job_and_keeps_no_other_from_being_found(scene: Scene) -> None:

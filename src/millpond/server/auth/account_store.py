@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from millpond.server.auth.roles import UserRole, Verb
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
 from millpond.specs.api.accounts.accounts import AccountLimits
+
+log = logging.getLogger(__name__)
 
 Account = User | Group | GroupMember | Token | OidcIdentity | GroupInvitation
 
@@ -93,22 +96,14 @@ class AccountStore(TableStore):
         ]
 
     def tokens(self) -> list[Token]:
-        """All tokens, the oldest first."""
-        return [
-            Token(
-                row.id,
-                row.digest,
-                TokenKind(row.kind),
-                row.user,
-                row.name,
-                frozenset(map(Verb, json.loads(row.verbs))),
-                row.created_at,
-                row.expires_at,
-                row.revoked_at,
-                row.used_at,
-            )
-            for row in self._all(schema.tokens, schema.tokens.c.created_at, schema.tokens.c.id)
-        ]
+        """All tokens, the oldest first, but for damaged ones, which open nothing."""
+        found = []
+        for row in self._all(schema.tokens, schema.tokens.c.created_at, schema.tokens.c.id):
+            try:
+                found.append(_token(row))
+            except ValueError as error:
+                log.error("the token %s (%s) of %s is damaged (%s): make another", row.id, row.name, row.user, error)
+        return found
 
     def identities(self) -> list[OidcIdentity]:
         """All identities."""
@@ -120,6 +115,26 @@ class AccountStore(TableStore):
 
     def _all(self, table: sa.Table, *order: sa.Column[Any]) -> Sequence[Any]:
         return self._rows(sa.select(table).order_by(*order))
+
+
+def _token(row: sa.Row[Any]) -> Token:
+    """A token by its row.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    return Token(
+        row.id,
+        row.digest,
+        TokenKind(row.kind),
+        row.user,
+        row.name,
+        frozenset(map(Verb, json.loads(row.verbs))),
+        row.created_at,
+        row.expires_at,
+        row.revoked_at,
+        row.used_at,
+    )
 
 
 def _table(record: Account) -> sa.Table:

@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from millpond.server.store import schema
+from millpond.server.store.stored_json import plain_in
 from millpond.server.store.tables import TableStore
 
 
@@ -36,13 +37,14 @@ class QueueSettingsStore(TableStore):
     """The table of one open database."""
 
     def all(self) -> dict[str, QueueRow]:
-        """All queues that were ever defined by the configuration file or by a request, by name."""
+        """All queues that were ever defined by the configuration file or by a request, by name.
+
+        Raises:
+            InvalidInputError: what one says is damaged.
+        """
         table = schema.queue_settings
         rows = self._rows(sa.select(table).order_by(table.c.name))
-        return {
-            row.name: QueueRow(row.name, json.loads(row.document), json.loads(row.applied), row.version, row.by, row.at)
-            for row in rows
-        }
+        return {row.name: _queue(row) for row in rows}
 
     def save(self, rows: Iterable[QueueRow]) -> None:
         """Keep these, all or none, instead of those of the same names."""
@@ -62,3 +64,9 @@ class QueueSettingsStore(TableStore):
                 for row in rows
             )
         )
+
+
+def _queue(row: sa.Row[Any]) -> QueueRow:
+    what = f"what is stored of queue {row.name!r}"
+    document, applied = plain_in(row.document, what), plain_in(row.applied, what)
+    return QueueRow(row.name, document, applied, row.version, row.by, row.at)
