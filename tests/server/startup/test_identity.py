@@ -15,11 +15,13 @@ from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.host import procfs
 from millpond.node.host.files import write_json
 from millpond.node.sessions.task_socket import program_folder, task_socket_path
+from millpond.node.task import running_tasks
 from millpond.node.task.records import TaskFiles, TaskId, running_records
 from millpond.server.runtime.recovery import recover
 from millpond.server.startup.identity import ServerIdentity, adopt_files, identify
 from millpond.server.state_dir import IDENTITY_FILE
 from millpond.server.store.identity import DatabaseOwner
+from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
 from millpond.specs.api.server import LOCK_FILE
 
@@ -138,3 +140,25 @@ def test_what_living_tasks_go_on_to_write_is_found_in_the_copy_and_dead_ones_sta
     assert TaskFiles.of(copy, living).log.read_text() == "said since"
     assert task_socket_path(copy, "ab12").readlink() == task_socket_path(original, "ab12")
     assert not TaskFiles.of(copy, dead).record.parent.is_symlink()
+
+
+def enter_task(state_dir: Path, job: str, **fields: object) -> None:
+    files = TaskFiles.of(state_dir, TaskId(job, 1, 0))
+    files.record.parent.mkdir(parents=True)
+    write_json(files.record, own_record(TaskId(job, 1, 0), **fields))
+    running_tasks.make_room(state_dir)
+    running_tasks.enter(files.record)
+
+
+def test_a_database_that_is_older_than_what_runs_is_refused(store, state_dir):
+    server = start(store, state_dir).servers[0]
+    store.append([], [NewJob("known", "ada", 1.0, {"command": "x"})])
+    enter_task(state_dir, "known", server=server)
+    enter_task(state_dir, "foreign", server="another")
+    enter_task(state_dir, "ended", server=server, supervisor_start=-1)
+    assert start(store, state_dir).servers == (server,)
+    enter_task(state_dir, "later", server=server)
+    with pytest.raises(
+        UnavailableError, match=rf"older than what runs here.* later \(1 in all\).* {os.getpid()}, with"
+    ):
+        start(store, state_dir)

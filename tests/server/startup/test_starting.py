@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import sqlite3
 import stat
 import sys
 import time
@@ -37,7 +39,7 @@ from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
 from millpond.specs.api.codec import from_json
-from millpond.specs.api.server import ServerFile
+from millpond.specs.api.server import LOCK_FILE, ServerFile
 from millpond.specs.config.cluster import ClusterConfig, read_cluster
 from millpond.specs.config.tasks import NetworkRule, TaskRules
 from millpond.specs.job.job_ids import member_id
@@ -168,6 +170,18 @@ def test_what_stops_a_start_is_one_line_and_exit_code_2(
     assert len(lines) == 1
     assert lines[0].startswith("pond: ")
     assert words in lines[0]
+
+
+def test_a_database_that_fails_within_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.closing(sqlite3.connect(fresh_sqlite(tmp_path).removeprefix("sqlite:///"))) as database:
+        database.execute("DROP TABLE tokens")
+    tmp_path.chmod(0o700)
+    (tmp_path / LOCK_FILE).touch()
+    assert run(["--port", "0", "--state-dir", str(tmp_path), "--fake-gpus", "1:V100-1GB"]) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pond: ")]
+    assert len(said) == 1
+    assert "cannot be read or written (no such table: tokens)" in said[0]
+    assert "pond restore" in said[0]
 
 
 def test_options_are_read_from_a_command_line(tmp_path: Path) -> None:

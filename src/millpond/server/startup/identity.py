@@ -23,8 +23,8 @@ from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.host.files import read_json, write_json
 from millpond.node.sessions.task_socket import program_folder, task_socket_path
 from millpond.node.task import running_tasks
-from millpond.node.task.records import TaskFiles, TaskId, attempt_dir, read_record
-from millpond.server.state_dir import IDENTITY_FILE
+from millpond.node.task.records import TaskFiles, TaskId, attempt_dir, read_record, running_records
+from millpond.server.state_dir import DATABASE_FILE, IDENTITY_FILE
 from millpond.server.store.identity import DatabaseOwner
 from millpond.server.store.store import Store
 from millpond.specs.api.server import LOCK_FILE
@@ -35,6 +35,8 @@ COPY: Final = UnavailableError(
     "this server has a copy of another server's state, so it starts, ends and changes nothing",
     "start it with `pond up --take-over` once the original is gone for good",
 )
+_NAMED: Final = 5
+"""Jobs, and processes, that an error names at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ def identify(store: Store, state_dir: Path, is_new: bool, take_over: bool) -> Se
 
     Raises:
         ConflictError: it is to take over, and the original still runs on this machine.
-        UnavailableError: the database is empty although the server has had jobs: it was lost, or is another one.
+        UnavailableError: the database is empty although the server has had jobs, or older than what runs: it was lost,
+            or is another one.
         OSError: the state directory cannot be written.
     """
     place, owner, file = state_dir.resolve(), store.identity.read(), read_json(state_dir / IDENTITY_FILE) or {}
@@ -72,7 +75,9 @@ def identify(store: Store, state_dir: Path, is_new: bool, take_over: bool) -> Se
             _require_no_jobs(place)
         return _founded(store, place, str(file.get("server", "")) or _fresh())
     if owner is not None and (file.get("server"), file.get("state_dir")) == (owner.server, str(place)):
-        return ServerIdentity((owner.server, *owner.formerly))
+        known = ServerIdentity((owner.server, *owner.formerly))
+        _require_known_tasks(store, place, known.servers)
+        return known
     original = None if owner is None or owner.state_dir == place else owner.state_dir
     if not take_over:
         return ServerIdentity((_fresh(),), original, is_copy=True)
@@ -140,6 +145,20 @@ def _require_no_jobs(place: Path) -> None:
             f"the database is empty, although this server has had jobs ({place / 'jobs'})",
             "if another --store was used before, name that; if the database was lost, restore a backup (pond restore "
             "FILE --state-dir ANOTHER); to begin anew, choose another --state-dir",
+        )
+
+
+def _require_known_tasks(store: Store, place: Path, servers: tuple[str, ...]) -> None:
+    """A database that was put back as it was before takes later tasks for nobody's, and would have them ended."""
+    living = [record for record in running_records(place) if record.server in servers and record.alive]
+    known = store.jobs.existing([record.id.job for record in living])
+    unknown = {record.id.job: str(record.supervisor_pid) for record in living if record.id.job not in known}
+    if unknown:
+        jobs, supervisors = ", ".join(sorted(unknown)[:_NAMED]), " ".join(sorted(unknown.values())[:_NAMED])
+        raise UnavailableError(
+            f"the database is older than what runs here: it knows nothing of {jobs} ({len(unknown)} in all)",
+            f"put the latest database back, with its file {DATABASE_FILE}-wal if it is SQLite; or give up the tasks of "
+            f"these jobs, whose supervisors are the processes {supervisors}, with SIGTERM, and start again",
         )
 
 

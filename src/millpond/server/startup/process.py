@@ -10,7 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from millpond.model.errors import InconsistentStateError, LeadershipLostError, MillpondError
+from sqlalchemy.exc import DBAPIError
+
+from millpond.model.errors import InconsistentStateError, LeadershipLostError, MillpondError, UnavailableError
 from millpond.node.host import open_files
 from millpond.server.auth.oidc.id_tokens import jose
 from millpond.server.auth.owner import owner_name
@@ -23,6 +25,7 @@ from millpond.server.startup.end_deadline import JOBS_END_WITHIN_S
 from millpond.server.startup.http_stack import make_http_server, make_service
 from millpond.server.startup.leadership import take_lead
 from millpond.server.startup.options import ServerOptions, parse_options, remember, with_remembered
+from millpond.server.store.database import DAMAGED
 from millpond.specs.config.cluster import ClusterConfig, load_cluster
 
 log = logging.getLogger(__name__)
@@ -46,6 +49,10 @@ def run(arguments: Sequence[str]) -> int:
         further = "\n      "
         print(f"pond: {further.join(str(error).splitlines())}", file=sys.stderr)
         return error.exit_code
+    except DBAPIError as error:
+        log.critical("the database fails", exc_info=error)
+        print(f"pond: the database cannot be read or written ({error.orig}); {DAMAGED}", file=sys.stderr)
+        return UnavailableError.exit_code
     except KeyboardInterrupt:  # before the server itself listens to signals
         return _INTERRUPTED
     return 0

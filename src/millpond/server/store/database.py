@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
@@ -14,6 +14,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from millpond.model.errors import UnavailableError
 from millpond.server.store import migrations
 from millpond.server.store.leadership import LEASE_S, Leadership, Seat, require_lock
+
+DAMAGED: Final = "check that it is there and whole; one that is damaged is restored from a backup (pond restore)"
 
 
 def sqlite_url(path: Path) -> str:
@@ -72,11 +74,9 @@ def _explained(url: str) -> Iterator[None]:
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         hint = "use sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME with the driver installed"
         raise UnavailableError(f"{shown} cannot be used ({error})", hint) from error
-    except DBAPIError as error:
-        raise UnavailableError(
-            f"{shown} cannot be opened ({error.orig})",
-            "check that it is there and whole; one that is damaged is restored from a backup (pond restore)",
-        ) from error
+    except (DBAPIError, UnicodeDecodeError) as error:  # the latter: of a table that a damaged file names
+        cause = getattr(error, "orig", error)
+        raise UnavailableError(f"{shown} cannot be opened ({cause})", DAMAGED) from error
 
 
 def _is_current(engine: sa.Engine) -> bool:
