@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import RootModel
 
-from millpond.client.cli.printing.escaped_text import json_text, yaml_text
+from millpond.specs.escaped_text import json_text, yaml_text
 
 HOSTILE = "rm \u202e-rf\x1b[2J \x9b31m \u2066x\u2069 \u200b\ufeff \U000e0041"
 

@@ -14,6 +14,7 @@ from httpx2 import Response
 
 from millpond.server.auth.portal_links import GOOD_FOR_S
 from millpond.server.auth.records import TokenKind, User
+from millpond.server.web.jobs.drafts import LARGEST_DRAFT
 from millpond.specs.api.pool.nodes import SpareInfo
 from millpond.specs.source_positions import read_documents
 
@@ -439,3 +440,36 @@ def test_the_page_of_nodes_says_how_many_empty_ones_stay_on_and_what_the_forecas
     assert "Pool &lt;b&gt;gold: empty nodes to stay on: 6." in page
     assert "98 % of the rises within 5 min, and would have met 98.3 % in 7 days; skill 0.50." in page
     assert "Pool new: empty nodes to stay on: 2. No forecast: the history is too short: 0.1 of 3 days" in page
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "//evil.test/",
+        "https://evil.test/",
+        "/portal/../proxy/job/",
+        "/portal/%2e%2E/proxy/job/",
+        "/portal/jobs/./../../x",
+    ],
+)
+def test_a_login_leads_back_to_a_page_of_the_portal_alone(shared: AuthWorld, wanted: str) -> None:
+    answer = shared.client().get("/portal/language/en", params={"next": wanted}, follow_redirects=False)
+    assert answer.headers["location"] == "/portal/"
+
+
+def test_links_that_one_user_makes_push_out_none_of_others_at_the_same_address(world: AuthWorld) -> None:
+    link = world.client("mia").post(f"{API}/portal/links", json={}).json()["url"]
+    for _ in range(60):
+        assert world.client("max").post(f"{API}/portal/links", json={}).status_code == 201
+    assert world.client().get(link).status_code == 200
+
+
+def test_a_job_file_of_megabytes_is_shown_in_part_and_not_cloned_on_a_page(world: AuthWorld) -> None:
+    job = world.submit("max", command="work", env={f"A{number}": "x" * 100 for number in range(2_000)})
+    browser = browser_of(world, "max")
+    page = browser.get(f"/portal/jobs/{job}")
+    assert page.status_code == 200
+    assert len(page.text) < 4 * LARGEST_DRAFT
+    answer = browser.get(f"/portal/submit?from={job}")
+    assert answer.status_code == 422
+    assert "pond submit" in answer.text

@@ -9,6 +9,8 @@ from auth_world import API, OWNER_TOKEN, AuthWorld, error_of
 from fastapi.testclient import TestClient
 from one_loop import client_of
 
+from millpond.server.auth import tokens
+from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.records import TokenKind
 from millpond.server.auth.roles import AccessTarget, Verb
 
@@ -122,6 +124,21 @@ def test_an_account_has_not_more_tokens_than_anybody_needs(world: AuthWorld) -> 
     client = world.client("max")
     answers = {client.post(f"{API}/tokens", json={"name": "t"}).status_code for _ in range(200)}
     assert answers == {201, 409}
+
+
+def test_of_tokens_that_open_nothing_any_more_the_latest_are_remembered(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "MOST_ENDED", 2)
+    client, others = world.client("max"), make(world, "sam", name="sams")
+    made = [make(world, name=f"t{number}") for number in range(5)]
+    for each in made[:4]:
+        client.delete(f"{API}/tokens/{each['id']}")
+    make(world, name="t5")
+    known = {each["id"] for each in world.client("olga").get(f"{API}/tokens").json()["tokens"]}
+    assert {each["id"] for each in made} & known == {each["id"] for each in made[2:]}
+    assert others["id"] in known
+    assert {token.id for token in AccountStore(world.store.database).tokens()} == known
 
 
 def test_the_next_end_is_that_of_a_made_token_that_is_in_use(world: AuthWorld) -> None:

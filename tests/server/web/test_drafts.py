@@ -6,11 +6,21 @@ import json
 
 import pytest
 
-from millpond.server.web.jobs.drafts import Draft, DraftEdit, DraftRequest, draft_of
+from millpond.model.errors import InvalidInputError
+from millpond.server.web.jobs.drafts import (
+    LARGEST_DRAFT,
+    Draft,
+    DraftEdit,
+    DraftRequest,
+    draft_of,
+    file_text,
+    is_quick,
+)
 from millpond.server.web.jobs.job_form import FIRST, Control, job_form
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.templates import all_templates
 from millpond.specs.reference import OF_THE_SERVER
+from millpond.specs.yaml_edit import one_document
 
 JOB = "command: echo hello\n"
 
@@ -126,3 +136,24 @@ def test_each_template_comes_back_from_the_form_as_it_is(template: object) -> No
         if "." not in name:
             again = draft_of(DraftRequest(text=text, edits=(DraftEdit(field=name, value=value),)))
             assert again.document == draft.document, name
+
+
+def test_a_long_job_file_is_written_as_json_which_is_read_back_as_the_same() -> None:
+    document = {"command": "work", "env": {f"A{number}": "wörter: #1\t\n\u202e" for number in range(500)}}
+    text = file_text(document)
+    assert "\u202e" not in text, "a mark that turns the direction of writing is written by its number"
+    assert json.loads(text) == document
+    assert one_document(text).value == document
+    assert file_text({"command": "work"}) == "command: work\n"
+
+
+@pytest.mark.parametrize(("size", "changes"), [(LARGEST_DRAFT + 1, 0), (10_000, 150)])
+def test_what_a_page_cannot_read_in_time_is_refused_with_the_way_that_can(size: int, changes: int) -> None:
+    with pytest.raises(InvalidInputError, match="too long for this page") as caught:
+        is_quick("#" * size, [DraftEdit(field="name", value="n")] * changes)
+    assert "pond submit" in caught.value.remedy
+
+
+def test_a_text_and_a_few_changes_are_read_at_once_and_a_longer_one_in_turn() -> None:
+    assert is_quick("#" * 1_000, [DraftEdit(field="name", value="n")] * 3)
+    assert not is_quick("#" * 20_000)

@@ -13,8 +13,8 @@ import traceback
 
 import click
 
-from millpond.client.cli.printing.escaped_text import visible
 from millpond.model.errors import MillpondError, UnavailableError
+from millpond.specs.escaped_text import visible
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell shows it."""

@@ -36,7 +36,7 @@ class AccountStore(TableStore):
         """Keep these as they are now, all or none."""
         self._save(*((_table(record), _row(record)) for record in records))
 
-    def drop(self, *records: GroupMember | OidcIdentity | GroupInvitation) -> None:
+    def drop(self, *records: GroupMember | OidcIdentity | GroupInvitation | Token) -> None:
         """Forget these, all or none."""
         with self._engine.begin() as connection:
             for record in records:

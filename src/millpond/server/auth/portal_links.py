@@ -41,7 +41,7 @@ class PortalLinks:
         self._accounts = accounts
         self._waiting: PendingLogins[_Asked] = PendingLogins(GOOD_FOR_S, clock)
 
-    def make(self, caller: Caller, address: str) -> tuple[str, float]:
+    def make(self, caller: Caller) -> tuple[str, float]:
         """A ticket for the caller, and until when it is good.
 
         Raises:
@@ -52,7 +52,7 @@ class PortalLinks:
             raise NotAllowedError(f"{caller.user!r} is a service", "log in with the account of a person")
         ticket = secrets.token_urlsafe(32)
         asked = _Asked(caller.user, self._accounts.pass_epoch(caller.user), caller.token)
-        return ticket, self._waiting.put(ticket, asked, address)
+        return ticket, self._waiting.put(ticket, asked, f"user {caller.user}")
 
     def redeem(self, ticket: str) -> tuple[str, str]:
         """The user whom a ticket stands for, and the secret of a fresh session.

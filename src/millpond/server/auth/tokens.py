@@ -25,6 +25,8 @@ IN_USE_S: Final = 7 * 86_400.0
 """A token that was not used for longer is not missed when it ends."""
 MOST_TOKENS: Final = 200
 """Valid tokens one account may have."""
+MOST_ENDED: Final = 1_000
+"""Of those of one account that open nothing any more, the latest ones are remembered."""
 _LOGINS: Final = (TokenKind.SESSION, TokenKind.LOGIN, TokenKind.INVITATION)
 
 
@@ -126,6 +128,7 @@ class TokenRegistry:
             valid = sum(token.user == user and token.is_valid(now) for token in self._tokens.values())
             if valid >= MOST_TOKENS:
                 raise ConflictError(f"{user!r} has {valid} tokens", "revoke some with `pond token revoke`")
+            self._forget_ended(user, now)
             expires_at = None if lifetime_s is None else now + lifetime_s
             token = Token(token_id, secrets.digest_of(secret), kind, user, name, verbs, now, expires_at)
             self._save(token)
@@ -148,6 +151,15 @@ class TokenRegistry:
         with self._lock:
             of_user = [token for token in self._tokens.values() if token.user == user and token.kind in _LOGINS]
             self.revoke(*(token for token in of_user if token.id != keep))
+
+    def _forget_ended(self, user: str, now: float) -> None:
+        """Keep the latest of an account's tokens that open nothing any more: it can make and revoke some for ever."""
+        ended = [token for token in self._tokens.values() if token.user == user and not token.is_valid(now)]
+        oldest = ended[: max(len(ended) - MOST_ENDED, 0)]
+        if oldest:
+            self._store.drop(*oldest)
+            for token in oldest:
+                del self._tokens[token.id]
 
     def _save(self, token: Token) -> None:
         self._store.save(token)

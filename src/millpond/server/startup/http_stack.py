@@ -151,7 +151,7 @@ def _portal_note(url: str, security: Security) -> str:
     owner = security.accounts.caller_named(owner_name())
     if owner is None:
         return f"portal: {url}{PORTAL_PREFIX}"
-    ticket, _ = security.portal_links.make(owner, "")
+    ticket, _ = security.portal_links.make(owner)
     return f"portal: {url}{entry_path(ticket)} (works once, for {GOOD_FOR_S / 60:.0f} minutes)"
 
 

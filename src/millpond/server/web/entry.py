@@ -37,7 +37,7 @@ def entry_path(ticket: str, job: str = "") -> str:
 @links.post("/links", status_code=201)
 def make_link(body: PortalLinkRequest, request: Request, access: Myself, security: SecurityOf) -> PortalLink:
     """A link that logs one browser in to the portal, once, within ten minutes."""
-    ticket, until = security.portal_links.make(access.caller, access.act.address)
+    ticket, until = security.portal_links.make(access.caller)
     access.note("a link for a browser", target=AccessTarget("user", access.caller.user))
     return PortalLink(url=str(request.base_url).rstrip("/") + entry_path(ticket, body.job), expires_at=until)
 

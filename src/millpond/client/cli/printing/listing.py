@@ -14,8 +14,8 @@ import click
 
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
-from millpond.client.cli.printing.escaped_text import json_text, yaml_text
 from millpond.client.cli.printing.tables import Entry, ListTable
+from millpond.specs.escaped_text import json_text, yaml_text
 
 FORMS = ("table", "wide", "json", "yaml", "name")
 WATCH_EVERY_S = 2.0

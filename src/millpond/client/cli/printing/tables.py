@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import click
 
 from millpond.client.cli.error_output import say
-from millpond.client.cli.printing.escaped_text import visible
+from millpond.specs.escaped_text import visible
 
 Entry = TypeVar("Entry")
 

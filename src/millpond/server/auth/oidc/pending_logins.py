@@ -15,8 +15,8 @@ from millpond.server.http.origins import network_of
 
 T = TypeVar("T")
 
-MOST_OF_ONE_ADDRESS: Final = 50
-"""Many people may share an address; what is begun beyond replaces the oldest of the same address."""
+MOST_OF_ONE_PLACE: Final = 50
+"""Many people may share an address; what is begun beyond replaces the oldest of the same place."""
 MOST: Final = 5_000
 OVER: Final = "this login is over: it was used, is too old, or began before a restart"
 """The error for the key of something that is not kept."""
@@ -43,21 +43,21 @@ class PendingLogins(Generic[T]):
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept[T]] = {}
 
-    def put(self, key: str, what: T, address: str) -> float:
+    def put(self, key: str, what: T, place: str) -> float:
         """Keep something; returns until when.
 
         Args:
-            address: of the client that it is for.
+            place: by what it is counted: the address of a client that has not logged in, or who has.
 
         Raises:
             UnavailableError: too much waits already.
         """
-        place = network_of(address)
+        place = network_of(place)
         with self._lock:
             now = self._clock()
             self._kept = {key: kept for key, kept in self._kept.items() if now < kept.until}
             mine = [key for key, kept in self._kept.items() if kept.place == place]
-            for oldest in mine[: max(len(mine) - MOST_OF_ONE_ADDRESS + 1, 0)]:
+            for oldest in mine[: max(len(mine) - MOST_OF_ONE_PLACE + 1, 0)]:
                 del self._kept[oldest]
             if len(self._kept) >= MOST:
                 raise UnavailableError("too many people are logging in", "try again in some minutes")

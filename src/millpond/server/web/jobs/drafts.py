@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from millpond.model.errors import InvalidInputError
 from millpond.server.phrases.phrasebook import phrase_in
 from millpond.server.web.jobs.job_form import fields_by_name, job_form, long_form, read, shown, written_out
 from millpond.specs.api.base import ErrorDetail
 from millpond.specs.api.models import Body
 from millpond.specs.errors import Problem, SpecError
+from millpond.specs.escaped_text import escaped_json
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_spec import JobSpec, read_jobs
 from millpond.specs.source_positions import LARGEST_TEXT, Path
 from millpond.specs.validation import Shortened, model_at
-from millpond.specs.yaml_edit import REMOVED, edited, one_document
+from millpond.specs.yaml_edit import REMOVED, edited, one_document, yaml_text
 
 
 class DraftEdit(Body):
@@ -38,11 +40,58 @@ class DraftEdit(Body):
     value: Annotated[str, Field(max_length=LARGEST_TEXT)]
 
 
+QUICK: Final = 8 * 2**10
+"""Characters that are read at once, for each change again; what is more is a long answer."""
+MOST_READ: Final = 2**20
+LARGEST_YAML: Final = 16 * 2**10
+LARGEST_DRAFT: Final = 128 * 2**10
+"""Characters. Reading YAML with its positions takes seconds for so many."""
+
+
 class DraftRequest(Body):
     """A draft, and what is to be changed in it."""
 
     text: Annotated[str, Field(max_length=LARGEST_TEXT)]
     edits: Annotated[tuple[DraftEdit, ...], Field(max_length=200)] = ()
+
+
+def is_quick(text: str, edits: Sequence[DraftEdit] = ()) -> bool:
+    """Whether a text is read, for each change again, in no time.
+
+    Raises:
+        InvalidInputError: it takes longer than a page may ask for.
+    """
+    size = len(text) + sum(len(edit.value) for edit in edits)
+    require_short(text, size * (1 + len(edits)))
+    return size * (1 + len(edits)) <= QUICK
+
+
+def require_short(text: str, reads: int = 0) -> None:
+    """Refuse a job file that is too long for the page.
+
+    Args:
+        reads: characters that are read until all changes are made.
+
+    Raises:
+        InvalidInputError: it is.
+    """
+    if len(text) > LARGEST_DRAFT or reads > MOST_READ:
+        raise InvalidInputError(
+            f"the job file is too long for this page ({max(len(text), reads) // 2**10} KiB to be read)",
+            "submit it with `pond submit`, or send long data as files",
+        )
+
+
+def file_text(document: Mapping[str, Any]) -> str:
+    """A job file as text: YAML, or where it is long JSON, which is YAML too and is written a hundred times as fast."""
+    plain = escaped_json(document)
+    return plain if len(plain) > LARGEST_YAML else yaml_text(dict(document))
+
+
+def shown_text(document: Mapping[str, Any]) -> str:
+    """The same to be looked at: of what is very long the beginning."""
+    text = file_text(document)
+    return text if len(text) <= LARGEST_DRAFT else f"{text[:LARGEST_DRAFT]}\n…"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,13 @@ from millpond.server.store.jobs import JobFilter
 from millpond.server.views.visibility import reader_of
 from millpond.server.web.charts import history_pages
 from millpond.server.web.jobs import submit_page
+from millpond.server.web.jobs.drafts import shown_text
 from millpond.server.web.jobs.life_line import life_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.rendering import show
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.saved_views import SavedViewInfo
 from millpond.specs.job.serving import SERVING_KINDS
-from millpond.specs.yaml_edit import yaml_text
 
 JOBS_ON_A_PAGE: Final = 100
 MOST_MATCHING: Final = 100_000
@@ -117,7 +117,7 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf) 
     reason = await service.waits.added_to(await service.jobs.why(job, reader))
     events = await service.events.of_job(job, reader)
     can_change = may_do(access.caller, Verb.CHANGE_JOBS, job_target(info))
-    spec = yaml_text(await service.lookup.document(job)) if can_change else None
+    spec = shown_text(await service.lookup.document(job)) if can_change else None
     cards = await asyncio.to_thread(cards_of, service.state_dir, info) if info.gpu_milli and not info.array else None
     now, has_ended = time.time(), JobState(info.state).ended
     return show(

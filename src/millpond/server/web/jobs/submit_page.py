@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final
+from functools import partial
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID
@@ -16,18 +18,30 @@ from millpond.server.api.permits import Access, ServiceOf, may
 from millpond.server.api.service import Service
 from millpond.server.auth.roles import Verb, demand, job_target
 from millpond.server.views.visibility import reader_of
-from millpond.server.web.jobs.drafts import Draft, DraftRequest, checked, draft_of, with_edit
+from millpond.server.web.jobs.drafts import (
+    Draft,
+    DraftEdit,
+    DraftRequest,
+    checked,
+    draft_of,
+    file_text,
+    is_quick,
+    require_short,
+    with_edit,
+)
 from millpond.server.web.jobs.job_form import job_form
 from millpond.server.web.jobs.ready_templates import ready_template, ready_templates
 from millpond.server.web.pages import PageRoute, VisitOf
-from millpond.server.web.rendering import show
+from millpond.server.web.rendering import PageReader, show
 from millpond.specs.api.jobs.jobs import JobInfo
-from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo
-from millpond.specs.job.job_spec import document_again
-from millpond.specs.yaml_edit import yaml_text
+from millpond.specs.api.jobs.reasons import PlanInfo, ReasonInfo, RemedyInfo
+from millpond.specs.api.models import adapter_of
+from millpond.specs.job.job_spec import JobSpec, document_again
 
 Submitter = Annotated[Access, may(Verb.SUBMIT_JOBS)]
 JobId = Annotated[str, Query(max_length=LONGEST_JOB_ID)]
+InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Does work that blocks."""
 _IN_ROLE: Final = re.compile(r"roles\[(\d+)\]\.(\w+)")
 
 router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
@@ -51,8 +65,19 @@ class Replacement:
     after: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """What the page begins with: a text, and where it comes from."""
+
+    text: str
+    template: str = ""
+    origin: str = ""
+    replaces: Replacement | None = None
+
+
 @router.get("/submit")
 async def submit_page(
+    request: Request,
     service: ServiceOf,
     access: Submitter,
     visit: VisitOf,
@@ -65,7 +90,7 @@ async def submit_page(
     Args:
         instead: a waiting job, which is to be replaced by one that is changed as its reason advises.
     """
-    text, replaces = "", None
+    text = ""
     if template:
         text = (await asyncio.to_thread(ready_template, template)).job_text
     elif origin or instead:
@@ -73,34 +98,73 @@ async def submit_page(
         demand(access.caller, Verb.CHANGE_JOBS, job_target(job))
         text = await _file_of(service, job.id)
         if instead:
-            text, replaces = await _changed(service, access, job, text)
+            reason = await service.jobs.why(job.id, reader_of(access.caller))
+
+            async def changed(in_thread: InThread) -> Response:
+                begun = await in_thread(partial(_changed, job, reason, text))
+                return await _page(service, access, visit, begun)
+
+            return await _in_turn((text, ()), request, service, access, changed)
+        require_short(text)
+    return await _page(service, access, visit, _Begun(text, template, origin))
+
+
+async def _page(service: Service, access: Access, visit: PageReader, begun: _Begun) -> Response:
     nodes = await service.machines.all(reader_of(access.caller))
     return show(
         "jobs/submit.html",
         visit,
-        text=text,
+        text=begun.text,
         form=job_form(),
         templates=await asyncio.to_thread(ready_templates),
-        chosen=template,
-        origin=origin,
-        replaces=replaces,
+        chosen=begun.template,
+        origin=begun.origin,
+        replaces=begun.replaces,
         queues=[each.name for each in await service.queues.seen_by(access.caller) if each.takes_jobs],
         models=sorted({device.model for node in nodes for device in node.devices}),
     )
 
 
-@drafts.post("/draft")
-async def draft(body: DraftRequest, access: Submitter, visit: VisitOf) -> Draft:
+@drafts.post("/draft", response_model=Draft)
+async def draft(
+    body: DraftRequest, request: Request, service: ServiceOf, access: Submitter, visit: VisitOf
+) -> Response:
     """A draft with the changes made that were written into its form, and with all that is wrong with it."""
     access.act.continues = True  # nothing is changed but the text that came: it is no entry of the audit log
-    return (await asyncio.to_thread(draft_of, body)).in_language(visit.language)
+
+    async def make(in_thread: InThread) -> Response:
+        made = await in_thread(lambda: adapter_of(Draft).dump_json(draft_of(body).in_language(visit.language)))
+        return Response(made, media_type="application/json")
+
+    return await _in_turn((body.text, body.edits), request, service, access, make)
 
 
 @drafts.post("/plan")
-async def plan(body: DraftRequest, service: ServiceOf, access: Submitter, visit: VisitOf) -> Response:
+async def plan(body: DraftRequest, request: Request, service: ServiceOf, access: Submitter, visit: VisitOf) -> Response:
     """The plan of a draft, as a part of the page; its JSON twin is ``POST /api/v1/jobs/plan``."""
-    spec = await asyncio.to_thread(checked, body.text)
-    made = await service.plans.make(spec.document, access.caller)
+
+    async def make(in_thread: InThread) -> Response:
+        spec = await in_thread(partial(checked, body.text))
+        return _planned(spec, await service.plans.make(spec.document, access.caller), visit)
+
+    return await _in_turn((body.text, body.edits), request, service, access, make)
+
+
+async def _in_turn(
+    draft: tuple[str, Sequence[DraftEdit]],
+    request: Request,
+    service: Service,
+    access: Access,
+    make: Callable[[InThread], Awaitable[Response]],
+) -> Response:
+    """An answer about a draft: at once, or where its text takes long to read when it is its writer's turn."""
+    if is_quick(*draft):
+        return await make(asyncio.to_thread)
+    answers = service.long_answers
+    return await answers.answer(request, access.caller.user, lambda: make(answers.in_thread))
+
+
+def _planned(spec: JobSpec, made: PlanInfo, visit: PageReader) -> Response:
     found: dict[str, int] = {}
     cards: dict[str, int] = {}
     for task in made.tasks:
@@ -133,16 +197,16 @@ def can_replace(job: JobInfo, reason: ReasonInfo) -> bool:
     return is_single and not has_run and job.state == JobState.QUEUED and edit_of(reason.remedy) is not None
 
 
-async def _changed(service: Service, access: Access, job: JobInfo, text: str) -> tuple[str, Replacement]:
-    reason = await service.jobs.why(job.id, reader_of(access.caller))
+def _changed(job: JobInfo, reason: ReasonInfo, text: str) -> _Begun:
     edit = edit_of(reason.remedy)
     if not can_replace(job, reason) or edit is None or reason.remedy is None:
-        return text, Replacement(job)
+        return _Begun(text, replaces=Replacement(job))
     field, value = edit
     before = (draft_of(DraftRequest(text=text)).values or {}).get(field, "")
-    return with_edit(text, field, value), Replacement(job, reason.remedy.change, field, before, value)
+    replaces = Replacement(job, reason.remedy.change, field, before, value)
+    return _Begun(with_edit(text, field, value), replaces=replaces)
 
 
 async def _file_of(service: Service, job: str) -> str:
     """The file of a job, for another one like it."""
-    return yaml_text(document_again(await service.lookup.document(job)))
+    return file_text(document_again(await service.lookup.document(job)))

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from millpond.client.cli.connection import with_client
-from millpond.client.cli.printing.escaped_text import json_text
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.pool.queues import QueueEditInfo
+from millpond.specs.escaped_text import json_text
 from millpond.specs.flow_text import flow_text
 
 _queue = click.argument("queue")

@@ -13,10 +13,10 @@ import click
 from millpond.client.cli.connection import with_client
 from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.printing import formats
-from millpond.client.cli.printing.escaped_text import json_text
 from millpond.client.cli.printing.tables import middle_cut
 from millpond.client.sdk import Client
 from millpond.specs.api.pool.nodes import DeviceList, DeviceStatus, SliceStatus
+from millpond.specs.escaped_text import json_text
 
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 _CLEAR = "\x1b[H\x1b[2J"

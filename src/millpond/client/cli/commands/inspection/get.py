@@ -18,7 +18,6 @@ from millpond.client.cli.connection import with_client
 from millpond.client.cli.follow import exit_code_of
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import array_tables, formats
-from millpond.client.cli.printing.escaped_text import json_text, visible, yaml_text
 from millpond.client.cli.printing.tables import show
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
@@ -28,6 +27,7 @@ from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo
 from millpond.specs.api.jobs.trials import TrialList
 from millpond.specs.api.services import ServiceInfo
+from millpond.specs.escaped_text import json_text, visible, yaml_text
 
 _LAST_LINES = 10
 

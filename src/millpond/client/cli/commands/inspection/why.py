@@ -11,9 +11,9 @@ import click
 from millpond.client.cli.connection import with_client
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
-from millpond.client.cli.printing.escaped_text import json_text
 from millpond.client.sdk import Client
 from millpond.specs.api.jobs.reasons import ReasonInfo, StartInfo
+from millpond.specs.escaped_text import json_text
 
 _FILTERS = {
     "unschedulable": "closed for new work by their engine",

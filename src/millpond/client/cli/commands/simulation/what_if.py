@@ -13,10 +13,10 @@ from millpond.client.cli.commands.cluster.queue_edits import value_in
 from millpond.client.cli.commands.simulation.what_if_report import draw
 from millpond.client.cli.connection import asks_server, connect
 from millpond.client.cli.error_output import say
-from millpond.client.cli.printing.escaped_text import json_text
 from millpond.client.cli.time_options import parse_date, parse_future, parse_past
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
+from millpond.specs.escaped_text import json_text
 
 ANSWER_WITHIN_S: Final = 90.0
 """The server gives up earlier, and says so."""

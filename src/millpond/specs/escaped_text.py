@@ -1,4 +1,4 @@
-"""JSON and YAML of what others wrote, for a terminal: what one cannot see stands there as its number.
+"""JSON and YAML of what others wrote, for a terminal or a page: what one cannot see stands there as its number.
 
 A job file can hold characters that move the cursor or turn the direction of writing, so that a line reads otherwise
 than it is (Unicode Technical Report 36, section 2.10.3). Both forms have an escape for them; who reads the answer with
@@ -29,7 +29,12 @@ def visible(text: str) -> str:
 
 def json_text(body: Any) -> str:
     """A body as indented JSON."""
-    return _SUSPICIOUS.sub(lambda found: _escaped(found[0]), json.dumps(to_plain(body), indent=2, ensure_ascii=False))
+    return escaped_json(to_plain(body))
+
+
+def escaped_json(plain: Any) -> str:
+    """Plain data as indented JSON."""
+    return _SUSPICIOUS.sub(lambda found: _escaped(found[0]), json.dumps(plain, indent=2, ensure_ascii=False))
 
 
 def yaml_text(body: Any) -> str:
