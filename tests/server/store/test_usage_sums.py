@@ -17,10 +17,10 @@ from millpond.server.store.books import (
     UsageFilter,
     UsageInterval,
     UsageSum,
-    array_of,
 )
 from millpond.server.store.card_use import JobCardUse
 from millpond.server.store.store import Store
+from millpond.specs.job.job_ids import array_id
 
 SINCE, UNTIL = 1_000.0, 9_000.0
 JOBS = ("plain-abcde", "array-fghij.0", "array-fghij.17", "array-fghij.4", "old-000123", "n1.2", "7", "service~2", "r9")
@@ -75,7 +75,7 @@ def test_the_largest_and_the_rest_are_all(store: Store, by: str) -> None:
 
 def test_members_of_an_array_count_as_the_array_whatever_the_ids_of_others_look_like(store: Store) -> None:
     fill(store, 1)
-    members = Counter(array_of(job) for job in JOBS)
+    members = Counter(array_id(job) for job in JOBS)
     sums = store.books.sums("job", 0.0, 1e9)
     assert {total.name for total in sums} == set(members)
     assert all(total.jobs <= members[total.name] for total in sums)

@@ -159,7 +159,7 @@ class OciImages:
             shown = {} if login is None else stack.enter_context(login_file(login, registry, self._folder))
             env = {**self._env, **shown}
             _run([self._program, "pull", reference], env, notify, partial(pull_error, reference))
-            found = self._found(reference)
+            found = _found(self.find(reference), reference)
             return replace(found, exact=self._exact(reference, found, env, notify))
 
     def _exact(self, reference: str, found: LocalImage, env: Mapping[str, str], notify: Notify) -> tuple[str, ...]:
@@ -225,13 +225,13 @@ class OciImages:
         """See ``RuntimeImages``."""
         order = ["build", "--file", str(folder / file), "--tag", name, *self._base_options(bases), str(folder)]
         self._do(order, notify, "the image cannot be built", "see what the build says")
-        return self._found(name)
+        return _found(self.find(name), name)
 
     def save(self, container: str, name: str, author: str, notify: Notify) -> LocalImage:
         """See ``RuntimeImages``."""
         order = ["commit", "--author", author, container, name]
         self._do(order, notify, "the container cannot be saved", "it is kept for an hour after its job's end")
-        return self._found(name)
+        return _found(self.find(name), name)
 
     def _base_options(self, bases: Mapping[str, str]) -> list[str]:
         """Docker reads short names as we do, of the default registry; images of the machine it does not find by them.
@@ -251,12 +251,6 @@ class OciImages:
         """The lines that the program prints; none when it fails."""
         done = ask([self._program, *order], self._env, _QUICK_S)
         return done.stdout.splitlines() if done.returncode == 0 else []
-
-    def _found(self, reference: str) -> LocalImage:
-        image = self.find(reference)
-        if image is None:
-            raise UnavailableError(f"the image {reference} is gone again", "try again")
-        return image
 
 
 class PodmanImages(OciImages):
@@ -314,7 +308,8 @@ class SifImages:
         with self._fresh() as fresh:
             order = [self._program, "pull", str(fresh), f"docker://{reference}"]
             _run(order, env, notify, partial(pull_error, reference))
-            digest = f"sha256:{_hash_of(fresh)}"
+            with fresh.open("rb") as file:
+                digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
             fresh.replace(self._file(digest))
         return self._linked(reference, digest)
 
@@ -356,10 +351,7 @@ class SifImages:
         with self._fresh() as fresh:
             fresh.symlink_to(self._file(digest).name)
             fresh.replace(self._link(reference))
-        image = self.find(reference)
-        if image is None:
-            raise UnavailableError(f"the image {reference} is gone again", "try again")
-        return image
+        return _found(self.find(reference), reference)
 
     @contextmanager
     def _fresh(self) -> Iterator[Path]:
@@ -419,12 +411,10 @@ def _lines(output: int) -> Iterator[str]:
             return
 
 
-def _hash_of(path: Path) -> str:
-    seen = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            seen.update(piece)
-    return seen.hexdigest()
+def _found(image: LocalImage | None, reference: str) -> LocalImage:
+    if image is None:
+        raise UnavailableError(f"the image {reference} is gone again", "try again")
+    return image
 
 
 def _ignored(_line: str) -> None:

@@ -45,6 +45,12 @@ class Machine:
         return variables
 
 
+def fake_machine(nodes: tuple[Node, ...]) -> Machine:
+    """Pretended nodes that stand in for this machine."""
+    cards = sum(len(node.devices) for node in nodes)
+    return Machine(nodes, {VENDOR: FakeVendor(nodes)}, (f"{cards} fake GPUs on {len(nodes)} fake nodes",))
+
+
 def describe_machine(
     fake_gpus: str = "",
     own: OwnProcesses = NO_PROCESSES,
@@ -63,9 +69,7 @@ def describe_machine(
         InvalidInputError: ``fake_gpus`` cannot be read.
     """
     if fake_gpus:
-        nodes = fake_nodes(fake_gpus, swap_mib)
-        cards = sum(len(node.devices) for node in nodes)
-        return Machine(nodes, {VENDOR: FakeVendor(nodes)}, (f"{cards} fake GPUs on {len(nodes)} fake nodes",))
+        return fake_machine(fake_nodes(fake_gpus, swap_mib))
     found = find_vendors() if found is None else found
     inventories = [_inventory(vendor, own) for vendor in found.vendors]
     present = [each for each in inventories if each.devices]

@@ -18,7 +18,7 @@ from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.store.jobs import JobStore
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.jobs.jobs import JobInfo
-from millpond.specs.job.job_ids import member_id, split_member
+from millpond.specs.job.job_ids import array_id, member_id, split_member
 from millpond.specs.job.job_spec import JobSpec
 
 _NAMED_IN_DOUBT = 4
@@ -106,7 +106,7 @@ def check_order(ids: Sequence[str], specs: Sequence[JobSpec], awaited: Sequence[
             array = members[found[0]]
             if array is None or array.position(found[1]) is None:
                 raise no_job_to_wait_for(name)
-    arrays = [{(split_member(job) or (job, 0))[0] for job in found.values()} | set(found.values()) for found in awaited]
+    arrays = [{array_id(job) for job in found.values()} | set(found.values()) for found in awaited]
     try:
         TopologicalSorter(dict(zip(ids, arrays, strict=True))).prepare()
     except CycleError as error:

@@ -13,7 +13,7 @@ from millpond.model.workloads import CheckpointMode, Suspendable
 from millpond.node.devices.fake import VENDOR, FakeVendor, Tenant
 from millpond.node.devices.nvml import Nvml
 from millpond.node.host.controllers import Amounts, GroupMode, find_controllers, open_for_groups
-from millpond.node.host.machine import Machine, describe_machine
+from millpond.node.host.machine import Machine, describe_machine, fake_machine
 from millpond.node.sandbox import namespaces
 from millpond.node.sharing.mig import divide
 from millpond.node.task.launch import LaunchSpec, ListenMode
@@ -46,8 +46,7 @@ def describe(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machine:
     twice = [name for name, count in Counter(node.name for node in nodes).items() if count > 1]
     if twice:
         raise InvalidInputError(f"two nodes are called {twice[0]!r}", "rename the one in the configuration")
-    cards = sum(len(node.devices) for node in nodes)
-    return Machine(nodes, {VENDOR: FakeVendor(nodes)}, (f"{cards} fake GPUs on {len(nodes)} fake nodes",))
+    return fake_machine(nodes)
 
 
 def _divide(layout: MigLayout) -> tuple[str, ...]:

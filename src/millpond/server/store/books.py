@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from millpond.server.store.schema import usage
 from millpond.server.store.tables import TableStore
-from millpond.specs.job.job_ids import split_member
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,14 +248,8 @@ def write_changes(connection: sa.Connection, changes: Sequence[UsageChange]) -> 
         connection.execute(usage.insert(), began)
 
 
-def array_of(job: str) -> str:
-    """The array that a job is a member of; of any other job, its own id."""
-    member = split_member(job)
-    return job if member is None else member[0]
-
-
 def array_column(job: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
-    """The same for the database; of ids as the store has them, ``ARRAY.17``."""
+    """The array that jobs are members of, and of others their own id; of ids as the store has them, ``ARRAY.17``."""
     stem = sa.func.rtrim(job, "0123456789", type_=sa.String())
     is_member = sa.and_(stem != job, sa.func.substr(stem, sa.func.length(stem)) == ".")
     return sa.case((is_member, sa.func.substr(job, 1, sa.func.length(stem) - 1)), else_=job)

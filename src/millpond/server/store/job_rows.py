@@ -14,7 +14,7 @@ from millpond.model.workloads import Kind
 from millpond.server.store import schema
 from millpond.specs.api.jobs.jobs import JobInfo, TaskInfo
 from millpond.specs.api.models import adapter_of
-from millpond.specs.job.job_ids import split_member
+from millpond.specs.job.job_ids import array_id, split_member
 from millpond.specs.job.members import member_document
 
 JOB_INFO: Final = adapter_of(JobInfo)
@@ -92,7 +92,7 @@ def document_in(text: str, job: str) -> dict[str, Any] | None:
         InvalidInputError: it is damaged.
     """
     member = split_member(job)
-    document = document_of(text, job if member is None else member[0])
+    document = document_of(text, array_id(job))
     if member is None:
         return document
     is_array = document.get("array") is not None or document.get("sweep") is not None

@@ -25,7 +25,7 @@ from millpond.server.store.job_rows import (
 )
 from millpond.server.store.tables import TableStore
 from millpond.specs.api.jobs.jobs import JobInfo
-from millpond.specs.job.job_ids import split_member
+from millpond.specs.job.job_ids import array_id
 
 LIVE: Final = "live"
 DEPENDENT: Final = "dependent"
@@ -170,7 +170,7 @@ class JobStore(TableStore):
         Raises:
             InvalidInputError: it is damaged.
         """
-        query = sa.select(schema.jobs.c.document).where(schema.jobs.c.id == _row_of(job))
+        query = sa.select(schema.jobs.c.document).where(schema.jobs.c.id == array_id(job))
         text = self._value(query)
         return None if text is None else document_in(text, job)
 
@@ -180,7 +180,7 @@ class JobStore(TableStore):
         Raises:
             InvalidInputError: its file is damaged.
         """
-        query = sa.select(schema.jobs).where(schema.jobs.c.id == _row_of(job))
+        query = sa.select(schema.jobs).where(schema.jobs.c.id == array_id(job))
         row = self._first(query)
         document = None if row is None else document_in(row.document, job)
         if row is None or document is None:
@@ -373,12 +373,6 @@ def _matches(wanted: JobFilter, of: str | None, *, knows_values: bool) -> list[s
         conditions.append(column("state").in_(wanted.states))
     conditions.append(schema.jobs.c.members == 0 if of is None else column("parent") == of)
     return conditions
-
-
-def _row_of(job: str) -> str:
-    """The id under which the file of a job is stored: that of a member is made of its array's."""
-    member = split_member(job)
-    return job if member is None else member[0]
 
 
 def write_ended(connection: sa.Connection, ended: Sequence[JobInfo]) -> None:

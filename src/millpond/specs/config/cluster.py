@@ -132,12 +132,20 @@ def load_cluster(path: Path) -> ClusterConfig:
         UnavailableError: the file cannot be read.
         SpecError: it is wrong, with every fault found.
     """
+    return read_cluster(text_of(path), str(path))
+
+
+def text_of(path: Path) -> str:
+    """What is in a configuration file.
+
+    Raises:
+        UnavailableError: it cannot be read.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UnavailableError(f"cannot read {path} ({reason})", "name a readable configuration file") from error
-    return read_cluster(text, str(path))
 
 
 def read_cluster(text: str, source: str = "") -> ClusterConfig:

@@ -27,6 +27,12 @@ def split_member(text: str) -> tuple[str, int] | None:
     return None if match is None else (match[1], int(match[2] or match[3]))
 
 
+def array_id(job: str) -> str:
+    """The array that a job is a member of; of any other job, its own id."""
+    member = split_member(job)
+    return job if member is None else member[0]
+
+
 def service_of(job: str) -> str:
     """The service that a job is a revision of: the id of its first job, and its address; for others the id itself."""
     service, mark, number = job.rpartition(REVISION_MARK)

@@ -166,9 +166,5 @@ def _mib(size: int) -> str:
 
 def _hashed(path: Path) -> tuple[str, int]:
     """Digest and size of a file."""
-    seen, size = hashlib.sha256(), 0
     with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            seen.update(piece)
-            size += len(piece)
-    return seen.hexdigest(), size
+        return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()

@@ -13,12 +13,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
-from grpclib.server import Server
+from grpclib.server import Server, Stream
 
 from millpond.engines.kubernetes.agent import kubelet_messages as messages
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
@@ -50,16 +50,6 @@ class ContainerGifts:
 
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[HostMount, ...] = ()
-
-
-class KubeletCall(Protocol):
-    """A call of the kubelet."""
-
-    async def recv_message(self) -> Any:
-        """What it asks."""
-
-    async def send_message(self, message: Any) -> None:
-        """One answer to it."""
 
 
 class DevicePlugin:
@@ -149,11 +139,11 @@ class DevicePlugin:
         }
         return {f"/{_VERSION}.DevicePlugin/{name}": Handler(*call) for name, call in calls.items()}
 
-    async def _options(self, stream: KubeletCall) -> None:
+    async def _options(self, stream: Stream[Any, Any]) -> None:
         await stream.recv_message()
         await stream.send_message(messages.DevicePluginOptions())
 
-    async def _list_and_watch(self, stream: KubeletCall) -> None:
+    async def _list_and_watch(self, stream: Stream[Any, Any]) -> None:
         await stream.recv_message()
         told: Mapping[str, bool] | None = None
         while True:
@@ -164,8 +154,9 @@ class DevicePlugin:
             listed = [messages.Device(ID=name, health=_HEALTHY if well else _UNHEALTHY) for name, well in told.items()]
             await stream.send_message(messages.ListAndWatchResponse(devices=listed))
 
-    async def _allocated(self, stream: KubeletCall) -> None:
+    async def _allocated(self, stream: Stream[Any, Any]) -> None:
         asked = await stream.recv_message()
+        assert asked is not None, "a call of one request has it"
         try:
             gifts = [await self._allocate(list(each.devicesIDs)) for each in asked.container_requests]
         except MillpondError as error:

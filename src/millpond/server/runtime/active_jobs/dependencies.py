@@ -21,7 +21,7 @@ from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.storage.provisioning.staging import NothingToStage, Staging
 from millpond.server.store.jobs import JobStore, NewJob
 from millpond.specs.api.jobs.reasons import ReasonInfo
-from millpond.specs.job.job_ids import split_member
+from millpond.specs.job.job_ids import array_id
 from millpond.specs.job.job_spec import stored_job
 from millpond.specs.job.mounts import After
 
@@ -211,8 +211,7 @@ class Dependents:
 
 def _is_in(job: str, over: Collection[str]) -> bool:
     """Whether a job is one of these, or a member of one of them: with an array end all of its members."""
-    member = split_member(job)
-    return job in over or (member is not None and member[0] in over)
+    return job in over or array_id(job) in over
 
 
 def no_job_to_wait_for(name: str) -> InvalidInputError:

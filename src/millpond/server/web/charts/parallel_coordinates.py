@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millpond.server.web.charts.svg_charts import COLOURS, DASHES, HEIGHT, WIDTH, ChartTick, number_text
+from millpond.server.web.charts.svg_charts import HEIGHT, WIDTH, ChartTick, look_of, number_text
 from millpond.specs.api.jobs.curves import CurvesInfo
 
 MOST_AXES: Final = 9
@@ -72,9 +72,7 @@ def parallel_of(found: CurvesInfo, goal: str, looks: Mapping[str, int]) -> Paral
             if values[row] is not None
         ]
         text = ", ".join(f"{name} {_text(values[row])}" for name, values in columns)
-        number = looks[job]
-        look = f"o{number % COLOURS + 1} dash{number // COLOURS % DASHES}"
-        paths.append(RunPath(job, look, "M" + "L".join(points) if points else "", text))
+        paths.append(RunPath(job, look_of(looks[job]), "M" + "L".join(points) if points else "", text))
     return Parallel(axes, paths, len(differing) - len(shown))
 
 

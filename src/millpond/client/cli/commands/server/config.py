@@ -9,7 +9,6 @@ import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.printing import formats
-from millpond.model.errors import UnavailableError
 
 
 @click.group("config", cls=SuggestingGroup)
@@ -51,12 +50,8 @@ def from_hived(file: Path) -> None:
     """
     import yaml
 
+    from millpond.specs.config.cluster import text_of
     from millpond.specs.config.hived import as_queues, read_hived
 
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UnavailableError(f"cannot read {file} ({reason})", "name a readable configuration file") from error
-    queues = as_queues(read_hived(text, str(file)))
+    queues = as_queues(read_hived(text_of(file), str(file)))
     click.echo(yaml.safe_dump({"queues": queues}, sort_keys=False, default_flow_style=None).rstrip())
