@@ -11,6 +11,8 @@ import pytest
 from pod_bench import PodBench
 from standin_cluster import StandinCluster
 
+from millpond.engines.kubernetes.adoption import pod_answers
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _authorities_are_read_once() -> Iterator[None]:
@@ -18,6 +20,11 @@ def _authorities_are_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _what_is_wrong_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_answers, "SETTLED_S", 0.0)
 
 
 @pytest.fixture

@@ -104,6 +104,23 @@ def test_the_pods_of_a_job_are_one_gang_that_waits_for_its_last_pod(
     assert gang.roles == (PodRole("worker", TaskRequest(2000, 1024, 1), 2, 2),)
 
 
+def test_a_gang_that_comes_pod_by_pod_is_not_told_each_time_what_is_missing(
+    cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_answers, "SETTLED_S", 60.0)
+    monkeypatch.setattr(pod_answers, "LEAST_S", 60.0)
+    sized = {"millpond.io/gang": "trio", "millpond.io/gang-size": "3"}
+    for number in range(2):
+        foreign_pod(cluster, f"p{number}", annotations=sized)
+    eventually(lambda: any(gang.trouble.startswith("2 of the 3 pods") for gang in bench.engine.gangs()))
+    foreign_pod(cluster, "p2", annotations=sized)
+    assert bench.gang().roles[0].count == 3
+    monkeypatch.setattr(pod_answers, "SETTLED_S", 0.0)
+    foreign_pod(cluster, "next", annotations={"millpond.io/nonsense": "1"})
+    eventually(lambda: condition(cluster, "next"))
+    assert [condition(cluster, f"p{number}") for number in range(3)] == ["", "", ""]
+
+
 def test_a_job_that_is_partly_done_waits_for_no_more_pods_than_it_makes(
     cluster: StandinCluster, bench: AdoptingBench
 ) -> None:

@@ -132,9 +132,8 @@ class ForeignPods:
         return (*following, self._book.work(), self._lost.work(), answering)
 
     def _said(self, gang: FoundGang) -> None:
-        if gang.trouble:
-            self._answers.say(gang.key, gang.trouble)
-        else:
+        self._answers.say_if_it_stays(gang.key, gang.trouble)
+        if not gang.trouble:
             self._found()
 
     def _changed(self, pod: ScheduledPod) -> None:

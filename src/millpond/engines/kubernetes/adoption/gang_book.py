@@ -78,6 +78,8 @@ class GangBook:
         self._said = said
         self._begin = begin
         self._pods: defaultdict[GangKey, dict[str, ScheduledPod]] = defaultdict(dict)
+        self._demands: dict[str, tuple[ScheduledPod, PodDemand]] = {}
+        """By pod, what it asks for: a gang is looked at again and again, and its pods stay as they are."""
         self._sizes: dict[GangKey, GangSize] = {}
         self._places: dict[GangKey, ClaimPlaces] = {}
         self._found: dict[GangKey, FoundGang] = {}
@@ -98,6 +100,8 @@ class GangBook:
         if self._rules.is_ours(pod.metadata.namespace):
             key = gang_of(pod)
             self._pods[key][pod.key] = pod
+            if not pod.waits:
+                self._demands.pop(pod.key, None)
             self.refresh(key)
 
     def pod_deleted(self, pod: ScheduledPod) -> None:
@@ -105,6 +109,7 @@ class GangBook:
         key = gang_of(pod)
         if key in self._pods:
             self._pods[key].pop(pod.key, None)
+            self._demands.pop(pod.key, None)
             self.refresh(key)
 
     def pods_of(self, key: GangKey) -> Collection[ScheduledPod]:
@@ -123,7 +128,7 @@ class GangBook:
         if len(waiting) == 1:
             return {_name_of(waiting[0]): waiting}
         named: defaultdict[str, list[ScheduledPod]] = defaultdict(list)
-        for (name, _), pods in _roles(waiting, [demand_of(pod) for pod in waiting]):
+        for (name, _), pods in _roles(waiting, [self._demand_of(pod) for pod in waiting]):
             named[name] += pods
         return named
 
@@ -208,7 +213,7 @@ class GangBook:
     def _describe(self, key: GangKey, waiting: Sequence[ScheduledPod], size: GangSize) -> FoundGang:
         marks = self._rules.marks()
         terms, places = terms_of(waiting[0], marks), self._places.get(key, ClaimPlaces())
-        demands = [demand_of(pod) for pod in waiting]
+        demands = [self._demand_of(pod) for pod in waiting]
         grouped = _roles(waiting, demands)
         spacing = spacing_of({name: pods for (name, _), pods in grouped}, self._rules.neighbours)
         asked = self._asked_by_neighbours(waiting, spacing.within)
@@ -239,6 +244,12 @@ class GangBook:
                 for (name, request), pods in grouped
             ),
         )
+
+    def _demand_of(self, pod: ScheduledPod) -> PodDemand:
+        known = self._demands.get(pod.key)
+        if known is None or known[0] is not pod:
+            known = self._demands[pod.key] = (pod, demand_of(pod))
+        return known[1]
 
     def _asked_by_neighbours(self, waiting: Sequence[ScheduledPod], within: frozenset[MutualTerm]) -> NodeSelection:
         asked = tuple(

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 LEAST_S: Final = 10.0
 """Between two conditions of a gang."""
+SETTLED_S: Final = 0.5
+"""What is wrong with a gang is told when it has been so for so long: mostly its pods are still being made."""
 LEAST_EVENT_S: Final = 60.0
 """Between two events of a gang, or of a pod that cannot be evicted."""
 LONGEST_EVENT: Final = 1_000
@@ -34,6 +36,22 @@ _FORBIDDEN: Final = 403
 _ENDING: Final = "because it is being terminated"
 """What the API server says of a namespace that is being deleted."""
 _MOST_KEPT: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class _DueAnswer:
+    """What a gang is to be told.
+
+    Attributes:
+        since: when it was first to be told anything.
+        at: not before that.
+        passes: it is forgotten if it holds no longer by then.
+    """
+
+    text: str
+    since: float
+    at: float
+    passes: bool = False
 
 
 @dataclass(slots=True)
@@ -63,31 +81,45 @@ class PodAnswers:
         self._waiting = waiting
         self._clock = clock
         self._told: dict[GangKey, _LastAnswer] = {}
-        self._due: dict[GangKey, str] = {}
+        self._due: dict[GangKey, _DueAnswer] = {}
         self._forbidden: set[str] = set()
         self._told_pods: dict[tuple[str, str], float] = {}
 
     def say(self, key: GangKey, text: str) -> None:
         """Why a gang waits; written at once or soon."""
-        self._due[key] = text
+        now = self._clock()
+        self._due[key] = _DueAnswer(text, now, now)
+
+    def say_if_it_stays(self, key: GangKey, text: str) -> None:
+        """What is wrong with a gang, or nothing any more; written when that has stayed so for a moment.
+
+        Each word costs a request for each pod, and gangs come pod by pod.
+        """
+        due, now = self._due.get(key), self._clock()
+        if text:
+            since = now if due is None else due.since
+            self._due[key] = _DueAnswer(text, since, min(now + SETTLED_S, since + LEAST_S), passes=True)
+        elif due is not None and due.passes:
+            del self._due[key]
 
     def look_at(self, pod: ScheduledPod) -> None:
         """A pod is there, or has changed: one that came late is told what its gang was."""
         told = self._told.get(gang_of(pod)) if pod.waits else None
         if told is not None and _said(pod) != told.text:
-            self._due.setdefault(gang_of(pod), told.text)
+            now = self._clock()
+            self._due.setdefault(gang_of(pod), _DueAnswer(told.text, now, now))
 
     async def write_due(self) -> None:
         """Write what is due."""
         now = self._clock()
-        for key, text in list(self._due.items()):
+        for key, due in list(self._due.items()):
             told = self._told.get(key)
-            if told is not None and now - told.at < LEAST_S:
+            if now < due.at or (told is not None and now - told.at < LEAST_S):
                 continue
             del self._due[key]
             waiting = self._waiting(key)
             if waiting:
-                await self._write(key, text, waiting, now)
+                await self._write(key, due.text, waiting, now)
         if len(self._told) > _MOST_KEPT:
             self._told = {key: told for key, told in self._told.items() if now - told.at < LEAST_EVENT_S}
 
