@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from worlds import World, machine, single
 
 from millpond.model.events import DurationPredicted, JobSubmitted
-from millpond.model.workloads import Checkpoint, CheckpointMode
-from millpond.scheduling.reclaiming.preemption_budget import PREEMPTION_BUDGET, SAVED_UP_S, PreemptionBudget
+from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
+from millpond.scheduling.ordering.default import COST_WEIGHT
+from millpond.scheduling.ordering.running import charge_of
+from millpond.scheduling.reclaiming.preemption_budget import (
+    PREEMPTION_BUDGET,
+    SAVED_UP_S,
+    PreemptionBudget,
+    cost_of,
+)
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
@@ -70,3 +79,21 @@ def test_no_more_is_saved_up_than_a_day_brings() -> None:
     assert budget.left == pytest.approx(PREEMPTION_BUDGET * 4 * SAVED_UP_S)
     budget.earn(0, 11 * SAVED_UP_S)
     assert budget.left == pytest.approx(PREEMPTION_BUDGET * 4 * SAVED_UP_S)
+
+
+@given(st.integers(1, 4), st.floats(1.0, 50_000.0), st.booleans(), st.booleans())
+@settings(max_examples=25, derandomize=True, deadline=None)
+def test_the_budget_and_the_key_count_the_same_cost_of_a_preemption(
+    cards: int, run_s: float, saves: bool, catches_up: bool
+) -> None:
+    world = World(machine("n", cards), settings=Settings(preempt=True))
+    world.submit(single("runs", cards, checkpoint=SAVES if saves else Checkpoint()))
+    if catches_up:
+        world.go_to(10.0)
+        world.submit(single("high", cards, priority=Priority.HIGH))
+        world.end("high")
+    world.go_to(world.now + run_s)
+    state, record = world.core._state, world.core.jobs["runs"]
+    assert (record.debt_s > 0.0) == catches_up
+    cost = cost_of(record, state.settings.preemption_cost, state.now)
+    assert charge_of(state.roster.live, record.slot, state.now) == pytest.approx(COST_WEIGHT * cost)

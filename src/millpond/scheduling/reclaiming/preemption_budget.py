@@ -55,8 +55,12 @@ class PreemptionBudget:
 
 
 def cost_of(record: JobRecord, cost: PreemptionCost, now: float) -> float:
-    """Card-seconds that a preemption costs running work: its restart, and all of its run where it saves nothing."""
+    """Card-seconds that a preemption costs running work: its restart, and all of its run where it saves nothing.
+
+    But for what of the run went into catching up: that was a cost of the preemption before. ``running.charge_of`` says
+    the same of the roster.
+    """
     lost_s = cost.of(record.gpu_milli)
     if record.job.checkpoint.mode is CheckpointMode.NONE and record.started_at is not None:
-        lost_s += max(now - record.started_at, 0.0)
+        lost_s += max(now - record.started_at - record.debt_s, 0.0)
     return lost_s * record.gpu_milli / CARD_MILLI
