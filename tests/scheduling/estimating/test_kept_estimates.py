@@ -68,14 +68,14 @@ def test_an_estimate_that_may_be_old_says_how_old_it_is(monkeypatch: pytest.Monk
     monkeypatch.setattr(kept_estimates, "FEW_WAITING", 1)
     world = crowded("fifo")
     job = waiting(world)[-1]
-    first = world.core.expected_start(job, world.now)
+    first = world.core.explain(job, world.now).start
     assert isinstance(first, StartEstimate)
     world.go_to(world.now + 3.0)
-    kept = world.core.expected_start(job, world.now, within_s=5.0)
+    kept = world.core.explain(job, world.now, within_s=5.0).start
     assert isinstance(kept, StartEstimate)
     assert kept.basis == f"{first.basis}; as things stood 3 s ago"
     assert (kept.earliest_at, kept.likely_at, kept.latest_at) == (first.earliest_at, first.likely_at, first.latest_at)
-    anew = world.core.expected_start(job, world.now)
+    anew = world.core.explain(job, world.now).start
     assert isinstance(anew, StartEstimate)
     assert "ago" not in anew.basis
 
@@ -115,7 +115,7 @@ def reserving(cards: int) -> World:
 def test_the_rest_of_a_node_of_which_some_cards_are_reserved_is_counted() -> None:
     world = reserving(4)
     world.submit(single("next", 4, queue="other"), lasting=50.0, known=True)
-    start = world.core.expected_start("next", world.now)
+    start = world.core.explain("next", world.now).start
     assert start is not None
     assert start.likely_at == pytest.approx(400.0, abs=1.0)
 
@@ -123,6 +123,6 @@ def test_the_rest_of_a_node_of_which_some_cards_are_reserved_is_counted() -> Non
 def test_reserved_cards_are_open_to_others_when_the_reservation_is_over() -> None:
     world = reserving(4)
     world.submit(gang("wide", 1, asks(8), queue="other"), lasting=50.0, known=True)
-    start = world.core.expected_start("wide", world.now)
+    start = world.core.explain("wide", world.now).start
     assert start is not None
     assert start.likely_at == pytest.approx(5_000.0, abs=1.0)

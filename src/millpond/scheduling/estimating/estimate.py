@@ -14,8 +14,7 @@ The work of a play is bounded: ``MOST_STEPS`` steps of futures, ``pool_model.MOS
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 from statistics import NormalDist
 
@@ -110,16 +109,16 @@ class StartEstimates:
         return StartEstimate(max(as_of + early, now), latest_at, basis, likely_at=max(as_of + likely, now))
 
 
-@dataclass(slots=True)
 class _Play:
-    """What is known of the futures of one line-up.
+    """The futures of one line-up, each played as far as somebody has asked."""
 
-    Attributes:
-        starts_s: of those that have started in every future: seconds until then, one for each.
-    """
+    def __init__(self, futures: Sequence[Future], most_steps: int) -> None:
+        self._futures = futures
+        self._most_steps = most_steps
 
-    line_up: LineUp
-    starts_s: dict[int, list[float]]
+    def starts_s(self, sequence: int) -> list[float]:
+        """Seconds until one of those that wait starts, in each future."""
+        return [future.start_s(sequence, self._most_steps) for future in self._futures]
 
 
 class _PoolFutures:
@@ -173,42 +172,29 @@ class _PoolFutures:
         line_up, own = self._modeller.line_up(self._ranked, place)
         sequence = line_up.ranked[own][1]
         if line_up.pace != 1.0:
-            return [start * line_up.pace for start in self._played(line_up, sequence, fits_now=fits_now)[sequence]]
+            return [start * line_up.pace for start in self._play(line_up, fits_now=fits_now).starts_s(sequence)]
         key = (place % self._modeller.every, fits_now)
         play = self._plays.get(key)
         if play is None:
-            play = self._plays[key] = _Play(line_up, self._played(line_up, sequence, fits_now=fits_now))
-        elif sequence not in play.starts_s:
-            play.starts_s = self._played(play.line_up, None, fits_now=fits_now)
-        return play.starts_s[sequence]
+            play = self._plays[key] = self._play(line_up, fits_now=fits_now)
+        return play.starts_s(sequence)
 
-    def _played(self, line_up: LineUp, until: int | None, *, fits_now: bool) -> dict[int, list[float]]:
-        """When those of a line-up start in each future, if they do so in all of them before a play ends.
-
-        Args:
-            until: it ends with the start of this one; None: when all have started, or after so many steps.
-        """
+    def _play(self, line_up: LineUp, *, fits_now: bool) -> _Play:
+        """The futures of a line-up, from their beginning."""
         model = self._modeller.model(line_up, fits_now=fits_now)
         # Behind a strict order nobody matters who comes later and cannot go before the last of them.
         matter = not model.strict or self.newcomers.may_overtake(model.waiting[-1])
-        sequences = [entry[1] for entry in model.waiting] if until is None else [until]
-        most_steps = self._most_steps // FUTURES
-        starts: dict[int, list[float]] = {sequence: [] for sequence in sequences}
-        started: set[int] | None = None
-        found: list[Future] = []
-        for number, begin in enumerate(self._begins):
-            stream = self._streams[number].replay() if matter else iter(())
-            draws = cycle(self._of_starts[number])
-            future = Future(model, begin, stream, draws, self._stretches[number])
-            for sequence in sequences:
-                starts[sequence].append(future.start_s(sequence, most_steps))
-            started = set(future.started_s) if started is None else started & future.started_s.keys()
-            found.append(future)
-        if until is not None:
-            for entry in model.waiting:
-                if entry[1] in (started or ()):
-                    starts[entry[1]] = [future.started_s[entry[1]] for future in found]
-        return starts
+        futures = [
+            Future(
+                model,
+                begin,
+                self._streams[number].replay() if matter else iter(()),
+                cycle(self._of_starts[number]),
+                self._stretches[number],
+            )
+            for number, begin in enumerate(self._begins)
+        ]
+        return _Play(futures, self._most_steps // FUTURES)
 
 
 class _Stream:
