@@ -125,9 +125,9 @@ class Questioner:
             return
         job = self._draw.choice(waiting)
         before = time.process_time()
-        start = self._core.expected_start(job, now)
+        reason = self._core.explain(job, now)
         cpu_s = time.process_time() - before
-        place = self._core.explain(job, now).position or 1
+        start, place = reason.start, reason.position or 1
         cards = sum(len(view.node.devices) for view in self._core.node_views())
         place_s = place * (self._work_s / max(self._jobs, 1)) / cards
         interval: tuple[float, ...] = ()

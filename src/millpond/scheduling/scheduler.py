@@ -13,7 +13,7 @@ from typing import Any
 
 from millpond.model.decisions import Decision, Migrate
 from millpond.model.events import Event, PolicyChanged
-from millpond.model.reasons import Cause, DeadlineOutlook, Reason, StartEstimate
+from millpond.model.reasons import Cause, DeadlineOutlook, Reason
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Job, Priority
@@ -327,17 +327,11 @@ class Scheduler:
         self._state.now = max(self._state.now, now)
         return self._explainer.explain(job_id, within_s)
 
-    def expected_start(self, job_id: str, now: float, *, within_s: float = 0.0) -> StartEstimate | None:
-        """When a waiting job should start, as it was ``within_s`` seconds ago at most; None for a job in no line.
-
-        Raises:
-            NotFoundError: there is no such job.
-        """
-        self._state.now = max(self._state.now, now)
-        return self._explainer.expected_start(job_id, within_s)
-
     def deadline_outlook(self, job_id: str, now: float, *, within_s: float = 0.0) -> DeadlineOutlook | None:
-        """Whether a job should end by its deadline, see ``expected_start``; None for one that has none, or has ended.
+        """Whether a job should end by its deadline; None for one that has none, or has ended.
+
+        Args:
+            within_s: the estimate may be of so many seconds ago, where very many wait.
 
         Raises:
             NotFoundError: there is no such job.

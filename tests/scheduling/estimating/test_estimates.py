@@ -27,7 +27,7 @@ from millpond.scheduling.state import State
 
 
 def start_of(world: World, job: str) -> StartEstimate:
-    start = world.core.expected_start(job, world.now)
+    start = world.core.explain(job, world.now).start
     assert start is not None
     return start
 
@@ -253,7 +253,7 @@ def test_a_restored_scheduler_gives_the_same_estimate(ordering: str) -> None:
         forecast(world, f"w{number}", 200.0, 400.0)
     plain = json.loads(json.dumps(world.core.snapshot()))
     restored = Scheduler.restore(plain)
-    assert restored.expected_start("w5", world.now) == start_of(world, "w5")
+    assert restored.explain("w5", world.now).start == start_of(world, "w5")
     assert json.dumps(restored.snapshot()) == json.dumps(plain)
 
 
@@ -341,7 +341,7 @@ def test_nothing_more_is_expected_of_a_queue_that_was_deleted() -> None:
     world.submit(single("waits", 4, queue="kept"))
     assert start_of(world, "waits").unknown == ""
     restored = Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))
-    assert restored.expected_start("waits", world.now) is not None
+    assert restored.explain("waits", world.now).start is not None
 
 
 def test_what_is_remembered_of_submissions_is_bounded_and_covers_all_hours() -> None:

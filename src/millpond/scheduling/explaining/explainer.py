@@ -104,15 +104,6 @@ class Explainer:
         """
         return self._asked(job_id, lambda record: self._out_of_line(record) or self._in_line(record))
 
-    def expected_start(self, job_id: str, within_s: float) -> StartEstimate | None:
-        """When a job that stands in a line should start; None if it stands in none.
-
-        Raises:
-            NotFoundError: there is no such job.
-        """
-        record = self._known(job_id)
-        return self._start_of(record, within_s) if record.line else None
-
     def deadline_outlook(self, job_id: str, within_s: float) -> DeadlineOutlook | None:
         """Whether a job should end by its deadline; None for one that has none, or has ended.
 
