@@ -69,7 +69,14 @@ def _change_queues(settings: Sequence[QueueSetting], queues: QueueSettings, chan
 
 
 def _written(value: Any) -> str:
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+    return str(value)
 
 
 def _change_policies(request: WhatIfRequest, scheduler: Scheduler, change: Change) -> None:

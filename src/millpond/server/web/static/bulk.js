@@ -48,7 +48,7 @@ function linkTo(job) {
 
 function item(job, text, ...others) {
   const row = document.createElement("li");
-  row.append(linkTo(job), `: ${text}`, ...others.map(linkTo));
+  row.append(linkTo(job), ": ", ...marked(text), ...others.map(linkTo));
   return row;
 }
 

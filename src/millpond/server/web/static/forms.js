@@ -54,7 +54,7 @@ document.addEventListener("submit", async (submit) => {
     showOnce(form, await change(pathOf(form), form.dataset.method || "POST", bodyOf(form)));
     form.reset();
     await followChange();
-  } catch (error) { trouble.textContent = error.message; trouble.hidden = false; }
+  } catch (error) { trouble.replaceChildren(...marked(error.message)); trouble.hidden = false; }
   finally { button.disabled = false; }
 });
 

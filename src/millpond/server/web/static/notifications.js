@@ -7,7 +7,7 @@ async function attempt(form, button, act) {
   const trouble = form.querySelector("[data-trouble]");
   button.disabled = true;
   trouble.hidden = true;
-  try { await act(); } catch (error) { trouble.textContent = error.message; trouble.hidden = false; }
+  try { await act(); } catch (error) { trouble.replaceChildren(...marked(error.message)); trouble.hidden = false; }
   finally { button.disabled = false; }
 }
 

@@ -15,8 +15,18 @@ function ask(path, options = {}) {
   return fetch(path, { ...options, credentials: "same-origin", headers });
 }
 
+// Commands and fields stand between backticks in what the server says.
+function marked(text) {
+  return text.split(/`([^`]+)`/).map((part, number) => {
+    if (number % 2 === 0) return part;
+    const code = document.createElement("code");
+    code.textContent = part;
+    return code;
+  });
+}
+
 function tell(text, link) {
-  notice.textContent = text;
+  notice.replaceChildren(...marked(text));
   if (link) {
     const a = document.createElement("a");
     a.href = `/portal/login?next=${encodeURIComponent(location.pathname + location.search)}`;
@@ -262,7 +272,7 @@ for (const form of document.querySelectorAll("form#login, form#invited")) {
     try {
       await send("/api/v1/login", JSON.stringify({ ...Object.fromEntries(new FormData(form)), session: true }));
       location.assign(form.dataset.then);
-    } catch (error) { trouble.textContent = error.message; trouble.hidden = false; }
+    } catch (error) { trouble.replaceChildren(...marked(error.message)); trouble.hidden = false; }
     finally { button.disabled = false; }
   });
 }

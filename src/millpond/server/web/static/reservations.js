@@ -111,6 +111,6 @@ form?.addEventListener("submit", async (submit) => {
     await send(`/api/v1/reservations/${encodeURIComponent(given.name.value.trim() || unusedName(body.queue))}`, JSON.stringify(body), "PUT");
     form.reset();
     await followChange();
-  } catch (error) { trouble.textContent = error.message; trouble.hidden = false; }
+  } catch (error) { trouble.replaceChildren(...marked(error.message)); trouble.hidden = false; }
   finally { button.disabled = false; }
 });

@@ -135,7 +135,7 @@ class JobDraft {
     this.text.scrollTop = (line - 4) * this.text.scrollHeight / lines.length;
   }
 
-  say(text) { document.getElementById("job-said").textContent = text; }
+  say(text) { document.getElementById("job-said").replaceChildren(...marked(text)); }
 
   offer() { for (const id of ["show-plan", "submit-job"]) document.getElementById(id).disabled = !this.document; }
 
@@ -152,7 +152,7 @@ class JobDraft {
     const shown = document.getElementById("plan");
     const body = JSON.stringify({ text: this.text.value });
     const answer = await ask("/portal/submit/plan", { method: "POST", body, headers: { "Content-Type": "application/json" } });
-    if (!answer.ok) { shown.replaceChildren(await troubleIn(answer)); shown.classList.remove("stale"); return; }
+    if (!answer.ok) { shown.replaceChildren(...marked(await troubleIn(answer))); shown.classList.remove("stale"); return; }
     const made = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("plan-of-draft");
     shown.replaceChildren(...made.childNodes);
     shown.classList.remove("stale");
