@@ -8,7 +8,8 @@ import pytest
 
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.errors import SpecError
-from millpond.specs.job.job_spec import read_jobs
+from millpond.specs.job import job_spec
+from millpond.specs.job.job_spec import MOST_VALUES, check_job, read_jobs, stored_job
 from millpond.specs.validation import MOST_REPORTED
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -50,3 +51,25 @@ def test_of_many_faults_it_is_told_how_many_more_there_are() -> None:
     with pytest.raises(SpecError) as refused:
         read_jobs("".join(f"k{number}: 1\n" for number in range(MOST_REPORTED + 7)))
     assert refused.value.problems[-1].message == "7 faults more"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"command": ["x"] * MOST_VALUES},
+        {"command": "x", "env": {f"A{number}": "" for number in range(MOST_VALUES)}},
+        {f"field-{number}": 1 for number in range(MOST_VALUES + 1)},
+        {"command": "x", "roles": [[[]] * 1_000] * 25},
+    ],
+)
+def test_more_values_than_a_server_checks_in_no_time_are_refused_before_any_is_looked_at(
+    fields: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_spec, "validate", None)
+    with pytest.raises(SpecError, match="more than 20,000 values in a job file"):
+        check_job(fields)
+
+
+def test_a_job_that_an_earlier_version_accepted_is_read_however_long_it_is() -> None:
+    env = {f"A{number}": "" for number in range(MOST_VALUES)}
+    assert len(stored_job({"command": "x", "env": env}).file.env) == MOST_VALUES

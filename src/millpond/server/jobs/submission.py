@@ -70,7 +70,7 @@ class Submissions:
             UnavailableError: jobs of several people could not be kept apart here, or the disk is full.
         """
         count = len(documents)
-        specs = _checked(documents)
+        specs = await _checked(documents)
         ids = [new_id(spec.file.name or "") for spec in specs]
         awaited_jobs, awaited = self._requirements.awaited_jobs(caller), []
         for number, spec in enumerate(specs):
@@ -143,12 +143,14 @@ class _Keyed:
         return hashlib.sha256(f"{caller.user}\0{key}".encode()).hexdigest() if key else ""
 
 
-def _checked(documents: Sequence[Any]) -> list[JobSpec]:
-    """The documents as checked job files, with the faults of all of them."""
+async def _checked(documents: Sequence[Any]) -> list[JobSpec]:
+    """The documents as checked job files, with the faults of all of them; others are served between any two."""
     specs: list[JobSpec] = []
     problems: list[Problem] = []
     for number, document in enumerate(documents):
         name = document.get("name", "") if isinstance(document, dict) else ""
+        if number:
+            await asyncio.sleep(0)
         try:
             with numbered(number, len(documents), str(name)[:LONGEST_JOB_NAME]):
                 specs.append(check_job(document))

@@ -22,6 +22,8 @@ from millpond.specs.source_positions import Located, Path, read_documents
 from millpond.specs.validation import STORED, same_path, validate
 from millpond.specs.zoned_times import instant, instant_text, is_span
 
+MOST_VALUES: Final = 20_000
+"""In one job file: checking each takes a server a hundredth of a millisecond in which it does nothing else."""
 _OF_ONE_SUBMISSION: Final = ("idempotency_key", "stdin", "pinned")
 """With the key it would be the same job; what standard input was is not kept; images and data are found anew."""
 
@@ -151,6 +153,9 @@ def stored_job(document: Any) -> JobSpec:
 
 
 def _read_one(located: Located, base: FilePath | None, context: object = None) -> JobSpec:
+    if context is not STORED and _has_more_values(located.value, MOST_VALUES):
+        remedy = "put long lists into a file that the job reads"
+        raise SpecError([located.problem((), f"more than {MOST_VALUES:,} values in a job file", remedy)])
     warnings: tuple[str, ...] = ()
     written: Callable[[Path], Path] = same_path
     if legacy_json.is_flat(located.value):
@@ -171,6 +176,18 @@ def _read_one(located: Located, base: FilePath | None, context: object = None) -
         raise SpecError([located.problem((), error.cause, error.remedy)]) from error
     deadline_at = None if file.deadline is None else located.problem(written(("deadline",)), "", at_key=False)
     return JobSpec(located.value, file, job, (*warnings, *unfilled(file)), deadline_at)
+
+
+def _has_more_values(document: Any, most: int) -> bool:
+    waiting, count = [document], 0
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict | list):
+            count += len(value)
+            if count > most:
+                return True
+            waiting += value.values() if isinstance(value, dict) else value
+    return False
 
 
 def _make_absolute(document: dict[str, Any], base: FilePath) -> None:
