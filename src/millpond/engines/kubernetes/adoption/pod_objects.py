@@ -145,9 +145,9 @@ class ScheduledPod(Struct):
     @property
     def waits(self) -> bool:
         """Whether it could be bound: nothing holds it, or where another scheduler binds it, Millpond's gate alone."""
-        wanted = set() if self.spec.scheduler_name == SCHEDULER else {GATE}
+        gates = self.spec.scheduling_gates
+        is_due = not gates if self.spec.scheduler_name == SCHEDULER else {gate.name for gate in gates} == {GATE}
         is_leaving = self.metadata.deletion_timestamp is not None
-        is_due = {gate.name for gate in self.spec.scheduling_gates} == wanted
         return is_due and not (self.node or self.is_over or is_leaving)
 
     @property
