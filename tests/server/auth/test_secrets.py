@@ -61,6 +61,22 @@ def test_a_job_that_names_a_secret_nobody_has_is_refused_with_what_to_do(api: Ap
     assert "pond secret set HF_TOKEN" in error_of(refused).remedy
 
 
+def test_a_secret_is_listed_with_the_living_jobs_that_are_given_it(api: Api) -> None:
+    api.security.accounts.add_group(Group("vision", "default"))
+    put(api)
+    put(api, "user/ada/OTHER")
+    put(api, "group/vision/HF_TOKEN")
+    job, done = (api.submit(secrets=["HF_TOKEN"]) for _ in range(2))
+    api.client.post(f"{JOBS}/{done.id}/stop")
+    assert api.job(done.id).state == "cancelled"
+    listed = api.client.get(SECRETS).json()["secrets"]
+    assert {(secret["kind"], secret["name"]): secret["jobs"] for secret in listed} == {
+        ("user", "HF_TOKEN"): [job.id],
+        ("user", "OTHER"): [],
+        ("group", "HF_TOKEN"): [],
+    }
+
+
 def test_the_value_is_in_nothing_that_the_server_stores_or_shows_of_a_job(api: Api) -> None:
     put(api)
     job = api.submit(secrets=["HF_TOKEN"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from fastapi import Path
@@ -25,6 +26,7 @@ from millpond.server.api.permits import (
 from millpond.server.auth.records import TokenKind
 from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.auth.vault.secrets import GROUP, SERVER, USER
+from millpond.server.jobs.secret_uses import jobs_by_secret
 from millpond.server.store.secrets import SecretRow
 from millpond.specs.api.accounts.accounts import NewToken, SecretInfo, SecretList, SecretPut, TokenInfo, TokenList
 from millpond.specs.api.accounts.ssh import NewSshKey, PublicKey, SshInfo, SshKeyInfo, SshKeyList
@@ -135,7 +137,9 @@ async def list_secrets(access: Annotated[Access, may(Verb.READ_SECRETS)], servic
     """The secrets that one's jobs can have, or that one may change; never their values."""
     rows = await asyncio.to_thread(service.vault.all)
     seen = [row for row in rows if access.sees(secret_target(row.kind, row.owner, row.name))]
-    return SecretList(secrets=[_secret_info(row) for row in seen])
+    documents = await asyncio.to_thread(service.job_files.live_with, "secrets")
+    jobs = jobs_by_secret(rows, documents, service.lookup.live)
+    return SecretList(secrets=[_secret_info(row, jobs.get((row.kind, row.owner, row.name), [])) for row in seen])
 
 
 @secrets.put("/{kind}/{owner}/{secret}", status_code=201)
@@ -171,5 +175,7 @@ async def drop_secret(
     access.note("removed")
 
 
-def _secret_info(row: SecretRow) -> SecretInfo:
-    return SecretInfo(kind=row.kind, owner=row.owner, name=row.name, cipher=row.cipher, by=row.by, at=row.at)
+def _secret_info(row: SecretRow, jobs: Sequence[str] = ()) -> SecretInfo:
+    return SecretInfo(
+        kind=row.kind, owner=row.owner, name=row.name, cipher=row.cipher, by=row.by, at=row.at, jobs=list(jobs)
+    )

@@ -324,6 +324,7 @@ class SecretInfo(Body):
         kind: whose it is: ``user``, ``group`` or ``server``.
         owner: the name of the user or group; empty for the server.
         by, at: who set it last, and when.
+        jobs: in lists, ids of the jobs that have not ended and are given it when they start.
     """
 
     kind: str
@@ -332,6 +333,7 @@ class SecretInfo(Body):
     cipher: str
     by: str
     at: float
+    jobs: list[str] = Field(default=[])
 
 
 class SecretList(Body):

@@ -21,6 +21,9 @@ from millpond.client.sdk.resources.secrets import SERVER
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.accounts.accounts import SecretInfo, SecretList
 
+_NAMED = 5
+"""Jobs that a warning names at most."""
+
 
 def _whose(kind: str, owner: str) -> str:
     return "the server" if kind == SERVER else f"{kind} {owner}"
@@ -75,9 +78,18 @@ def ls(client: Client) -> Listing:
 @_owner_options
 @with_client
 def rm(client: Client, name: str, group_name: str | None, of_server: bool) -> None:
-    """Remove a secret; running tasks keep it."""
-    client.secrets.drop(*_owner(client, group_name, of_server), name)
+    """Remove a secret; running tasks keep it, and jobs that need it still are named."""
+    kind, owner = _owner(client, group_name, of_server)
+    sought = kind, owner, name
+    jobs = [job for each in client.secrets.all() if (each.kind, each.owner, each.name) == sought for job in each.jobs]
+    client.secrets.drop(kind, owner, name)
     click.echo(name)
+    if jobs:
+        more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
+        say(
+            f"{', '.join(jobs[:_NAMED])}{more} have not ended and name it: they fail when they start without it\n"
+            "set it again with `pond secret set`, or stop them"
+        )
 
 
 def _owner(client: Client, group_name: str | None, of_server: bool) -> tuple[str, str]:
