@@ -12,7 +12,8 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from millpond.model.errors import UnavailableError
-from millpond.server.http.long_answers import AT_ONCE, MOST_OF_ONE, LongAnswers
+from millpond.server.http.long_answers import AT_ONCE, LongAnswers
+from millpond.server.http.user_turns import MOST_OF_ONE
 
 
 class Work:

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
-from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,13 +19,12 @@ from starlette.types import Receive, Scope, Send
 
 from millpond.model.errors import UnavailableError
 from millpond.server.http.disconnects import while_connected
+from millpond.server.http.user_turns import MOST_OF_ONE, UserTurns
 
 T = TypeVar("T")
 
 AT_ONCE: Final = 2
 """Answers that are made at the same time."""
-MOST_OF_ONE: Final = 8
-"""Of one user, with those that wait for their turn or are being taken."""
 _PIECE: Final = 64 * 2**10
 
 
@@ -35,8 +33,7 @@ class LongAnswers:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(AT_ONCE, "long-answer")
-        self._slots = asyncio.Semaphore(AT_ONCE)
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns = UserTurns(AT_ONCE)
         self._under_way: Counter[str] = Counter()
 
     async def answer(self, request: Request, user: str, make: Callable[[], Awaitable[Response]]) -> Response:
@@ -63,10 +60,7 @@ class LongAnswers:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _in_turn(self, user: str, make: Callable[[], Awaitable[Response]]) -> Response:
-        turn = self._turns.get(user)
-        if turn is None:
-            turn = self._turns[user] = asyncio.Lock()
-        async with turn, self._slots:
+        async with self._turns.turn(user):
             return await make()
 
     def _taken(self, user: str) -> None:

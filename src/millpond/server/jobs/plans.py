@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
+from millpond.server.http.user_turns import UserTurns
 from millpond.server.jobs.deadlines import check_deadline
 from millpond.server.jobs.submission import forecast_of
 from millpond.server.jobs.what_if.plan import plan_apart
@@ -32,7 +33,7 @@ class Plans:
         self._forecaster, self._lookup = components.forecaster, components.lookup
         self._on_cluster = components.on_cluster
         self._queries = queries
-        self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
+        self._turns = UserTurns(_PLANS_AT_ONCE)
 
     async def make(self, document: Any, caller: Caller) -> PlanInfo:
         """What would become of a job if the caller submitted it now.
@@ -43,6 +44,7 @@ class Plans:
         Raises:
             SpecError, InvalidInputError: the document is wrong, or the cluster can never run it.
             NotAllowedError: the caller may not use the queue.
+            UnavailableError: the caller waits for many already.
         """
         checked = check_job(document).submitted_at(time.time())
         spec, place = settle_place(self._accounts, self._queue_settings.rules, caller, checked)
@@ -57,7 +59,7 @@ class Plans:
             # As text already here: parts of a snapshot are the core's own, and it goes on.
             return json.dumps(core.scheduler.snapshot()), core.now
 
-        async with self._planning:
+        async with self._turns.turn(caller.user):
             snapshot, at = await self._queries.query(copy)
             plan = await plan_apart(snapshot, job, max(at, time.time()), forecast)
         return await asyncio.to_thread(reader_of(caller).plan, plan, self._lookup.find)

@@ -1,0 +1,49 @@
+"""Work that takes long, so much at once of all users, and of one user one after the other: they wait for their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+from weakref import WeakValueDictionary
+
+from millpond.model.errors import UnavailableError
+
+MOST_OF_ONE: Final = 8
+"""Of one user, with those that wait for their turn."""
+
+
+class UserTurns:
+    """Says whose turn it is. Belongs to an event loop.
+
+    Args:
+        at_once: so many turns at the same time.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._slots = asyncio.Semaphore(at_once)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._under_way: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def turn(self, user: str) -> AsyncIterator[None]:
+        """A turn of a user, when it has come.
+
+        Raises:
+            UnavailableError: the user waits for too many.
+        """
+        if self._under_way[user] >= MOST_OF_ONE:
+            raise UnavailableError(f"{MOST_OF_ONE} long answers to {user} are under way", "wait until one has come")
+        own = self._turns.get(user)
+        if own is None:
+            own = self._turns[user] = asyncio.Lock()
+        self._under_way[user] += 1
+        try:
+            async with own, self._slots:
+                yield
+        finally:
+            self._under_way[user] -= 1
+            if not self._under_way[user]:
+                del self._under_way[user]
