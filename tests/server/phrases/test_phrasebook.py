@@ -93,6 +93,26 @@ def test_moves_are_told_in_the_language_of_the_reader() -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "it succeeded", "it was cancelled", "it failed with exit code 1", "it succeeded: 3/3 done", "never ran",
+        ("it failed and never ran: command 'x-1' was not found on node n-1; check its spelling and PATH, or give its "
+        "whole path (of a script: also the interpreter in its first line)"),
+        ("could not be started: working directory 'x-1' on node n-1: Permission denied; send it with the job (--ship), "
+        "or let the account that the job runs as enter it"),
+        "a task asks for 9 GPUs of x-1; the largest node has 8",
+        "a task asks for 2 TiB of memory; the largest node has 1 TiB",
+        "the job asks for 20 GPUs; queue 'x-1' never holds more than 12 GPUs", "no node has a GPU model 'x-1'",
+        ("it waits for a cell that queue x-1 is owed (x-1, on 2 nodes): 3 cards of it are held by work that has not "
+        "left or may not be asked to"),
+    ],
+)  # fmt: skip
+def test_what_became_of_jobs_and_what_never_fits_is_told_in_the_language_of_the_reader(text: str) -> None:
+    names = ("x-1", "n-1", "PATH", "--ship", "TiB")
+    assert left_in_english(phrase_in(CHINESE, text), *names) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "", "[1]", "command: [", "command:\n\t- x", "command: *x", "a: b: c", "command: x\ncommand: y",
         "nam: x\ngpus: two\ntasks: {desired: 3}\npriority: 7\nkind: 7\nretries: -1\ndata: {a: b}",
         "command: x\nmemory: 5\ntime_limit: 3\ncpus: -1\ngpus: 1.5\nname: ' '\ntasks: 0\nnetwork: 1",
