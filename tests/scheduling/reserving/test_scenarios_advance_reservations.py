@@ -262,7 +262,9 @@ def test_a_queue_is_not_defined_so_that_what_is_reserved_would_be_beyond_its_gua
     world = two_teams()
     reserve(world, 6)
     before = json.dumps(world.core.snapshot())
-    with pytest.raises(ConflictError, match=r"reservation 'demo' would no longer fit: of the 5 cards") as caught:
+    with pytest.raises(
+        ConflictError, match=r"reservation 'demo' of 6 cards would no longer fit: of the 5 cards"
+    ) as caught:
         world.core.queue_statuses([queue("vision", guarantee=5)])
     assert "pond reservations cancel demo" in caught.value.remedy
     world.core.queue_statuses([queue("vision", guarantee=6), queue("speech", guarantee=2)])

@@ -199,11 +199,14 @@ def test_a_guarantee_below_what_is_reserved_is_refused_by_name_however_it_is_ask
     wanted = {"queue": "lab", "cards": 2, "begin": 4e9, "until": 4e9 + 3600}
     assert world.client("amy").put(f"{API}/reservations/demo", json=wanted).status_code == 200
     answer = change(world, "lab", guarantee=1)
-    assert (answer.status_code, "reservation 'demo' would no longer fit" in error_of(answer).cause) == (409, True)
-    with pytest.raises(MillpondError, match="reservation 'demo' would no longer fit"):
+    assert (answer.status_code, "reservation 'demo' of 2 cards would no longer fit" in error_of(answer).cause) == (
+        409,
+        True,
+    )
+    with pytest.raises(MillpondError, match="reservation 'demo' of 2 cards would no longer fit"):
         queues.apply_file({"lab": {"guarantee": 1}})
     begun = world.loop.query(lambda core: queues.begin(core, {"lab": {"guarantee": 1}})).result(60)
-    assert (begun, "reservation 'demo' would no longer fit" in queues.trouble) == ([], True)
+    assert (begun, "reservation 'demo' of 2 cards would no longer fit" in queues.trouble) == ([], True)
     assert (settings(world, "lab")[0], queue_of_core(world, "lab").guarantee.gpu_milli) == ({"guarantee": 2}, 2000)
     assert change(world, "lab", guarantee=3).status_code == 200
 

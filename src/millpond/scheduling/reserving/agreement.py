@@ -162,7 +162,7 @@ def require_kept(state: State, queues: QueueTree) -> None:
         why = _beyond_promises(state, queues, wanted)
         if why and not _beyond_promises(state, state.queues, wanted):
             raise ConflictError(
-                f"reservation {wanted.name!r} would no longer fit: {why}",
+                f"reservation {wanted.name!r} of {wanted.cards} cards would no longer fit: {why}",
                 f"leave queue {wanted.queue} so much, or cancel it first: `pond reservations cancel {wanted.name}`",
             )
 
