@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -28,19 +28,28 @@ log = logging.getLogger(__name__)
 
 Account = User | Group | GroupMember | Token | OidcIdentity | GroupInvitation
 
+_TABLES: Final[Mapping[type[Account], sa.Table]] = {
+    User: schema.users,
+    Group: schema.groups,
+    GroupMember: schema.members,
+    Token: schema.tokens,
+    OidcIdentity: schema.identities,
+    GroupInvitation: schema.group_invitations,
+}
+
 
 class AccountStore(TableStore):
     """The accounts' tables of one open database. Every ``save`` is a transaction."""
 
     def save(self, *records: Account) -> None:
         """Keep these as they are now, all or none."""
-        self._save(*((_table(record), _row(record)) for record in records))
+        self._save(*((_TABLES[type(record)], _row(record)) for record in records))
 
     def drop(self, *records: GroupMember | OidcIdentity | GroupInvitation | Token) -> None:
         """Forget these, all or none."""
         with self._engine.begin() as connection:
             for record in records:
-                table = _table(record)
+                table = _TABLES[type(record)]
                 same = (column == getattr(record, column.name) for column in table.primary_key)
                 connection.execute(table.delete().where(*same))
 
@@ -135,22 +144,6 @@ def _token(row: sa.Row[Any]) -> Token:
         row.revoked_at,
         row.used_at,
     )
-
-
-def _table(record: Account) -> sa.Table:
-    match record:
-        case User():
-            return schema.users
-        case Group():
-            return schema.groups
-        case GroupMember():
-            return schema.members
-        case Token():
-            return schema.tokens
-        case OidcIdentity():
-            return schema.identities
-        case GroupInvitation():
-            return schema.group_invitations
 
 
 def _row(record: Account) -> dict[str, Any]:

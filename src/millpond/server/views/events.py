@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from millpond.model import events
 from millpond.model.amounts import seconds_text
@@ -24,6 +25,13 @@ from millpond.server.wording import counted, local_time
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs.jobs import ArrayInfo, JobInfo, beyond_exit_code
 from millpond.specs.api.jobs.trials import TrialList
+
+_REFUSED: Final[Mapping[type, str]] = {
+    Start: "could not be started",
+    Suspend: "could not leave its cards",
+    Resume: "could not go on",
+    Migrate: "could not be migrated",
+}
 
 
 class EventLog:
@@ -164,7 +172,7 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
         case events.Confirmed(decision=number):
             return _confirmed_text(decisions.get(number), event.confinement)
         case events.Refused(decision=number, reason=reason):
-            return f"{_refused_text(decisions.get(number))}: {reason}"
+            return f"{_REFUSED.get(type(decisions.get(number)), 'could not be done')}: {reason}"
         case events.Kept():
             return f"{_ended_text(event)}; its place is kept until {local_time(event.until)}"
         case events.Ended():
@@ -199,20 +207,6 @@ def _confirmed_text(decision: Decision | None, confinement: Confinement) -> str:
             return "live-migrated"
         case _:
             return "done"
-
-
-def _refused_text(decision: Decision | None) -> str:
-    match decision:
-        case Start():
-            return "could not be started"
-        case Suspend():
-            return "could not leave its cards"
-        case Resume():
-            return "could not go on"
-        case Migrate():
-            return "could not be migrated"
-        case _:
-            return "could not be done"
 
 
 def _ended_text(event: events.Ended | events.Kept) -> str:

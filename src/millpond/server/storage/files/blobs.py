@@ -52,10 +52,8 @@ class BlobStore:
         Raises:
             NotFoundError: it is not here.
         """
-        try:
-            return blob_path(self.folder, digest).read_bytes()
-        except FileNotFoundError as error:
-            raise NotFoundError(f"the content {digest[:12]} is not here", "send it again") from error
+        with self.open(digest) as file:
+            return file.read()
 
     def open(self, digest: str) -> BinaryIO:
         """A content, to be closed by the caller.
