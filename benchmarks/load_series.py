@@ -29,7 +29,7 @@ def philly_nodes(folder: Path) -> LoadSeries:
     """Nodes in use, each minute."""
     begin, end = instant("2017-10-03"), instant("2017-12-01")
     values = np.full(int((end - begin) / MINUTE_S), np.nan)
-    for row in _rows(folder, "philly_nodes_2017-10_2017-11.csv.gz"):
+    for row in rows_of(folder, "philly_nodes_2017-10_2017-11.csv.gz"):
         if row["total"] != "174":
             values[int((instant(row["time"]) - begin) / MINUTE_S)] = float(row["active"])
     values[values == 0.0] = np.nan
@@ -40,14 +40,14 @@ def earth_cards(folder: Path) -> LoadSeries:
     """Running GPUs, each hour."""
     begin = instant("2020-05-01")
     values = np.zeros(31 * 24 * 60)
-    for row in _rows(folder, "earth_vcs_2020-05.csv.gz"):
+    for row in rows_of(folder, "earth_vcs_2020-05.csv.gz"):
         values[int((instant(row["time"]) - begin) / MINUTE_S)] += float(row["running_gpu_num"])
     return hourly(LoadSeries(begin, MINUTE_S, values))
 
 
 def genai_requests(folder: Path) -> list[tuple[float, float]]:
     """Begin and length of each request, in seconds."""
-    rows = _rows(folder, "lora_request_trace_first16d.csv.gz")
+    rows = rows_of(folder, "lora_request_trace_first16d.csv.gz")
     return [(instant(row["gmt_create"]), float(row["exec_time_seconds"] or 0.0)) for row in rows]
 
 
@@ -80,6 +80,7 @@ def instant(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
-def _rows(folder: Path, name: str) -> Iterator[dict[str, str]]:
+def rows_of(folder: Path, name: str) -> Iterator[dict[str, str]]:
+    """The rows of a table of a trace, by the names of its columns."""
     with gzip.open(find(folder, name), "rt", encoding="utf-8", newline="") as lines:
         yield from csv.DictReader(lines)

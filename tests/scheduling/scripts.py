@@ -30,7 +30,14 @@ from millpond.model.workloads import (
 from millpond.scheduling.settings import PreemptionCost, Settings
 
 POOLS = (
-    Pool(suspends=True, memory_factor_milli=1500, longest_suspended_s=1_000.0, measured_growth=True, consolidates=True),
+    Pool(
+        suspends=True,
+        memory_factor_milli=1500,
+        longest_suspended_s=1_000.0,
+        measured_growth=True,
+        consolidates=True,
+        balances=True,
+    ),
     Pool(
         "shared",
         SharingPolicy.OVERCOMMITTED,

@@ -48,6 +48,8 @@ class Cause(StrEnum):
     """It was asked to go on with other cards."""
     CONSOLIDATED = "consolidated"
     """It goes on with other cards, so that whole nodes come free; of one that starts: others were moved for it."""
+    BALANCED = "balanced"
+    """It goes on with another card, as its card was busy for long and the other is not."""
     SHARES = "shares-cards"
     """It shares the cards of another job, as that was measured to pay, or is expected to."""
     PACKED = "packed"

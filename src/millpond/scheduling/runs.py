@@ -21,6 +21,7 @@ _INTERRUPTING = frozenset(
         Cause.DRAINED,
         Cause.MIGRATED,
         Cause.CONSOLIDATED,
+        Cause.BALANCED,
         Cause.PACKED,
         Cause.UNPACKED,
         Cause.WINDOW_CLOSED,
@@ -29,7 +30,7 @@ _INTERRUPTING = frozenset(
         Cause.REQUEUED,
     }
 )
-MOVING = frozenset({Cause.MIGRATED, Cause.CONSOLIDATED})
+MOVING = frozenset({Cause.MIGRATED, Cause.CONSOLIDATED, Cause.BALANCED})
 """Why a run ends whose job is to go on with other cards, and the next one begins."""
 """Why a run ends that goes on later and counts neither as preempted nor as failed."""
 

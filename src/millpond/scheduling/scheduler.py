@@ -35,6 +35,7 @@ from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.event_handling.requeueing import with_priority
 from millpond.scheduling.explaining.explainer import Explainer
 from millpond.scheduling.migration.consolidation import Consolidation
+from millpond.scheduling.migration.hot_spots import HotSpots
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import follow_cordons
 from millpond.scheduling.nodes.power_overview import PowerOverview, candidates
@@ -84,6 +85,7 @@ class Scheduler:
         self._overdue = Overdue(self._state, self._reserver)
         self._time_slicing = TimeSlicing(self._state, self._placer, self._claims)
         starter = Starter(self._state, self._placer, self._claims, self._planner)
+        self._hot_spots = HotSpots(self._state, self._claims, self._migrations)
         self._consolidation = Consolidation(self._state, self._placer, self._claims, self._migrations, self._reserver)
         self._packing = PairPacking(self._state, self._placer, self._claims, self._migrations, starter)
         self._walk = AdmissionCycle(
@@ -103,7 +105,12 @@ class Scheduler:
         self.jobs = self._state.jobs
         self._claims_seen = (0, 0)
         self._wakeups = Wakeups(
-            self._state, self._claims, self._time_slicing, self._replanner, self._consolidation, self._packing
+            self._state,
+            self._claims,
+            self._time_slicing,
+            self._replanner,
+            (self._consolidation, self._hot_spots),
+            self._packing,
         )
 
     # ---- the cycle ----------------------------------------------------------------------------------------------
@@ -224,11 +231,13 @@ class Scheduler:
                 resume_suspended(state, self._claims, self._migrations, Priority.BACKGROUND)
 
     def _consolidate(self) -> None:
-        """Step 3, where pools want it: running work is gathered on fewer nodes."""
+        """Step 3, where pools want it: running work is gathered on fewer nodes, and moved off busy cards."""
         if self._consolidation.is_wanted:
             self._consolidation.go_on()
             if not self._state.is_unfinished:
                 self._consolidation.empty_nodes()
+        if self._hot_spots.is_wanted and not self._state.is_unfinished:
+            self._hot_spots.relieve()
 
     @property
     def _grows_over_background(self) -> bool:
@@ -270,6 +279,7 @@ class Scheduler:
         if claims is not None:
             snapshots.give_claims(claims, self._state, self._claims)
             self._consolidation.redo(decided)
+        self._hot_spots.redo(decided)
         self._claims_seen = self._kept_version
         self._migrations.decided = {}
 
@@ -395,7 +405,7 @@ class Scheduler:
     @property
     def counts_load(self) -> bool:
         """Whether measured load of cards decides anything."""
-        return self._placer.counts_any_load
+        return self._placer.counts_any_load or any(pool.balances for pool in self._state.cluster.pools.values())
 
     def held_cards(self) -> dict[str, dict[str, int]]:
         """What is held of the compute of each card, in milli, by node and UUID."""

@@ -298,6 +298,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "lending_hours": _pool('lending_hours: "20:00-08:00"'),
         "measured_growth": _pool("measured_growth: true"),
         "consolidates": _pool("consolidates: true"),
+        "balances": _pool("balances: true"),
         "images": _pool("images: [registry.example.org]"),
     },
     "SlicesFile": {

@@ -20,7 +20,8 @@ from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind
-from millpond.scheduling.migration.consolidation import HORIZON_S, MOST_MOVED, MOST_MOVING, PAY_BACK
+from millpond.scheduling.migration.consolidation import MOST_MOVED
+from millpond.scheduling.migration.move_bounds import HORIZON_S, MOST_MOVING, PAY_BACK
 from millpond.scheduling.migration.recent_moves import COOL_DOWN_S
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler

@@ -79,6 +79,8 @@ def test_moves_are_told_in_the_language_of_the_reader() -> None:
         "end all tasks within 30s, to be restart-migrated so that a node comes free for j-1",
         "end all tasks within 30s, to be restart-migrated so that a node comes free",
         "end all tasks within 30s, to be restart-migrated",
+        "end all tasks within 30s, to be restart-migrated off a busy card",
+        "running on n-1, run 1; live-migrated from n-1/0 (load 90 %) to n-1/3 (load 5 %)",
         "start 1 task on n-1 (attempt 2, consolidated)",
         "start 1 task on n-1 (attempt 2, fits, beside load of 12.5 %)",
         "running on n-1, run 2; restart-migrated from n-2/0 to n-1/3",

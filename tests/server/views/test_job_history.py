@@ -85,12 +85,16 @@ def test_a_move_says_for_whom_and_where_to() -> None:
         Stop(3, "j", 1, Cause.CONSOLIDATED, (), 30.0, "big"),
         Start(4, "j", 2, Cause.CONSOLIDATED, (placement,)),
         Stop(5, "j", 2, Cause.CONSOLIDATED, (), 30.0),
+        Stop(6, "j", 2, Cause.BALANCED, (), 30.0),
+        Start(7, "j", 3, Cause.BALANCED, (placement,), load_milli=125),
     )
     lines = account([], [DecisionEntry(7, 1.0, decision) for decision in decided], {})
     assert [line.text for line in lines] == [
         "end all tasks within 30s, to be restart-migrated so that a node comes free for big",
         "start 1 task on n (attempt 2, consolidated)",
         "end all tasks within 30s, to be restart-migrated so that a node comes free",
+        "end all tasks within 30s, to be restart-migrated off a busy card",
+        "start 1 task on n (attempt 3, balanced, beside load of 12.5 %)",
     ]
 
 

@@ -44,6 +44,7 @@ class Pool:
             finds no room although enough cards are free, and to be switched off.
         packs: jobs that find no room share the cards of others where both make steps fast enough, as was measured; not
             beside ``suspends``.
+        balances: running work is moved off cards that are busy for long (``scheduling.migration.hot_spots``).
     """
 
     name: str = DEFAULT_POOL
@@ -58,6 +59,7 @@ class Pool:
     measured_growth: bool = False
     consolidates: bool = False
     packs: bool = False
+    balances: bool = False
 
     def cpu_capacity_milli(self, node: Node) -> int:
         """CPUs that may be handed out on a node of this pool."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-HALF_LIFE_S: Final = 300.0
+HALF_LIFE_S: Final = 600.0
 SETTLE_S: Final = 60.0
 """Before a device was looked at for so long, its mean says nothing."""
 LONGEST_SPAN_S: Final = 120.0

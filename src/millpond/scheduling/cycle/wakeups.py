@@ -9,6 +9,7 @@ import numpy as np
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.replanning import Replanner
 from millpond.scheduling.migration.consolidation import Consolidation
+from millpond.scheduling.migration.hot_spots import HotSpots
 from millpond.scheduling.packing.packing import PairPacking
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PROTECTED_UNTIL
 from millpond.scheduling.reserving.upkeep import next_due
@@ -27,14 +28,14 @@ class Wakeups:
         claims: Claims,
         time_slicing: TimeSlicing,
         replanner: Replanner,
-        consolidation: Consolidation,
+        moving: tuple[Consolidation, HotSpots],
         packing: PairPacking,
     ) -> None:
         self._state = state
         self._claims = claims
         self._time_slicing = time_slicing
         self._replanner = replanner
-        self._consolidation = consolidation
+        self._consolidation, self._hot_spots = moving
         self._packing = packing
         self._change_stamp: tuple[float, ...] = ()
         self._change_at: float | None = None
@@ -57,6 +58,8 @@ class Wakeups:
             changes.append(next_end(state))
         if self._consolidation.is_wanted:
             changes += state.moves.next_due(state.decided_at)
+        if self._hot_spots.is_wanted:
+            changes += self._hot_spots.next_due()
         if state.guests:
             changes += self._packing.next_due()
         if self._claims.reservations:

@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
+
 from millpond.model.events import CardLoad, LoadSampled
 from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI
 from millpond.scheduling.ledger.hardware import Hardware
 from millpond.scheduling.ledger.holdings import Holding
-from millpond.scheduling.placement.arrays import ClusterArrays
+from millpond.scheduling.placement.arrays import NOT_MEASURED, ClusterArrays, Int64Array
 from millpond.scheduling.placement.scoring import card_load
 
 LEAST_HELD_MILLI: Final = 100
@@ -31,7 +33,8 @@ class CardLoads:
     """The measured loads of one ledger's devices.
 
     Attributes:
-        used_part: by pool, how much of what is held is used, 0..1, as learnt; all of it before the first measurement.
+        used_part: by pool, how much of what is held is used, as learnt, more than 1 where work goes beyond what it is
+            guaranteed; all of it before the first measurement.
     """
 
     def __init__(self, arrays: ClusterArrays, hardware: Hardware) -> None:
@@ -49,13 +52,13 @@ class CardLoads:
         cards = [card for card in event.cards or self._as_mean(node, event.load_milli) if card.device in there]
         for card in cards:
             if card.held_milli >= LEAST_HELD_MILLI:
-                used, known = min(card.load_milli / card.held_milli, 1.0), self.used_part.get(node.pool, 1.0)
+                used, known = card.load_milli / card.held_milli, self.used_part.get(node.pool, 1.0)
                 self.used_part[node.pool] = known + LEARNT_PART * (used - known)
         rate = round(CARD_MILLI * self.used_part.get(node.pool, 1.0))
         for card in cards:
             device = self._hardware.device_index[card.device]
             free = CARD_MILLI - card.held_milli
-            self._put(device, card.load_milli + rate * free // CARD_MILLI, rate)
+            self._put(device, card.load_milli + rate * free // CARD_MILLI, rate, card.load_milli)
         self._arrays.touch(index)
 
     def held(self) -> dict[str, dict[str, int]]:
@@ -70,6 +73,15 @@ class CardLoads:
     def expected_milli(self, device: int) -> int:
         """The use that is expected of a device now."""
         return card_load(self._arrays.device_table, device)
+
+    def expected_of(self, devices: Int64Array) -> Int64Array:
+        """(devices,) ``expected_milli`` of each of some devices."""
+        arrays = self._arrays
+        free = arrays.compute_free_milli[devices]
+        loads: Int64Array = np.maximum(
+            arrays.load_base_milli[devices] - arrays.load_rate_milli[devices] * free // CARD_MILLI, 0
+        )
+        return loads
 
     def beside_milli(self, holding: Holding) -> int:
         """The use that is expected of the busiest device of a holding, by others; 0 where it has none."""
@@ -90,20 +102,18 @@ class CardLoads:
     def snapshot(self) -> dict[str, Any]:
         """As plain data."""
         arrays, hardware = self._arrays, self._hardware
-        pairs = zip(arrays.load_base_milli.tolist(), arrays.load_rate_milli.tolist(), strict=True)
-        rows: list[list[Any]] = [[uuid, *pair] for uuid, pair in zip(hardware.device_ids, pairs, strict=False)]
-        measured = [
-            row
-            for device, row in enumerate(rows)
-            if row[1:] != [CARD_MILLI, CARD_MILLI] and hardware.device_index.get(row[0]) == device
-        ]
+        known = np.flatnonzero(arrays.load_milli[: arrays.device_count] != NOT_MEASURED)
+        columns = np.stack([arrays.load_base_milli, arrays.load_rate_milli, arrays.load_milli])[:, known]
+        rows = zip(known.tolist(), columns.T.tolist(), strict=True)
+        ids = hardware.device_ids
+        measured = [[ids[at], *row] for at, row in rows if hardware.device_index.get(ids[at]) == at]
         return {"cards": measured, "used_part": self.used_part} if measured or self.used_part else {}
 
     def restore(self, plain: Mapping[str, Any]) -> None:
         """What ``snapshot`` wrote."""
         self.used_part = dict(plain.get("used_part", {}))
-        for uuid, base, rate in plain.get("cards", ()):
-            self._put(self._hardware.device_index[uuid], base, rate)
+        for uuid, base, rate, load in plain.get("cards", ()):
+            self._put(self._hardware.device_index[uuid], base, rate, load)
 
     def _as_mean(self, node: Node, load_milli: int) -> list[CardLoad]:
         free = self._arrays.compute_free_milli
@@ -112,6 +122,7 @@ class CardLoads:
             CardLoad(device.uuid, load_milli, CARD_MILLI - int(free[index[device.uuid]])) for device in node.devices
         ]
 
-    def _put(self, device: int, base: int, rate: int) -> None:
+    def _put(self, device: int, base: int, rate: int, load: int) -> None:
         self._arrays.load_base_milli[device] = base
         self._arrays.load_rate_milli[device] = rate
+        self._arrays.load_milli[device] = load

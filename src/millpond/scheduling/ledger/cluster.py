@@ -27,6 +27,7 @@ from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, SWAPPE
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.ledger.shared_cards import SharedCards
 from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array
+from millpond.scheduling.placement.filters import device_fits
 from millpond.scheduling.placement.links import LinkTables
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.suspension.swapped_memory import SwappedOff
@@ -272,6 +273,10 @@ class Cluster:
         """The node's description; None when there is none of that name."""
         index = self.node_index.get(name)
         return None if index is None else self.nodes[index]
+
+    def card_fits(self, device: int, shape: Shape) -> bool:
+        """Whether a device can hold one device's part of a shape now, its node aside."""
+        return device_fits(self.arrays.device_table, device, shape.vector(self.arrays.extras))
 
     def rebase(self, holding: Holding, node: int, devices: Sequence[int]) -> None:
         """The same devices, and so the holding, are now known under other indices (the node came back changed)."""

@@ -7,8 +7,8 @@ start (``migrations``); it keeps all the protections that it has against leaving
 
 Every move is paid back ``PAY_BACK`` times, by what is known of it then: what it costs in card-seconds, as learnt
 (``recent_moves``), against the cards of the job that starts sooner, or of the node that is free sooner, for as long.
-A job that has moved rests for a while, and few cards move at once. As each move that empties a node leaves one node
-less with work, moves end by themselves while nothing else happens.
+Further bounds are in ``move_bounds``. As each move that empties a node leaves one node less with work, moves end by
+themselves while nothing else happens.
 
 Source: Xiao et al., "Gandiva: introspective cluster scheduling for deep learning", OSDI 2018, section 3.3.
 """
@@ -24,20 +24,17 @@ import numpy as np
 from millpond.model.decisions import Decision, Stop
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI
-from millpond.model.states import JobState, TaskState
 from millpond.scheduling.cycle.claims import Claim, Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.migration.migrations import Migrations
+from millpond.scheduling.migration.move_bounds import HORIZON_S, PAY_BACK, MoveBounds, runs_wholly
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.reclaiming.attempts import Rule
 from millpond.scheduling.reclaiming.roster import (
     LEAST_MOVING_CARDS,
-    SLOT_ALIVE,
     SLOT_CARDS,
-    SLOT_IN_CELLS,
-    SLOT_PROTECTED_UNTIL,
     SLOT_SAVES,
     BoolArray,
     FloatArray,
@@ -46,14 +43,8 @@ from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
-PAY_BACK: Final = 3.0
-"""A move has to bring so many times what it costs."""
-HORIZON_S: Final = 3_600.0
-"""What it brings later than that does not count."""
 MOST_MOVED: Final = 4
 """So many jobs move for one that waits."""
-MOST_MOVING: Final = 0.05
-"""Of the cards of a pool so many move at once; in a small pool one job does in any case."""
 NODES_TRIED: Final = 8
 """So many nodes one look tries to empty: a bound on work."""
 LIGHTLY_USED: Final = 0.5
@@ -71,6 +62,7 @@ class Consolidation:
         self._claims = claims
         self._migrations = migrations
         self._reserver = reserver
+        self._bounds = MoveBounds(state, claims)
         self._search = VictimSearch(state, placer)
 
     def use_kernels(self, kernels: KernelSet) -> None:
@@ -124,7 +116,7 @@ class Consolidation:
             beside = both(claims.mask_without(job, [plan.record.id]), claims.mask_of_closings(job))
             mask = both(beside, cells.mask(job))
             nodes = {holding.node for _, holding in placed}
-            if not _runs_wholly(job) or nodes & kept or (mask is not None and not mask[list(nodes)].all()):
+            if not runs_wholly(job) or nodes & kept or (mask is not None and not mask[list(nodes)].all()):
                 return False
         return True
 
@@ -142,7 +134,7 @@ class Consolidation:
         Args:
             sooner_s: how much sooner so much compute would be at work with its place at once, as far as that counts.
         """
-        costs_s = [(self._cost_s(job), job.gpu_milli) for job, _ in plan.moved]
+        costs_s = [(self._bounds.restart_cost_s(job), job.gpu_milli) for job, _ in plan.moved]
         saved_s = sooner_s - sum(cost_s for cost_s, _ in costs_s)
         is_paid_back = saved_s * gpu_milli >= PAY_BACK * sum(cost_s * milli for cost_s, milli in costs_s)
         return is_paid_back and 0 < len(costs_s) <= MOST_MOVED
@@ -160,7 +152,7 @@ class Consolidation:
         self._claims.end_reservation(record)
         unasked = [job for job, _ in self._claims.present(claim) if job.slot >= 0]
         for job in unasked:
-            if not self._may_begin([job]):
+            if not self._bounds.may_begin([job]):
                 return
             placed = self._place_aside(job, self._claims.mask(job))
             if placed is None:
@@ -198,7 +190,7 @@ class Consolidation:
         ends = self._state.ordering.time_left.ends(self._state.roster.live, self._state.now)
         for source in sources[np.argsort(held[sources], kind="stable")][:NODES_TRIED].tolist():
             jobs = self._all_movable(source, int(held[source]), costs)
-            if not jobs or not self._may_begin(jobs):
+            if not jobs or not self._bounds.may_begin(jobs):
                 continue
             targets = is_open & (held > 0)
             targets[source] = False
@@ -226,7 +218,7 @@ class Consolidation:
         roster = self._state.roster
         slots = [slot for slot in roster.slots_on(np.array([node])).tolist() if node in roster.nodes_of(slot)]
         jobs = [job for slot in slots if costs[slot] < np.inf and (job := roster.records[slot]) is not None]
-        if len(jobs) < len(slots) or not all(map(_runs_wholly, jobs)):
+        if len(jobs) < len(slots) or not all(map(runs_wholly, jobs)):
             return []
         there = [task.holding for job in jobs for task in job.tasks if task.holding and task.holding.node == node]
         if sum(holding.shape.total_compute_milli for holding in there) != held_milli:
@@ -254,42 +246,20 @@ class Consolidation:
         for node in {holding.node for _, placed in found for _, holding in placed if holding.node != source}:
             others = [float(ends[slot]) for slot in roster.slots_on(np.array([node])).tolist() if slot not in own]
             until = min(until, max(others, default=state.now))
-        saved_s = min(until - state.now, HORIZON_S) - max(self._cost_s(job) for job, _ in found)
+        saved_s = min(until - state.now, HORIZON_S) - max(self._bounds.restart_cost_s(job) for job, _ in found)
         cards = int(state.cluster.arrays.device_total[source])
-        return saved_s * cards * CARD_MILLI >= PAY_BACK * sum(self._cost_s(job) * job.gpu_milli for job, _ in found)
+        return saved_s * cards * CARD_MILLI >= PAY_BACK * sum(
+            self._bounds.restart_cost_s(job) * job.gpu_milli for job, _ in found
+        )
 
     # ---- who may move, and what it costs ------------------------------------------------------------------------
 
     def _costs(self) -> FloatArray:
         """(slots,) what moving each running job costs, in card-seconds; infinite for those that may not be moved."""
-        state, slots = self._state, self._state.roster.live
-        may_move = (slots[SLOT_ALIVE] > 0.0) & (slots[SLOT_SAVES] > 0.0) & (slots[SLOT_CARDS] >= 1.0)
-        may_move &= (slots[SLOT_PROTECTED_UNTIL] <= state.now) & (slots[SLOT_IN_CELLS] == 0.0)
-        jobs = (state.jobs.get(job) for job in (*state.moves.by_job, *state.reserved.users))
-        resting = [job.slot for job in (*jobs, *self._claims.asked()) if job is not None and job.slot >= 0]
-        may_move[resting] = False
-        hosts = [state.jobs[guest.packed_with].slot for guest in state.guests.values()]
-        may_move[[slot for slot in hosts if slot >= 0]] = False
-        size = slots[SLOT_CARDS]
-        expected = state.settings.preemption_cost
-        repeated_s = np.where(size > expected.large_above_gpus, expected.large_s, expected.small_s)
-        costs: FloatArray = np.where(may_move, (state.moves.away_s + repeated_s) * size, np.inf)
+        slots = self._state.roster.live
+        may_move = self._bounds.may_move() & (slots[SLOT_SAVES] > 0.0) & (slots[SLOT_CARDS] >= 1.0)
+        costs: FloatArray = np.where(may_move, self._bounds.restart_costs(), np.inf)
         return costs
-
-    def _cost_s(self, job: JobRecord) -> float:
-        return self._state.moves.cost_s(job.gpu_milli, self._state.settings.preemption_cost)
-
-    def _may_begin(self, jobs: Sequence[JobRecord]) -> bool:
-        """Whether so many cards of their pool may be on their way at once."""
-        state, pool = self._state, jobs[0].job.pool
-        moving = [job for job in map(state.jobs.get, state.moves.under_way()) if job and self._is_moving(job, pool)]
-        if not moving and len(jobs) == 1:
-            return True
-        return sum(job.gpu_milli for job in (*moving, *jobs)) <= MOST_MOVING * state.cluster.gpu_capacity_of(pool)
-
-    def _is_moving(self, job: JobRecord, pool: str) -> bool:
-        is_under_way = job.id in self._claims.by_job or job.state in (JobState.STOPPING, JobState.STARTING)
-        return is_under_way and job.job.pool == pool
 
     def redo(self, decided: Sequence[Decision]) -> None:
         """Moves were decided by a cycle that was carried out again from a log, and the claims of then are there."""
@@ -311,12 +281,3 @@ class Consolidation:
     def _move(self, job: JobRecord, placed: Placed, for_job: str = "") -> None:
         self._migrations.restart_on(job, placed, Cause.CONSOLIDATED, for_job)
         self._state.moves.note(job, self._state.now)
-
-
-def _runs_wholly(job: JobRecord) -> bool:
-    """Whether all tasks of a job run, and none is on its way from one card to another."""
-    return (
-        job.state is JobState.RUNNING
-        and job.kept is None
-        and all(task.state is TaskState.RUNNING and task.vacating is None for task in job.wanted())
-    )

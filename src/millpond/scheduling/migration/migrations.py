@@ -34,6 +34,7 @@ from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration import device_moves
 from millpond.scheduling.migration.targets import MigrationTarget, devices_of, holders, resolve
+from millpond.scheduling.placement.filters import FilterStep
 from millpond.scheduling.records import BY_REQUEST, JobRecord, Migration, MigrationStage, TaskRecord, refuse_kept
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import can_swap, give_back, given_up, goes_on
@@ -257,6 +258,38 @@ class Migrations:
                 f"job {record.id!r} finds no room on other cards{where} now", "wait until some are free; see `pond top`"
             )
         return placed
+
+    def may_go_live(self, record: JobRecord, device: int) -> bool:
+        """Whether the only task of a job can go to a card as it runs."""
+        task, holding, _ = self._alone(record)
+        cluster = self._state.cluster
+        if task is None or holding is None or cluster.node_of(device) != holding.node:
+            return False
+        return not device_moves.why_not_onto(cluster, holding, [device])
+
+    def place_on_card(self, record: JobRecord, device: int, mask: NodeMask | None) -> Holding | None:
+        """A place of the only task of a running job on another card, in exchange for its own; None if there is none.
+
+        Nothing is taken.
+
+        Args:
+            mask: (nodes,), 0 keeps a node out.
+        """
+        state, cluster = self._state, self._state.cluster
+        node, allowed = cluster.node_of(device), self._placer.within_allowed(record, record.tasks, mask)
+        if allowed is not None and allowed[node] == 0:
+            return None
+        (shape,) = cluster.words.shapes_of(record.demand)
+
+        def place(tasks: list[TaskRecord]) -> Placed | None:
+            if self._placer.selector.fit(node, shape) is not FilterStep.FITS or not cluster.card_fits(device, shape):
+                return None
+            return self._taken([(tasks[0], cluster.holding(node, shape, [device]))])
+
+        mark = state.journal.begin()
+        placed, in_the_way = self._take_anew(record, place)
+        state.journal.rollback(mark)
+        return None if placed is None or in_the_way is not None else placed[0][1]
 
     def take_elsewhere(self, record: JobRecord, mask: NodeMask | None) -> Placed | None:
         """Take another place for a running job in the open transaction, in exchange for its own; None if there is none.

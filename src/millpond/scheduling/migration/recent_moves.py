@@ -13,6 +13,7 @@ COOL_DOWN_S: Final = 1_800.0
 """So long after it was asked to move a job is not asked again."""
 LOOK_EVERY_S: Final = 60.0
 """So long after a look in vain for a node to empty it is not looked again."""
+DAY_S: Final = 86_400.0
 LEARNT_PART: Final = 0.25
 """How much the latest move counts in what is learnt."""
 
@@ -39,12 +40,22 @@ class RecentMoves:
         by_job: those asked first come first.
         away_s: how long a job does not run for a move, as learnt; 0 before the first.
         looked_at: when it was last looked in vain for a node to empty.
+        relieved: the instant of each move off a busy card of the last day, with the UUID of that card.
     """
 
     def __init__(self) -> None:
         self.by_job: dict[str, RecentMove] = {}
         self.away_s = 0.0
         self.looked_at = -LOOK_EVERY_S
+        self.relieved: list[tuple[float, str]] = []
+
+    def note_relief(self, card: str, now: float) -> None:
+        """A job was moved off a busy card, by its UUID."""
+        self.relieved = [*((at, other) for at, other in self.relieved if now < at + DAY_S), (now, card)]
+
+    def relieved_of(self, card: str, since: float) -> int:
+        """How many jobs were moved off a card since an instant of the last day."""
+        return sum(card == other and at > since for at, other in self.relieved)
 
     def note(self, record: JobRecord, now: float) -> None:
         """A running job is asked to move."""
@@ -96,13 +107,16 @@ class RecentMoves:
     def copy_from(self, other: RecentMoves) -> None:
         """Know the same."""
         self.by_job, self.away_s, self.looked_at = dict(other.by_job), other.away_s, other.looked_at
+        self.relieved = list(other.relieved)
 
     def snapshot(self) -> dict[str, Any]:
         """As plain data."""
         moves = [[job, move.attempt, move.at, move.is_over] for job, move in self.by_job.items()]
-        return {"moves": moves, "away_s": self.away_s}
+        relieved = [list(each) for each in self.relieved]
+        return {"moves": moves, "away_s": self.away_s, "relieved": relieved}
 
     def restore(self, plain: Mapping[str, Any]) -> None:
         """What ``snapshot`` wrote."""
         self.by_job = {job: RecentMove(attempt, at, is_over) for job, attempt, at, is_over in plain["moves"]}
         self.away_s = plain["away_s"]
+        self.relieved = [(at, card) for at, card in plain.get("relieved", ())]  # not written at first

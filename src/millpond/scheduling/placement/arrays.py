@@ -40,6 +40,7 @@ DEVICE_FIELDS = (
     "switch",
     "load_base_milli",
     "load_rate_milli",
+    "load_milli",
 )
 
 # Row numbers, spelled out because kernels need plain integers.
@@ -49,6 +50,7 @@ COMPUTE_FREE, LIMIT_FREE, DEVICE_MEMORY_FREE, DEVICE_MEMORY, DEVICE_MODEL, DEVIC
 LOAD_BASE, LOAD_RATE = 8, 9
 
 WHOLE_CARD_MILLI = 1000
+NOT_MEASURED = -1
 MODEL_LIMIT = 63
 DEVICES_PER_NODE_LIMIT = 62
 
@@ -59,7 +61,7 @@ _FEW_CHANGES = 64
 class ClusterArrays:
     """Struct-of-arrays state of the nodes and devices, with a change log.
 
-    Shapes: ``node_table`` (10 + extras, node capacity), ``device_table`` (10, device capacity), both int64;
+    Shapes: ``node_table`` (10 + extras, node capacity), ``device_table`` (11, device capacity), both int64;
     attributes named in ``NODE_FIELDS`` and ``DEVICE_FIELDS`` are their rows. ``extra_free`` has shape (N, E).
     Only the first ``node_count`` nodes and ``device_count`` devices are live; node n owns the devices
     ``first_device[n] .. first_device[n] + device_total[n]``.
@@ -69,7 +71,8 @@ class ClusterArrays:
     Units: CPU and compute in milli, memory in MiB. ``device_memory_mib`` 0 means unknown: memory then fits by
     share only. ``device_memory_free_mib`` must be lowered by every holder, so that a card is wholly free
     exactly when its compute and its memory both are. A device is expected to be used to ``load_base_milli`` less
-    ``load_rate_milli`` thousandths of what is free of its compute (``ledger.card_loads``).
+    ``load_rate_milli`` thousandths of what is free of its compute (``ledger.card_loads``);
+    ``load_milli`` is its load as measured.
     """
 
     node_table: Int64Array
@@ -95,6 +98,7 @@ class ClusterArrays:
     switch: Int64Array
     load_base_milli: Int64Array
     load_rate_milli: Int64Array
+    load_milli: Int64Array
     cpu_free_cells: memoryview[int]
     memory_free_cells: memoryview[int]
     compute_free_cells: memoryview[int]
@@ -182,6 +186,7 @@ class ClusterArrays:
         self.socket[owned] = 0 if sockets is None else sockets
         self.switch[owned] = 0 if switches is None else switches
         self.load_base_milli[owned] = self.load_rate_milli[owned] = WHOLE_CARD_MILLI
+        self.load_milli[owned] = NOT_MEASURED
         self.node_count, self.device_count = node + 1, first + count
         self.touch(node)
         return node

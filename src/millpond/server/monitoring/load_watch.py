@@ -1,9 +1,9 @@
 """Measures how busy cards are, and tells the core where load decides where work goes.
 
 Each measurement is an event in the log, so little is told: means over some minutes (``node.devices.decayed_averages``),
-of nodes of which one card's mean use has changed by ``STEP_MILLI`` since it was told, or the mean of what is held of it
-by ``HELD_STEP_MILLI``, with all cards that have changed by half as much; and in one look of at most ``MOST_NODES``,
-those that have changed most. Where load decides nothing (``Scheduler.counts_load``), nothing is told at all.
+of nodes of which one card has changed by ``STEP_MILLI`` since it was told, with all cards that have changed by half as
+much; and in one look of at most ``MOST_NODES``, those that have changed most. What is held of a card counts as it is
+used on average, as the core estimates. Where load decides nothing (``Scheduler.counts_load``), nothing is told at all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from millpond.server.monitoring.telemetry.sampling import Telemetry
 
 LOOK_EVERY_S: Final = 10.0
 STEP_MILLI: Final = 100
-HELD_STEP_MILLI: Final = 200
 MOST_NODES: Final = 200
 
 HeldCards = Mapping[str, Mapping[str, int]]
@@ -85,6 +84,8 @@ class LoadMeter:
     def __init__(self) -> None:
         self._uses, self._helds = DecayedAverages(), DecayedAverages()
         self._told: dict[str, CardLoad] = {}
+        self._used_part = 1.0
+        """How much of what is held is used on average."""
 
     def look(
         self, held: HeldCards, uses: Mapping[str, float], reported: Mapping[str, int], now: float
@@ -99,7 +100,10 @@ class LoadMeter:
         means = {**reported, **self._uses.look(uses, now)}
         helds = self._helds.look({uuid: milli for cards in held.values() for uuid, milli in cards.items()}, now)
         self._told = {uuid: load for uuid, load in self._told.items() if uuid in helds}
-        found: list[tuple[int, LoadSampled]] = []
+        held_milli = sum(helds[uuid] for uuid in means if uuid in helds)
+        if held_milli:
+            self._used_part = sum(means[uuid] for uuid in means if uuid in helds) / held_milli
+        found: list[tuple[float, LoadSampled]] = []
         for node, cards in held.items():
             loads = [CardLoad(uuid, means[uuid], helds[uuid]) for uuid in cards if uuid in means and uuid in helds]
             changes = {load.device: self._change(load) for load in loads}
@@ -112,10 +116,9 @@ class LoadMeter:
         self._told |= {load.device: load for event in told for load in event.cards}
         return told
 
-    def _change(self, load: CardLoad) -> int:
+    def _change(self, load: CardLoad) -> float:
         """By how much a card has changed since it was told, in milli of its use."""
         told = self._told.get(load.device)
         if told is None:
-            return 1_000
-        held = abs(load.held_milli - told.held_milli) * STEP_MILLI // HELD_STEP_MILLI
-        return max(abs(load.load_milli - told.load_milli), held)
+            return 1_000.0
+        return max(abs(load.load_milli - told.load_milli), abs(load.held_milli - told.held_milli) * self._used_part)

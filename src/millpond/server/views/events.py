@@ -227,6 +227,8 @@ def _decision_text(decision: Decision) -> str:
         case Stop(cause=Cause.CONSOLIDATED, grace_s=grace, for_job=successor):
             whom = f" for {successor}" if successor else ""
             return f"end all tasks within {seconds_text(grace)}, to be restart-migrated so that a node comes free{whom}"
+        case Stop(cause=Cause.BALANCED, grace_s=grace):
+            return f"end all tasks within {seconds_text(grace)}, to be restart-migrated off a busy card"
         case Start(placements=placements, attempt=attempt):
             nodes = ", ".join(dict.fromkeys(placement.node for placement in placements))
             load = "" if decision.load_milli is None else f", beside load of {decision.load_milli / 10:g} %"

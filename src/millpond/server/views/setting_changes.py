@@ -57,6 +57,8 @@ def _pool_text(pool: Pool) -> str:
         parts.append("elastic jobs grow by what was measured")
     if pool.consolidates:
         parts.append("work is moved so that whole nodes come free")
+    if pool.balances:
+        parts.append("work is moved off busy cards")
     if pool.lending:
         parts.append(f"borrowing at {', '.join(map(str, pool.lending))} only")
     return "; ".join(parts)

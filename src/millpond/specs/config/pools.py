@@ -118,6 +118,8 @@ class PoolFile(Strict):
             cards that add least to jobs that wait.
         consolidates: running work that saves itself on notice is moved to other nodes so that whole nodes come free:
             for a job that finds no room although enough cards are free, and to be switched off.
+        balances: running work with parts of cards is moved off cards that are busy for long: as it runs to another card
+            of its node where the driver can, else by an end and a start if it saves itself on notice.
         images: registries and repositories that its jobs' images may come from, beside the catalogue; left out: any
             that their queues may have.
     """
@@ -136,6 +138,7 @@ class PoolFile(Strict):
     lending_hours: Windows | None = None
     measured_growth: bool = False
     consolidates: bool = False
+    balances: bool = False
     images: Registries | None = None
 
     def pool(self) -> Pool:
@@ -152,6 +155,7 @@ class PoolFile(Strict):
             model_of(self.lending_hours),
             self.measured_growth,
             self.consolidates,
+            balances=self.balances,
         )
 
 
