@@ -17,8 +17,8 @@ def test_each_job_is_stopped_that_may_be_and_of_the_others_it_is_said_why_not(wo
     mine, waits, theirs = world.submit("max", gpus=2), world.submit("max", gpus=4), world.submit("mia")
     hidden = world.submit("sam")
     world.settled()
-    acted = act(world, "max", "stop", mine, theirs, waits, hidden, "nobody-knows", mine)
-    assert list(acted) == [mine, theirs, waits, hidden, "nobody-knows"], "each once, in their order"
+    acted = act(world, "max", "stop", waits, theirs, mine, hidden, "nobody-knows", waits)
+    assert list(acted) == [waits, theirs, mine, hidden, "nobody-knows"], "each once, in their order"
     assert acted[mine] in ("stopping", "cancelled")
     assert acted[waits] == "cancelled"
     assert (acted[theirs], acted[hidden], acted["nobody-knows"]) == ("forbidden", "not-found", "not-found")
