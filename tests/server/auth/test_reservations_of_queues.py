@@ -60,6 +60,17 @@ def test_a_user_has_a_bounded_number_of_reservations_and_an_admin_any(
         assert reserve(shared, "amy", f"admins-{day}", begin=begin, until=begin + 3_600).status_code == 200
 
 
+def test_nobody_reads_of_the_reservations_of_others_in_the_history(shared: AuthWorld) -> None:
+    reserve(shared, "max")
+    reserve(shared, "mia", "hers")
+    assert shared.client("max").delete(f"{API}/reservations/demo").status_code == 204
+    shared.settled()
+    for user, names in (("olga", ["demo", "hers", "demo"]), ("max", ["demo", "demo"]), ("sam", []), ("nob", [])):
+        events = shared.client(user).get(f"{API}/events").json()["events"]
+        told = [each["data"] for each in events if each["what"].startswith("Reservation")]
+        assert [each.get("name") or each["reservation"]["name"] for each in told] == names, user
+
+
 def test_beyond_the_guarantee_an_admin_alone_reserves(shared: AuthWorld) -> None:
     assert reserve(shared, "lea", cards=3, beyond_guarantee=True).status_code == 403
     assert reserve(shared, "amy", cards=3, beyond_guarantee=True).status_code == 200

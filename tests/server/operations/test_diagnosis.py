@@ -108,6 +108,21 @@ def test_a_server_that_is_not_root_is_told_what_a_second_person_gets(tmp_path, m
     assert ("nothing new starts" if trouble else "a home of their own") in found.found
 
 
+def test_a_server_that_is_root_is_told_what_closes_its_state_directory_to_the_jobs_of_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(diagnosis.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(diagnosis, "find_sandbox", lambda mode, hidden: (Sandbox("bwrap", ()), ""))
+    monkeypatch.setattr(diagnosis, "trouble_with_identities", lambda sandbox: "")
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    monkeypatch.setattr(diagnosis, "private_directories", lambda: (closed,))
+    assert finding("whom jobs run as", closed / "state").grade is Grade.OK
+    monkeypatch.setattr(diagnosis, "private_directories", lambda: ())
+    found = finding("whom jobs run as", closed / "state")
+    assert found.grade is Grade.LIMITED
+    assert "above the state directory: their jobs fail" in found.found
+    assert found.remedy.startswith("chmod o+x /")
+
+
 def test_a_runtime_that_starts_no_container_is_told_with_what_it_says(tmp_path, monkeypatch):
     found = SimpleNamespace(version="podman 4.3.1", runtime=SimpleNamespace(name="podman"), card_trouble="")
     monkeypatch.setattr(diagnosis, "find_containers", lambda choice, state_dir: found)

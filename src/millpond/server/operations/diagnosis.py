@@ -9,6 +9,7 @@ import platform
 import resource
 import shutil
 import sqlite3
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,7 @@ from millpond.node.sandbox.detection import (
     find_sandbox,
     trouble_with_identities,
 )
+from millpond.node.sandbox.sandbox import private_directories
 from millpond.node.task import runner
 from millpond.node.task.limits import REMEDY
 from millpond.node.task.runner import running_under
@@ -62,7 +64,7 @@ def diagnose(state_dir: Path) -> list[Finding]:
         lambda: _disk(state_dir),
         lambda: _limits(server),
         lambda: _sandbox(state_dir),
-        _identities,
+        lambda: _identities(state_dir),
         _private_networks,
         lambda: _limits_of_tasks(server),
         lambda: _containers(state_dir),
@@ -150,7 +152,7 @@ def _sandbox(state_dir: Path) -> Finding:
     return Finding("sandbox", Grade.OK, f"bubblewrap at {sandbox.program}")
 
 
-def _identities() -> Finding:
+def _identities(state_dir: Path) -> Finding:
     what = "whom jobs run as"
     sandbox, _ = find_sandbox(SandboxMode.PREFERRED, ())
     if os.geteuid() != 0:
@@ -159,7 +161,22 @@ def _identities() -> Finding:
     if trouble:
         remedy = INSTALL if sandbox is None else INSTALL_IDENTITIES
         return Finding(what, Grade.LIMITED, f"root, all of them: {trouble}", remedy)
+    closed = _closed_above(state_dir)
+    if closed is not None:
+        found = f"accounts of their own, which may not enter {closed}, above the state directory: their jobs fail"
+        return Finding(what, Grade.LIMITED, found, f"chmod o+x {closed}, or choose another place with --state-dir")
     return Finding(what, Grade.OK, "each user as a number or an account of their own")
+
+
+def _closed_above(state_dir: Path) -> Path | None:
+    """The outermost folder on the way to the state directory that is closed to others; None where none is.
+
+    Sandboxes make the way anew in the directories that are private to a task.
+    """
+    way = state_dir.resolve().parents
+    if not set(way).isdisjoint(private_directories()):
+        return None
+    return next((each for each in reversed(way) if each.is_dir() and not each.stat().st_mode & stat.S_IXOTH), None)
 
 
 def _one_account(what: str, sandboxed: bool) -> Finding:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from millpond.model.events import LimitChanged, QueueChanged, QueueRemoved
+from millpond.model.events import LimitChanged, QueueChanged, QueueRemoved, ReservationCancelled, ReservationMade
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows
 from millpond.server.store.jobs import Owners
 from millpond.specs.api.events import EventInfo
@@ -45,13 +45,18 @@ class Reader:
         return replace(reason, summary=reason.summary.replace(other, VEIL), blocked_by="", remedy=remedy)
 
     def hears_of(self, event: EventInfo, look: Look) -> bool:
-        """Whether they may see an entry of the log: about such a job, a limit of their own, or no user at all."""
+        """Whether they may see an entry of the log: about such a job, a limit or a reservation of their own, or no user
+        at all. Reservations of their groups stand in the list of these."""
         if self.owners is None:
             return True
         if event.what in (QueueChanged.__name__, QueueRemoved.__name__):
             return False
         if event.what == LimitChanged.__name__:
             return bool(event.data["limit"].get("user") == self.owners.user)
+        if event.what == ReservationMade.__name__:
+            return bool(event.data["reservation"].get("by") == self.owners.user)
+        if event.what == ReservationCancelled.__name__:
+            return bool(event.data.get("by") == self.owners.user)
         return self.sees(look(event.about))
 
     def event(self, event: EventInfo, look: Look) -> EventInfo:
