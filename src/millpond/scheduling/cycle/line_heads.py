@@ -193,7 +193,8 @@ class TableHeads(Heads):
 
     def _line_up_again(self) -> None:
         """All that may have been left out and have their turns to come are looked at again."""
-        self._rank_again(np.flatnonzero(~self._had_turn))
+        self._note_turns(np.flatnonzero(~self._had_turn))
+        self._rank_again(np.flatnonzero(~self._had_turn) if self._standing.may_fall else self._risen())
         self._heap = [self._entry(record, position) for _, _, record, position, row, _ in self._heap if row < 0]
         heapq.heapify(self._heap)
         self._lined_up_to = ((), 0.0)
@@ -206,12 +207,16 @@ class TableHeads(Heads):
         is_risen: BoolArray = np.isin(self._table.number(QUEUE), numbers) & ~self._had_turn
         return np.flatnonzero(is_risen)
 
+    def _note_turns(self, rows: Int64Array) -> None:
+        """Whose turn came by the ranks that were found last has had it, though it was left out."""
+        self._had_turn[rows] |= ~self._behind(rows)
+
     def _rank_again(self, rows: Int64Array) -> None:
-        """Find the ranks of lines anew; whose turn came by the old ones has had it, though it was left out."""
+        """Find the ranks of lines anew."""
         self._ranked_at = self._standing.version
         if not len(rows):
             return
-        self._had_turn[rows] |= ~self._behind(rows)
+        self._note_turns(rows)
         for column, found in zip(self._places, self._standing.places(self._table.only(rows)), strict=True):
             column[rows] = found
 

@@ -119,8 +119,9 @@ class QueueRank:
         keys, arrivals, grouped = self._keys(table)
         parts: list[FloatArray] = [(~self.covered(table)).astype(np.float64), -table.figure(PRIORITY)]
         if self.by_share and len(table):
-            accounts = [account or (DEFAULT_QUEUE, "") for account in table.accounts.items]
-            of_lines = table.number(ACCOUNT)
+            present, of_lines = np.unique(table.number(ACCOUNT), return_inverse=True)
+            items = table.accounts.items
+            accounts = [items[account] or (DEFAULT_QUEUE, "") for account in present.tolist()]
             if self._strict:
                 parts.extend(np.array([self.standing(*account) for account in accounts]).T[:, of_lines])
             else:
