@@ -53,6 +53,7 @@ class DisplacementBounds:
         """A walk begins, with its ``Displacement``."""
         self._highest_at, self._open_at = -1, None
         self.by_queue = self._displacement.is_by_queue(Entitlement.ORDERING)
+        self._requests.begin()
 
     def exclude(self, record: JobRecord) -> bool:
         """Whether no running work could leave for a job by the ordering."""

@@ -74,7 +74,13 @@ class RequestBounds:
         self._selector = selector
         self._running = running
         self._order = np.zeros(MOST_ROWS, dtype=np.int64)
+        self._highest: dict[tuple[object, ...], FloatArray] = {}
+        """See ``_highest_of``."""
         self.use_kernels(interpreted())
+
+    def begin(self) -> None:
+        """A walk begins."""
+        self._highest.clear()
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; bounds are the same."""
@@ -101,11 +107,9 @@ class RequestBounds:
         arrays, roster, words = self._state.cluster.arrays, self._state.roster, self._state.cluster.words
         record, _, reach = asked[0]
         bounds = self._running.bounds(record.job.priority, _moving(record))
-        owners = _NOBODY if reach.owners is None else reach.owners
-        mask = _NO_MASK if reach.kept is None else reach.kept.mask
+        owners, slot_owners = _NOBODY if reach.owners is None else reach.owners, roster.slots[SLOT_OWNER]
         below = np.array([above for _, above, _ in asked])
-        highest, slot_owners = np.empty(arrays.node_count), roster.slots[SLOT_OWNER]
-        self._highest_bounds(roster.rows, roster.node_head, bounds, slot_owners, owners, mask, highest)
+        highest = self._highest_of(record, reach, bounds, owners)
         useful = np.flatnonzero(highest > below.min())
         if len(useful):
             order: Int64Array = useful[np.argsort(-highest[useful])]
@@ -118,6 +122,17 @@ class RequestBounds:
                 roster.slots[SLOT_SEQUENCE], below, self._order,
             )  # fmt: skip
         return below
+
+    def _highest_of(self, record: JobRecord, reach: Reach, bounds: FloatArray, owners: BoolArray) -> FloatArray:
+        """(nodes,) the highest bound on each, or more: in a walk bounds only fall, as others are asked to leave."""
+        key = record.job.priority, _moving(record), reach.key
+        highest = self._highest.get(key)
+        if highest is None:
+            roster, mask = self._state.roster, _NO_MASK if reach.kept is None else reach.kept.mask
+            highest = self._highest[key] = np.empty(self._state.cluster.arrays.node_count)
+            slot_owners = roster.slots[SLOT_OWNER]
+            self._highest_bounds(roster.rows, roster.node_head, bounds, slot_owners, owners, mask, highest)
+        return highest
 
 
 def _moving(record: JobRecord) -> float:

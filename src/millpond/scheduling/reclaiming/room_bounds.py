@@ -71,7 +71,7 @@ def rooms_below(
     """Raise ``below`` to the highest bound below which work leaves that makes room for one task on some node.
 
     Args:
-        wanted, highest: (wanted,), nodes and what ``highest_bounds`` says of them; the highest first.
+        wanted, highest: (wanted,), nodes and what ``highest_bounds`` says of them, or more; the highest first.
         shapes: (tasks, fields), what each asks for; below: (tasks,).
         sequence: (slots,) breaks ties.
         order: (MOST_ROWS,) scratch.
@@ -96,6 +96,8 @@ def rooms_below(
                 if bounds[slot] > best and may_leave(slot, slot_owners, owners):
                     found = join(order, found, slot, bounds, 1, sequence)
                 row = rows[ROW_NEXT, row]
+            if found == 0:
+                continue
             released = 0
             fits = first_failure(nodes, devices, node, shape) == 0
             while not fits and released < found:
