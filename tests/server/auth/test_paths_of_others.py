@@ -54,6 +54,12 @@ def test_an_answer_does_not_tell_what_lies_where_the_user_may_not_look(
     assert answer_to(world, "max", place / "open", field)[0] == 201
 
 
+def test_a_working_directory_that_is_itself_closed_is_refused_at_submission(world: AuthWorld, place: Path) -> None:
+    status, words = answer_to(world, "max", place / "closed", "workdir")
+    assert (status, "may not go to HERE" in words) == (422, True)
+    assert answer_to(world, "olga", place / "closed", "workdir")[0] == 201
+
+
 def test_the_owner_whose_jobs_run_as_root_may_name_what_root_may_read(world: AuthWorld, place: Path) -> None:
     assert answer_to(world, "olga", place / "closed/inner", "data")[0] == 201
     assert answer_to(world, "olga", place / "closed/missing", "data")[0] == 422

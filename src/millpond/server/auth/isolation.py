@@ -285,9 +285,9 @@ def _followed_from_home(folder: Path, identity: MachineAccount) -> Path:
 
 
 def _check_way_to(folder: Path, workdir: str, identity: MachineAccount) -> None:
-    """Whether a folder may be read, if it exists; to be called with the rights of the account in question."""
+    """Whether a folder may be entered, if it exists; to be called with the rights of the account in question."""
     try:
-        folder.stat()
+        os.stat(f"{folder}/.")  # noqa: PTH116 - of the folder itself it says nothing, and Path leaves the dot out
     except PermissionError as error:
         raise _closed(workdir, identity) from error
     except OSError:
