@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from millpond.node.host import files
 from millpond.node.host.files import keep_room, read_json, room_for, write_json
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir, read_record
 
@@ -40,6 +42,22 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
     with pytest.raises(TypeError):
         write_json(path, {"a": object()})
     assert read_json(path) == {"a": 1}
+
+
+def test_a_file_that_finds_no_room_leaves_nothing_beside_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.json"
+    write_json(path, {"before": 1})
+
+    def full(file: int, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files, "write_all", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_json(path, {"after": 1})
+    assert [each.name for each in tmp_path.iterdir()] == ["x.json"]
+    assert read_json(path) == {"before": 1}
 
 
 def test_a_file_for_which_room_was_kept_takes_no_new_blocks(tmp_path: Path) -> None:

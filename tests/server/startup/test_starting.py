@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import sqlite3
@@ -29,6 +30,7 @@ from millpond.server.auth.records import User
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.http.listener import listen, url_of
+from millpond.server.startup import options
 from millpond.server.startup.local_engine import Launcher, Rules, describe
 from millpond.server.startup.options import ServerOptions, parse_options
 from millpond.server.startup.process import run
@@ -182,6 +184,20 @@ def test_a_database_that_fails_within_is_one_clear_error(tmp_path: Path, capsys:
     assert len(said) == 1
     assert "cannot be read or written (no such table: tokens)" in said[0]
     assert "pond restore" in said[0]
+
+
+def test_a_full_disk_is_one_clear_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, value: object, durable: bool = False) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(options, "write_json", full)
+    assert run(["--port", "0", "--state-dir", str(tmp_path / "state"), "--fake-gpus", "1:V100-1GB"]) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pond: ")]
+    assert said == [
+        f"pond: the disk is full beside {tmp_path / 'state'}; make room there, then start again; jobs go on"
+    ]
 
 
 def test_options_are_read_from_a_command_line(tmp_path: Path) -> None:

@@ -50,6 +50,10 @@ def write_json(path: Path, value: Any, durable: bool = False, in_room: bool = Fa
             os.ftruncate(file, len(text))
         if durable:
             os.fsync(file)
+    except OSError:
+        if fresh != room_for(path):  # else it would stay for ever: the next process has another name for it
+            os.unlink(fresh)  # noqa: PTH108
+        raise
     finally:
         os.close(file)
     os.replace(fresh, path)  # noqa: PTH105 - a path of pathlib costs more than the system call

@@ -25,6 +25,7 @@ from millpond.server.startup.end_deadline import JOBS_END_WITHIN_S
 from millpond.server.startup.http_stack import make_http_server, make_service
 from millpond.server.startup.leadership import take_lead
 from millpond.server.startup.options import ServerOptions, parse_options, remember, with_remembered
+from millpond.server.storage.files.blobs import NO_ROOM
 from millpond.server.store.database import DAMAGED
 from millpond.specs.config.cluster import ClusterConfig, load_cluster
 
@@ -52,6 +53,13 @@ def run(arguments: Sequence[str]) -> int:
     except DBAPIError as error:
         log.critical("the database fails", exc_info=error)
         print(f"pond: the database cannot be read or written ({error.orig}); {DAMAGED}", file=sys.stderr)
+        return UnavailableError.exit_code
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        log.critical("the disk is full", exc_info=error)
+        where = options.state_dir
+        print(f"pond: the disk is full beside {where}; make room there, then start again; jobs go on", file=sys.stderr)
         return UnavailableError.exit_code
     except KeyboardInterrupt:  # before the server itself listens to signals
         return _INTERRUPTED

@@ -28,7 +28,8 @@ BLOCK_BYTES: Final = 4_096
 _UNFINISHED: Final = "incoming-"
 _FILE_TIMES_LAG_S: Final = 0.1
 """The kernel gives files the time of its last timer tick, up to 10 ms before what the clock shows."""
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+"""What the kernel says of a disk that is full, or of which a user has taken all that is theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,6 @@ class Incoming:
 
 
 def _unwritable(error: OSError) -> UnavailableError:
-    if error.errno in _NO_ROOM:
+    if error.errno in NO_ROOM:
         return UnavailableError("the server's disk is full", "make room there, then send it again")
     return UnavailableError(f"the server cannot keep contents ({error.strerror})", "see to its state directory")
