@@ -131,6 +131,10 @@ class Api:
             self.loop.query(lambda core: None).result(60)
         return from_json(JobInfo, self.client.get(f"{JOBS}/{name}").content)
 
+    def settled(self) -> None:
+        """What was told has been heard: a queue takes jobs, a page shows it."""
+        self.loop.query(lambda core: None).result(60)
+
     def close(self) -> None:
         self.provisioning.staging.close()
         self.scheduler.close()

@@ -142,6 +142,7 @@ def test_names_of_other_jobs_are_not_kept_in_notes(api: Api) -> None:
 def test_a_queue_in_the_way_keeps_its_name(api: Api) -> None:
     watch = WaitWatch(api.loop, api.store.histories, api.clock)
     api.loop.notify([QueueChanged(api.clock.now, Queue("narrow", limit=Amount(2_000)))])
+    api.settled()
     api.submit(gpus=2, queue="narrow", time_limit="1h")
     waiting = api.submit(gpus=2, queue="narrow")
     look(api, watch, 70.0)

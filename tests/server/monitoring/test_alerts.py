@@ -59,6 +59,7 @@ def questions() -> Iterator[str]:
 
 def test_every_figure_that_is_asked_for_is_told_by_the_server(api: Api) -> None:
     api.loop.notify([QueueChanged(0.0, Queue("vision", guarantee=Amount(1000)))])
+    api.settled()
     ended = api.submit(gpus=1, queue="vision").id
     api.job(ended)
     api.engine.finish(TaskId(ended, 1, 0))

@@ -59,6 +59,7 @@ def test_jobs_are_counted_where_they_stand_and_where_they_went(api: Api) -> None
 def test_queues_are_told_with_what_they_hold_borrow_and_lend(api: Api) -> None:
     queues = (Queue("vision", guarantee=Amount(1000)), Queue("speech", guarantee=Amount(3000)))
     api.loop.notify([QueueChanged(0.0, queue) for queue in queues])
+    api.settled()
     api.job(api.submit(gpus=2, queue="vision").id)
     api.submit(gpus=4, queue="vision")
     page = Page(api)
@@ -74,6 +75,7 @@ def test_queues_are_told_with_what_they_hold_borrow_and_lend(api: Api) -> None:
 def test_only_so_many_queues_have_figures_of_their_own_and_these_are_nearest_to_the_root(api: Api) -> None:
     users = [Queue(f"user{number}", "vision") for number in range(MOST_QUEUES)]
     api.loop.notify([QueueChanged(0.0, queue) for queue in (Queue("vision"), *users, Queue("late"))])
+    api.settled()
     page = Page(api)
     assert len(page.values("millpond_queue_used_gpus")) == MOST_QUEUES
     assert page.values("millpond_queue_used_gpus", queue="late") == [0]

@@ -168,6 +168,7 @@ def test_a_figure_of_a_coarse_row_lies_within_those_it_was_made_of(groups: Seque
 
 def test_the_api_gives_what_a_server_kept(api: Api) -> None:
     api.loop.notify([QueueChanged(0.0, Queue("vision", guarantee=Amount(3000)))])
+    api.settled()
     api.job(api.submit(gpus=4, queue="vision").id)
     clock = api.service.overview._clock
     telemetry = Telemetry(describe_machine("1:V100-32GB"), clock)
