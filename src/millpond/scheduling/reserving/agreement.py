@@ -169,9 +169,10 @@ def require_kept(state: State, queues: QueueTree) -> None:
 
 def _beyond_promises(state: State, queues: QueueTree, wanted: AdvanceReservation) -> str:
     """What limits or guarantees say against a reservation, whatever runs; empty where they leave it room."""
-    reserved = (tree for _, tree in _reserved_beside(state, queues, wanted))
-    found = (_beyond_limit(state, tree, wanted) or _beyond_guarantee(state, tree, wanted) for tree in reserved)
-    return next(filter(None, found), "")
+    for _, tree in _reserved_beside(state, queues, wanted):
+        if why := _beyond_limit(state, tree, wanted) or _beyond_guarantee(state, tree, wanted):
+            return why
+    return ""
 
 
 def _beyond_amounts(state: State, wanted: AdvanceReservation) -> str:
@@ -188,7 +189,8 @@ def _beyond_amounts(state: State, wanted: AdvanceReservation) -> str:
 
 
 def _reserved_beside(state: State, queues: QueueTree, wanted: AdvanceReservation) -> Iterator[tuple[float, QueueTree]]:
-    """The instants within a reservation at which most is reserved beside it, with queues that hold just that."""
+    """The instants within a reservation at which most is reserved beside it, with queues that hold just that; these
+    may be charged until the next is asked for."""
     others = [
         room.wanted
         for room in state.reserved.by_name.values()
