@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,6 +21,7 @@ from millpond.model.errors import UnavailableError
 from millpond.server.http.listener import listen
 from millpond.server.startup import process
 from millpond.server.state_dir import StateDir
+from millpond.specs.api.server import SERVER_FILE, HealthInfo, ServerFile
 
 
 @pytest.mark.parametrize("detach", [[], ["--detach"]], ids=["here", "detached"])
@@ -37,3 +45,75 @@ def test_a_taken_port_or_state_directory_starts_no_server(
         assert f"port {port} on 127.0.0.1 cannot be used" in refusal(port)
         with StateDir(tmp_path / "state"):
             assert "uses the state directory" in refusal(port)
+
+
+class Clock:
+    """Time that passes while somebody sleeps, a second each time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, _: float) -> None:
+        self.now += 1.0
+
+
+class UnreadyServer:
+    """A program that runs on, and whose server says why it takes no requests, so many times."""
+
+    def __init__(self, refusals: int) -> None:
+        self.pid, self.ended, self.clock = os.getpid(), False, Clock()
+        asked = iter(range(1, 1000))
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                unready = next(asked) <= refusals
+                health = HealthInfo(status="the store cannot be read (it is malformed)" if unready else "ready")
+                self.send_response(503 if unready else 200)
+                self.end_headers()
+                self.wfile.write(json.dumps(asdict(health)).encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}).start()
+
+    def poll(self) -> None:
+        return None
+
+    def terminate(self) -> None:
+        self.ended = True
+
+
+@pytest.fixture
+def unready_server(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[UnreadyServer]:
+    server = UnreadyServer(request.param)
+    url = f"http://127.0.0.1:{server.http.server_port}"
+    left = ServerFile(url=url, pid=server.pid, token_path="t", version="1")
+    (tmp_path / SERVER_FILE).write_text(json.dumps(asdict(left)))
+    monkeypatch.setattr(background, "time", server.clock)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: server)
+    yield server
+    server.http.shutdown()
+    server.http.server_close()
+
+
+@pytest.mark.parametrize("unready_server", [100], indirect=True)
+def test_a_server_that_stays_unready_is_ended_soon_and_its_reason_is_shown(
+    tmp_path: Path, unready_server: UnreadyServer
+) -> None:
+    with pytest.raises(UnavailableError, match=r"took no requests .*: the store cannot be read \(it is malformed\)"):
+        background.start([], tmp_path)
+    assert unready_server.ended
+    assert unready_server.clock.now < background.RECOVERS_WITHIN_S + 3
+
+
+@pytest.mark.parametrize("unready_server", [5], indirect=True)
+def test_a_server_whose_database_only_stumbles_is_waited_for(tmp_path: Path, unready_server: UnreadyServer) -> None:
+    assert background.start([], tmp_path).health.status == "ready"
+    assert not unready_server.ended

@@ -331,6 +331,14 @@ def test_a_log_that_names_what_never_was_cannot_be_followed(tmp_path: Path) -> N
         Server(tmp_path, World(), Clock())
 
 
+def test_a_log_that_the_database_cannot_read_is_a_fault_of_the_database(tmp_path: Path) -> None:
+    Server(tmp_path, World(), Clock())
+    with sa.create_engine(f"sqlite:///{tmp_path / 'millpond.db'}").begin() as connection:
+        connection.execute(sa.text("DROP TABLE decisions"))
+    with pytest.raises(OperationalError, match="decisions"):
+        Server(tmp_path, World(), Clock())
+
+
 def test_a_state_directory_keeps_its_policies_until_others_are_asked_for(tmp_path: Path) -> None:
     world, clock = World(), Clock()
     Server(tmp_path, world, clock, policies=Policies("fifo"))

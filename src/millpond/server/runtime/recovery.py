@@ -6,6 +6,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from sqlalchemy.exc import DBAPIError
+
 from millpond.model import events
 from millpond.model.decisions import Decision, Start
 from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
@@ -47,6 +49,7 @@ def recover(store: Store, policies: Policies = UNCHANGED) -> Core:
     Raises:
         UnavailableError: the snapshot is of a format that this version cannot read, or none can be read.
         InvalidInputError: the log is damaged.
+        DBAPIError: the database cannot be read.
         InconsistentStateError: the log cannot be followed: by a defect, or because it is damaged.
     """
     core = _latest_readable(store)
@@ -56,7 +59,7 @@ def recover(store: Store, policies: Policies = UNCHANGED) -> Core:
         return core
     try:
         entries, claims = _redo(core, store)
-    except MillpondError:
+    except (MillpondError, DBAPIError):
         raise
     except Exception as error:
         raise InconsistentStateError(

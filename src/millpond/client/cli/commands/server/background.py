@@ -19,6 +19,8 @@ from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
 
 LOG_NAME = "server.log"
 READY_WITHIN_S = 180.0
+RECOVERS_WITHIN_S = 10.0
+"""A database that only stumbles answers again by then; one that is damaged never does."""
 _LOOK_EVERY_S = 0.05
 
 
@@ -34,7 +36,8 @@ def start(arguments: Sequence[str], state_dir: Path) -> Started:
     """Start ``python -m millpond.server`` with these arguments; returns when it takes requests, or stands by.
 
     Raises:
-        UnavailableError: it could not start (port in use, a second server, a directory it may not write).
+        UnavailableError: it could not start (port in use, a second server, a directory it may not write), or answers
+            that it takes no requests (its database is damaged).
         MillpondError: it ended in another way, or was not ready in time.
     """
     log = state_dir / LOG_NAME
@@ -58,29 +61,47 @@ def start(arguments: Sequence[str], state_dir: Path) -> Started:
 
 
 def _await_ready(process: subprocess.Popen[bytes], state_dir: Path, log: Path, begin: int) -> Started:
-    give_up_at = time.monotonic() + READY_WITHIN_S
-    while time.monotonic() < give_up_at:
+    now = time.monotonic()
+    give_up_at, ready_at = now + READY_WITHIN_S, now
+    unready = ""
+    while now < give_up_at and not (unready and now > ready_at + RECOVERS_WITHIN_S):
         code = process.poll()
         if code is not None:
             raise _failure(code, log, begin)
+        if not unready:
+            ready_at = now
+        unready = ""
         for left in (read_server_file(state_dir), read_server_file(state_dir, STANDBY_FILE)):
-            health = health_of(left) if left is not None and left.pid == process.pid else None
+            health = _answer_of(left) if left is not None and left.pid == process.pid else None
             if left is not None and health is not None:
-                return Started(left, health)
+                if _serves(health):
+                    return Started(left, health)
+                unready = health.status
         time.sleep(_LOOK_EVERY_S)
+        now = time.monotonic()
     process.terminate()
+    if unready:
+        raise UnavailableError(f"the server took no requests and was ended: {unready}", f"{log} says more")
     raise MillpondError(f"the server was not ready within {READY_WITHIN_S:.0f} s", f"{log} says what it did")
 
 
 def health_of(left: ServerFile) -> HealthInfo | None:
     """How a server is that takes requests, or stands by; None when it does neither."""
+    health = _answer_of(left)
+    return health if health is not None and _serves(health) else None
+
+
+def _serves(health: HealthInfo) -> bool:
+    return health.standby or health.status in ("ready", "degraded")
+
+
+def _answer_of(left: ServerFile) -> HealthInfo | None:
     trusted = trust(Address(left.url, "", certificate=left.certificate))
     try:
         answer = httpx2.get(f"{left.url}/readyz", timeout=2.0, trust_env=False, verify=trusted)
-        health = from_json(HealthInfo, answer.content)
+        return from_json(HealthInfo, answer.content)
     except (httpx2.TransportError, ValueError):
         return None
-    return health if answer.is_success or health.standby else None
 
 
 def _failure(code: int, log: Path, begin: int) -> MillpondError:
