@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -30,6 +31,7 @@ class Receiver:
     def __init__(self) -> None:
         self.status = 200
         self.fails = False
+        self.silent = ""
         self.body: object = {}
         self.requests: list[httpx2.Request] = []
 
@@ -37,6 +39,8 @@ class Receiver:
         self.requests.append(request)
         if self.fails:
             raise httpx2.ConnectError("no program listens")
+        if request.url.host == self.silent:
+            raise httpx2.ReadTimeout("timed out")
         return httpx2.Response(self.status, content=iter([json.dumps(self.body).encode()]))
 
     @property
@@ -182,6 +186,22 @@ def test_one_that_never_answers_is_given_up_and_stays_in_the_list(bench: Bench) 
     assert len(bench.receiver.requests) == MOST_TRIES
     (delivery,) = bench.server.store.deliveries.latest(10)
     assert (delivery.state, delivery.trouble) == ("given up", "ConnectError: no program listens")
+
+
+def test_one_that_is_silent_is_asked_once_however_much_is_due_for_it_and_holds_nobody_up(bench: Bench) -> None:
+    bench.hook()
+    bench.hooks["other"] = replace(bench.hooks["team"], name="other", url="http://other/told")
+    bench.receiver.silent = "receiver"
+    for name in ("a", "b", "c"):
+        bench.run(name)
+    assert bench.deliver() == FIRST_PAUSE_S
+    hosts = [request.url.host for request in bench.receiver.requests]
+    assert (hosts.count("receiver"), hosts.count("other")) == (1, 3)
+    assert sorted(bench.states()) == ["delivered"] * 3 + ["waiting"] * 3
+    bench.server.clock.now += FIRST_PAUSE_S
+    bench.receiver.silent = ""
+    bench.deliver()
+    assert bench.states() == ["delivered"] * 6
 
 
 def test_what_was_not_told_waits_for_the_next_server(bench: Bench) -> None:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final, Protocol
 
 from sqlalchemy.exc import DBAPIError
@@ -40,10 +41,12 @@ class Carried:
     Attributes:
         trouble: what went wrong; empty: it was taken.
         is_final: trying again is of no use.
+        is_silent: nobody answered, so that other messages to the same target would not be answered either.
     """
 
     trouble: str = ""
     is_final: bool = False
+    is_silent: bool = False
 
 
 Carry = Callable[[Sequence[Delivery]], Carried]
@@ -108,9 +111,7 @@ class DeliveryWorker(Periodic):
                 if self._worker.closing:
                     break
                 if delivery.id not in settled:
-                    together = self._together(delivery)
-                    settled |= {each.id for each in together}
-                    self._deliver(together, carry)
+                    settled |= self._deliver(self._together(delivery), carry)
         due_at = self._store.next_due(channels)
         return _LONGEST_SLEEP_S if due_at is None else min(max(due_at - self._clock(), 0.0), _LONGEST_SLEEP_S)
 
@@ -120,15 +121,27 @@ class DeliveryWorker(Periodic):
             return [delivery]
         return self._store.waiting_for(delivery.target, MOST_GATHERED)
 
-    def _deliver(self, together: Sequence[Delivery], carry: Carry) -> None:
-        target, tries = together[0].target, max(each.tries for each in together) + 1
+    def _deliver(self, together: Sequence[Delivery], carry: Carry) -> set[int]:
+        """Try one message; returns the deliveries whose result is stored."""
+        target = together[0].target
         carried, now = self._carried(together, carry), self._clock()
-        numbers = [each.id for each in together]
         if not carried.trouble:
-            self._store.tried(numbers, DELIVERED, now, "")
+            self._store.tried([each.id for each in together], DELIVERED, now, "")
             if target.channel != WEBHOOK:
                 self._outbox.sent(target, now)
-            return
+            return {each.id for each in together}
+        if target.channel != WEBHOOK:
+            self._failed(together, carried, now)
+            return {each.id for each in together}
+        # Each would hold up all other receivers for as long as this one did.
+        alike = self._store.due_for(target, now, MOST_GATHERED) if carried.is_silent else together
+        for _, these in groupby(sorted(alike, key=_tries), _tries):
+            self._failed(list(these), carried, now)
+        return {each.id for each in alike}
+
+    def _failed(self, together: Sequence[Delivery], carried: Carried, now: float) -> None:
+        target, tries = together[0].target, max(each.tries for each in together) + 1
+        numbers = [each.id for each in together]
         is_over = carried.is_final or tries >= MOST_TRIES
         again_at = now + min(FIRST_PAUSE_S * 2.0 ** (tries - 1), LONGEST_PAUSE_S)
         self._store.tried(numbers, GIVEN_UP if is_over else WAITING, now if is_over else again_at, carried.trouble)
@@ -144,3 +157,7 @@ class DeliveryWorker(Periodic):
         except Exception as error:  # a message that cannot be made must not hold up all others
             log.exception("delivery %d cannot be sent", together[0].id)
             return Carried(f"a defect: {type(error).__name__}")
+
+
+def _tries(delivery: Delivery) -> int:
+    return delivery.tries

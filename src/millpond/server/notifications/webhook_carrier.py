@@ -116,7 +116,7 @@ class WebhookCarrier:
             UnavailableError: it did not take it.
         """
         text = self._writer.trial(self._subscriptions.of(user)).text
-        trouble = self._send(self._chat_of(user), {"topic": "trial", "user": user}, text, 0)
+        trouble = self._send(self._chat_of(user), {"topic": "trial", "user": user}, text, 0).trouble
         if trouble:
             raise UnavailableError(f"the webhook did not take it: {trouble}", "check its address and its format")
 
@@ -142,7 +142,7 @@ class WebhookCarrier:
                 hook = replace(hook, secret=self._vault.value(SERVER, "", hook.secret_name))
             except MillpondError as error:
                 return Carried(str(error))
-        return Carried(self._send(hook, first.notice, first.text, first.id))
+        return self._send(hook, first.notice, first.text, first.id)
 
     def _carry_chat(self, together: Sequence[Delivery]) -> Carried:
         user = together[0].target.name
@@ -154,7 +154,7 @@ class WebhookCarrier:
             return Carried(str(error))
         message = self._writer.message(self._subscriptions.of(user), together)
         body = {"notices": [each.notice for each in together[: self._writer.most_shown]], "count": len(together)}
-        return Carried(self._send(hook, body, message.text, together[0].id))
+        return self._send(hook, body, message.text, together[0].id)
 
     def _chat_of(self, user: str) -> Webhook:
         """A user's webhook.
@@ -171,8 +171,7 @@ class WebhookCarrier:
             raise NotFoundError("the configuration does not allow webhooks of users there", "set another address")
         return Webhook(user, url, (), format=form)
 
-    def _send(self, hook: Webhook, notice: dict[str, Any], text: str, number: int) -> str:
-        """What went wrong; empty when it was taken."""
+    def _send(self, hook: Webhook, notice: dict[str, Any], text: str, number: int) -> Carried:
         import httpx2  # here, as most servers have no webhooks
 
         body, headers = request_of(hook, notice, text, int(self._clock()))
@@ -183,13 +182,14 @@ class WebhookCarrier:
                 self._client.stream("POST", hook.url, content=body, headers=headers, extensions=extensions) as answer,
             ):
                 if not answer.is_success:
-                    return f"it answered {answer.status_code}"
+                    return Carried(f"it answered {answer.status_code}")
                 field = _REFUSALS.get(hook.format)  # nothing else is read of an answer: it may have no end
-                return _refusal(field, next(answer.iter_raw(_MOST_READ), b"")) if field else ""
+                return Carried(_refusal(field, next(answer.iter_raw(_MOST_READ), b"")) if field else "")
         except httpx2.HTTPError as error:
-            return f"{type(error).__name__}: {error}"
+            is_silent = isinstance(error, httpx2.TimeoutException | httpx2.NetworkError)
+            return Carried(f"{type(error).__name__}: {error}", is_silent=is_silent)
         except (httpx2.InvalidURL, ValueError) as error:
-            return f"the address is none: {error}"
+            return Carried(f"the address is none: {error}")
 
 
 def request_of(hook: Webhook, notice: dict[str, Any], sentence: str, now: int) -> tuple[bytes, dict[str, str]]:

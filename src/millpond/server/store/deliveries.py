@@ -120,6 +120,11 @@ class DeliveryStore(TableStore):
         query = sa.select(deliveries).where(deliveries.c.state == WAITING, *_for(target))
         return [_delivery(row) for row in self._rows(query.order_by(deliveries.c.id).limit(limit))]
 
+    def due_for(self, target: Target, now: float, limit: int) -> list[Delivery]:
+        """What is to be delivered to a target now, oldest first."""
+        query = sa.select(deliveries).where(deliveries.c.state == WAITING, deliveries.c.due_at <= now, *_for(target))
+        return [_delivery(row) for row in self._rows(query.order_by(deliveries.c.id).limit(limit))]
+
     def next_due(self, channels: Collection[str]) -> float | None:
         """When something is to be delivered next; None when nothing waits."""
         waits = (deliveries.c.state == WAITING, deliveries.c.channel.in_(channels))
