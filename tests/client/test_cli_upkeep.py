@@ -38,10 +38,13 @@ def event(seq, text, **fields):
 # ---- get --------------------------------------------------------------------------------------------------------
 
 
-def will_tell(server, job, reason=None, wrote=()):
-    """The answers that ``pond get`` asks for."""
-    for body in (job, job, {"command": "work"}, reason or REASON, {"events": [event(1, "submitted")]}):
-        server.will(200, body)
+def will_tell(server, job, reason=None, wrote=(), document=None):
+    """The answers that ``pond get`` asks for; `document`: status and body of that about the job file, if it asks."""
+    for status, body in filter(
+        None,
+        ((200, job), (200, job), document, (200, reason or REASON), (200, {"events": [event(1, "submitted")]})),
+    ):
+        server.will(status, body)
     if job["state"] == "failed":
         pieces = ({"job": job["id"], "task": 1, "attempt": 1, "offset": 0, "next_offset": 0} | piece for piece in wrote)
         server.will(200, stream=iter([b"".join(json.dumps(piece).encode() + b"\n" for piece in pieces)]))
@@ -173,12 +176,28 @@ def test_a_failed_job_names_its_task_and_shows_what_that_wrote_last(server, run_
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_everything_about_a_job_comes_in_one_piece(server, run_pond, make_job, form):
-    will_tell(server, asdict(make_job()))
+    will_tell(server, asdict(make_job()), document=(200, {"command": "work"}))
     found = yaml.safe_load(run_pond("get", "train-abcde", "-o", form)[1])
     assert found["job"]["user"] == "ada"
     assert found["document"] == {"command": "work"}
     assert found["reason"]["cause"] == "no-room"
     assert found["events"][0]["text"] == "submitted"
+
+
+@pytest.mark.parametrize("status", [403, 422])
+def test_a_job_whose_file_cannot_be_had_is_shown_without_it(server, run_pond, make_job, status):
+    refusal = {"error": {"cause": "the stored file is damaged", "remedy": "restore a backup"}}
+    will_tell(server, asdict(make_job()), document=(status, refusal))
+    code, out, err = run_pond("get", "train-abcde", "-o", "json")
+    found = json.loads(out)
+    assert (code, found["document"], found["reason"]["cause"]) == (0, None, "no-room")
+    assert err == "pond: the stored file is damaged\n      restore a backup\n"
+
+
+def test_the_steps_of_a_job_are_shown_without_asking_for_its_file(server, run_pond, make_job):
+    will_tell(server, asdict(make_job()))
+    assert run_pond("get", "train-abcde")[0] == 0
+    assert not [request for request in server.requests if request.url.path.endswith("/document")]
 
 
 # ---- history ----------------------------------------------------------------------------------------------------

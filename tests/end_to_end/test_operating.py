@@ -30,6 +30,11 @@ def test_a_wrong_configuration_is_told_with_line_and_column(pond, tmp_path):
     assert "weight" in done.stderr
 
 
+def test_a_configuration_that_names_no_pool_is_said_to_have_the_default_one(pond, tmp_path):
+    (tmp_path / "pond.yaml").write_text(GOOD)
+    assert pond("config", "check", "pond.yaml").stdout == "pond.yaml is good: 1 pool, 2 queues, 0 pretended nodes\n"
+
+
 @pytest.mark.parametrize("way", [("--detach",), ()])
 def test_a_server_that_cannot_start_by_its_configuration_tells_all_faults(pond, tmp_path, way):
     faults = "dev: {idle_after: 5s}\npools: [{name: a, turn: 2d}]\nqueues: [{name: a, weight: 0}]\n"

@@ -15,13 +15,14 @@ from millpond.client.cli.commands.control.rollout import lines_of
 from millpond.client.cli.commands.inspection.ps import nodes_of
 from millpond.client.cli.commands.inspection.why import facts_of
 from millpond.client.cli.connection import with_client
+from millpond.client.cli.error_output import complain
 from millpond.client.cli.follow import exit_code_of
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import array_tables, formats
 from millpond.client.cli.printing.tables import show
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
-from millpond.model.errors import NotFoundError
+from millpond.model.errors import InvalidInputError, NotAllowedError, NotFoundError
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo
@@ -37,7 +38,7 @@ class JobAccount:
     """Everything about one job; printed in the form of the API's bodies.
 
     Attributes:
-        document: the job file that it was submitted with.
+        document: the job file that it was submitted with; null where it is damaged, or not for this user.
         reason: why it waits or runs, or how it ended.
         events: its history, oldest first.
         service: what stands behind its address; null where it is no service.
@@ -46,7 +47,7 @@ class JobAccount:
     """
 
     job: JobInfo
-    document: dict[str, Any]
+    document: dict[str, Any] | None
     reason: ReasonInfo
     events: list[EventInfo]
     service: ServiceInfo | None = None
@@ -75,7 +76,7 @@ def command(client: Client, job: str, output: str) -> None:
     info = client.job(name)
     account = JobAccount(
         job=info,
-        document=client.document(name),
+        document=None if output == "table" else _document(client, name),
         reason=client.why(name),
         events=client.events(name),
         trials=client.trials(name, info.array.count) if info.array is not None and info.array.sweep else None,
@@ -94,6 +95,15 @@ def command(client: Client, job: str, output: str) -> None:
                 click.echo(_drawn(line))
             if account.trials is not None:
                 _show_trials(account.trials)
+
+
+def _document(client: Client, job: str) -> dict[str, Any] | None:
+    """Its job file; where it cannot be had, the reason on standard error, as the rest is worth showing without it."""
+    try:
+        return client.document(job)
+    except (InvalidInputError, NotAllowedError) as error:
+        complain(error)
+        return None
 
 
 def _show_trials(found: TrialList) -> None:

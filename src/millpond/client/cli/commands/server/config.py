@@ -9,6 +9,7 @@ import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.printing import formats
+from millpond.model.hardware.nodes import DEFAULT_POOL
 
 
 @click.group("config", cls=SuggestingGroup)
@@ -26,7 +27,7 @@ def check(file: Path) -> None:
 
     config = load_cluster(file)
     parts = (
-        formats.count(len(config.pools), "pool"),
+        formats.count(len({DEFAULT_POOL, *(pool.name for pool in config.pools)}), "pool"),
         formats.count(len(config.queues), "queue"),
         formats.count(len(config.nodes), "pretended node"),
     )
