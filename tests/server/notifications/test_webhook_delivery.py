@@ -31,7 +31,7 @@ class Receiver:
     def __init__(self) -> None:
         self.status = 200
         self.fails = False
-        self.silent = ""
+        self.silences: dict[str, httpx2.TransportError] = {}
         self.body: object = {}
         self.requests: list[httpx2.Request] = []
 
@@ -39,8 +39,8 @@ class Receiver:
         self.requests.append(request)
         if self.fails:
             raise httpx2.ConnectError("no program listens")
-        if request.url.host == self.silent:
-            raise httpx2.ReadTimeout("timed out")
+        if silence := self.silences.get(request.url.host):
+            raise silence
         return httpx2.Response(self.status, content=iter([json.dumps(self.body).encode()]))
 
     @property
@@ -188,10 +188,13 @@ def test_one_that_never_answers_is_given_up_and_stays_in_the_list(bench: Bench) 
     assert (delivery.state, delivery.trouble) == ("given up", "ConnectError: no program listens")
 
 
-def test_one_that_is_silent_is_asked_once_however_much_is_due_for_it_and_holds_nobody_up(bench: Bench) -> None:
+@pytest.mark.parametrize("silence", [httpx2.ReadTimeout("timed out"), httpx2.RemoteProtocolError("it was cut off")])
+def test_one_that_is_silent_is_asked_once_however_much_is_due_for_it_and_holds_nobody_up(
+    bench: Bench, silence: httpx2.TransportError
+) -> None:
     bench.hook()
     bench.hooks["other"] = replace(bench.hooks["team"], name="other", url="http://other/told")
-    bench.receiver.silent = "receiver"
+    bench.receiver.silences = {"receiver": silence}
     for name in ("a", "b", "c"):
         bench.run(name)
     assert bench.deliver() == FIRST_PAUSE_S
@@ -199,7 +202,7 @@ def test_one_that_is_silent_is_asked_once_however_much_is_due_for_it_and_holds_n
     assert (hosts.count("receiver"), hosts.count("other")) == (1, 3)
     assert sorted(bench.states()) == ["delivered"] * 3 + ["waiting"] * 3
     bench.server.clock.now += FIRST_PAUSE_S
-    bench.receiver.silent = ""
+    bench.receiver.silences.clear()
     bench.deliver()
     assert bench.states() == ["delivered"] * 6
 

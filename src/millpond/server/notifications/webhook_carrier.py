@@ -186,7 +186,8 @@ class WebhookCarrier:
                 field = _REFUSALS.get(hook.format)  # nothing else is read of an answer: it may have no end
                 return Carried(_refusal(field, next(answer.iter_raw(_MOST_READ), b"")) if field else "")
         except httpx2.HTTPError as error:
-            is_silent = isinstance(error, httpx2.TimeoutException | httpx2.NetworkError)
+            # Where the connection was cut, as time was over, that is no TimeoutException.
+            is_silent = isinstance(error, httpx2.TransportError)
             return Carried(f"{type(error).__name__}: {error}", is_silent=is_silent)
         except (httpx2.InvalidURL, ValueError) as error:
             return Carried(f"the address is none: {error}")
