@@ -321,8 +321,9 @@ def test_a_cursor_of_tasks_that_the_job_does_not_have_is_not_sent_back_with_ever
     assert (chunk.data, chunk.cursor) == ("ello\n", "1:0=6")
 
 
-def test_readers_of_long_logs_leave_the_loop_to_others_between_any_two_pieces(tmp_path: Path) -> None:
-    log = TaskFiles.of(tmp_path, TaskId("j", 1, 0)).log
+def long_log_of_a_running_job(state_dir: Path) -> tuple[Path, Any]:
+    """The file, and what looks the job up."""
+    log = TaskFiles.of(state_dir, TaskId("j", 1, 0)).log
     log.parent.mkdir(parents=True)
     log.write_bytes(b"x" * 10 * logs.CHUNK_BYTES)
     task = TaskInfo(task=0, role="worker", state="running")
@@ -337,7 +338,11 @@ def test_readers_of_long_logs_leave_the_loop_to_others_between_any_two_pieces(tm
 
         look_at_one = look
 
-    job: Any = OneJob()
+    return log, OneJob()
+
+
+def test_readers_of_long_logs_leave_the_loop_to_others_between_any_two_pieces(tmp_path: Path) -> None:
+    _, job = long_log_of_a_running_job(tmp_path)
 
     async def visits() -> list[int]:
         server, taken, seen = Logs(tmp_path, job, threading.Event()), 0, [0]
@@ -357,3 +362,19 @@ def test_readers_of_long_logs_leave_the_loop_to_others_between_any_two_pieces(tm
     seen = asyncio.run(visits())
     assert seen[-1] == 50
     assert max(after - before for before, after in pairwise(seen)) == 1
+
+
+def test_a_reader_that_is_closed_halfway_leaves_no_file_open(tmp_path: Path) -> None:
+    log, job = long_log_of_a_running_job(tmp_path)
+
+    def is_open() -> bool:
+        return str(log) in {os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()}
+
+    async def read_a_piece() -> None:
+        chunks = await Logs(tmp_path, job, threading.Event()).read("j", LogRequest(follow=True))
+        await anext(chunks)
+        assert is_open()
+        await chunks.aclose()
+        assert not is_open()
+
+    asyncio.run(read_a_piece())

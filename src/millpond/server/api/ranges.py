@@ -8,15 +8,17 @@ parts of two versions together. What is sent goes on by ``Content-Range: bytes F
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 from urllib.parse import quote
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from millpond.model.errors import InvalidInputError
+from millpond.server.http.streamed_answers import StreamedAnswer
 from millpond.server.storage.files.outputs import OpenedFile
 from millpond.server.storage.files.service import Span
 from millpond.specs.api.base import ErrorBody, ErrorInfo
@@ -62,7 +64,7 @@ def answer_with(opened: OpenedFile, asked: Headers, name: str = "") -> Response:
     if span.length < opened.size:
         status = 206
         headers["Content-Range"] = f"bytes {span.first}-{span.first + span.length - 1}/{opened.size}"
-    return StreamingResponse(_pieces(opened, span), status, headers, media_type="application/octet-stream")
+    return StreamedAnswer(_pieces(opened, span), status, headers, media_type="application/octet-stream")
 
 
 def sent_span(content_range: str, headers: Headers) -> Span:
@@ -101,12 +103,12 @@ def _span(asked: str, size: int) -> _Span | None:
     return _Span(int(first), min(int(last or size), size - 1) - int(first) + 1)
 
 
-def _pieces(opened: OpenedFile, span: _Span) -> Iterator[bytes]:
+async def _pieces(opened: OpenedFile, span: _Span) -> AsyncIterator[bytes]:
     """Piece by piece, no more than the file had when it was opened."""
     left = span.length
     with opened.file:
         opened.file.seek(span.first)
-        while left > 0 and (piece := opened.file.read(min(_PIECE, left))):
+        while left > 0 and (piece := await run_in_threadpool(opened.file.read, min(_PIECE, left))):
             left -= len(piece)
             yield piece
 

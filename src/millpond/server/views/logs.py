@@ -7,7 +7,8 @@ import codecs
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -98,7 +99,7 @@ class Logs:
         self._closing = closing
         self._turn = asyncio.Lock()
 
-    async def read(self, job: str, request: LogRequest) -> AsyncIterator[LogChunk]:
+    async def read(self, job: str, request: LogRequest) -> AsyncGenerator[LogChunk]:
         """A job's output; everything that can be wrong with the request is raised before the first chunk.
 
         Raises:
@@ -109,16 +110,17 @@ class Logs:
         reader = await asyncio.to_thread(LogReader, self._state_dir, look, request, self._closing.is_set)
         return self._in_turn(reader.chunks())
 
-    async def _in_turn(self, chunks: AsyncIterator[LogChunk]) -> AsyncIterator[LogChunk]:
+    async def _in_turn(self, chunks: AsyncGenerator[LogChunk]) -> AsyncGenerator[LogChunk]:
         """Chunks of one reader. Clients that take all at once never make us wait, so before each chunk, of whichever
         reader, the loop serves other requests."""
-        while True:
-            async with self._turn:
-                await asyncio.sleep(0)
-            chunk = await anext(chunks, None)
-            if chunk is None:
-                return
-            yield chunk
+        async with aclosing(chunks):
+            while True:
+                async with self._turn:
+                    await asyncio.sleep(0)
+                chunk = await anext(chunks, None)
+                if chunk is None:
+                    return
+                yield chunk
 
 
 class LogReader:
@@ -162,7 +164,7 @@ class LogReader:
                     begin = log_parts.begin_of(self._files(info.id, task), request.tail, request.since, len(tasks))
                     self._position.offsets[task] = max(self._position.offsets.get(task, 0), begin)
 
-    async def chunks(self) -> AsyncIterator[LogChunk]:
+    async def chunks(self) -> AsyncGenerator[LogChunk]:
         """Everything there is; with ``follow`` also what comes, until the job (or the attempt asked for) is over."""
         said: set[int] = set()
         silent_s, pause_s = 0.0, FIRST_POLL_S

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from fastapi import APIRouter, Request, Response
-from starlette.responses import StreamingResponse
 from starlette.routing import BaseRoute
 
 from millpond.server.api.permits import ClusterReader, SecurityOf, ServiceOf
+from millpond.server.http.streamed_answers import StreamedAnswer
 from millpond.server.web import admin_pages, entry, notification_page
 from millpond.server.web.change_feed import ChangeFeed
 from millpond.server.web.charts import curves_page, history_pages
@@ -55,4 +55,4 @@ async def stream(request: Request, service: ServiceOf, access: ClusterReader, se
         state.change_feed = ChangeFeed(lambda: service.version(), service.closing.is_set)
     feed: ChangeFeed = state.change_feed
     events: AsyncIterator[bytes] = feed.events(access.lasting(security.accounts))
-    return StreamingResponse(events, media_type="text/event-stream")
+    return StreamedAnswer(events, media_type="text/event-stream")

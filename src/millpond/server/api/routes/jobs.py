@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import unicodedata
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header, Query, Request, Response
@@ -18,6 +19,7 @@ from millpond.server.api.long_answers import long_answer
 from millpond.server.api.permits import Access, SecurityOf, ServiceOf, Word, job_in_path, job_named, may
 from millpond.server.auth.roles import Verb, demand, job_target
 from millpond.server.http.error_responses import language_asked
+from millpond.server.http.streamed_answers import StreamedAnswer
 from millpond.server.jobs.bulk_changes import act_on_each
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.store.jobs import JobFilter
@@ -291,7 +293,7 @@ async def logs(
     """
     query = LogRequest(task, attempt, offset, follow, cursor, tail, since, timestamps)
     chunks = await service.logs.read(job, query)
-    return StreamingResponse(_lines(chunks, access.lasting(security.accounts)), media_type="application/x-ndjson")
+    return StreamedAnswer(_lines(chunks, access.lasting(security.accounts)), media_type="application/x-ndjson")
 
 
 def _priority(name: str | None) -> Priority:
@@ -304,13 +306,14 @@ def _noted(access: Access, info: JobInfo) -> JobInfo:
     return info
 
 
-async def _lines(chunks: AsyncIterator[LogChunk], still_may: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def _lines(chunks: AsyncGenerator[LogChunk], still_may: Callable[[], bool]) -> AsyncIterator[bytes]:
     """Each chunk as a line, while its reader may read it; who follows learns why not when they ask again."""
     write = adapter_of(LogChunk).dump_json
-    async for chunk in chunks:
-        if not still_may():
-            return
-        yield write(chunk) + b"\n"
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            if not still_may():
+                return
+            yield write(chunk) + b"\n"
 
 
 async def _document(request: Request) -> Any:
