@@ -48,7 +48,7 @@ def test_a_quota_is_previewed_then_changed_in_either_language(pond: Pond, visit:
     page.get_by_role("button", name="确认修改").click()
     page.wait_for_url("**/portal/queues/default")
     shown = json.loads(pond("queue", "show", "default", "-o", "json").stdout)
-    assert shown["settings"]["guarantee"] == {"gpus": 1}
+    assert shown["settings"]["guarantee"] == 1
     page.get_by_role("link", name="English").click()
     page.goto(path_of(page, "queues/default/edit"))
     page.fill("[name='limit.gpus']", "0.5")

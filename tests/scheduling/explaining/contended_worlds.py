@@ -163,7 +163,6 @@ class ContendedWorld:
             roles = (Role(draws.choice(requests), least + 1, least, least + 2),)
         else:
             roles = tuple(Role.rigid(draws.choice(requests), draws.randint(1, 2), name) for name in ("chief", "worker"))
-        together = draws.choice((Level.CLUSTER, Level.ZONE, Level.RACK, Level.NODE))
         return Job(
             id_,
             roles,
@@ -171,7 +170,7 @@ class ContendedWorld:
             queue=draws.choice(("default", "default", "default", "red", "blue", "guest")),
             pool=draws.choice(("default", "default", "default", "shared", "whole")),
             priority=draws.choice((Priority.NORMAL, Priority.NORMAL, Priority.LOW, Priority.HIGH)),
-            together=together,
+            together=(together := draws.choice((Level.CLUSTER, Level.ZONE, Level.RACK, Level.NODE))),
             together_required=draws.random() < 0.5 and together < Level.CLUSTER,
             retries=1,
             retry_delay=draws.choice((RetryDelay(), RetryDelay(60.0))),

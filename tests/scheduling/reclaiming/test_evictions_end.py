@@ -131,12 +131,3 @@ def test_evictions_end_where_guarantees_are_of_single_models(seed: int) -> None:
     for _ in range(12):
         walk.step()
     assert walk.wrong == []
-
-
-@pytest.mark.parametrize("seed", few_then_many([224, 848], [19, 23, 91, 372, 451, 752]))
-def test_nothing_starts_at_an_instant_at_which_it_has_to_leave_for_others(seed: int) -> None:
-    walk = Walk(seed, any_tree=seed % 3 == 0, with_models=seed % 6 == 0)
-    for _ in range(walk.draws.randint(3, 14)):
-        walk.step()
-    assert walk.found["evictions"] > 0
-    assert walk.found["in vain"] == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from scenes import Scene, play
-from worlds import World, asks, gang, machine, queue, single
+from worlds import World, asks, gang, machine, single
 
 from millpond.model.decisions import Start, Stop
 from millpond.model.events import Ended, StopRequested
@@ -251,15 +251,3 @@ def test_a_job_that_lost_hours_of_work_is_not_taken_for_a_new_one() -> None:
     low, new = (world.core.jobs[job] for job in ("low", "new"))
     assert (low.attained_s, low.reached_s) == (0, 36_000)
     assert low.key[0] > 36_000 > new.key[0], "it is known to take longer than that"
-
-
-def test_what_a_higher_class_leaves_over_is_its_own_again_before_a_lower_class_starts_there() -> None:
-    world = World(machine("n", 4), queues=(queue("owner", guarantee=1), queue("free")))
-    world.submit(single("other", queue="free", priority=HIGH), single("low", queue="free", priority=LOW))
-    world.go_to(1_000)
-    world.submit(single("wide", 2, queue="free", priority=HIGH))
-    world.submit(single("new", queue="free", priority=LOW))
-    world.submit(single("own", queue="owner"))
-    assert [stop.job for stop in world.of_kind(Stop)] == ["wide", "low"]
-    assert world.of_kind(Start, "new") == []
-    assert world.running() == {"other", "own", "wide"}

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
-from millpond.model.workloads import Priority
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.claims import Claim, Claims, Victims, charge_placed
 from millpond.scheduling.cycle.job_placement import Placed, Placer
@@ -26,7 +25,6 @@ from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import HOLD_OF, is_leaving, suspended_tasks
-from millpond.scheduling.tenancy.admission import is_guaranteed
 
 Found = Sequence[tuple[JobRecord, Placed, Cause]]
 """Who was placed, where, and why there."""
@@ -73,7 +71,7 @@ class Starter:
                 continue
             if self._take_again(record, placed):
                 self.start(record, placed, cause)
-            elif not grows and self._keeps_turn(record, plans):  # others have another turn in the next cycle
+            elif not (grows or record.job.is_background):  # these have another turn in the next cycle
                 claimed.append((record, Claim(placed, _victims(record, placed, plans), cause, record.id in asking)))
         for record, claim in claimed:
             claims.put(record.id, claim)
@@ -83,17 +81,6 @@ class Starter:
             suspend_instead.ask_to_leave(state, plan.asked_now, plan.suspended, plan.cause, plan.record.id)
             for victim, tasks in plan.shrunk:
                 runs.stop(state, victim, Trigger.ENDED_FOR_RETRY, Cause.SHRUNK, tasks=tasks, for_job=plan.record.id)
-
-    def _keeps_turn(self, record: JobRecord, plans: Sequence[Plan]) -> bool:
-        """Whether a job that was placed still comes first once those who leave wait again.
-
-        Without a plan of its own it is placed on what others leave over. A lower class would have to leave for a
-        higher one as soon as it had started.
-        """
-        if any(plan.record is record for plan in plans) or is_guaranteed(self._state, record):
-            return True
-        highest = max((victim.job.priority for plan in plans for victim in plan.leaving), default=Priority.LOW)
-        return record.job.priority >= highest
 
     def ask_more(self) -> bool:
         """Go on with a plan that has too many victims for one cycle: ask the next of them; False if there is none."""
