@@ -30,9 +30,9 @@ _INTERRUPTING = frozenset(
         Cause.REQUEUED,
     }
 )
+"""Why a run ends that goes on later and counts neither as preempted nor as failed."""
 MOVING = frozenset({Cause.MIGRATED, Cause.CONSOLIDATED, Cause.BALANCED})
 """Why a run ends whose job is to go on with other cards, and the next one begins."""
-"""Why a run ends that goes on later and counts neither as preempted nor as failed."""
 
 
 def start(

@@ -7,7 +7,6 @@ alone, and an answer counts until its client has taken it.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,9 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from millpond.model.errors import UnavailableError
 from millpond.server.http.disconnects import while_connected
-from millpond.server.http.user_turns import MOST_OF_ONE, UserTurns
+from millpond.server.http.user_turns import UserTurns
 
 T = TypeVar("T")
 
@@ -34,7 +32,6 @@ class LongAnswers:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(AT_ONCE, "long-answer")
         self._turns = UserTurns(AT_ONCE)
-        self._under_way: Counter[str] = Counter()
 
     async def answer(self, request: Request, user: str, make: Callable[[], Awaitable[Response]]) -> Response:
         """An answer when it is its turn; none is made for a client that has left.
@@ -45,28 +42,21 @@ class LongAnswers:
         Raises:
             UnavailableError: too many are under way for this user, or the client has left.
         """
-        if self._under_way[user] >= MOST_OF_ONE:
-            raise UnavailableError(f"{MOST_OF_ONE} long answers to {user} are under way", "wait until one has come")
-        self._under_way[user] += 1
+        self._turns.enter(user)
         try:
             made = await while_connected(request, self._in_turn(user, make))
         except BaseException:
-            self._taken(user)
+            self._turns.leave(user)
             raise
-        return _CountedAnswer(made, partial(self._taken, user))
+        return _CountedAnswer(made, partial(self._turns.leave, user))
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Do work that blocks; no other request waits for its thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _in_turn(self, user: str, make: Callable[[], Awaitable[Response]]) -> Response:
-        async with self._turns.turn(user):
+        async with self._turns.own(user):
             return await make()
-
-    def _taken(self, user: str) -> None:
-        self._under_way[user] -= 1
-        if not self._under_way[user]:
-            del self._under_way[user]
 
 
 class _CountedAnswer(Response):

@@ -27,6 +27,31 @@ class UserTurns:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._under_way: Counter[str] = Counter()
 
+    def enter(self, user: str) -> None:
+        """Count one more of a user, until ``leave``.
+
+        Raises:
+            UnavailableError: the user waits for too many.
+        """
+        if self._under_way[user] >= MOST_OF_ONE:
+            raise UnavailableError(f"{MOST_OF_ONE} long answers to {user} are under way", "wait until one has come")
+        self._under_way[user] += 1
+
+    def leave(self, user: str) -> None:
+        """One of those of a user is over."""
+        self._under_way[user] -= 1
+        if not self._under_way[user]:
+            del self._under_way[user]
+
+    @asynccontextmanager
+    async def own(self, user: str) -> AsyncIterator[None]:
+        """The turn of one that has entered, when it has come."""
+        own = self._turns.get(user)
+        if own is None:
+            own = self._turns[user] = asyncio.Lock()
+        async with own, self._slots:
+            yield
+
     @asynccontextmanager
     async def turn(self, user: str) -> AsyncIterator[None]:
         """A turn of a user, when it has come.
@@ -34,16 +59,9 @@ class UserTurns:
         Raises:
             UnavailableError: the user waits for too many.
         """
-        if self._under_way[user] >= MOST_OF_ONE:
-            raise UnavailableError(f"{MOST_OF_ONE} long answers to {user} are under way", "wait until one has come")
-        own = self._turns.get(user)
-        if own is None:
-            own = self._turns[user] = asyncio.Lock()
-        self._under_way[user] += 1
+        self.enter(user)
         try:
-            async with own, self._slots:
+            async with self.own(user):
                 yield
         finally:
-            self._under_way[user] -= 1
-            if not self._under_way[user]:
-                del self._under_way[user]
+            self.leave(user)

@@ -14,12 +14,7 @@ from millpond.model.events import ClockJumped, Confirmed
 from millpond.model.states import JobState
 from millpond.server.runtime.active_jobs.arrays import Arrays
 from millpond.server.runtime.active_jobs.dependencies import Dependent
-from millpond.server.runtime.active_jobs.job_cache import (
-    JobCache,
-    cancelled_view,
-    job_view,
-    view_before_start,
-)
+from millpond.server.runtime.active_jobs.job_cache import JobCache, cancelled_view, job_view, view_before_start
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.usage import UsageMeter
 from millpond.server.store.books import UsageChange

@@ -21,6 +21,7 @@ from millpond.node.task.records import TaskFiles, TaskId
 from millpond.node.task.workspace import OUTPUT
 from millpond.specs.api.jobs.files import MetricPoint, MetricSeries, MetricsInfo, OutputFile, OutputList
 from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.escaped_text import visible
 
 MOST_LISTED: Final = 100_000
 TAIL_BYTES: Final = 16 * 2**20
@@ -97,8 +98,7 @@ def own_output(attempt_dir: Path) -> Path:
     """
     folder = attempt_dir / OUTPUT
     if folder.is_symlink():
-        place = "".join(letter if letter.isprintable() else "?" for letter in str(folder.readlink()))
-        raise ConflictError(f"the job writes its output to {place}", "copy it from there")
+        raise ConflictError(f"the job writes its output to {visible(str(folder.readlink()))}", "copy it from there")
     return folder
 
 
