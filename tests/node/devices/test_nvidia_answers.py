@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
+import pynvml
 import pytest
 from stub_nvml import MIB, NOT_SUPPORTED, TIMEOUT, UNKNOWN, NVMLError, StubNvml, plain
 
@@ -69,6 +71,66 @@ def test_what_the_driver_takes_long_to_tell_is_asked_for_where_it_is_news() -> N
     running.append(plain(pid=7, usedGpuMemory=MIB))
     (sample,) = sampler.sample()
     assert sample.processes == (ProcessSample(9, 512, 200), ProcessSample(7, 1, None))
+
+
+class Gpm(StubNvml):
+    """A driver that counts what multiprocessors and tensor cores do, by the structures of the real binding."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.c_nvmlGpmMetricsGet_t = pynvml.c_nvmlGpmMetricsGet_t
+        self.NVML_GPM_METRICS_GET_VERSION = pynvml.NVML_GPM_METRICS_GET_VERSION
+        self.percent = {pynvml.NVML_GPM_METRIC_SM_UTIL: 31.6, pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL: 12.0}
+        self.taken: list[Any] = []
+        self.asked: list[tuple[Any, Any]] = []
+        known = {
+            "nvmlGpmQueryDeviceSupport": plain(isSupportedDevice=1),
+            "nvmlGpmSampleAlloc": lambda: ctypes.pointer(pynvml.struct_c_nvmlGpmSample_t()),
+            "nvmlGpmSampleGet": self.take,
+            "nvmlGpmMetricsGet": self.count,
+        }
+        super().__init__(["GPU-0"], **known | answers)
+
+    def take(self, handle: str, sample: Any) -> Any:
+        self.taken.append(ctypes.addressof(sample.contents))
+        return sample
+
+    def count(self, question: Any) -> Any:
+        assert (question.version, question.numMetrics) == (self.NVML_GPM_METRICS_GET_VERSION, 2)
+        self.asked.append(tuple(ctypes.addressof(each.contents) for each in (question.sample1, question.sample2)))
+        for metric in question.metrics[:2]:
+            metric.value = self.percent[metric.metricId]
+        return question
+
+
+def test_what_multiprocessors_and_tensor_cores_do_is_a_mean_since_the_sample_before() -> None:
+    now, stub = [0.0], Gpm()
+    sampler = NvidiaSampler(Nvml(lambda: stub), {"GPU-0": "GPU-0"}, lambda: now[0])
+    told = []
+    for now[0] in (0.0, 9.9, 10.0, 15.0, 20.0):
+        (sample,) = sampler.sample()
+        told.append((sample.sm_milli, sample.tensor_milli))
+    assert told == [(None, None), (None, None), (316, 120), (316, 120), (316, 120)]
+    first, second, third = stub.taken
+    assert first == third != second
+    assert stub.asked == [(first, second), (second, third)]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"nvmlGpmQueryDeviceSupport": plain(isSupportedDevice=0)},
+        {"nvmlGpmSampleAlloc": NVMLError(UNKNOWN)},
+        {"nvmlGpmSampleGet": NVMLError(4)},
+        {"nvmlGpmMetricsGet": NVMLError(UNKNOWN)},
+    ],
+    ids=["older card", "no memory", "no right", "no count"],
+)
+def test_a_driver_that_does_not_count_what_parts_of_a_card_do_leaves_that_unknown(answers: dict[str, Any]) -> None:
+    now = [0.0]
+    sampler = NvidiaSampler(Nvml(lambda: Gpm(**answers)), {"GPU-0": "GPU-0"}, lambda: now[0])
+    for now[0] in (0.0, 10.0, 20.0):
+        (sample,) = sampler.sample()
+        assert (sample.sm_milli, sample.tensor_milli) == (None, None)
 
 
 def test_a_process_has_a_use_for_as_long_as_the_drivers_sample_of_it_is_fresh() -> None:

@@ -39,6 +39,8 @@ class DeviceSample:
         temperature_c: of the chip.
         clock_mhz: of what computes.
         processes: who is on it; None when that is unknown, empty when there are none.
+        sm_milli, tensor_milli: part of the last seconds in which its multiprocessors, and its tensor cores, worked, as
+            a mean over all of them, 0 to 1000; some drivers and cards count it.
     """
 
     device: str
@@ -50,6 +52,8 @@ class DeviceSample:
     temperature_c: int | None = None
     clock_mhz: int | None = None
     processes: tuple[ProcessSample, ...] | None = None
+    sm_milli: int | None = None
+    tensor_milli: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

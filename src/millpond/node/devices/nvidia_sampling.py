@@ -7,6 +7,7 @@ from collections.abc import Callable, KeysView, Mapping
 from typing import Any, NamedTuple
 
 from millpond.model.hardware.telemetry import DeviceSample, ProcessSample
+from millpond.node.devices.nvidia_activity import ActivityMeter
 from millpond.node.devices.nvml import Nvml
 
 _MIB = 1024 * 1024
@@ -39,7 +40,7 @@ class _Energy(NamedTuple):
 class NvidiaSampler:
     """Samples the same devices again and again; each keeps its handle, as asking for one costs as much as a figure.
 
-    Energy is up to ten seconds old.
+    Energy and activity are up to ten seconds old.
 
     Args:
         handles: of cards and of MIG instances, by UUID.
@@ -52,6 +53,7 @@ class NvidiaSampler:
         self._clock = clock
         self._uses = dict.fromkeys(handles, _Uses(0, 0.0, {}))
         self._energies: dict[str, _Energy] = {}
+        self._activity = ActivityMeter(nvml)
 
     @property
     def devices(self) -> KeysView[str]:
@@ -67,6 +69,7 @@ class NvidiaSampler:
         use, memory = ask("nvmlDeviceGetUtilizationRates", card), ask("nvmlDeviceGetMemoryInfo", card)
         power_mw, energy_mj = ask("nvmlDeviceGetPowerUsage", card), self._energy_mj(uuid, card)
         use_milli = None if use is None else int(use.gpu) * 10
+        activity = self._activity.of(uuid, card, self._clock())
         return DeviceSample(
             uuid,
             use_milli=use_milli,
@@ -77,6 +80,8 @@ class NvidiaSampler:
             temperature_c=ask("nvmlDeviceGetTemperature", card, _TEMPERATURE_OF_CHIP),
             clock_mhz=ask("nvmlDeviceGetClockInfo", card, _CLOCK_OF_SM),
             processes=self._processes(uuid, card, use_milli),
+            sm_milli=activity.sm_milli,
+            tensor_milli=activity.tensor_milli,
         )
 
     def _energy_mj(self, uuid: str, card: Any) -> int | None:

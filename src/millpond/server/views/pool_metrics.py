@@ -64,6 +64,12 @@ def device_metrics(devices: Sequence[DeviceStatus]) -> Iterator[str]:
         ("healthy", "Whether it can be handed out", lambda each: each.health == DeviceHealth.OK),
         ("memory_bytes", "Its memory", lambda each: each.memory_mib * _MIB),
         ("use_ratio", "Part of the last moment in which it was computing", _sampled("use_milli", 1 / _MILLI)),
+        (
+            "sm_activity_ratio",
+            "Part of the last ten seconds in which its multiprocessors worked",
+            _sampled("sm_milli", 1 / _MILLI),
+        ),
+        ("tensor_activity_ratio", "The same of its tensor cores", _sampled("tensor_milli", 1 / _MILLI)),
         ("memory_used_bytes", "Memory in use, by tasks and others", _sampled("memory_used_mib", _MIB)),
         ("power_watts", "Power that it draws", _sampled("power_w", 1)),
         ("temperature_celsius", "Its temperature", _sampled("temperature_c", 1)),

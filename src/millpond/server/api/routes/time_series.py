@@ -47,6 +47,7 @@ def cards_of_job(job: str, service: ServiceOf) -> TimeSeriesInfo:
     """What the cards of a job did over its life, as far as their driver measures it.
 
     ``engine`` is the part of the time in which anything ran on a card, ``own`` that in which work of the job did;
-    ``memory_mib`` the memory that the job has there; ``power_w`` and ``temperature_c`` those of the whole card.
+    ``memory_mib`` the memory that the job has there; ``power_w`` and ``temperature_c`` those of the whole card;
+    ``sm`` and ``tensor`` the parts of the time in which its multiprocessors and its tensor cores worked.
     """
     return cards_of(service.state_dir, service.lookup.look_at_one(job))

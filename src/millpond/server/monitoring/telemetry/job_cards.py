@@ -23,9 +23,11 @@ from millpond.server.monitoring.time_series.figures import Figures, Look, merged
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
 
-FIGURES: Final = ("engine", "own", "memory_mib", "power_w", "temperature_c")
+FIGURES: Final = ("engine", "own", "memory_mib", "power_w", "temperature_c", "sm", "tensor")
 """Parts of the time from 0 to 1 in which anything ran on a card, and in which work of the job did; the job's memory on
-it; power and temperature of the whole card."""
+it; power and temperature of the whole card; parts of the time in which its multiprocessors and tensor cores worked."""
+_FIGURES_BEFORE: Final = 5
+"""The first ones, which is all that a line of a server before activity was counted has."""
 MOST_CARDS: Final = 64
 """Of one job."""
 MOST_LINES: Final = 480
@@ -167,16 +169,22 @@ def cards_of(state_dir: Path, job: JobInfo) -> TimeSeriesInfo:
 
 
 def _of_card(samples: Sequence[DeviceSample], use: SliceUse) -> Figures:
-    engine = [each.use_milli for each in samples if each.use_milli is not None]
     power = [each.power_w for each in samples if each.power_w is not None]
     heat = [each.temperature_c for each in samples if each.temperature_c is not None]
     return (
-        round(sum(engine) / len(engine) / 1000, 3) if engine else None,
+        _mean_part(each.use_milli for each in samples),
         None if use.use_milli is None else use.use_milli / 1000,
         use.memory_used_mib,
         round(sum(power) / len(power), 1) if power else None,
         max(heat) if heat else None,
+        _mean_part(each.sm_milli for each in samples),
+        _mean_part(each.tensor_milli for each in samples),
     )
+
+
+def _mean_part(milli: Iterable[int | None]) -> float | None:
+    known = [each for each in milli if each is not None]
+    return round(sum(known) / len(known) / 1000, 3) if known else None
 
 
 def _line(at: int, looks: int, look: Look) -> str:
@@ -199,12 +207,12 @@ def _rows(path: Path) -> Iterator[tuple[int, int, Look]]:
 
 
 def _figures(plain: Sequence[float | None]) -> Figures:
-    """Those of a card.
+    """Those of a card; an earlier server wrote the first ones alone.
 
     Raises:
         ValueError, TypeError: these are none.
     """
-    figures = tuple(plain)
+    figures = (*plain, *(_UNKNOWN[_FIGURES_BEFORE:] if len(plain) == _FIGURES_BEFORE else ()))
     if len(figures) != len(FIGURES) or not all(figure is None or math.isfinite(figure) for figure in figures):
         raise ValueError("no figures of a card")
     return figures

@@ -148,4 +148,6 @@ def _point(sampled: Sampled | None) -> SamplePoint | None:
         energy_j=sample.energy_j,
         temperature_c=sample.temperature_c,
         clock_mhz=sample.clock_mhz,
+        sm_milli=sample.sm_milli,
+        tensor_milli=sample.tensor_milli,
     )

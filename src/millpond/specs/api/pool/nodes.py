@@ -179,6 +179,8 @@ class SamplePoint:
     Attributes:
         at: seconds since 1970.
         use_milli: part of the last moment in which it was computing.
+        sm_milli, tensor_milli: part of the last ten seconds in which its multiprocessors, and its tensor cores, worked,
+            as a mean over all of them; NVIDIA's from Hopper on.
     """
 
     at: float
@@ -188,6 +190,8 @@ class SamplePoint:
     energy_j: float | None = None
     temperature_c: int | None = None
     clock_mhz: int | None = None
+    sm_milli: int | None = None
+    tensor_milli: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
