@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(bool(ABSENT), reason=f"{', '.join(ABSENT)} not installed (apt install {' '.join(ABSENT)})"),
 ]
 RULES = REPOSITORY / "deploy" / "prometheus" / "millpond.rules.yaml"
+ROUTES = REPOSITORY / "deploy" / "prometheus" / "alertmanager.yaml"
 
 
 class Receiver(BaseHTTPRequestHandler):
@@ -35,7 +36,7 @@ class Receiver(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.alerts.extend(json.loads(body)["alerts"])
+        self.alerts.extend(alert | {"told": self.path[1:]} for alert in json.loads(body)["alerts"])
         self.send_response(200)
         self.end_headers()
 
@@ -76,10 +77,7 @@ def prometheus(running: Pond, receiver: str, tmp_path: Path) -> Iterator[str]:
                 }
             ],
         },
-        "prometheus-alertmanager": {
-            "route": {"receiver": "test", "group_wait": "0s", "group_by": ["alertname"]},
-            "receivers": [{"name": "test", "webhook_configs": [{"url": receiver}]}],
-        },
+        "prometheus-alertmanager": routes_to(receiver),
     }
     own = {
         "prometheus": ["--storage.tsdb.path=data"],
@@ -95,6 +93,18 @@ def prometheus(running: Pond, receiver: str, tmp_path: Path) -> Iterator[str]:
     for program in programs:
         program.kill()
         program.wait()
+
+
+def routes_to(receiver: str) -> dict[str, Any]:
+    """The routes of the example, at once; all goes to one receiver, under the name of who would hear it."""
+    settings = yaml.safe_load(ROUTES.read_text())
+    del settings["global"]
+    settings["route"]["group_wait"] = "0s"
+    for each in settings["receivers"]:
+        name = each["name"]
+        each.clear()
+        each.update(name=name, webhook_configs=[{"url": f"{receiver}{name}"}])
+    return settings
 
 
 def ask(prometheus: str, question: str) -> list[Any]:
@@ -115,5 +125,5 @@ def test_a_failed_server_is_told_to_the_receiver_of_alerts(running: Pond, promet
     running.kill_server()
     until(lambda: Receiver.alerts)
     (alert,) = Receiver.alerts
-    assert (alert["labels"]["alertname"], alert["status"]) == ("MillpondDown", "firing")
+    assert (alert["labels"]["alertname"], alert["status"], alert["told"]) == ("MillpondDown", "firing", "on-call")
     assert "does not answer" in alert["annotations"]["summary"]

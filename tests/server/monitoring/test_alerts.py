@@ -57,6 +57,14 @@ def questions() -> Iterator[str]:
         yield from (target["expr"] for target in panel["targets"])
 
 
+def test_the_example_of_who_hears_of_alerts_is_one_of_alertmanager() -> None:
+    if shutil.which("amtool") is None:
+        pytest.skip("amtool is not installed (apt install prometheus-alertmanager)")
+    checked = subprocess.run(["amtool", "check-config", DEPLOY / "prometheus" / "alertmanager.yaml"],
+                             capture_output=True, text=True, check=False)  # fmt: skip
+    assert checked.returncode == 0, checked.stderr
+
+
 def test_every_figure_that_is_asked_for_is_told_by_the_server(api: Api) -> None:
     api.loop.notify([QueueChanged(0.0, Queue("vision", guarantee=Amount(1000)))])
     api.settled()
