@@ -16,6 +16,7 @@ from pod_bench import PodBench, eventually, start
 from standin_cluster import StandinCluster
 
 from millpond.engines.kubernetes.pods.pod_template import INPUT_FOLDER
+from millpond.engines.kubernetes.pods.pod_volumes import SHARED_MEMORY
 from millpond.model.events import Refused
 from millpond.node.task.input import ROOM_BYTES, InputRing
 from millpond.node.task.records import TaskFiles, TaskId
@@ -36,7 +37,7 @@ class Reader:
         bench.launch = replace(bench.launch, reads_input=True, roles={"worker": needs})
         bench.started()
         (container,) = bench.bound(POD)["spec"]["containers"]
-        assert [each["mountPath"] for each in container["volumeMounts"]] == [INPUT_FOLDER]
+        assert [each["mountPath"] for each in container["volumeMounts"]] == [SHARED_MEMORY, INPUT_FOLDER]
         words = [word.replace(INPUT_FOLDER, str(folder)) for word in container["command"]]
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
         self.files = TaskFiles.of(bench.folder / "state", TASK)
@@ -131,5 +132,5 @@ def test_a_task_without_input_has_neither_pipe_nor_folder(bench: PodBench) -> No
     bench.started()
     spec = bench.bound(POD)["spec"]
     assert spec["containers"][0]["command"] == ["python", "train.py"]
-    assert not spec.get("volumes")
+    assert spec["volumes"] == [{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}]
     assert not TaskFiles.of(Path(bench.folder) / "state", TASK).input.exists()

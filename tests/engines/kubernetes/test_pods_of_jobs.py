@@ -299,6 +299,14 @@ def replace_first_task(bench: PodBench, cluster: StandinCluster) -> None:
     assert bench.next(Confirmed).decision == 2
 
 
+def test_a_volume_that_lies_where_shared_memory_does_is_that_instead(bench: PodBench) -> None:
+    bench.launch = replace(bench.launch, mounts=(PodMount("fast", "/dev/shm", claim="fast"),))
+    bench.engine.apply([start(1)])
+    spec = bench.bound(POD)["spec"]
+    assert [each["name"] for each in spec["volumes"]] == ["volume-fast"]
+    assert [each["mountPath"] for each in spec["containers"][0]["volumeMounts"]] == ["/dev/shm"]
+
+
 def test_a_start_whose_volumes_do_not_come_is_given_up_with_the_clusters_words(
     bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,11 @@ def test_a_program_runs_and_its_output_and_exit_code_arrive(pond: Pond) -> None:
     assert (done.returncode, done.stdout) == (3, "hello from 127.0.0.2\n")
 
 
+def test_shared_memory_is_bounded_by_the_memory_of_the_program_alone(pond: Pond) -> None:
+    write = "dd if=/dev/zero of=/dev/shm/batches bs=1M count=100 2>/dev/null && echo written"
+    assert pond("run", "--cpus", "0.1", "--memory", "256MiB", "--", write).stdout == "written\n"
+
+
 def test_what_cannot_run_is_refused_with_the_reason(pond: Pond) -> None:
     absent = run(pond, "--", "/bin/nosuch", "thing")
     assert absent.returncode != 0

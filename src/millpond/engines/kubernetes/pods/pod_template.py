@@ -279,13 +279,13 @@ def _pod(
         ],
         envFrom=[EnvFromSource(secretRef=SecretEnvSource(name=run))] if launch.secrets else None,
         workingDir=launch.workdir or None,
-        volumeMounts=mounts or None,
+        volumeMounts=mounts,
         resources=_resources(needs, placed.grants, resources),
         lifecycle=_notice(launch.notice_signal),
     )
     spec = PodSpec(
         containers=[container],
-        volumes=volumes or None,
+        volumes=volumes,
         schedulerName=SCHEDULER,
         restartPolicy="Never",
         terminationGracePeriodSeconds=math.ceil(launch.grace_s),

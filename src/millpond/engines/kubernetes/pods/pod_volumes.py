@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightkube.models.core_v1 import (
+    EmptyDirVolumeSource,
     HostPathVolumeSource,
     PersistentVolumeClaimVolumeSource,
     Volume,
@@ -14,6 +15,8 @@ from lightkube.models.core_v1 import (
 
 PREFIX = "volume-"
 """Before the configuration's names of volumes, so that none is called as one of ours."""
+SHARED_MEMORY = "/dev/shm"
+_SHARED_MEMORY_VOLUME = "shared-memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,14 @@ def merged(mounts: Sequence[PodMount]) -> list[PodMount]:
 
 
 def volumes_of(mounts: Sequence[PodMount]) -> list[Volume]:
-    """The volumes that a pod has for these. A claim that it only reads is mounted read-only on the node too."""
+    """The volumes that a pod has for these, and for its shared memory.
+
+    A claim that it only reads is mounted read-only on the node too. Container runtimes give a pod 64 MiB of shared
+    memory, too little for the workers of a data loader and the ranks of a node; this has no bound but the pod's memory.
+    """
     found = []
+    if _lacks_shared_memory(mounts):
+        found.append(Volume(name=_SHARED_MEMORY_VOLUME, emptyDir=EmptyDirVolumeSource(medium="Memory")))
     for name in sorted({mount.volume for mount in mounts}):
         same = [mount for mount in mounts if mount.volume == name]
         if claim := same[0].claim:
@@ -63,7 +72,8 @@ def volumes_of(mounts: Sequence[PodMount]) -> list[Volume]:
 
 def volume_mounts_of(mounts: Sequence[PodMount]) -> list[VolumeMount]:
     """Where a container has them."""
-    return [
+    own = [VolumeMount(name=_SHARED_MEMORY_VOLUME, mountPath=SHARED_MEMORY)] if _lacks_shared_memory(mounts) else []
+    return own + [
         VolumeMount(
             name=PREFIX + mount.volume,
             mountPath=mount.place,
@@ -72,3 +82,7 @@ def volume_mounts_of(mounts: Sequence[PodMount]) -> list[VolumeMount]:
         )
         for mount in mounts
     ]
+
+
+def _lacks_shared_memory(mounts: Sequence[PodMount]) -> bool:
+    return all(mount.place != SHARED_MEMORY for mount in mounts)
