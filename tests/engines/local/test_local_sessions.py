@@ -29,14 +29,14 @@ pytestmark = pytest.mark.end_to_end
 class SessionClient:
     """Somebody at a task's socket."""
 
-    def __init__(self, bench: Bench, job: str, **order: Any) -> None:
+    def __init__(self, bench: Bench, job: str, message: str = "", **order: Any) -> None:
         path = TaskFiles.of(bench.state_dir, TaskId(job, 1, 0)).socket
         assert eventually(path.exists)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(60.0)
         with short_name(path) as name:
             self.socket.connect(name)
-        self.say(**order)
+        self.socket.send((message or json.dumps(order)).encode())
 
     def say(self, **message: Any) -> None:
         self.socket.send(json.dumps(message).encode())
@@ -121,6 +121,19 @@ def test_an_interrupt_typed_on_the_terminal_reaches_the_command(task: Any) -> No
 def test_a_command_that_does_not_exist_says_so(task: Any) -> None:
     _, end = task("no-such-program").hear()
     assert end == {"error": "no-such-program: No such file or directory", "exit": 127}
+
+
+@pytest.mark.parametrize("message", ["[]", "{}", '{"argv": []}', '{"argv": "ls"}', "[" * 9_000, "ls"])
+def test_what_is_no_order_is_refused_with_the_form_of_one(bench: Bench, task: Any, message: str) -> None:
+    client = task(message=message)
+    assert client.hear()[1]["error"].startswith("the first message is no order: send {")
+
+
+@pytest.mark.parametrize("message", ["[1]", '{"rows": "x"}', '{"rows": 1e999}', "\x07"])
+def test_what_is_no_message_ends_the_command_and_says_why(task: Any, message: str) -> None:
+    client = task("cat")
+    client.socket.send(message.encode())
+    assert client.hear()[1]["error"].startswith("a message is neither input nor")
 
 
 def test_a_client_who_leaves_ends_the_command(bench: Bench, task: Any) -> None:

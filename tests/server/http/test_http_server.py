@@ -11,28 +11,41 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.server import ServerProtocol
 from websockets.sync.client import connect
 
 from certificates import make_certificate
-from millpond.server.http import connections
+from millpond.server.http import connections, held_messages
 from millpond.server.http import server as http
 from millpond.server.http.connections import Connections
 from millpond.server.http.listener import listen
 from millpond.server.http.protocol import LARGEST_HEAD, LARGEST_LEFTOVER
 from millpond.server.http.server import PLAIN, HttpOptions, HttpServer
 from millpond.server.http.tls import Encryption
+from millpond.server.http.websocket_protocol import PIECE
 
 T = TypeVar("T")
 SOON_S = 30.0
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+WEBSOCKET_REQUEST = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+PING = b"\x89\x80\0\0\0\0"
 
 
 async def answer_all(scope: Any, receive: Any, send: Any) -> None:
     """Answer at once, and read nothing of a body."""
     if scope["type"] == "websocket":
         await receive()
+        if scope["path"] == "/refused":
+            await send({"type": "websocket.http.response.start", "status": 404, "headers": []})
+            await send({"type": "websocket.http.response.body", "body": b"no"})
+            return
         await send({"type": "websocket.accept"})
-        await receive()
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": str(len(message["bytes"]))})
         return
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
@@ -152,3 +165,47 @@ def test_a_websocket_that_ended_is_no_connection_any_more(monkeypatch):
 
     while_serving(visit)
     assert not kept[0]._networks
+
+
+def test_a_turn_of_the_event_loop_parses_a_piece_of_what_a_websocket_sends_and_no_message_is_lost(monkeypatch):
+    pieces = []
+    parse = ServerProtocol.receive_data
+    monkeypatch.setattr(
+        ServerProtocol, "receive_data", lambda self, data: (pieces.append(len(data)), parse(self, data))
+    )
+
+    def visit(port: int) -> list[Any]:
+        with connect(f"ws://127.0.0.1:{port}/") as client:
+            client.send([b""] * 20_000)
+            client.send([b"x" * 100_000, b"x"])
+            for _ in range(3):
+                client.send(b"xy")
+            return [client.recv() for _ in range(5)]
+
+    assert while_serving(visit) == ["0", "100001", "2", "2", "2"]
+    assert max(pieces) <= PIECE
+
+
+def test_messages_that_never_end_are_broken_off_where_they_are_too_much_together(monkeypatch):
+    monkeypatch.setattr(held_messages, "MOST_HELD_BYTES", 100_000)
+
+    def visit(port: int) -> tuple[str | bytes, bytes]:
+        with connected(port) as endless, connect(f"ws://127.0.0.1:{port}/") as client:
+            endless.sendall(WEBSOCKET_REQUEST)
+            assert endless.recv(65_536).startswith(b"HTTP/1.1 101")
+            endless.sendall(b"\x02\xff" + (60_000).to_bytes(8, "big") + bytes(4 + 60_000) + PING)
+            assert endless.recv(2) == b"\x8a\x00", "all was received"
+            client.send(b"x" * 90_000)
+            return client.recv(), all_of(endless)
+
+    assert while_serving(visit) == ("90000", b"")
+
+
+def test_a_websocket_that_is_answered_without_being_opened_is_no_error(caplog):
+    def visit(port: int) -> int:
+        with pytest.raises(InvalidStatus) as refused, connect(f"ws://127.0.0.1:{port}/refused"):
+            pass
+        return refused.value.response.status_code
+
+    assert while_serving(visit) == 404
+    assert not caplog.records

@@ -10,6 +10,7 @@ import asyncio
 import functools
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,8 @@ from millpond.node.task.records import RunRecord, TaskFiles, TaskId, read_record
 from millpond.node.task.runner import detached_processes
 
 _TAKEN_WITHIN_S: Final = 5.0
+_AGAIN_S: Final = 0.05
+_MOST_CHECKS: Final = 2
 
 
 class LocalTaskAccess:
@@ -35,6 +38,8 @@ class LocalTaskAccess:
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
+        # Of their own: a user may open thousands of connections at once, and others need the threads of the event loop.
+        self._checks = ThreadPoolExecutor(_MOST_CHECKS, "listeners")
 
     def serving(self, task: TaskId) -> ServingPlace | None:
         """Where a task serves, by its record; None when it runs no more."""
@@ -54,7 +59,20 @@ class LocalTaskAccess:
         Raises:
             UnavailableError: it takes none: it has just ended, or was started by an older version.
         """
-        return await asyncio.to_thread(self._connect_supervisor, task)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.setblocking(False)
+        try:
+            async with asyncio.timeout(_TAKEN_WITHIN_S):
+                while not self._has_reached_supervisor(connection, task):
+                    await asyncio.sleep(_AGAIN_S)
+        except BaseException as error:  # also a cancellation
+            connection.close()
+            if not isinstance(error, OSError):
+                raise
+            why = "its supervisor is busy, or stopped" if isinstance(error, TimeoutError) else error.strerror or error
+            cause = f"task {task.task} of job {task.job} takes no commands ({why})"
+            raise UnavailableError(cause, "it may have ended just now; start it anew if it runs still") from error
+        return connection
 
     async def connect(self, task: TaskId, port: int, within_s: float | None) -> socket.socket:
         """A connection to a program of a task.
@@ -73,7 +91,7 @@ class LocalTaskAccess:
                 if not by_task_socket:
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
                     await loop.sock_connect(connection, (ADDRESS, port))
-                    await asyncio.to_thread(self._require_own, connection, record)
+                    await loop.run_in_executor(self._checks, self._require_own, connection, record)
                     return connection
                 await loop.sock_connect(connection, self._name_of(record))
                 await loop.sock_sendall(connection, port_asked(0 if port == record.port else port))
@@ -90,18 +108,14 @@ class LocalTaskAccess:
             raise ConnectionRefusedError("the task runs no more")
         return record
 
-    def _connect_supervisor(self, task: TaskId) -> socket.socket:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        connection.settimeout(_TAKEN_WITHIN_S)
+    def _has_reached_supervisor(self, connection: socket.socket, task: TaskId) -> bool:
+        """Connect it, unless too many others wait there."""
         try:
             with short_name(TaskFiles.of(self._state_dir, task).socket) as name:
                 connection.connect(name)
-        except OSError as error:
-            connection.close()
-            cause = f"task {task.task} of job {task.job} takes no commands ({error.strerror or error})"
-            raise UnavailableError(cause, "it may have ended just now; start it anew if it runs still") from error
-        connection.setblocking(False)
-        return connection
+        except BlockingIOError:
+            return False
+        return True
 
     def _require_own(self, connection: socket.socket, record: RunRecord) -> None:
         """Check that a connection to a port of the machine leads to a task's own program.

@@ -9,11 +9,11 @@ Standard library only. Source: sock_diag(7), ``linux/inet_diag.h``, proc(5) on `
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 _SOCK_DIAG_BY_FAMILY, _NETLINK_SOCK_DIAG = 20, 4  # linux/sock_diag.h, linux/netlink.h
 _REQUEST, _DUMP, _ERROR, _DONE = 0x1, 0x300, 2, 3  # linux/netlink.h
@@ -105,20 +105,21 @@ def _hold_all(inodes: set[int], processes: Iterable[int]) -> bool:
     missing = {f"socket:[{inode}]" for inode in inodes}
     if not missing:
         return False
-    for pid in processes:
-        missing -= _open_in(pid)
-        if not missing:
-            return True
-    return False
+    return any(_has_open(pid, missing) for pid in processes)
 
 
-def _open_in(pid: int) -> set[str]:
-    """What a process has open; nothing when it is over, or not ours to look at."""
-    found = set()
+def _has_open(pid: int, missing: set[str]) -> bool:
+    """Remove what a process has open; whether nothing is left. What is over, or not ours to look at, has nothing."""
+    folder = f"/proc/{pid}/fd"
     try:
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with os.scandir(folder) as entries:
+            numbers = [int(entry.name) for entry in entries]
+        # What was accepted just now has one of the highest numbers, of thousands maybe.
+        for number in sorted(numbers, reverse=True):
             with suppress(FileNotFoundError):  # closed meanwhile
-                found.add(str(entry.readlink()))
+                missing.discard(os.readlink(f"{folder}/{number}"))  # noqa: PTH115 - Path's costs five times as much
+            if not missing:
+                return True
     except OSError:
-        return found
-    return found
+        pass
+    return False

@@ -59,10 +59,14 @@ def main(argv: list[str]) -> int:
     place = json.load(sys.stdin)
     place["identity"] = place["identity"] and Identity(**place["identity"])
     place["container"] = place["container"] and ContainerPlan(**place["container"])
+    first = connection.recv(LARGEST_MESSAGE)
+    if not first:
+        return 2  # the client has left
     try:
-        order = json.loads(connection.recv(LARGEST_MESSAGE))
-    except ValueError:
-        return 2  # the client has left, or is none of the server's
+        order = _order_of(first)
+    except ValueError as error:
+        _say_last(connection, {"error": str(error), "exit": _NOT_EXECUTABLE})
+        return 0
     try:
         if place["sandbox"] is not None:
             enter_sandbox(place["sandbox"])
@@ -84,6 +88,21 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: command.hang_up())
     _Relay(connection, command).run()
     return 0
+
+
+def _order_of(message: bytes) -> dict[str, Any]:
+    """What a client orders.
+
+    Raises:
+        ValueError: it is no order.
+    """
+    try:
+        order = json.loads(message)
+    except (ValueError, RecursionError):
+        order = None
+    if isinstance(order, dict) and (order.get("sftp") or (isinstance(order.get("argv"), list) and order["argv"])):
+        return order
+    raise ValueError('the first message is no order: send {"argv": [COMMAND, ARGUMENT, ...]}')
 
 
 class _Command:
@@ -236,7 +255,12 @@ class _Relay:
                 message = self._connection.recv(LARGEST_MESSAGE)
         if message[:1] == STDIN:
             self.to_command = message[1:]
-        elif not message or not self._heed(message):
+        elif not message:
+            self._lose_client()
+        elif not self._heed(message):
+            text = 'neither input nor {"rows": .., "columns": ..} nor {"eof": true}'
+            with contextlib.suppress(OSError):
+                self._connection.send(json.dumps({"error": f"a message is {text}", "exit": _NOT_EXECUTABLE}).encode())
             self._lose_client()
 
     def _heed(self, message: bytes) -> bool:
@@ -247,7 +271,7 @@ class _Relay:
                 self._end_input()
             else:
                 self._command.resize(request)
-        except (ValueError, AttributeError, TypeError):
+        except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
             return False
         return True
 

@@ -14,6 +14,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, Protocol
 
 from millpond.node.host import open_files
+from millpond.server.http.held_messages import HeldMessages
 from millpond.server.http.origins import network_of
 
 HEAD_WITHIN_S: Final = 10.0
@@ -71,9 +72,13 @@ class Connections:
     Args:
         clock: seconds, never running back.
         trusted: addresses and networks of proxies, which bring all users: no bound of one address holds there.
+
+    Attributes:
+        messages: what those hold that have become WebSockets.
     """
 
     def __init__(self, limits: ConnectionLimits, clock: Callable[[], float], trusted: Iterable[str] = ()) -> None:
+        self.messages = HeldMessages()
         self._limits = limits
         self._clock = clock
         self._trusted: list[IPv4Network | IPv6Network] = [ip_network(network) for network in trusted]
@@ -154,6 +159,7 @@ class Connections:
         self.works(connection)
         self.flows(connection)
         self.is_encrypted(connection)
+        self.messages.forget(connection)
         network = self._networks.pop(connection, None)
         if network is not None:
             known = self._addresses[network]
@@ -179,3 +185,32 @@ class Connections:
 
     def _is_trusted(self, address: str) -> bool:
         return bool(self._trusted) and any(ip_address(address) in network for network in self._trusted)
+
+
+class CountedConnection:
+    """A client's connection as ``Connections`` knows it, whichever protocol speaks on it at the moment.
+
+    Attributes:
+        all: counts it.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self.all = connections
+        self._abort: Callable[[], object] | None = None
+
+    def opened(self, address: str, abort: Callable[[], object]) -> None:
+        """Count it, or note that it is encrypted now.
+
+        Args:
+            abort: closes it at once.
+        """
+        is_new, self._abort = self._abort is None, abort
+        if is_new:
+            self.all.opened(self, address)
+        else:
+            self.all.is_encrypted(self)
+
+    def abort(self) -> None:
+        """Close it at once."""
+        if self._abort is not None:
+            self._abort()

@@ -16,10 +16,10 @@ from typing import Any, Final
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import get_remote_addr
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from millpond.server.http.connections import HEAD_WITHIN_S, Connections
+from millpond.server.http.connections import HEAD_WITHIN_S, Connections, CountedConnection
+from millpond.server.http.websocket_protocol import WebSocketConnection
 
 LARGEST_HEAD: Final = 64 * 1024
 """Bytes that a request's first line and headers may take together."""
@@ -47,46 +47,17 @@ def protocol_factory(connections: Connections, encryption: ssl.SSLContext | None
     ) -> asyncio.Protocol:
         protocol = _HttpConnection(config, server_state, app_state, _loop)
         if encryption is None:
-            protocol.counted = _CountedConnection(connections)
+            protocol.counted = CountedConnection(connections)
             return protocol
-        return _TlsHandshake(protocol, encryption, _CountedConnection(connections))
+        return _TlsHandshake(protocol, encryption, CountedConnection(connections))
 
     return make
-
-
-class _CountedConnection:
-    """A client's connection as ``Connections`` knows it, whichever protocol speaks on it at the moment.
-
-    Attributes:
-        all: counts it.
-    """
-
-    def __init__(self, connections: Connections) -> None:
-        self.all = connections
-        self._abort: Callable[[], object] | None = None
-
-    def opened(self, address: str, abort: Callable[[], object]) -> None:
-        """Count it, or note that it is encrypted now.
-
-        Args:
-            abort: closes it at once.
-        """
-        is_new, self._abort = self._abort is None, abort
-        if is_new:
-            self.all.opened(self, address)
-        else:
-            self.all.is_encrypted(self)
-
-    def abort(self) -> None:
-        """Close it at once."""
-        if self._abort is not None:
-            self._abort()
 
 
 class _HttpConnection(HttpToolsProtocol):
     """Requests and answers, one after the other."""
 
-    counted: _CountedConnection
+    counted: CountedConnection
     _head_bytes: int | None = None
     """Received of a head that is not complete; None between heads."""
     _is_body_whole = True
@@ -95,7 +66,7 @@ class _HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has come."""
         super().connection_made(transport)
-        self.ws_protocol_class = functools.partial(_WebSocket, self.counted)  # type: ignore[assignment]
+        self.ws_protocol_class = functools.partial(WebSocketConnection, self.counted)  # type: ignore[assignment]
         self.counted.opened(self.client[0] if self.client else "", transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -150,36 +121,13 @@ class _HttpConnection(HttpToolsProtocol):
         super().resume_writing()
 
 
-class _WebSocket(WebSocketsSansIOProtocol):
-    """A connection that has become a WebSocket's."""
-
-    def __init__(self, counted: _CountedConnection, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._counted = counted
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
-        self._counted.all.closed(self._counted)
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """The client does not take what is sent."""
-        self._counted.all.stalls(self._counted, self.transport.get_write_buffer_size())
-        super().pause_writing()
-
-    def resume_writing(self) -> None:
-        """It does again."""
-        self._counted.all.flows(self._counted)
-        super().resume_writing()
-
-
 class _TlsHandshake(asyncio.Protocol):
     """A connection until it is encrypted; from then on it is the other protocol's.
 
     asyncio can do the handshake before it shows a connection, but then those that never end it cannot be counted.
     """
 
-    def __init__(self, protocol: _HttpConnection, encryption: ssl.SSLContext, counted: _CountedConnection) -> None:
+    def __init__(self, protocol: _HttpConnection, encryption: ssl.SSLContext, counted: CountedConnection) -> None:
         self._protocol = protocol
         self._encryption = encryption
         self._counted = counted

@@ -19,6 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from millpond.engines.task_access import ForeignListenerError, TaskAccess
 from millpond.model.errors import ConflictError, InvalidInputError, NotAllowedError, NotFoundError, UnavailableError
 from millpond.model.states import JobState, TaskState
+from millpond.node.sessions.exec_sessions import MOST_AT_ONCE
 from millpond.node.sessions.session import LARGEST_MESSAGE
 from millpond.node.task.records import TaskId
 from millpond.server.runtime.active_jobs.array import array_named
@@ -64,6 +65,8 @@ async def relay_command(
 
     Raises:
         NotAllowedError: the client no longer may; its command is ended like that of a client that leaves.
+        InvalidInputError: a message is too large, or empty.
+        UnavailableError: the place of the command was closed without a word of how it ended.
     """
     loop = asyncio.get_running_loop()
 
@@ -81,15 +84,24 @@ async def relay_command(
             await loop.sock_sendall(connection, data)
 
     async def to_client() -> None:
-        while data := await loop.sock_recv(connection, LARGEST_MESSAGE):
+        while data := await _received(connection):
             _require(still_may)
             if data[:1] == b"{":
                 await client.send_text(data.decode())
-            else:
-                await client.send_bytes(data)
+                return
+            await client.send_bytes(data)
+        cause = "the task has no place for the command, or has just ended"
+        raise UnavailableError(cause, f"try again once fewer commands run there: {MOST_AT_ONCE} may at once")
 
     with connection, suppress(*_BROKEN_OFF):
         await until_one_ends(to_command(), to_client())
+
+
+async def _received(connection: socket.socket) -> bytes:
+    """The next message of a command's place; empty when that is closed, with or without something unread in it."""
+    with suppress(ConnectionError):
+        return await asyncio.get_running_loop().sock_recv(connection, LARGEST_MESSAGE)
+    return b""
 
 
 def way_to_port(access: TaskAccess, task: TaskId, port: int) -> TaskRoute:
@@ -121,6 +133,7 @@ async def relay_port(
 
     Raises:
         UnavailableError: the task does not listen there.
+        InvalidInputError: the client said that its input ends, and sent more.
         NotAllowedError: as for ``relay_command``.
     """
     try:
@@ -134,17 +147,21 @@ async def relay_port(
         ) from error
 
     async def to_port() -> None:
+        is_at_end = False
         while True:
             message = await client.receive()
             if message["type"] == "websocket.disconnect":
                 return
             _require(still_may)
             on_input()
+            if is_at_end:
+                raise InvalidInputError("there is a message behind the end of the input", 'send {"eof": true} last')
             if message.get("bytes"):
                 writer.write(message["bytes"])
                 await writer.drain()
             elif writer.can_write_eof():
                 writer.write_eof()
+                is_at_end = True
 
     async def to_client() -> None:
         while data := await reader.read(_BLOCK):

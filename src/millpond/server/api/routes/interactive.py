@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Annotated, TypeAlias
 
 from fastapi import Query, Request, WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocketDisconnected
 
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.states import JobState
@@ -131,7 +132,8 @@ async def forward(
 async def _serve(client: WebSocket, activity: Activity, job: str, relay: Callable[[], Awaitable[None]]) -> None:
     """Whatever goes wrong is the last message: a client can read no body of a WebSocket that was refused."""
     await client.accept()
-    with suppress(WebSocketDisconnect):  # it was killed, or its terminal was closed: no client reads the error
+    # It was killed, or its terminal was closed: no client reads the error, or hears that this is the end.
+    with suppress(WebSocketDisconnect, WebSocketDisconnected):
         try:
             with activity.use(job):
                 await relay()

@@ -20,7 +20,7 @@ from millpond.server.serving.proxy.load_balancer import Readiness
 from millpond.server.serving.proxy.presence import Conversation
 from millpond.server.serving.proxy.request_queue import WaitingClient
 from millpond.server.serving.proxy.requests import ProxiedRequest, RequestRelay
-from millpond.server.serving.proxy.sockets import relay_socket
+from millpond.server.serving.proxy.sockets import SocketRelay
 from millpond.server.serving.routing import Ways
 from millpond.server.sessions.activity import Activity
 from millpond.server.sessions.task_routes import TaskNetwork
@@ -59,6 +59,7 @@ class Dispatcher:
         self._front = dependencies.front
         self._activity = dependencies.activity
         self._access = dependencies.access
+        self._sockets = SocketRelay()
         self._requests = RequestRelay(TaskNetwork(dependencies.access))
         self._readiness = Readiness(dependencies.access)
 
@@ -132,7 +133,7 @@ class Dispatcher:
             try:
                 with self._front.balancer.request_at(place):
                     if scope["type"] == "websocket":
-                        await relay_socket(
+                        await self._sockets.relay(
                             scope, client.receive, answer, target, self._listener(job, target), address.holds
                         )
                     else:

@@ -1,0 +1,91 @@
+"""Clients at a WebSocket who break the rules, or are not told how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+from starlette.websockets import WebSocket
+
+from millpond.engines.task_access import TaskAccess
+from millpond.model.errors import UnavailableError
+from millpond.node.task.records import TaskId
+from millpond.server.api.routes.interactive import _serve
+from millpond.server.sessions.activity import Activity
+from millpond.server.sessions.task_routes import TaskRoute
+from millpond.server.sessions.websockets import relay_command, relay_port
+
+OPEN, GONE = {"type": "websocket.connect"}, {"type": "websocket.disconnect", "code": 1006}
+
+
+class OneConnection:
+    """Access to the only program there is."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    async def connect(self, _task: TaskId, _port: int, _within_s: float | None) -> socket.socket:
+        return self._connection
+
+
+def served(
+    messages: Sequence[dict[str, Any]], relay: Callable[[WebSocket, socket.socket], Awaitable[None]]
+) -> tuple[list[str], bytes]:
+    """What a client is sent who sends these messages and then nothing, and what its command or program gets of it."""
+    sent: list[dict[str, Any]] = []
+    ours, theirs = socket.socketpair()
+
+    async def run() -> None:
+        waiting = asyncio.Queue[dict[str, Any]]()
+        for message in (OPEN, *messages):
+            waiting.put_nowait(message)
+
+        async def send(message: Any) -> None:
+            if sent and GONE in messages:
+                raise OSError
+            sent.append(message)
+
+        client = WebSocket({"type": "websocket", "path": "/", "headers": []}, waiting.get, send)
+        await _serve(client, Activity(lambda: 0.0), "job-1", lambda: relay(client, ours))
+
+    ours.setblocking(False)
+    with ours, theirs:
+        if not messages:
+            theirs.shutdown(socket.SHUT_WR)
+        asyncio.run(run())
+        ours.close()
+        got = theirs.recv(100)
+    return [message.get("text") or message["type"] for message in sent], got
+
+
+async def to_port(client: WebSocket, connection: socket.socket) -> None:
+    way = TaskRoute(TaskId("job-1", 1, 0), 80, cast(TaskAccess, OneConnection(connection)))
+    await relay_port(client, way, lambda: None, lambda: True)
+
+
+async def to_command(client: WebSocket, connection: socket.socket) -> None:
+    await relay_command(client, connection, lambda: None, lambda: True)
+
+
+def test_who_sends_more_behind_the_end_of_the_input_is_told() -> None:
+    end = {"type": "websocket.receive", "text": '{"eof": true}'}
+    sent, got = served([{"type": "websocket.receive", "bytes": b"all"}, end, end], to_port)
+    assert got == b"all"
+    assert json.loads(sent[1])["error"] == "there is a message behind the end of the input"
+    assert sent[2] == "websocket.close"
+
+
+def test_a_command_of_which_nothing_says_how_it_ended_is_an_error() -> None:
+    sent, _ = served([], to_command)
+    assert json.loads(sent[1])["error"] == "the task has no place for the command, or has just ended"
+    assert "64 may at once" in json.loads(sent[1])["remedy"]
+
+
+def test_a_client_that_is_gone_before_its_error_is_no_fault_of_the_server() -> None:
+    async def fail(_client: WebSocket, _connection: socket.socket) -> None:
+        raise UnavailableError("the task has ended", "submit it again")
+
+    assert served([GONE], fail) == (["websocket.accept"], b"")
