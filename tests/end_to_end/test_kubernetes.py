@@ -172,6 +172,9 @@ def test_what_pods_are_not_given_is_refused_at_submission(pond: Pond, tmp_path: 
     preloaded = pond("run", "--detach", "--gpus", "0.5", "--set", "env.LD_PRELOAD=x.so", "--", "true")
     assert preloaded.returncode == 2
     assert "LD_PRELOAD of their own beside a part of a card" in preloaded.stderr
+    seeing = pond("run", "--detach", "--gpus", "1", "--set", "env.NVIDIA_VISIBLE_DEVICES=all", "--", "true")
+    assert seeing.returncode == 2
+    assert "NVIDIA_VISIBLE_DEVICES of their own yet" in seeing.stderr
     job_file = tmp_path / "job.yaml"
     job_file.write_text("kind: dev\nserve: {listen: socket}\ncommand: serve\n")
     unreached = pond("submit", str(job_file))
@@ -193,11 +196,13 @@ def test_folders_of_volumes_lie_in_pods_where_job_files_name_them(
     until(lambda: cluster.get("pods", pod))
     spec = (cluster.get("pods", pod) or {})["spec"]
     assert spec["volumes"] == [
+        {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
         {"name": "volume-scratch", "hostPath": {"path": "/mnt/scratch", "type": "Directory"}},
         {"name": "volume-words", "persistentVolumeClaim": {"claimName": "words", "readOnly": True}},
     ]
     (container,) = spec["containers"]
     assert container["volumeMounts"] == [
+        {"name": "shared-memory", "mountPath": "/dev/shm"},
         {"name": "volume-words", "mountPath": "/datasets/words", "readOnly": True},
         {"name": "volume-words", "mountPath": "/datasets/words/a", "readOnly": True, "subPath": "a"},
         {"name": "volume-scratch", "mountPath": "/mnt/scratch/ada", "subPath": "ada"},

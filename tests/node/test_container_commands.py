@@ -78,6 +78,13 @@ def test_the_number_of_processes_is_bounded_where_there_are_control_groups(runti
     assert "--pids-limit" not in replace(runtime, limits=False).run(replace(CONTAINER, processes=100))
 
 
+@pytest.mark.parametrize("runtime", [Podman("p"), Docker("d")], ids=lambda each: each.name)
+def test_a_task_without_cards_sees_none_whatever_its_image_asks_of_nvidias_runtime(runtime: Runtime) -> None:
+    told = runtime.run(replace(CONTAINER, cards=()))
+    assert told[told.index("NVIDIA_VISIBLE_DEVICES=void") - 1] == "--env"
+    assert "NVIDIA_VISIBLE_DEVICES=void" not in runtime.run(CONTAINER)
+
+
 @pytest.mark.parametrize("runtime", [Podman("p"), Docker("d"), Apptainer("a", Path("/i"))], ids=lambda each: each.name)
 def test_what_is_not_asked_for_is_not_said(runtime: Runtime) -> None:
     told = runtime.run(replace(CONTAINER, mounts=(), cards=(), memory_mib=0, cpu_milli=0, owner=None))

@@ -71,7 +71,10 @@ class SliceRules:
 DEFAULT_SLICE_RULES = SliceRules()
 GPU_SLICES = "gpu-slices"
 """The extra resource of cluster nodes whose agent gives out parts of cards; each task with a part takes one."""
-GIVEN_VARIABLES = frozenset({"LD_PRELOAD", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "MILLPOND_GATE"})
+VISIBLE_TO_RUNTIME, NO_CARDS = "NVIDIA_VISIBLE_DEVICES", "void"
+"""The variable by which NVIDIA's container runtime knows which cards a container is given, and its value for none. Most
+images for CUDA set it to ``all``."""
+GIVEN_VARIABLES = frozenset({"LD_PRELOAD", "CUDA_VISIBLE_DEVICES", VISIBLE_TO_RUNTIME, "MILLPOND_GATE"})
 """Variables by which an agent gives a container its part of a card. A pod's own would stand in their place."""
 
 

@@ -71,6 +71,23 @@ def test_a_task_runs_as_a_pod_with_what_it_was_given(bench: PodBench, cluster: S
     )
 
 
+def test_a_pod_without_cards_sees_none_whatever_its_image_asks_of_nvidias_runtime(bench: PodBench) -> None:
+    bench.launch = replace(
+        bench.launch,
+        env={"NVIDIA_VISIBLE_DEVICES": "all"},
+        files=CarriedFiles("train:1", lambda attempt: replace(ORDER, attempt=attempt)),
+    )
+    bench.engine.apply([start(1, cards=0), start(2, job="cards-abcde")])
+    spec = bench.bound(POD)["spec"]
+    told = [
+        [each["value"] for each in container["env"] if each["name"] == "NVIDIA_VISIBLE_DEVICES"]
+        for container in (*spec["initContainers"], *spec["containers"])
+    ]
+    assert told == [["void"]] * 3
+    container, _ = bench.bound("cards-abcde-1-0")["spec"]["containers"]
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} not in container["env"]
+
+
 def test_a_gang_is_bound_when_all_of_its_pods_are_made_and_finds_its_first_task_by_name(
     bench: PodBench, cluster: StandinCluster
 ) -> None:

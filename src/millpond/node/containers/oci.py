@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from millpond.model.sharing import NO_CARDS, VISIBLE_TO_RUNTIME
 from millpond.node.containers.container import STATE_LABEL, Container, Runtime
 from millpond.node.sandbox.sandbox import Mount
 
@@ -43,6 +44,8 @@ class OciProgram(Runtime):
         options += ["--security-opt", "no-new-privileges", "--log-driver", "none", "--pull", "never"]
         options += ["--entrypoint", "", "--tmpfs", f"/tmp:{_OWN_TMP}", "--workdir", str(container.workdir)]
         options += ["--env-file", str(container.variables)]
+        if not container.cards:
+            options += ["--env", f"{VISIBLE_TO_RUNTIME}={NO_CARDS}"]
         if container.reads_input:
             options.append("--interactive")
         for name, value in container.labels.items():

@@ -16,6 +16,7 @@ from millpond.engines.kubernetes.agent.allocations import Allocation
 from millpond.engines.kubernetes.agent.device_plugin import ContainerGifts, HostMount
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.devices import Device
+from millpond.model.sharing import VISIBLE_TO_RUNTIME
 from millpond.node.host.files import read_json, write_json
 from millpond.node.host.machine import Machine
 from millpond.node.sharing.backend import UNSLICED, EnforcementRequest, SliceUsage, TaskEnv, require_room
@@ -24,7 +25,6 @@ from millpond.node.sharing.gate_enforcer import GateEnforcer
 from millpond.node.task.records import TaskId
 
 RECORD: Final = "allocation.json"
-VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 """By which NVIDIA's container runtime knows the cards of a container."""
 
 
@@ -67,7 +67,7 @@ class PodSlices:
         order = made.pod.order
         cards = [devices[grant.device] for grant in order.grants]
         names = ",".join(card.uuid for card in cards)
-        env = {**machine.environment(cards), VISIBLE: names}
+        env = {**machine.environment(cards), VISIBLE_TO_RUNTIME: names}
         folder = self._folder_of(made)
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         held = self._held(made, cards)

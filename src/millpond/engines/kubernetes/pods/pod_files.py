@@ -16,6 +16,7 @@ from typing import Final
 from lightkube.models.core_v1 import (
     Container,
     EmptyDirVolumeSource,
+    EnvVar,
     SecretVolumeSource,
     Volume,
     VolumeMount,
@@ -23,6 +24,7 @@ from lightkube.models.core_v1 import (
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Secret
 
+from millpond.model.sharing import NO_CARDS, VISIBLE_TO_RUNTIME
 from millpond.node.carrier.archive import carrier_archive
 from millpond.node.carrier.order import ALIVE, BEGAN, DATA, METRICS, OUTPUT, PAYLOAD, RESULT, WORK, CarryOrder
 from millpond.node.task.workspace import data_variable
@@ -82,6 +84,7 @@ def _carrier(image: str, task: int, name: str, way: str, code: int) -> Container
         name=name,
         image=image,
         command=["/bin/sh", "-c", line, "carrier", way, f"{_CARRIER_FOLDER}/{_ORDER}", str(task), FOLDER, _MESSAGE],
+        env=[EnvVar(name=VISIBLE_TO_RUNTIME, value=NO_CARDS)],
         workingDir="/",
         volumeMounts=[
             VolumeMount(name=_FILES_VOLUME, mountPath=FOLDER),

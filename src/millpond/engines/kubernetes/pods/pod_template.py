@@ -48,7 +48,14 @@ from millpond.engines.kubernetes.pods.slice_order import SliceOrder, milli_of, o
 from millpond.model.confinement import NetworkScope
 from millpond.model.decisions import Grant, Placement, Start
 from millpond.model.errors import InvalidInputError
-from millpond.model.sharing import DEFAULT_SLICE_RULES, EscapePolicy, ShareClass, SliceRules
+from millpond.model.sharing import (
+    DEFAULT_SLICE_RULES,
+    NO_CARDS,
+    VISIBLE_TO_RUNTIME,
+    EscapePolicy,
+    ShareClass,
+    SliceRules,
+)
 from millpond.node.task.launch import Command
 from millpond.node.task.records import TaskId
 
@@ -352,6 +359,7 @@ def _environment(
         "MILLPOND_NODE": placed.node,
         "MILLPOND_NETWORK": NetworkScope.PRIVATE.value,
         **({"MILLPOND_PORT": str(SERVICE_PORT)} if launch.serves else {}),
+        **({} if placed.grants else {VISIBLE_TO_RUNTIME: NO_CARDS}),
     }
 
 

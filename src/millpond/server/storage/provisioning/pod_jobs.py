@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.sharing import GIVEN_VARIABLES, GPU_SLICES
+from millpond.model.sharing import GIVEN_VARIABLES, GPU_SLICES, VISIBLE_TO_RUNTIME
 from millpond.server.auth.roles import Caller
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.files.volumes import VolumePlace, VolumeRules
@@ -105,14 +105,15 @@ def _warnings(file: JobFile, folder: tuple[VolumePlace, bool] | None) -> tuple[s
 
 def _not_in_pods(file: JobFile) -> str:
     """What it asks for that pods are not given, in words; empty when there is nothing."""
-    given = sorted(GIVEN_VARIABLES & {*file.env, *file.secrets}) if any(map(_is_part, file.all_roles())) else []
+    has_parts = any(map(_is_part, file.all_roles()))
+    given = sorted((GIVEN_VARIABLES if has_parts else {VISIBLE_TO_RUNTIME}) & {*file.env, *file.secrets})
     listens = "port" if file.serve is None else file.serve.listen
     asked = {
         "programs that listen on Unix sockets (serve.listen: socket)": listens == "socket",
         "network of the machine (network: host)": file.network == "host",
         "places that are kept after a failure (keep)": file.keep is not None,
         "extra resources (extras)": any(set(role.extras or ()) - {GPU_SLICES} for role in file.all_roles()),
-        f"variable {given[0]} of their own beside a part of a card" if given else "": bool(given),
+        f"variable {given[0]} of their own{' beside a part of a card' * has_parts}" if given else "": bool(given),
     }
     return next((words for words, is_asked in asked.items() if is_asked), "")
 
