@@ -282,6 +282,16 @@ def test_no_remedy_is_offered_where_none_works() -> None:
     assert world.why("j").remedy is None
 
 
+def test_a_part_of_a_card_is_advised_to_a_job_with_one_card_and_not_to_one_with_several() -> None:
+    world = World(machine("n", 4))
+    world.submit(*(single(f"x{index}", 0.6) for index in range(4)))
+    world.submit(single("one"), single("several", 4))
+    advised = world.why("one").remedy
+    assert advised is not None
+    assert advised.change == "ask for 0.25 GPUs a task instead of 1"
+    assert world.why("several").remedy is None
+
+
 def test_asking_changes_nothing() -> None:
     world = World(*POOL)
     world.submit(single("x", 3), single("y", 3), single("j", 4))

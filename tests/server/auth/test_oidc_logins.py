@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx2
 import pytest
@@ -21,6 +21,34 @@ def test_a_login_opens_a_session_that_works_with_the_header_of_its_page(oidc: Oi
     me = browser.get(f"{API}/whoami", headers={"X-CSRF-Token": csrf(page)}).json()
     assert (me["user"], me["how"]) == ("ada", "session")
     assert browser.post(f"{API}/logout", headers={"X-CSRF-Token": csrf(page)}).status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shown"),
+    [
+        ("", "/portal/"),
+        ("/portal/jobs/train-abcde?attempt=2", "/portal/jobs/train-abcde?attempt=2"),
+        ("https://evil.test/portal/", "/portal/"),
+        ("/portal/../proxy/job/", "/portal/"),
+        ("/proxy/job/", "/portal/"),
+    ],
+)
+def test_a_browser_that_has_logged_in_is_led_to_the_page_of_the_portal_that_it_wanted(
+    oidc: OidcWorld, wanted: str, shown: str
+) -> None:
+    browser = oidc.browser()
+    back = oidc.sent_back(browser, f"/oidc/login?{urlencode({'next': wanted})}")
+    page = browser.get(back, headers={"Sec-Fetch-Mode": "navigate"})
+    assert f'<a href="{shown}">' in page.text
+    assert "location.replace" in page.text
+
+
+def test_who_is_not_let_in_reads_why_in_their_language(oidc: OidcWorld) -> None:
+    oidc.rules = rules(allowed=frozenset({"lab"}))
+    browser = oidc.browser()
+    page = browser.get(oidc.sent_back(browser), headers={"Accept-Language": "zh-CN"})
+    assert '<html lang="zh-CN">' in page.text
+    assert heading(page) == "'ada' 不在可登录此处的任何组中"
 
 
 def test_no_other_page_can_look_into_the_pages_of_a_login(oidc: OidcWorld) -> None:

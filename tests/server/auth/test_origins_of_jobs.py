@@ -66,8 +66,12 @@ def test_a_link_at_the_servers_own_name_leads_on_to_the_jobs_origin(world: AuthW
 def test_a_link_opens_no_other_job_than_its_own(world: AuthWorld, job: str) -> None:
     other = world.submit("max", kind="dev")
     link = world.client("max").post(f"{API}/jobs/{job}/link").json()
-    refused = at(world, other).get(f"/.millpond/open?{link['open_path'].partition('?')[2]}")
+    wrong = f"/.millpond/open?{link['open_path'].partition('?')[2]}"
+    refused = at(world, other).get(wrong)
     assert (refused.status_code, "set-cookie" in refused.headers) == (403, False)
+    chinese = at(world, other).get(wrong, headers={"Accept-Language": "zh-CN"})
+    assert (chinese.headers["content-language"], '<html lang="zh-CN">' in chinese.text) == ("zh-CN", True)
+    assert "used already" not in chinese.text
     stranger = at(world, other)
     for name, value in signed_in(world, job).cookies.items():
         stranger.headers["Cookie"] = f"{name}={value}"

@@ -72,6 +72,18 @@ def test_words_without_a_template_stay_as_they_are(text: str) -> None:
     assert phrase_in(CHINESE, text) == text
 
 
+def test_what_happens_to_nodes_and_cards_is_told_in_the_language_of_the_reader() -> None:
+    for text in (
+        "power: on", "power: booting (x-1)", "card 3 is faulty: x-1", "card 3 is ok", "card 3 reports x-1",
+        "card 3 drained by x-1: x-1", "card 3 closed until 20:00 by x-1", "drained until 20:00 by x-1: x-1",
+        "to be closed from 20:00 on by x-1", "opened by somebody", "could not be done: x-1",
+        "end task 0, 1 within 30s (shrunk)", "live-migrate it to n-1 (migrated)",
+        "restart-migrated: start 1 task on n-1 (attempt 2)",
+        "give the place of task 0 back, as the job is tried again or goes on without it",
+    ):  # fmt: skip
+        assert left_in_english(phrase_in(CHINESE, text), "x-1", "n-1", "30s") == [], text
+
+
 def test_moves_are_told_in_the_language_of_the_reader() -> None:
     for text in (
         "1 job is being moved to other nodes, and the room is claimed for it",
@@ -101,6 +113,8 @@ def test_moves_are_told_in_the_language_of_the_reader() -> None:
         ("could not be started: working directory 'x-1' on node n-1: Permission denied; send it with the job (--ship), "
         "or let the account that the job runs as enter it"),
         "a task asks for 9 GPUs of x-1; the largest node has 8",
+        "ask for 0.25 GPUs a task instead of 1", "ask for 4 GPUs a task of role 'x-1' instead of 8",
+        "run 2 tasks of role 'x-1' instead of 4", "accept any device model of role 'x-1'",
         "a task asks for 2 TiB of memory; the largest node has 1 TiB",
         "the job asks for 20 GPUs; queue 'x-1' never holds more than 12 GPUs", "no node has a GPU model 'x-1'",
         ("it waits for a cell that queue x-1 is owed (x-1, on 2 nodes): 3 cards of it are held by work that has not "

@@ -28,7 +28,7 @@ BEHIND_BUTTONS = (
     *("server/auth/tokens.py", "server/api", "server/http/error_responses.py", "server/jobs", "server/notifications"),
     *("server/runtime", "server/serving/updates.py", "server/storage/files/admission.py"),
     *("server/storage/files/mounts.py", "server/storage/provisioning/admission.py", "server/views/machines.py"),
-    "server/web",
+    *("server/web", "server/auth/oidc", "server/serving/proxy"),
 )
 """Where the refusals are written that pages of the portal meet."""
 NOT_BEHIND_BUTTONS = ("server/jobs/adoption", "server/jobs/curves", "server/jobs/sweeps", "server/jobs/task_inputs.py")

@@ -330,6 +330,8 @@ def test_a_part_of_an_output_is_given_of_the_version_that_is_meant_only(api: Api
         status, content, told = get(none)
         assert (status, told) == (416, "bytes */10")
         assert b"10 bytes" in content
+        chinese = {"Range": none, "Accept-Language": "zh-CN"}
+        assert "10 字节" in api.client.get(path, headers=chinese).json()["error"]["cause"]
     place.write_bytes(b"abcdefghij0")
     assert get("bytes=4-", if_range=tag) == (200, b"abcdefghij0", "")
     status, content, _ = get("bytes=4-", if_match=tag)

@@ -80,11 +80,12 @@ def _fewer_gpus(job: Job, index: int) -> Iterator[tuple[Remedy, Job]]:
             _with(job, index, replace(request, devices=devices)),
         )
     piece = request.slice
-    share = min(piece.compute_milli, CARD_MILLI)
-    while request.devices and share > 100 and piece.memory_mib == SHARE_OF_CARD:
+    share = asked = min(piece.compute_milli, CARD_MILLI)
+    # Who asks for several cards is not helped by a part of one.
+    while request.devices == 1 and share > 100 and piece.memory_mib == SHARE_OF_CARD:
         share //= 2
         smaller = replace(piece, compute_milli=share, limit_milli=share)
-        change = f"ask for {milli_text(share)} of a GPU{' a task' * bool(whose)}{whose}"
+        change = f"ask for {milli_text(share)} GPUs a task{whose} instead of {milli_text(asked)}"
         yield (
             _remedy(job, index, change, "gpus", milli_text(share)),
             _with(job, index, replace(request, devices=1, slice=smaller)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
@@ -18,10 +18,11 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 
 from millpond.model.errors import InvalidInputError
+from millpond.server.http.error_responses import error_answer
 from millpond.server.http.streamed_answers import StreamedAnswer
 from millpond.server.storage.files.outputs import OpenedFile
 from millpond.server.storage.files.service import Span
-from millpond.specs.api.base import ErrorBody, ErrorInfo
+from millpond.specs.api.base import ErrorBody
 
 _SPAN: Final = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.ASCII)
 SPAN_PATTERN: Final = r"^(bytes [0-9]{1,18}-[0-9]{1,18}/[0-9]{1,18})?$"
@@ -53,12 +54,14 @@ def answer_with(opened: OpenedFile, asked: Headers, name: str = "") -> Response:
     }
     if asked.get("if-match", "*") not in ("*", tag):
         opened.file.close()
-        return _refusal(412, "the file has changed since", "fetch it from its beginning", headers)
+        changed = ErrorBody(cause="the file has changed since", code="conflict", remedy="fetch it from its beginning")
+        return _refusal(asked, 412, headers, changed)
     span = _span(asked.get("range", ""), opened.size) if asked.get("if-range", tag) == tag else _Span(0, opened.size)
     if span is None:
         opened.file.close()
         headers["Content-Range"] = f"bytes */{opened.size}"
-        return _refusal(416, f"the file has {opened.size} bytes, none of them in that range", "ask for others", headers)
+        outside = f"the file has {opened.size} bytes, none of them in that range"
+        return _refusal(asked, 416, headers, ErrorBody(cause=outside, code="conflict", remedy="ask for others"))
     headers["Content-Length"] = str(span.length)
     status = 200
     if span.length < opened.size:
@@ -113,7 +116,6 @@ async def _pieces(opened: OpenedFile, span: _Span) -> AsyncIterator[bytes]:
             yield piece
 
 
-def _refusal(status: int, cause: str, remedy: str, headers: Mapping[str, str]) -> JSONResponse:
-    body = asdict(ErrorInfo(error=ErrorBody(cause=cause, code="conflict", remedy=remedy)))
+def _refusal(asked: Headers, status: int, headers: Mapping[str, str], body: ErrorBody) -> JSONResponse:
     kept = {name: value for name, value in headers.items() if name in ("ETag", "Content-Range")}
-    return JSONResponse(body, status, kept)
+    return error_answer(asked, status, body, kept)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from sqlalchemy.exc import DBAPIError
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
@@ -23,11 +24,12 @@ from millpond.model.errors import InvalidInputError, MillpondError, UnavailableE
 from millpond.node.host import procfs
 from millpond.node.host.files import write_json
 from millpond.node.host.periodic_worker import UNTIL_WOKEN, PeriodicWorker
+from millpond.server.http.error_responses import error_answer
 from millpond.server.http.server import HttpOptions, HttpServer
 from millpond.server.http.tls import Encryption
 from millpond.server.startup.end_deadline import EndDeadline
 from millpond.server.store.leadership import Leadership, Seat
-from millpond.specs.api.base import ErrorBody, ErrorInfo
+from millpond.specs.api.base import ErrorBody
 from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
 
 log = logging.getLogger(__name__)
@@ -117,7 +119,7 @@ class StandbyServer:
             answer = JSONResponse(asdict(health), 200 if alive else 503)
         else:
             body = ErrorBody(cause=self._account, code="standby", remedy="ask the server that leads")
-            answer = JSONResponse(asdict(ErrorInfo(error=body)), 503, headers={"Retry-After": "1"})
+            answer = error_answer(Headers(scope=scope), 503, body, {"Retry-After": "1"})
         await answer(scope, receive, send)
 
     @property

@@ -15,8 +15,9 @@ from millpond.server.api.permits import Myself, SecurityOf, ServiceOf, open_to_a
 from millpond.server.auth.audit import Act
 from millpond.server.auth.guard import PORTAL_ENTRY, PORTAL_FILES, PORTAL_PREFIX, start_session
 from millpond.server.auth.roles import AccessTarget
+from millpond.server.auth.way_back import way_back
 from millpond.server.catalogues import LANGUAGES
-from millpond.server.web.pages import HOME, LANGUAGE_COOKIE, PageRoute, VisitOf, trouble, way_back
+from millpond.server.web.pages import HOME, LANGUAGE_COOKIE, PageRoute, VisitOf, trouble
 from millpond.server.web.rendering import show, static_file
 from millpond.specs.api.accounts.accounts import PortalLink, PortalLinkRequest
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from fastapi import Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -82,12 +81,3 @@ def may_do(caller: Caller | None, verb: Verb, target: AccessTarget | None = None
     except (NotAllowedError, NotFoundError):
         return False
     return True
-
-
-def way_back(wanted: str) -> str:
-    """Where to go after a login: a page of the portal, whatever the address says."""
-    is_plain = "\\" not in wanted and wanted.isprintable()
-    # A browser makes /proxy/JOB/ of /portal/../proxy/JOB/: what a job shows may look like another page to log in at.
-    steps = unquote(re.split("[?#]", wanted)[0]).split("/")
-    is_ours = is_plain and wanted.startswith(PORTAL_PREFIX) and not {".", ".."} & set(steps)
-    return wanted if is_ours and not wanted.startswith(PORTAL_LOGIN) else HOME

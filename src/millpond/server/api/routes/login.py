@@ -15,7 +15,7 @@ from millpond.server.api.permits import Access, Myself, SecurityOf, ServiceOf, m
 from millpond.server.auth.accounts import OWNER
 from millpond.server.auth.audit import Act
 from millpond.server.auth.group_invitations import VALID_S
-from millpond.server.auth.guard import end_session, start_session
+from millpond.server.auth.guard import PORTAL_PREFIX, end_session, start_session
 from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.auth.secrets import csrf_of
 from millpond.server.http.pages import page
@@ -34,6 +34,7 @@ def arrive(request: Request, security: SecurityOf) -> HTMLResponse:
         "<p>It shares out the GPUs of a team. From a terminal:</p>"
         f"<pre><code>pond login {address}\npond nodes\npond submit job.yaml</code></pre>"
     )
+    body += f'<p><a href="{PORTAL_PREFIX}">To the portal</a></p>'
     if security.sign_on.is_offered:
         body += '<p><a href="/oidc/login">Log this browser in</a></p>'
     body += '<p class="more">For programs: <a href="/docs">what the API offers</a>.</p>'

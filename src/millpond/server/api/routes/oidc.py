@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from millpond.model.errors import InvalidInputError, MillpondError, NotAllowedError
 from millpond.server.api.description import api_router
@@ -19,7 +19,8 @@ from millpond.server.auth.oidc.programs import ASK_EVERY_S, GOOD_FOR_S
 from millpond.server.auth.oidc.sign_on import COOKIE, COOKIE_PATH, Departure, SignOn
 from millpond.server.auth.roles import AccessTarget
 from millpond.server.auth.secrets import csrf_of
-from millpond.server.http.error_responses import status_of
+from millpond.server.auth.way_back import way_back
+from millpond.server.http.error_responses import language_asked, status_of
 from millpond.specs.api.accounts.sign_on import SignOnInfo, SignOnProgress, SignOnProof, SignOnRequest
 
 router = api_router(prefix="/oidc", tags=["account"])
@@ -29,9 +30,13 @@ _LARGEST_FORM: Final = 4_096
 
 
 @people.get("/login", dependencies=[open_to_all])
-def begin(request: Request, login: str = "") -> Response:
+def begin(
+    request: Request, login: str = "", wanted: Annotated[str, Query(alias="next", max_length=2_000)] = ""
+) -> Response:
     """Send a browser to the provider: for a session, or for the program that began ``login``."""
-    return _page(request, lambda sign_on, act: _departed(sign_on.depart(login or "browser", act.address), sign_on))
+    return _page(
+        request, lambda sign_on, act: _departed(sign_on.depart(login or "browser", act.address, wanted), sign_on)
+    )
 
 
 @people.get("/code", dependencies=[open_to_all])
@@ -66,7 +71,9 @@ def come_back(request: Request, security: SecurityOf, service: ServiceOf) -> Res
             known = back.begun
             return pages.ask_code(user.name, form) if known is None else pages.ask_consent(user.name, form, known)
         token, secret = security.logins.admit(user, session=True, label="browser, by OpenID Connect")
-        shown = pages.logged_in(user.name, csrf_of(secret), token.expires_at)
+        # Elsewhere the portal cannot be used, so that the page with its button stays.
+        leads_on = "sec-fetch-mode" in request.headers or bool(service.origins.domain)
+        shown = pages.logged_in(user.name, csrf_of(secret), token.expires_at, way_back(back.then) if leads_on else "")
         start_session(shown, secret, is_encrypted=sign_on.rules.is_encrypted)
         shown.delete_cookie(COOKIE, path=COOKIE_PATH)
         return shown
@@ -121,7 +128,7 @@ def _page(request: Request, answer: Callable[[SignOn, Act], Response]) -> Respon
             raise
         if act.changes:
             act.after = f"{act.after}: {error.cause}"
-        return pages.trouble(known[0], error)
+        return pages.trouble(known[0], error, language_asked(request.headers))
 
 
 def _departed(departure: Departure, sign_on: SignOn) -> Response:

@@ -15,7 +15,9 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from millpond.model.errors import MillpondError
 from millpond.server.auth.oidc.programs import Begun
+from millpond.server.catalogues import ENGLISH
 from millpond.server.http.pages import page
+from millpond.server.phrases.phrasebook import phrase_in
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 _HEADERS: Final = {
@@ -25,6 +27,7 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
+_LEAD_ON: Final = 'location.replace(document.querySelector("a").href);'
 _LOG_OUT: Final = """
 document.querySelector("button").onclick = async (click) => {
   click.target.disabled = true;
@@ -40,14 +43,22 @@ def away(url: str) -> Response:
     return RedirectResponse(url, 303, headers={"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
 
 
-def logged_in(user: str, csrf: str, expires_at: float | None) -> Response:
-    """A browser has a session; ``csrf`` is what goes into the header ``X-CSRF-Token``."""
+def logged_in(user: str, csrf: str, expires_at: float | None, then: str) -> Response:
+    """A browser has a session.
+
+    By a page and not by a redirect: a browser sends a strict cookie only with what a page of this server began.
+
+    Args:
+        csrf: what goes into the header ``X-CSRF-Token``.
+        then: the path that it leads on to; empty: it stays.
+    """
     nonce = secrets.token_urlsafe(16)
     until = "" if expires_at is None else f" until {datetime.fromtimestamp(expires_at, UTC):%Y-%m-%d %H:%M} UTC"
+    way_on = f'<p><a href="{escape(then)}">To the portal</a></p>' if then else "<button>Log out</button>"
     return _shown(
         f"Logged in as {user}",
-        f"<main><p>This browser is logged in{until}.</p><button>Log out</button></main>"
-        f'<script nonce="{nonce}">{_LOG_OUT}</script>',
+        f"<main><p>This browser is logged in{until}.</p>{way_on}</main>"
+        f'<script nonce="{nonce}">{_LEAD_ON if then else _LOG_OUT}</script>',
         head=f'<meta name="csrf-token" content="{escape(csrf)}">',
         policy=f"script-src 'nonce-{nonce}'; connect-src 'self'",
     )
@@ -93,16 +104,24 @@ def to_program(begun: Begun, handover: str) -> Response:
     return away(f"http://127.0.0.1:{begun.port}/?login={begun.id}&code={handover}")
 
 
-def trouble(status: int, error: MillpondError) -> Response:
+def trouble(status: int, error: MillpondError, language: str) -> Response:
     """Why a login does not go on, for people."""
-    more = f'<p class="more">{escape(error.remedy)}</p>' if error.remedy else ""
-    return _shown(error.cause, more, status=status)
+    more = f'<p class="more">{escape(phrase_in(language, error.remedy))}</p>' if error.remedy else ""
+    return _shown(phrase_in(language, error.cause), more, status=status, language=language)
 
 
 def _hidden(name: str, value: str) -> str:
     return f'<input type="hidden" name="{name}" value="{escape(value)}">'
 
 
-def _shown(title: str, body: str, head: str = "", policy: str = "form-action 'none'", status: int = 200) -> Response:
+def _shown(
+    title: str,
+    body: str,
+    *,
+    head: str = "",
+    policy: str = "form-action 'none'",
+    status: int = 200,
+    language: str = ENGLISH,
+) -> Response:
     headers = {**_HEADERS, "Content-Security-Policy": f"{_POLICY}; {policy}"}
-    return HTMLResponse(page(head, title, body), status_code=status, headers=headers)
+    return HTMLResponse(page(head, title, body, language), status_code=status, headers=headers)

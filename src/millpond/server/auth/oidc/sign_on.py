@@ -56,12 +56,14 @@ class Return:
     Attributes:
         for_browser: they wanted a session; otherwise, to let a program act for them.
         begun: what that program began; None while they have not said which.
+        then: what a browser asked to see afterwards, as it said it.
     """
 
     person: Person
     admitted: Admitted
     for_browser: bool
     begun: Begun | None = None
+    then: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class _PendingLogin:
     verifier: str
     begun_at: float
     wants: str
+    then: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +136,12 @@ class SignOn:
             )
         return rules
 
-    def depart(self, wants: str, address: str) -> Departure:
+    def depart(self, wants: str, address: str, then: str = "") -> Departure:
         """Send a browser to the provider.
 
         Args:
             wants: ``browser``, ``code``, or the id of a login that a program with a port began.
+            then: what the browser is to see afterwards.
 
         Raises:
             NotFoundError: there is no provider, or no such login.
@@ -149,7 +153,7 @@ class SignOn:
         endpoint = urlsplit(parts.provider.description().authorization_endpoint)
         state, browser = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         pending = _PendingLogin(
-            digest_of(browser), secrets.token_urlsafe(32), secrets.token_urlsafe(48), self._clock(), wants
+            digest_of(browser), secrets.token_urlsafe(32), secrets.token_urlsafe(48), self._clock(), wants, then
         )
         self._pending.put(state, pending, address)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(pending.verifier.encode()).digest()).rstrip(b"=").decode()
@@ -193,7 +197,7 @@ class SignOn:
             self.programs.refuse(pending.wants, error)
             raise
         if pending.wants == "browser":
-            return Return(person, admitted, for_browser=True)
+            return Return(person, admitted, for_browser=True, then=pending.then)
         begun = None if pending.wants == "code" else self.programs.find(pending.wants)
         self._confirming.put(digest_of(browser), (admitted.user.name, "" if begun is None else begun.id), address)
         return Return(person, admitted, for_browser=False, begun=begun)

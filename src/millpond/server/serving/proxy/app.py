@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError
+from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError, NotLoggedInError
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.audit import Act
 from millpond.server.auth.roles import Caller as AccountCaller
@@ -87,10 +87,12 @@ class Proxy:
         ticket = parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [""])[0]
         granted, job = self._passes.redeem(ticket), job_addressed(scope)
         if granted is None or job not in (None, granted.job) or self._caller_of(granted) is None:
-            hint = "ask for another one with pond dev open JOB"
-            return pages.trouble(403, "this link was used already, or is too old", hint, html=True)
+            used = NotAllowedError(
+                "this link was used already, or is too old", "ask for another one with pond dev open JOB"
+            )
+            return pages.trouble(Headers(scope=scope), 403, used, html=True)
         if self._is_elsewhere(scope):
-            return self._to_origin(granted.job, f"{ORIGIN_OPEN_PATH}?ticket={self._passes.link(granted)}")
+            return self._to_origin(scope, granted.job, f"{ORIGIN_OPEN_PATH}?ticket={self._passes.link(granted)}")
         path = base_path(granted.job) if job is None else "/"
         answer = pages.forwarding(path)
         self._let_in(answer, scope, granted, path)
@@ -116,12 +118,13 @@ class Proxy:
         """Whether browsers are to ask for this at the origin of a job."""
         return bool(self._origins.domain) and job_addressed(scope) is None
 
-    def _to_origin(self, job: str, below: str) -> Response:
+    def _to_origin(self, scope: Scope, job: str, below: str) -> Response:
         """Where a job is shown instead of under a path of this server."""
         origin = self._origins.url_of(job)
         if not origin:
             hint = "submit it again under a shorter name, or use pond forward"
-            return pages.trouble(410, f"the id of {job} cannot be part of a host name", hint, html=True)
+            too_long = ConflictError(f"the id of {job} cannot be part of a host name", hint)
+            return pages.trouble(Headers(scope=scope), 410, too_long, html=True)
         return RedirectResponse(origin + below, 307, pages.PLATFORM_HEADERS)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
@@ -129,7 +132,7 @@ class Proxy:
         html = "text/html" in headers.get("accept", "")
         address = JobAddress.of(scope)
         if self._is_elsewhere(scope) and "authorization" not in headers:
-            return self._to_origin(address.job, (address.below or b"/").decode("latin-1"))
+            return self._to_origin(scope, address.job, (address.below or b"/").decode("latin-1"))
         if address.below is None:
             return RedirectResponse(f"{address.prefix}/", 308)
         try:
@@ -137,7 +140,8 @@ class Proxy:
             job = await self._job_meant(scope, headers, address.job, granted)
             if job is None:
                 cause = "you are not signed in to this job, or no longer"
-                return pages.trouble(401, cause, f"open it with pond dev open {address.job}", html)
+                not_in = NotLoggedInError(cause, f"open it with pond dev open {address.job}")
+                return pages.trouble(headers, 401, not_in, html)
             if granted is not None and job != address.job:
                 return self._led_on(scope, replace(granted, job=job), address.below)
             holds = self._holding(scope, granted, await self._lookup.soon(self._front.routes.present(job)))
@@ -145,7 +149,7 @@ class Proxy:
         except MillpondError as error:
             status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
             again = isinstance(error, NotRunningError)
-            return pages.trouble(status, error.cause, error.remedy, html, again)
+            return pages.trouble(headers, status, error, html, again)
         return None
 
     def _granted(self, scope: Scope, headers: Headers, job: str) -> AccessToken | None:

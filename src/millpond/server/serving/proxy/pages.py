@@ -6,9 +6,13 @@ from dataclasses import asdict
 from html import escape
 from typing import Final
 
+from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from millpond.model.errors import MillpondError
+from millpond.server.http.error_responses import language_asked
 from millpond.server.http.pages import page
+from millpond.server.phrases.phrasebook import phrase_in
 from millpond.specs.api.base import ErrorBody, ErrorInfo
 
 LOOK_AGAIN_S: Final = 2
@@ -32,14 +36,17 @@ _CODES: Final = {
 """By status, as in ``ErrorBody.code``."""
 
 
-def trouble(status: int, cause: str, remedy: str, html: bool, look_again: bool = False) -> Response:
-    """Why a program cannot be shown.
+def trouble(asked: Headers, status: int, error: MillpondError, html: bool, look_again: bool = False) -> Response:
+    """Why a program cannot be shown, in the language that is asked for.
 
     Args:
+        asked: the headers of the request.
         html: the client takes a page; otherwise it gets the API's error body.
         look_again: it may be otherwise in a moment; the page looks by itself.
     """
-    headers = dict(PLATFORM_HEADERS)
+    language = language_asked(asked)
+    cause, remedy = phrase_in(language, error.cause), phrase_in(language, error.remedy)
+    headers = {**PLATFORM_HEADERS, "Content-Language": language}
     if look_again:
         headers["Retry-After"] = str(LOOK_AGAIN_S)
     if not html:
@@ -47,7 +54,7 @@ def trouble(status: int, cause: str, remedy: str, html: bool, look_again: bool =
         return JSONResponse(body, status_code=status, headers=headers)
     again = f'<meta http-equiv="refresh" content="{LOOK_AGAIN_S}">' if look_again else ""
     more = f'<p class="more">{escape(remedy)}</p>' if remedy else ""
-    return HTMLResponse(page(again, cause, more), status_code=status, headers=headers)
+    return HTMLResponse(page(again, cause, more, language), status_code=status, headers=headers)
 
 
 def forwarding(path: str) -> Response:
