@@ -8,6 +8,7 @@ import json
 import re
 import stat
 
+import click
 import httpx2
 import pytest
 
@@ -281,22 +282,26 @@ def test_tokens_that_still_work_are_listed(server, run_pond):
 
 
 @pytest.mark.parametrize("job", ["train-abcde", "long-" * 10 + "abcde"])
-def test_a_narrow_terminal_is_shown_whole_ids_in_the_audit_log_and_less_of_the_change(
+def test_a_narrow_terminal_is_shown_whole_ids_in_the_audit_log_and_the_whole_change_in_several_lines(
     server, run_pond, monkeypatch, job
 ):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
     entry = {"at": 0.0, "user": "amy", "address": "::1", "how": "token", "verb": "change-jobs", "kind": "job"}
     change = {"before": "gpus=1", "after": "gpus=2, cpus=8, memory=64 GiB"}
     server.will(200, {"entries": [entry | change | {"object": job, "group": "", "status": 200}]})
-    line = run_pond("audit")[1].splitlines()[1]
-    assert f"job {job}  gpus=1 " in line
-    assert line.endswith("…     200")
+    titles, line, *further = click.unstyle(run_pond("audit")[1]).splitlines()
+    assert f"job {job}  gpus=1 -> " in line
+    assert line.endswith("     200")
+    at = titles.index("CHANGE")
+    assert " ".join(part[at:].strip() for part in further).endswith("gpus=2, cpus=8, memory=64 GiB")
+    assert job != "train-abcde" or max(map(len, (titles, line, *further))) <= 80
 
 
 def test_the_audit_log_is_asked_for_by_who_when_and_what(server, run_pond):
     entry = {"at": 0.0, "user": "amy", "address": "::1", "how": "token", "verb": "change-users", "kind": "user"}
     server.will(200, {"entries": [entry | {"object": "max", "group": "", "before": "a", "after": "b", "status": 200}]})
-    code, out, _ = run_pond("audit", "--by", "amy", "--since", "1970-01-02", "--object", "max")
+    code, out, _ = run_pond("audit", "--by", "amy", "--since", "1970-01-02", "--object", "max", "-o", "wide")
     assert code == 0
     assert cells(out) == [
         "1970-01-01 00:00:00",

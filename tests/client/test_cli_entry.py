@@ -57,6 +57,20 @@ def test_a_daily_command_loads_the_bodies_of_jobs_and_no_other_subject(loaded, t
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("notify on job.faild", "no 'job.faild'; did you mean 'job.failed'?"),
+        ("run --priority hgh -- true", "no 'hgh'; did you mean 'high'?"),
+        ("run --priority x -- true", "'x' is not one of 'background', 'low', 'normal', 'high', 'critical'"),
+    ],
+)
+def test_of_a_misspelt_word_the_nearest_is_named_and_else_all(run_pond, line, said):
+    code, _, err = run_pond(*line.split())
+    assert code == 2
+    assert said in err
+
+
 def test_every_command_of_the_table_is_listed_with_its_line(run_pond):
     code, out, _ = run_pond("--help")
     assert code == 0

@@ -119,6 +119,7 @@ def test_on_a_terminal_the_reason_is_one_line_that_goes_away(make_job):
         line.show(make_job(state="queued", reason="soon"), 1060.0)
         line.show(make_job(state="queued", reason="no room " * 40), 1065.0)
         line.show(make_job(state="queued", reason="almost"), 1066.0)
+        line.show(make_job(state="succeeded", reason="it succeeded"), 1067.0)
     parts = stream.getvalue().split("\r\x1b[2K")
     assert parts[1].startswith("queued for 1m05s: no room")
     assert len(parts[1]) <= 79
@@ -169,6 +170,17 @@ def test_a_table_on_a_terminal_keeps_ids_whole_and_fits(capsys, monkeypatch):
     assert max(len(line) for line in lines) <= 40
     assert "a-rather-long-name-abcde" in lines[1]
     assert lines[1].rstrip().endswith("…")
+
+
+def test_a_sentence_in_a_table_goes_on_in_the_next_line(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    show([Column("ID"), Column("WHAT", wraps=True)], [["a-rather-long-name", "it asks for 4 GPUs, and 0 are free"]])
+    _, first, *further = click.unstyle(capsys.readouterr().out).splitlines()
+    assert max(map(len, (first, *further))) <= 40
+    assert " ".join(line.split("a-rather-long-name")[-1].strip() for line in (first, *further)) == (
+        "it asks for 4 GPUs, and 0 are free"
+    )
 
 
 def test_a_table_on_a_terminal_narrower_than_its_titles_keeps_all_columns(capsys, monkeypatch):

@@ -107,7 +107,9 @@ def test_nothing_runs_on_a_machine_before_its_jobs_have_left(pool: Pool) -> None
 def test_a_failure_ends_the_roll_and_leaves_that_machine_closed(pool: Pool, capsys: pytest.CaptureFixture[str]) -> None:
     assert roll("--zone", "z1", "--run", "test $NODE != c") == 1
     assert [name for name, each in pool.nodes_by_name.items() if each.closure] == ["c"]
-    assert capsys.readouterr().out.endswith("c: the command failed with 1\n1 done; failed: c; left: a\n")
+    assert capsys.readouterr().out.endswith(
+        "c: the command failed with 1\n1 done; failed: c; closed: c (`pond nodes uncordon` opens); left: a\n"
+    )
 
 
 def test_what_failed_is_taken_back_where_that_works(pool: Pool, capsys: pytest.CaptureFixture[str]) -> None:

@@ -401,6 +401,9 @@ def test_a_plan_says_where_at_whose_cost_and_what_the_queue_has_after(world: Aut
     assert "starts now" in plan.text
     assert "n1" in plan.text
     assert "0 cards in use, 2 after" in plan.text
+    assert "no control groups" not in plan.text
+    named = posted(browser, "/portal/submit/plan", {"text": "command: a\nmemory: 1GiB\n"}).text
+    assert "Nothing keeps all its processes together to its memory: no control groups" in named
     wrong = posted(browser, "/portal/submit/plan", {"text": "gpus: [\n"})
     assert (wrong.status_code, wrong.json()["error"]["details"][0]["line"]) == (422, 2)
     other = posted(browser, "/portal/submit/plan", {"text": "command: a\nqueue: speech\n"})

@@ -57,6 +57,14 @@ def test_the_plan_of_an_update_names_the_fields_that_change(api: Api) -> None:
     assert phases(api, job) == []
 
 
+def test_the_plan_of_an_update_counts_the_replicas_that_there_are(api: Api) -> None:
+    scaled = FILE | {"tasks": {"desired": 2, "min": 1, "max": 4}, "serve": {"scale": {"requests_per_s": 20}}}
+    job = api.submit(**scaled).id
+    assert api.client.post(f"{JOBS}/{job}/resize", json={"tasks": 3}).is_success
+    plan = api.client.post(f"{JOBS}/{job}/revisions/plan", json={"document": scaled | {"command": "new"}}).json()
+    assert plan["replicas"] == 3
+
+
 def test_a_revision_is_a_job_of_its_own_under_the_same_address(api: Api) -> None:
     job, told = begun(api)
     assert (told["path"], [each["job"] for each in told["revisions"]]) == (f"/proxy/{job}/", [job, f"{job}.r2"])

@@ -10,6 +10,8 @@ import shutil
 import sys
 import textwrap
 import traceback
+from difflib import get_close_matches
+from typing import Any
 
 import click
 
@@ -46,6 +48,8 @@ def complain_about_usage(error: click.ClickException) -> None:
     if isinstance(error, click.NoSuchOption):
         near = _json_output(error) or " or ".join(sorted(error.possibilities or ()))
         message = f"no such option {error.option_name!r}" + (f"; did you mean {near}?" if near else "")
+    if isinstance(error, click.BadParameter) and error.param is not None and isinstance(error.param.type, click.Choice):
+        message = _nearest(error.message, error.param.type) or message
     if isinstance(error, click.MissingParameter) and error.param is not None:
         message = _missing(error.param)
     message = message.replace("not a valid integer range", "not a whole number")
@@ -59,6 +63,13 @@ def _json_output(error: click.NoSuchOption) -> str | None:
     options = error.ctx.command.params if error.ctx is not None else []
     has_form = any("-o" in each.opts and "json" in getattr(each.type, "choices", ()) for each in options)
     return "-o json" if has_form and error.option_name == "--json" else None
+
+
+def _nearest(message: str, known: click.Choice[Any]) -> str:
+    """What may have been meant by a word that is none of those known; empty: none of them is near."""
+    word = message.partition(" is not ")[0]
+    near = get_close_matches(word.strip("'\""), list(map(str, known.choices)), 1)
+    return f"no {word}; did you mean {near[0]!r}?" if near else ""
 
 
 def _missing(param: click.Parameter) -> str:

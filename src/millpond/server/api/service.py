@@ -128,7 +128,7 @@ class Service:
         self.waits = Waits(store.histories)
         self.submissions = Submissions(components, queries, requirements)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)
-        self.plans = Plans(components, queries)
+        self.plans = Plans(components, queries, identity.unlimited)
         self.what_if = WhatIf(components, queries, self.history, time.time)
         self.time_limits = TimeLimits(queries)
         self.delete_job = partial(delete_job, components)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 from millpond.server.auth.queues import settle_place
@@ -26,9 +27,14 @@ _PLANS_AT_ONCE: Final = 2
 
 
 class Plans:
-    """Makes plans, each on a copy of the core."""
+    """Makes plans, each on a copy of the core.
 
-    def __init__(self, components: ServerComponents, queries: CoreQueries) -> None:
+    Args:
+        unlimited: why all processes of a task together are not kept to its amounts; empty where they are.
+    """
+
+    def __init__(self, components: ServerComponents, queries: CoreQueries, unlimited: str) -> None:
+        self._unlimited = unlimited
         self._accounts, self._queue_settings = components.accounts, components.queue_settings
         self._forecaster, self._lookup = components.forecaster, components.lookup
         self._on_cluster = components.on_cluster
@@ -62,4 +68,6 @@ class Plans:
         async with self._turns.turn(caller.user):
             snapshot, at = await self._queries.query(copy)
             plan = await plan_apart(snapshot, job, max(at, time.time()), forecast)
+        if any(map(spec.file.names_memory, spec.commands)):
+            plan = replace(plan, unlimited=self._unlimited)
         return await asyncio.to_thread(reader_of(caller).plan, plan, self._lookup.find)

@@ -61,7 +61,8 @@ class Updating:
         """
         present, before = await self._services.present(job)
         spec = await self._checked(present, request, caller)
-        return RevisionPlan(changes=list(differences(before, spec.document)))
+        changes = list(differences(before, spec.document))
+        return RevisionPlan(changes=changes, replicas=target_of(spec.file, await self._replicas_of(present)))
 
     async def begin(self, job: str, request: RevisionRequest, caller: Caller) -> ServiceInfo:
         """Have another revision of a service come.
@@ -109,10 +110,13 @@ class Updating:
     async def _begin(
         self, present: JobInfo, documents: tuple[dict[str, Any], dict[str, Any]], file: JobFile, percent: float
     ) -> None:
-        now = await self._queries.query(lambda core: desired_now(core, present.id)) or 0
+        now = await self._replicas_of(present)
         sizes = (now, target_of(file, now))
         revision = await asyncio.to_thread(self._revisions.begin, present, documents, sizes, percent)
         self._rollouts.changed(revision.service)
+
+    async def _replicas_of(self, present: JobInfo) -> int:
+        return await self._queries.query(lambda core: desired_now(core, present.id)) or 0
 
     async def _checked(self, present: JobInfo, request: RevisionRequest, caller: Caller) -> JobSpec:
         if caller.user != present.user:

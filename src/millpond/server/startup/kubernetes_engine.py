@@ -22,7 +22,6 @@ from millpond.server.jobs.adoption.adopter import Adopter
 from millpond.server.jobs.adoption.gang_documents import key_in
 from millpond.server.operations.cluster_check import access_of
 from millpond.server.server_components import ServerComponents
-from millpond.server.startup.local_engine import said_memory
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.pod_jobs import PodJobs
@@ -154,7 +153,9 @@ class PodLauncher:
         spec, file = accepted.spec, accepted.spec.file
         checkpoint = spec.job.checkpoint
         roles = {
-            role.name: RoleNeeds(spec.commands[role.name], role.cpus or 0, role.memory or 0, said_memory(file, role))
+            role.name: RoleNeeds(
+                spec.commands[role.name], role.cpus or 0, role.memory or 0, file.names_memory(role.name)
+            )
             for role in file.all_roles()
         }
         workspace, image = self.files.workspace(file), self.pods.image_of(file)

@@ -102,7 +102,7 @@ class Launcher:
         self.isolation.check(user)
         self.isolation.check_paths(spec.file, user, self.files.is_listed)
         identity = self.isolation.identity_of(user)
-        have_said = [role for role in roles if said_memory(spec.file, role)]
+        have_said = [role for role in roles if spec.file.names_memory(role.name)]
         return LaunchSpec(
             command=next(iter(spec.commands.values())),
             workdir=self._workdir(job, accepted),
@@ -164,12 +164,6 @@ class Launcher:
     def _amounts(self, role: RoleFile) -> Amounts:
         rules = self.rules.tasks()
         return Amounts(role.cpus or 0, role.memory or 0, rules.processes, rules.cpu_is_bound)
-
-
-def said_memory(file: JobFile, role: RoleFile) -> bool:
-    """Whether a role named its memory."""
-    written = next((each for each in file.roles or () if each.name == role.name), None)
-    return "memory" in file.model_fields_set or (written is not None and written.memory is not None)
 
 
 def _is_one_task(roles: Sequence[RoleFile]) -> bool:

@@ -99,6 +99,11 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionPlan:
-    """What another job file would change of a service."""
+    """What another job file would change of a service.
+
+    Attributes:
+        replicas: so many the new revision would have, as of now.
+    """
 
     changes: list[FieldChange]
+    replicas: int = 1

@@ -246,6 +246,11 @@ class JobFile(Strict):
         """Whether something may have to be found or fetched before it can start."""
         return self.image is not None or bool(self.data) or self.pinned is not None
 
+    def names_memory(self, role: str) -> bool:
+        """Whether it says how much memory the tasks of a role have, rather than leaving it at the default."""
+        written = next((each for each in self.roles or () if each.name == role), None)
+        return "memory" in self.model_fields_set or (written is not None and written.memory is not None)
+
     @property
     def may_scale_to_zero(self) -> bool:
         """Whether it may scale to zero while there are no requests."""

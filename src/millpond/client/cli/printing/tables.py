@@ -25,6 +25,7 @@ class Column:
         gives_way: is shortened when the terminal is narrow, to its title at most; a terminal that is narrower still
             wraps the lines. Others are shortened only where they are very wide, and in the middle: names that begin
             alike tend to end differently.
+        wraps: goes on in the next line when the terminal is narrow: sentences, of which nothing is to be lost.
         whole: is never shortened, as people copy it.
         wide: stands in the wide form of the table alone.
         if_any: is left out where no entry has anything in it.
@@ -34,6 +35,7 @@ class Column:
     text: Callable[[Any], str] = str
     right: bool = False
     gives_way: bool = False
+    wraps: bool = False
     whole: bool = False
     wide: bool = False
     if_any: bool = False
@@ -106,25 +108,42 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     narrowest = 0
     for index, column in enumerate(columns):
         widest = max(_cells(text) for text in (column.title, *(row[index] for row in rows)))
-        narrowest += (_cells(column.title) if column.gives_way else widest) + _GAP
+        least = min(widest, _LEAST_WRAPPED) if column.wraps else widest
+        narrowest += (_cells(column.title) if column.gives_way else least) + _GAP
         table.add_column(
             column.title,
             justify="right" if column.right else "left",
-            no_wrap=not column.gives_way,
-            min_width=None if column.gives_way else widest,
+            no_wrap=not (column.gives_way or column.wraps),
+            min_width=None if column.gives_way else least,
         )
     for row in rows:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, ""), no_wrap=True, overflow="ellipsis") for cell in row))
+        cells = zip(row, columns, strict=True)
+        table.add_row(
+            *(
+                Text(
+                    cell,
+                    style=_STYLES.get(cell, ""),
+                    no_wrap=not column.wraps,
+                    overflow="fold" if column.wraps else "ellipsis",
+                )
+                for cell, column in cells
+            )
+        )
     console = Console()
     console.width = max(console.width, narrowest)  # a narrower one would lose columns, the first of all
     console.print(table)
 
 
 def _bounded(cell: str, column: Column) -> str:
-    return cell if column.gives_way or column.whole else middle_cut(cell, _WIDEST_UNCUT, _WIDEST_UNCUT // 2)
+    return (
+        cell
+        if column.gives_way or column.wraps or column.whole
+        else middle_cut(cell, _WIDEST_UNCUT, _WIDEST_UNCUT // 2)
+    )
 
 
 _GAP = 2
+_LEAST_WRAPPED = 14
 _WIDEST_UNCUT = 32
 """A column wider than this would leave nothing for those that give way."""
 _STYLES = {

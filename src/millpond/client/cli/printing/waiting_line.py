@@ -13,6 +13,7 @@ from typing import Self, TextIO
 
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.array_tables import where
+from millpond.client.sdk.resources.jobs import ENDED
 from millpond.specs.api.jobs.jobs import JobInfo
 
 PATIENCE_S = 0.5
@@ -47,7 +48,7 @@ class WaitingLine:
         if self._first_seen_at is None:
             self._first_seen_at = now
         about = job.reason if job.array is None else where(job)
-        if not about or now - self._first_seen_at < PATIENCE_S:
+        if not about or job.state in ENDED or now - self._first_seen_at < PATIENCE_S:
             return
         if self._interactive:
             waited = formats.span(now - job.submitted_at)

@@ -228,6 +228,4 @@ def _check_workdir(folder: Path) -> None:
 
 def _amounts(file: JobFile, role: RoleFile) -> Amounts:
     """What a role's tasks are kept to: the memory that they asked for by name, and a weight by their CPUs."""
-    own = next((each for each in file.roles or () if each.name == role.name), None)
-    said = "memory" in file.model_fields_set or (own is not None and own.memory is not None)
-    return Amounts(role.cpus or 0, (role.memory or 0) if said else 0)
+    return Amounts(role.cpus or 0, (role.memory or 0) if file.names_memory(role.name) else 0)

@@ -1,11 +1,10 @@
 // Charts: the values under the cursor, by pointer or keyboard, and a span of them as the view, by the address.
 "use strict";
 (() => {
-  const language = document.documentElement.lang;
-  const number = new Intl.NumberFormat(language, { maximumSignificantDigits: 5 });
-  const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit" });
-  const day = new Intl.DateTimeFormat(language, { month: "2-digit", day: "2-digit" });
-  const whole = new Intl.DateTimeFormat(language, { dateStyle: "short", timeStyle: "short" });
+  const number = new Intl.NumberFormat(locale, { maximumSignificantDigits: 5 });
+  const clock = new Intl.DateTimeFormat(locale, { hour: "2-digit", minute: "2-digit" });
+  const day = new Intl.DateTimeFormat(locale, { month: "2-digit", day: "2-digit" });
+  const whole = new Intl.DateTimeFormat(locale, { dateStyle: "short", timeStyle: "short" });
 
   function showTicks(within) {
     for (const svg of within.querySelectorAll(".plot > svg")) {

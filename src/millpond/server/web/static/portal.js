@@ -47,7 +47,9 @@ async function troubleIn(answer) {
 // ---- instants, in the reader's time zone ---------------------------------------------------------------------------
 
 const language = document.documentElement.lang;
-const dates = new Intl.DateTimeFormat(language, { dateStyle: "short", timeStyle: "medium" });
+// As the reader's browser writes it, where that speaks the language of the page: English is not always American.
+const locale = navigator.languages.find((each) => each.split("-")[0] === language.split("-")[0]) ?? language;
+const dates = new Intl.DateTimeFormat(locale, { dateStyle: "short", timeStyle: "medium" });
 const distances = new Intl.RelativeTimeFormat(language, { numeric: "always", style: "short" });
 
 function distance(seconds) {

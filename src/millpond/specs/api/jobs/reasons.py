@@ -126,6 +126,8 @@ class PlanInfo:
         borrowed_gpu_milli: how much of it would run beyond what its queue is guaranteed.
         unenforced: why nothing would keep it to its parts of cards there; empty where something does, or it has whole
             cards.
+        unlimited: why nothing would keep all its processes together to the memory that it asks for; empty where
+            something does, or it names none.
         deadline: whether it should end by its deadline; None: it has none.
     """
 
@@ -135,5 +137,6 @@ class PlanInfo:
     reason: ReasonInfo | None = None
     borrowed_gpu_milli: int = 0
     unenforced: str = ""
+    unlimited: str = ""
     deadline: DeadlineInfo | None = None
     quota: QuotaInfo

@@ -20,13 +20,13 @@ _TABLE: ListTable[AuditInfo] = ListTable(
     (
         Column("WHEN (UTC)", lambda entry: datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S")),
         Column("WHO", lambda entry: entry.user),
-        Column("FROM", lambda entry: entry.address),
+        Column("FROM", lambda entry: entry.address, wide=True),
         Column("VERB", lambda entry: entry.verb),
         Column("OBJECT", lambda entry: f"{entry.kind} {entry.object}".strip(), whole=True),
         Column(
             "CHANGE",
             lambda entry: f"{entry.before} -> {entry.after}" if entry.before else entry.after,
-            gives_way=True,
+            wraps=True,
         ),
         Column("ANSWER", lambda entry: str(entry.status), right=True),
     )

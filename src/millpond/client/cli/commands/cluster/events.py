@@ -65,7 +65,7 @@ def command(
 
 def _table(infos: list[EventInfo], wide: bool, *, with_about: bool) -> None:
     about = [Column("ABOUT")] if with_about else []
-    columns = [Column("TIME"), *about, Column("WHAT", gives_way=True)]
+    columns = [Column("TIME"), *about, Column("WHAT", wraps=True)]
     show(columns, [[_time(one), *([one.about] if with_about else []), one.text] for one in infos], fitted=not wide)
 
 

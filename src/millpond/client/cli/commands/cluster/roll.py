@@ -85,7 +85,9 @@ def _choose(nodes: Sequence[NodeInfo], names: Sequence[str], zone: str | None, p
         if (not names or node.name in names) and zone in (None, node.zone) and pool in (None, node.pool)
     ]
     if not meant:
-        raise InvalidInputError("no node is in that zone and pool", "`pond nodes -o json` has both")
+        zones = ", ".join(sorted({node.zone for node in nodes if node.zone})) or "none"
+        pools = ", ".join(sorted({node.pool for node in nodes}))
+        raise InvalidInputError("no node is in that zone and pool", f"zones: {zones}; pools: {pools}")
     return [node.name for node in sorted(meant, key=lambda node: (len(node.jobs), node.name))]
 
 
@@ -99,6 +101,7 @@ class _Roll:
         changing: what changes them now.
         coming_back: open again, and not yet usable, as after a reboot.
         failed: where the command failed.
+        kept_closed: those of them where it was not taken back either.
         paused: no further one is begun.
     """
 
@@ -112,6 +115,7 @@ class _Roll:
     changing: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    kept_closed: list[str] = field(default_factory=list)
     paused: bool = False
 
     def to_the_end(self, sleep: Callable[[float], None]) -> int:
@@ -171,6 +175,8 @@ class _Roll:
         if self.commands.undo and self._start(self.commands.undo, name).wait() == 0:
             click.echo(f"{name}: taken back")
             self.client.open_node(name)
+        else:
+            self.kept_closed.append(name)
 
     def _open(self, name: str) -> None:
         self.client.open_node(name)
@@ -185,6 +191,7 @@ class _Roll:
         left = [*self.closed, *self.changing, *self.coming_back, *self.waiting]
         parts = [f"{len(self.done)} done"]
         parts += [f"failed: {', '.join(self.failed)}"] if self.failed else []
+        parts += [f"closed: {', '.join(self.kept_closed)} (`pond nodes uncordon` opens)"] if self.kept_closed else []
         parts += [f"left: {', '.join(left)}"] if left else []
         click.echo("; ".join(parts))
         return 1 if self.failed or left else 0

@@ -23,7 +23,7 @@ _TABLE: ListTable[DeliveryInfo] = ListTable(
         Column("STATE", lambda delivery: delivery.state),
         Column("AGE", lambda delivery: formats.age(delivery.at), right=True),
         Column("TRIES", lambda delivery: str(delivery.tries), right=True),
-        Column("WHAT", lambda delivery: delivery.trouble or delivery.text, gives_way=True),
+        Column("WHAT", lambda delivery: delivery.trouble or delivery.text, wraps=True),
     ),
 )
 

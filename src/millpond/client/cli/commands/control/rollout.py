@@ -29,7 +29,7 @@ _TABLE: ListTable[RevisionInfo] = ListTable(
         Column("REPLICAS", lambda revision: f"{revision.running}/{revision.target}", right=True),
         Column("AGE", lambda revision: formats.age(revision.created_at), right=True),
         Column("JOB", lambda revision: revision.job),
-        Column("ABOUT", lambda revision: revision.told, gives_way=True),
+        Column("ABOUT", lambda revision: revision.told, wraps=True),
     )
 )
 

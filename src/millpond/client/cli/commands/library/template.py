@@ -44,8 +44,8 @@ _TABLE: ListTable[TemplateInfo] = ListTable(
     (
         Column("NAME", lambda template: template.name),
         Column("KIND", lambda template: template.kind),
-        Column("WHOSE", lambda template: "yours" if template.own else ""),
-        Column("ABOUT", lambda template: template.about, gives_way=True),
+        Column("WHOSE", lambda template: "yours" if template.own else "", if_any=True),
+        Column("ABOUT", lambda template: template.about, wraps=True),
         Column("NEEDS", lambda template: ", ".join(template.needs), wide=True),
         Column("SOURCE", lambda template: template.source, wide=True),
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from millpond.client.cli.commands.inspection.why import start_text
 from millpond.client.cli.commands.submission import service_update, template_needs
 from millpond.client.cli.commands.submission.submit import read, submit_all
 from millpond.client.cli.connection import asks_server, connect
-from millpond.client.cli.error_output import say
+from millpond.client.cli.error_output import say, wrapped
 from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.printing import formats
 from millpond.client.cli.template_completion import complete_template
@@ -103,11 +105,17 @@ def command(
 
 def _show(client: Client, spec: JobSpec, document: dict[str, Any], target: str | None, *, err: bool) -> bool:
     """Print what would become of a job, and what would change of the service ``target``; False if nothing would."""
-    if target is not None and not service_update.show_changes(client, target, document, err=err):
-        return False
+    if target is not None:
+        updated = service_update.show_changes(client, target, document, err=err)
+        if updated is None:
+            return False
+        document = updated
     if (members := spec.members) is not None:
         click.echo(f"{formats.count(len(members), 'job')} like this one:", err=err)
-    click.echo("\n".join(plan_lines(client.plan(document), time.time())), err=err)
+    lines = plan_lines(client.plan(document), time.time())
+    if (sys.stderr if err else sys.stdout).isatty():
+        lines = chain.from_iterable(wrapped(line, shutil.get_terminal_size().columns) for line in lines)
+    click.echo("\n".join(lines), err=err)
     return True
 
 
@@ -129,6 +137,8 @@ def plan_lines(plan: PlanInfo, now: float) -> Iterator[str]:
         yield f"deadline: {formats.deadline(plan.deadline, now)}"
     if plan.unenforced:
         yield f"nothing keeps it to its part of the card: {plan.unenforced}"
+    if plan.unlimited:
+        yield f"nothing keeps all its processes together to its memory: {plan.unlimited}"
     for victim in plan.victims:
         what = "suspends" if victim.how == "suspend" else "preempts"
         yield f"  {what} {victim.job} of {victim.user or 'somebody'}"

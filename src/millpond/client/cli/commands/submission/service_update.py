@@ -38,16 +38,21 @@ def target(client: Client, spec: JobSpec, chosen: str | None) -> str | None:
     return named(client.jobs().jobs, spec.file.name, client.accounts.whoami().user)
 
 
-def show_changes(client: Client, job: str, document: Mapping[str, Any], *, err: bool) -> bool:
-    """Print what an update would change, and say whether anything would."""
-    changes = client.services.plan(job, document).changes
-    if not changes:
+def show_changes(client: Client, job: str, document: Mapping[str, Any], *, err: bool) -> dict[str, Any] | None:
+    """Print what an update would change; None if nothing would.
+
+    Returns:
+        The document with as many replicas as the update would have, for its plan.
+    """
+    plan = client.services.plan(job, document)
+    if not plan.changes:
         click.echo(f"{job}: nothing changes", err=True)
-        return False
+        return None
     click.echo(f"updates {job}:", err=err)
-    for change in changes:
+    for change in plan.changes:
         click.echo(f"  {_line(change)}", err=err)
-    return True
+    tasks = document.get("tasks")
+    return {**document, "tasks": {**tasks, "desired": plan.replicas} if isinstance(tasks, dict) else tasks or 1}
 
 
 def _line(change: FieldChange) -> str:
