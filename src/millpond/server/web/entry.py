@@ -14,8 +14,8 @@ from millpond.server.api.description import api_router
 from millpond.server.api.permits import Myself, SecurityOf, ServiceOf, open_to_all
 from millpond.server.auth.audit import Act
 from millpond.server.auth.guard import PORTAL_ENTRY, PORTAL_FILES, PORTAL_PREFIX, start_session
+from millpond.server.auth.portal_paths import way_back
 from millpond.server.auth.roles import AccessTarget
-from millpond.server.auth.way_back import way_back
 from millpond.server.catalogues import LANGUAGES
 from millpond.server.web.pages import HOME, LANGUAGE_COOKIE, PageRoute, VisitOf, trouble
 from millpond.server.web.rendering import show, static_file

@@ -17,9 +17,9 @@ from millpond.server.auth.guard import start_session
 from millpond.server.auth.oidc import pages
 from millpond.server.auth.oidc.programs import ASK_EVERY_S, GOOD_FOR_S
 from millpond.server.auth.oidc.sign_on import COOKIE, COOKIE_PATH, Departure, SignOn
+from millpond.server.auth.portal_paths import way_back
 from millpond.server.auth.roles import AccessTarget
 from millpond.server.auth.secrets import csrf_of
-from millpond.server.auth.way_back import way_back
 from millpond.server.http.error_responses import language_asked, status_of
 from millpond.specs.api.accounts.sign_on import SignOnInfo, SignOnProgress, SignOnProof, SignOnRequest
 
