@@ -83,6 +83,18 @@ def merged(plain: Any, patch: Any) -> Any:
     return result
 
 
+def wrong_in_claim(before: Plain, after: Plain) -> str:
+    """Why the status of a claim cannot become another, as Kubernetes has it; empty of all else."""
+    had, has = before.get("allocation"), after.get("allocation")
+    if had and has and had != has:
+        return "status.allocation: Invalid value: field is immutable"
+    if after.get("reservedFor") and not has:
+        return "status.reservedFor: Forbidden: may not be specified when `allocated` is not set"
+    if len(after.get("reservedFor") or ()) > 256:
+        return "status.reservedFor: Too many: must have at most 256 items"
+    return ""
+
+
 class _Server(uvicorn.Server):
     """One that is gone as soon as it is told to; uvicorn looks for that ten times a second, and is polite for another
     tenth."""
@@ -126,6 +138,7 @@ class StandinCluster:
         version: of Kubernetes, as it says.
         input_folder: what pods have at ``INPUT_FOLDER``.
         ports: of this machine, at which the programs of pods listen: by pod and their own port.
+        serves_claims: it has ``resource.k8s.io/v1``.
     """
 
     requests: list[str] = field(default_factory=list)
@@ -138,6 +151,7 @@ class StandinCluster:
     version: str = "v1.20-standin"
     input_folder: str = ""
     ports: dict[tuple[str, int], int] = field(default_factory=dict)
+    serves_claims: bool = False
     _objects: dict[tuple[str, str, str], Plain] = field(default_factory=dict)
     _history: list[tuple[int, str, str, Plain]] = field(default_factory=list)
     _oldest: int = 0
@@ -286,7 +300,8 @@ class StandinCluster:
             namespace, words = words[1], words[2:]
         kind, name, part = (*words, "", "")[:3]
         kind += group
-        if kind not in _KINDS and not group:
+        is_hidden = group == ".resource.k8s.io" and not self.serves_claims
+        if (kind not in _KINDS and not group) or is_hidden:
             return refusal(404, "NotFound", f"no {kind}")
         if part == "binding":
             return self._bind(namespace, name, body)
@@ -361,6 +376,8 @@ class StandinCluster:
             if wanted not in (None, plain["metadata"]["resourceVersion"]):
                 return refusal(409, "Conflict", "the object has been modified")
             patched = merged(plain, body)
+            if wrong := wrong_in_claim(plain.get("status", {}), patched.get("status", {})):
+                return refusal(422, "Invalid", wrong)
             self._store(key, patched, False)
             return JSONResponse(patched)
 
@@ -409,7 +426,7 @@ class StandinCluster:
             meta = {"resourceVersion": str(next(self._versions))}
             if begin + most < len(found):
                 meta["continue"] = str(begin + most)
-            return JSONResponse({"kind": f"{_KINDS[kind]}List", "metadata": meta, "items": page})
+            return JSONResponse({"kind": f"{_KINDS.get(kind, kind)}List", "metadata": meta, "items": page})
 
     def _watch(self, kind: str, request: Request) -> Response:
         since = int(request.query_params["resourceVersion"])

@@ -17,7 +17,14 @@ from millpond.client.cli.commands.server.kube import agent
 from millpond.engines.kubernetes.agent.node_agent import AgentPlaces
 from millpond.engines.kubernetes.cluster.agent_report import AGENT_LABEL, AGENT_NAMESPACE
 from millpond.node.sharing.gate import building
-from millpond.server.operations.cluster_check import ADOPTING, GATED, RIGHTS
+from millpond.server.operations.cluster_check import (
+    ADOPTING,
+    ADOPTING_CLAIMS,
+    GATED,
+    MAKING_CLAIMS,
+    RIGHTS,
+    SEEING_CLAIMS,
+)
 from millpond.specs.config.cluster import load_cluster
 
 pytestmark = pytest.mark.skipif(bool(manifests.missing()), reason=manifests.missing())
@@ -76,7 +83,7 @@ def test_the_database_of_the_other_installation_is_named_by_its_secret_alone() -
 
 def test_the_roles_grant_what_the_check_asks_for_and_nothing_else() -> None:
     granted = {
-        (verb, f"{resource}.{group}".rstrip("."), "" if role["kind"] == "ClusterRole" else "namespace")
+        (verb, _named(resource, group), "" if role["kind"] == "ClusterRole" else "namespace")
         for role in yaml.safe_load_all((DEPLOY / "kubernetes" / "roles.yaml").read_text())
         if role["kind"] in ("Role", "ClusterRole")
         for rule in role["rules"]
@@ -84,7 +91,25 @@ def test_the_roles_grant_what_the_check_asks_for_and_nothing_else() -> None:
         for verb in rule["verbs"]
         for resource in rule["resources"]
     }
-    assert granted == set(RIGHTS)
+    assert granted == {*RIGHTS, *SEEING_CLAIMS, *MAKING_CLAIMS}
+
+
+def test_the_roles_for_adoption_grant_what_the_check_asks_for() -> None:
+    role, _ = yaml.safe_load_all((DEPLOY / "kubernetes" / "adopt-roles.yaml").read_text())
+    granted = {
+        (verb, _named(resource, group))
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+    }
+    assert {*ADOPTING, *ADOPTING_CLAIMS} < granted
+
+
+def _named(resource: str, group: str) -> str:
+    """A resource as the check has it: ``KIND.GROUP/PART``."""
+    kind, slash, part = resource.partition("/")
+    return f"{kind}.{group}".rstrip(".") + slash + part
 
 
 def test_the_roles_for_gates_grant_what_the_check_asks_for_beside_adoption() -> None:

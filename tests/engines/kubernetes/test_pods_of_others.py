@@ -17,6 +17,7 @@ from millpond.engines.kubernetes.adoption import evictions, gang_book, lost_gang
 from millpond.engines.kubernetes.adoption.gangs import GangKey, PodRole
 from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.claims.claim_requests import ClaimDemand
 from millpond.model.events import Confirmed, Ended, Event, NodeJoined, Refused, StopRequested
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_selection import NodeSelection, selection_text, selects
@@ -58,10 +59,10 @@ def bound_pair(cluster: StandinCluster, bench: AdoptingBench) -> None:
 def test_a_gang_that_cannot_be_looked_at_holds_up_no_other(
     cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def demand(pod: ScheduledPod) -> PodDemand:
+    def demand(pod: ScheduledPod, claims: ClaimDemand) -> PodDemand:
         if pod.metadata.name == "odd":
             raise KeyError("odd")
-        return demand_of(pod)
+        return demand_of(pod, claims)
 
     monkeypatch.setattr(gang_book, "demand_of", demand)
     foreign_pod(cluster, "odd")
@@ -489,7 +490,7 @@ def asking(**requests: str) -> list[dict[str, Any]]:
         ({"annotations": {"millpond.io/topolgy": "rack"}}, "there is no annotation millpond.io/topolgy; there are"),
         ({"annotations": {"millpond.io/gpu-milli": "250"}}, "millpond.io/gpu-milli is no annotation"),
         ({"containers": asking(millpond_io__x="1")}, "it asks for millpond.io/x, which Millpond does not count"),
-        ({"resourceClaims": [{"name": "gpu"}]}, "it has resource claims (DRA)"),
+        ({"containers": asking(cpu="1"), "resourceClaims": [{"name": "gpu"}]}, "it has resource claims (DRA)"),
     ],
 )
 def test_what_cannot_be_done_for_a_pod_is_told(

@@ -16,11 +16,13 @@ import uvloop
 from millpond.engines.kubernetes.adoption.cluster_parts import ClusterParts
 from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules, ForeignPods
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
+from millpond.engines.kubernetes.claims.claim_book import ClaimBook
+from millpond.engines.kubernetes.claims.claim_writing import ClaimWriter
 from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config, http_client
 from millpond.engines.kubernetes.cluster.api_channel import ErrorAnswerError
 from millpond.engines.kubernetes.cluster.cluster_api import MOST_AT_ONCE, ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_lease import ClusterLease, LeaseTimes
-from millpond.engines.kubernetes.cluster.cluster_nodes import POOL_LABEL, NodeRules, is_of_agent
+from millpond.engines.kubernetes.cluster.cluster_nodes import POOL_LABEL, NodeRules, is_of_agent, is_of_driver
 from millpond.engines.kubernetes.cluster.cluster_view import ClusterView, OurPods
 from millpond.engines.kubernetes.cluster.node_conditions import NodeConditions
 from millpond.engines.kubernetes.cluster.objects import PodObject
@@ -133,22 +135,24 @@ class KubernetesEngine:
         channels = PodChannels(channel, self.namespace)
         servers = frozenset(self._options.servers)
         account = ClusterAccount(api, logs, PodInputs(channels), rules, self._state_dir, servers, self._options.runs)
+        self._claims = ClaimWriter(api, ClaimBook(self._following, lambda node: self._view.recount(node)))
         sources = StartSources(
             self._launch_of,
             lambda nodes: self._view.resources(nodes),
             lambda name: self._view.pod(self.namespace, name),
             lambda: self._view.turns,
+            self._claims,
         )
         self.access = PodAccess(self._loop, channels, sources.find, self._options.access_key_of, self._foreign_pod)
         self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))
         self._foreign = self._foreign_pods(api)
         self._view = ClusterView(
             self._following,
-            replace(self._options.nodes, tell_labels=self._foreign is not None),
+            replace(self._options.nodes, tell_labels=self._foreign is not None, timeout_s=self._options.node_timeout_s),
             OurPods(self._executor, None if self._foreign is None else self._foreign.adopted),
             self._outbox,
-            self._options.node_timeout_s,
             NodeConditions(api, self._outbox),
+            self._claims.book,
         )
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):
@@ -161,6 +165,7 @@ class KubernetesEngine:
         """Look at the cluster once; a server of its API that is not ready yet, or has too much to do, is waited for."""
         while True:
             try:
+                await self._claims.book.list_all()
                 if self._foreign is not None:
                     await self._foreign.list_all()
                 await self._view.list_all()
@@ -186,6 +191,7 @@ class KubernetesEngine:
             lambda: self._view.marks,
             lambda node: self._view.recount(node),
             lambda: self._view.turns,
+            self._claims,
         )
         return ForeignPods(around, self._options.adopts, self._options.servers)
 
@@ -221,7 +227,7 @@ class KubernetesEngine:
     def _adopt(self, expected: frozenset[TaskId], unanswered: tuple[Decision, ...]) -> None:
         own = frozenset(task for task in expected if not self._is_foreign(task.job))
         self._executor.adopt(own, [each for each in unanswered if not self._is_foreign(each.job)], self._own_pods())
-        work = self._view.work()
+        work = self._claims.book.work() + self._view.work()
         if self._foreign is not None:
             others = [each for each in unanswered if self._is_foreign(each.job)]
             self._foreign.adopted.adopt(expected - own, others, self._foreign.pods)
@@ -316,9 +322,10 @@ class KubernetesEngine:
         return "" if any(is_of_agent(card.uuid) for card in cards) else NEVER_HALTED
 
     def why_no_card_is_closed(self) -> str:
-        """Why single cards are not closed; empty where agents give out all of them, and no kubelet chooses."""
+        """Why single cards are not closed; empty where Millpond chooses all of them, and no kubelet does."""
         cards = [device for node in self.inventory().nodes for device in node.devices]
-        return "" if cards and all(is_of_agent(card.uuid) for card in cards) else KUBELET_CHOOSES
+        chosen = (is_of_agent(card.uuid) or is_of_driver(card.uuid) for card in cards)
+        return "" if cards and all(chosen) else KUBELET_CHOOSES
 
     def notes(self) -> tuple[str, ...]:
         """Remarks for the user on where jobs run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, sync_client
@@ -55,6 +55,26 @@ ADOPTING: Final = (
 )
 """What it does to pods of others, in each namespace whose pods it adopts: verb and resource."""
 
+CLAIMS: Final = "resourceclaims.resource.k8s.io"
+SEEING_CLAIMS: Final = tuple(
+    (verb, f"{kind}.resource.k8s.io", "")
+    for verb in ("list", "watch")
+    for kind in ("resourceslices", "deviceclasses", "resourceclaims")
+)
+MAKING_CLAIMS: Final = (
+    ("get", CLAIMS, "namespace"),
+    ("create", CLAIMS, "namespace"),
+    ("patch", f"{CLAIMS}/status", "namespace"),
+    ("patch", f"{CLAIMS}/binding", "namespace"),
+)
+"""What the engine does where the cluster serves resource claims, as in ``RIGHTS``."""
+ADOPTING_CLAIMS: Final = (
+    ("get", CLAIMS),
+    ("patch", CLAIMS),
+    ("patch", f"{CLAIMS}/status"),
+    ("patch", f"{CLAIMS}/binding"),
+)
+"""And for pods of others, as in ``ADOPTING``."""
 
 GATED: Final = (*ADOPTING, ("patch", "pods"))
 """And where it releases pods that other schedulers bind."""
@@ -80,9 +100,12 @@ def check_cluster(settings: KubernetesFile) -> list[Finding]:
             version = _get(client, "/version").get("gitVersion", "of an unknown version")
             namespace = access.namespace or config.namespace
             found = [Finding("way to the cluster", Grade.OK, f"{config.cluster.server}, Kubernetes {version}")]
-            adopting = () if settings.adopt is None else _adopting(client, settings.adopt)
-            found += [_rights(client, namespace), *_claims(client, namespace, settings)]
-            return [*found, *adopting, *_nodes(client, settings)]
+            serves_claims = client.get("/apis/resource.k8s.io/v1").is_success
+            adopting = () if settings.adopt is None else _adopting(client, settings.adopt, serves_claims)
+            found += [_rights(client, namespace, RIGHTS), *_claims(client, namespace, settings)]
+            if serves_claims:
+                found.append(_resource_claims(client, namespace))
+            return [*found, *adopting, *_nodes(client, settings, serves_claims)]
         except httpx2.HTTPStatusError as error:
             what = f"{config.cluster.server} answers {error.response.status_code}"
             return [Finding("way to the cluster", Grade.BROKEN, what, "check the credentials in the kubeconfig")]
@@ -91,16 +114,33 @@ def check_cluster(settings: KubernetesFile) -> list[Finding]:
             return [Finding("way to the cluster", Grade.BROKEN, what, "check the address in the kubeconfig")]
 
 
-def _rights(client: httpx2.Client, namespace: str) -> Finding:
-    missing = [
-        f"{verb} {resource}" + ("" if where else " of all namespaces")
-        for verb, resource, where in RIGHTS
-        if not _may(client, verb, resource, namespace if where else "")
-    ]
-    if missing:
+def _rights(client: httpx2.Client, namespace: str, wanted: Sequence[tuple[str, str, str]]) -> Finding:
+    if missing := _missing(client, namespace, wanted):
         remedy = "grant them: docs/kubernetes.md has the roles"
-        return Finding("rights", Grade.BROKEN, f"this user may not {', '.join(missing)} ({namespace})", remedy)
+        return Finding("rights", Grade.BROKEN, f"this user may not {missing} ({namespace})", remedy)
     return Finding("rights", Grade.OK, f"pods may be made and bound in namespace {namespace}")
+
+
+def _missing(client: httpx2.Client, namespace: str, wanted: Sequence[tuple[str, str, str]]) -> str:
+    """Which rights are missing, in words."""
+    return ", ".join(
+        f"{verb} {resource}" + ("" if where else " of all namespaces")
+        for verb, resource, where in wanted
+        if not _may(client, verb, resource, namespace if where else "")
+    )
+
+
+def _resource_claims(client: httpx2.Client, namespace: str) -> Finding:
+    """Whether cards can be given out by claims, where the cluster serves these."""
+    from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER
+
+    if missing := _missing(client, namespace, (*SEEING_CLAIMS, *MAKING_CLAIMS)):
+        remedy = "grant them: deploy/kubernetes/roles.yaml; until then cards of DRA drivers are not given out"
+        return Finding("resource claims", Grade.LIMITED, f"this user may not {missing} ({namespace})", remedy)
+    if client.get(f"/apis/resource.k8s.io/v1/deviceclasses/{DRIVER}").status_code == _NOT_FOUND:
+        said = f"there is no device class {DRIVER}, so jobs get no cards by claims"
+        return Finding("resource claims", Grade.LIMITED, said, "install NVIDIA's DRA driver, if you mean to use it")
+    return Finding("resource claims", Grade.OK, f"cards of {DRIVER} are given out by claims")
 
 
 def _claims(client: httpx2.Client, namespace: str, settings: KubernetesFile) -> Iterator[Finding]:
@@ -112,12 +152,12 @@ def _claims(client: httpx2.Client, namespace: str, settings: KubernetesFile) -> 
             yield Finding(f"volume {name}", Grade.BROKEN, said, "make it, or correct kubernetes.volumes")
 
 
-def _adopting(client: httpx2.Client, adopt: AdoptFile) -> Iterator[Finding]:
+def _adopting(client: httpx2.Client, adopt: AdoptFile, serves_claims: bool) -> Iterator[Finding]:
     """Whether pods of others can be scheduled where they are to be."""
     lacking = {}
     for name in adopt.namespaces:
         space = "" if name == ALL_NAMESPACES else name
-        wanted = GATED if adopt.gated else ADOPTING
+        wanted = (*(GATED if adopt.gated else ADOPTING), *(ADOPTING_CLAIMS if serves_claims else ()))
         lacking[name] = [f"{verb} {what}" for verb, what in wanted if not _may(client, verb, what, space)]
     missing = {name: rights for name, rights in lacking.items() if rights}
     if not missing:
@@ -145,7 +185,7 @@ def _may(client: httpx2.Client, verb: str, resource: str, namespace: str) -> boo
     return answer.is_success and bool(answer.json().get("status", {}).get("allowed"))
 
 
-def _nodes(client: httpx2.Client, settings: KubernetesFile) -> Iterator[Finding]:
+def _nodes(client: httpx2.Client, settings: KubernetesFile, serves_claims: bool) -> Iterator[Finding]:
     import httpx2
     import msgspec
 
@@ -164,12 +204,32 @@ def _nodes(client: httpx2.Client, settings: KubernetesFile) -> Iterator[Finding]
         return
     pools = ", ".join(f"{count} in pool {pool}" for pool, count in sorted(Counter(map(rules.pool_of, ours)).items()))
     yield Finding("nodes", Grade.OK, f"{len(ours)} of {len(nodes)} are Millpond's: {pools}")
-    yield _cards(ours)
+    yield _cards(ours, _published(client) if serves_claims else {})
     yield from _agents(client, ours)
 
 
-def _cards(nodes: Sequence[Any]) -> Finding:
-    from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, VENDORS
+def _published(client: httpx2.Client) -> Counter[str]:
+    """How many cards the DRA driver publishes, by node."""
+    import httpx2
+    import msgspec
+
+    from millpond.engines.kubernetes.claims.claim_objects import SLICES, SliceObject
+    from millpond.engines.kubernetes.claims.node_cards import cards_of
+    from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER
+
+    try:
+        slices = [msgspec.convert(each, SliceObject) for each in _get(client, SLICES.path)["items"]]
+    except httpx2.HTTPError:
+        return Counter()  # no right to: said above
+    found: Counter[str] = Counter()
+    for each in slices:
+        if each.spec.driver == DRIVER:
+            found[each.spec.node_name] += len(cards_of([each]).cards)
+    return found
+
+
+def _cards(nodes: Sequence[Any], published: Mapping[str, int]) -> Finding:
+    from millpond.engines.kubernetes.cluster.cluster_nodes import CARD_SOURCES, DRIVER, MILLI
     from millpond.engines.kubernetes.cluster.resource_amounts import amounts_in, quantity
 
     count: Counter[str] = Counter()
@@ -177,10 +237,16 @@ def _cards(nodes: Sequence[Any]) -> Finding:
         count.update(amounts_in(node.status.allocatable, round_up=False).cards)
         milli = int(quantity(node.status.allocatable.get(MILLI, "0")))
         count[MILLI] += milli
-    found = ", ".join(f"{count[name]} x {name}" for name in (*VENDORS, MILLI) if count[name])
+        count[DRIVER] += published.get(node.metadata.name, 0)
+    found = ", ".join(f"{count[name]} x {name}" for name in CARD_SOURCES if count[name])
     if found:
         return Finding("cards", Grade.OK, found)
-    return Finding("cards", Grade.LIMITED, "no node offers any", "install the vendor's device plugin there")
+    return Finding(
+        "cards",
+        Grade.LIMITED,
+        "no node offers any",
+        "install the vendor's device plugin, or NVIDIA's DRA driver, there",
+    )
 
 
 def _agents(client: httpx2.Client, nodes: Sequence[Any]) -> Iterator[Finding]:

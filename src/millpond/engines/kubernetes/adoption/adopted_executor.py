@@ -99,6 +99,7 @@ class AdoptedExecutor:
         self._api, self._outbox, self._state_dir = around.api, around.outbox, around.state_dir
         self._servers = tuple(servers)
         self._has_node, self._changed, self._turns = around.has_node, around.changed, around.turns
+        self._claims = around.claims
         self.neighbours = Neighbours(around.changed)
         self._taken = TaskIndex[TakenPod]()
         self._jobs: dict[str, GangKey] = {}
@@ -167,8 +168,12 @@ class AdoptedExecutor:
         Args:
             expected: tasks of jobs that stand for pods of others which hold something by the core's account.
         """
-        starts = (decision for decision in unanswered if isinstance(decision, Start))
+        starts = [decision for decision in unanswered if isinstance(decision, Start)]
         starting = {TaskId(start.job, start.attempt, placed.task) for start in starts for placed in start.placements}
+        pods, gangs = list(pods), {self._jobs[start.job] for start in starts}
+        for pod in pods:
+            if pod.waits and pod.spec.resource_claims and gang_of(pod) not in gangs:
+                self._work.begin(self._claims.give_back(pod))  # a start that is over has left it there
         found = {mark.id: (pod, mark) for pod in pods if (mark := self._mark_of(pod)) is not None}
         for task in expected:
             if task in starting:
@@ -306,16 +311,20 @@ class AdoptedExecutor:
 
     async def _bind(self, pending: GangBinding, taken: TakenPod, placed: Placement) -> None:
         pod = taken.pod
-        binding = bind_pod(self._api, pod, taken.mark, placed, self._servers[0])
-        if of_agent(placed.grants):
-            binding = self._turns().bind(placed.node, pod.key, binding)
-        trouble = await binding
+        trouble = await self._claims.take(pod, placed) or await self._bind_pod(pod, taken.mark, placed)
         if trouble:
+            await self._claims.give_back(pod)
             self._drop(pod.key)
             pending.failed[taken.mark.task] = trouble
             await self._answers.tell(pod, "FailedBinding", trouble)
         elif pod.spec.scheduling_gates:
             self._released.follow(pod, placed.node)
+
+    async def _bind_pod(self, pod: ScheduledPod, mark: TaskMark, placed: Placement) -> str:
+        binding = bind_pod(self._api, pod, mark, placed, self._servers[0])
+        if of_agent(placed.grants):
+            binding = self._turns().bind(placed.node, pod.key, binding)
+        return await binding
 
     def _look_at(self, pending: GangBinding) -> None:
         """Answer a start if all its pods have begun, or somebody wants it to end."""

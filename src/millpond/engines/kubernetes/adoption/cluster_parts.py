@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from millpond.engines.kubernetes.claims.claim_writing import ClaimWriter
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
@@ -23,6 +24,7 @@ class ClusterParts:
         marks: the pseudo-labels by which nodes differ, see ``pod_nodes``.
         changed: called with the name of a node whose pods have become ours, or no longer are.
         turns: of pods with cards of an agent.
+        claims: of pods with cards of a driver.
     """
 
     channel: ApiChannel
@@ -33,3 +35,4 @@ class ClusterParts:
     marks: Callable[[], frozenset[str]]
     changed: Callable[[str], None]
     turns: Callable[[], BindTurns]
+    claims: ClaimWriter

@@ -58,7 +58,7 @@ class ForeignPods:
     def __init__(self, around: ClusterParts, rules: AdoptionRules, servers: Sequence[str]) -> None:
         self.adopted = adopted = AdoptedExecutor(around, servers)
         self._found: Callable[[], None] = lambda: None
-        found = FoundPodRules(rules.includes, adopted.is_taken, around.marks, adopted.neighbours)
+        found = FoundPodRules(rules.includes, adopted.is_taken, around.marks, adopted.neighbours, around.claims.book)
         self._held_back = False
         self._work = LoopWork(around.outbox)
         self._book = GangBook(around.api, found, self._said, self._work.begin)

@@ -10,6 +10,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Final
 
 from millpond.engines.kubernetes.adoption.affinities.gang_affinities import MutualTerm, about_its_like, spacing_of
@@ -21,6 +22,9 @@ from millpond.engines.kubernetes.adoption.grouping import GROUPS, gang_of, place
 from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of, terms_of
 from millpond.engines.kubernetes.adoption.pod_nodes import within_both
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.claims.claim_book import ClaimBook
+from millpond.engines.kubernetes.claims.claim_requests import ClaimDemand, demand_of_claims
+from millpond.engines.kubernetes.claims.claiming_gangs import ClaimingGangs
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.kubernetes.loop_work import again_and_again
 from millpond.model.hardware.node_selection import NodeSelection
@@ -47,12 +51,14 @@ class FoundPodRules:
         is_taken: whether a run of a job has a pod, by its namespace and name.
         marks: the pseudo-labels by which nodes differ, see ``pod_nodes``.
         neighbours: beside which pods nodes are.
+        claims: what resource claims there are, and which nodes have cards for them.
     """
 
     is_ours: Callable[[str], bool]
     is_taken: Callable[[str], bool]
     marks: Callable[[], frozenset[str]]
     neighbours: Neighbours
+    claims: ClaimBook
 
 
 class GangBook:
@@ -82,6 +88,8 @@ class GangBook:
         """By pod, what it asks for: a gang is looked at again and again, and its pods stay as they are."""
         self._sizes: dict[GangKey, GangSize] = {}
         self._places: dict[GangKey, ClaimPlaces] = {}
+        self._claiming = ClaimingGangs()
+        rules.claims.when_changed(self._claim_changed)
         self._found: dict[GangKey, FoundGang] = {}
         self.alike: dict[GangKey, tuple[MutualTerm, ...]] = {}
         self._counting: set[GangKey] = set()
@@ -110,6 +118,10 @@ class GangBook:
         if key in self._pods:
             self._pods[key].pop(pod.key, None)
             self._demands.pop(pod.key, None)
+            self.refresh(key)
+
+    def _claim_changed(self, claim: str) -> None:
+        for key in self._claiming.of(claim):
             self.refresh(key)
 
     def pods_of(self, key: GangKey) -> Collection[ScheduledPod]:
@@ -155,6 +167,8 @@ class GangBook:
 
     def _refresh(self, key: GangKey) -> None:
         waiting = self.waiting(key)
+        for claim in self._claiming.note(key, (pod for pod in self.pods_of(key) if pod.waits)):
+            self._claim_changed(claim)
         if not waiting:
             self._found.pop(key, None)
             self.alike.pop(key, None)
@@ -214,10 +228,11 @@ class GangBook:
         marks = self._rules.marks()
         terms, places = terms_of(waiting[0], marks), self._places.get(key, ClaimPlaces())
         demands = [self._demand_of(pod) for pod in waiting]
+        cards = reduce(within_both, dict.fromkeys(demand.selection for demand in demands))
         grouped = _roles(waiting, demands)
         spacing = spacing_of({name: pods for (name, _), pods in grouped}, self._rules.neighbours)
         asked = self._asked_by_neighbours(waiting, spacing.within)
-        selection = within_both(within_both(terms.selection, places.selection), asked)
+        selection = within_both(within_both(terms.selection, places.selection), within_both(cards, asked))
         said = size.count if key.kind in GROUPS and not size.trouble else 0
         gang = FoundGang(key, replace(terms, selection=selection, spacing=spacing.rules), size=said)
         pods = self.pods_of(key)
@@ -226,6 +241,7 @@ class GangBook:
             size.trouble
             or places.trouble
             or next((demand.trouble for demand in demands if demand.trouble), "")
+            or self._claiming.trouble(key, waiting, self._rules.claims)
             or (_disagreement(waiting, marks) if len(waiting) > 1 else "")
             or spacing.trouble
         )
@@ -246,9 +262,11 @@ class GangBook:
         )
 
     def _demand_of(self, pod: ScheduledPod) -> PodDemand:
+        if pod.spec.resource_claims:  # what these come to changes with the cluster
+            return demand_of(pod, demand_of_claims(pod, self._rules.claims))
         known = self._demands.get(pod.key)
         if known is None or known[0] is not pod:
-            known = self._demands[pod.key] = (pod, demand_of(pod))
+            known = self._demands[pod.key] = (pod, demand_of(pod, ClaimDemand()))
         return known[1]
 
     def _asked_by_neighbours(self, waiting: Sequence[ScheduledPod], within: frozenset[MutualTerm]) -> NodeSelection:

@@ -14,10 +14,12 @@ from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, QUEUE_
 from millpond.engines.kubernetes.adoption.grouping import GANG_ANNOTATION, SIZE_ANNOTATION
 from millpond.engines.kubernetes.adoption.pod_nodes import asks_for_too_much, pool_of, selection_of
 from millpond.engines.kubernetes.adoption.pod_objects import NODE_ANNOTATION, ScheduledPod
+from millpond.engines.kubernetes.claims.claim_requests import ClaimDemand
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, POOL_LABEL, VENDORS
 from millpond.engines.kubernetes.cluster.resource_amounts import asked_by, quantity
 from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, TASK_ANNOTATION
 from millpond.engines.kubernetes.pods.slice_order import ORDER_ANNOTATION
+from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.sharing import GIVEN_VARIABLES, GPU_SLICES
 
@@ -47,20 +49,26 @@ class PodDemand:
 
     Attributes:
         trouble: what of it cannot be done, in words; empty: nothing.
+        selection: nodes that have the cards its claims mean; empty: any.
     """
 
     request: TaskRequest
     trouble: str = ""
+    selection: NodeSelection = ()
 
 
-def demand_of(pod: ScheduledPod) -> PodDemand:
-    """What a pod asks of its node."""
+def demand_of(pod: ScheduledPod, claims: ClaimDemand) -> PodDemand:
+    """What a pod asks of its node.
+
+    Args:
+        claims: what its resource claims come to.
+    """
     amounts = asked_by(pod.spec)
-    trouble = next(_troubles(pod), "")
-    whole = TaskRequest(amounts.cpu_milli, amounts.memory_mib, sum(amounts.cards.values()))
+    trouble = next(_troubles(pod), "") or claims.trouble
+    whole = TaskRequest(amounts.cpu_milli, amounts.memory_mib, sum(amounts.cards.values()) + claims.cards)
     milli, memory_mib = _asked_of_agent(pod)
     if trouble or not milli:
-        return PodDemand(whole, trouble)
+        return PodDemand(whole, trouble, claims.selection)
     cards, part = divmod(milli, CARD_MILLI)
     return PodDemand(
         replace(
@@ -99,8 +107,6 @@ def _troubles(pod: ScheduledPod) -> Iterator[str]:
     yield from _of_resources(pod)
     yield from _of_places(pod)
     spec = pod.spec
-    if spec.resource_claims:
-        yield "it has resource claims (DRA), which Millpond does not allocate: ask for cards by nvidia.com/gpu"
     if spec.preemption_policy == "Never":
         yield "its priority class never preempts, which Millpond cannot promise: choose one without preemptionPolicy"
 
@@ -127,6 +133,7 @@ def _of_resources(pod: ScheduledPod) -> Iterator[str]:
             yield f"it asks for {name}, which Millpond does not count"
     yield from _of_parts(pod)
     kinds = {name for each in containers for name in each.resources.requests if name in (MILLI, *VENDORS)}
+    kinds |= {"resource claims"} if pod.spec.resource_claims and kinds else set()
     if len(kinds) > 1:
         yield f"it asks for cards of several kinds ({', '.join(sorted(kinds))}); a pod has those of one"
 

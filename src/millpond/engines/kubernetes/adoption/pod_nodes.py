@@ -8,10 +8,9 @@ from typing import Any, Final
 from millpond.engines.kubernetes.adoption.owner_table import value_at
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_nodes import (
-    MILLI,
+    CARD_SOURCES,
     NAME_FIELD,
     POOL_LABEL,
-    VENDORS,
     offered,
     taint_in,
 )
@@ -77,8 +76,8 @@ def _requirement(key: str, expression: Any) -> NodeRequirement:
 
 def _of_marks(pod: ScheduledPod, marks: Collection[str]) -> Iterator[NodeRequirement]:
     """Nodes whose taints the pod does not tolerate are out, and those that offer no cards of its kind."""
-    kinds = {name for name in (MILLI, *VENDORS) if offered(name) in marks}
-    for resource in (MILLI, *VENDORS):
+    kinds = {name for name in CARD_SOURCES if offered(name) in marks}
+    for resource in CARD_SOURCES:
         asks = any(resource in each.resources.requests for each in (*pod.spec.containers, *pod.spec.init_containers))
         if asks and kinds - {resource}:
             yield NodeRequirement(offered(resource), NodeOperator.EXISTS)

@@ -86,6 +86,21 @@ class SpreadConstraint(Struct, rename="camel"):
     node_taints_policy: str = "Ignore"
 
 
+class PodClaim(Struct, rename="camel"):
+    """A resource claim that a pod names, or the template that one is made of for it."""
+
+    name: str
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
+
+
+class MadeClaim(Struct, rename="camel"):
+    """The claim that was made for a pod of a template; without a name where none was needed."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
 class ScheduledSpec(Struct, rename="camel"):
     """What is wanted of a pod."""
 
@@ -106,7 +121,7 @@ class ScheduledSpec(Struct, rename="camel"):
     preemption_policy: str = ""
     termination_grace_period_seconds: float = 30.0
     volumes: list[dict[str, Any]] = []
-    resource_claims: list[dict[str, Any]] = []
+    resource_claims: list[PodClaim] = []
 
 
 class ScheduledStatus(Struct, rename="camel"):
@@ -117,6 +132,7 @@ class ScheduledStatus(Struct, rename="camel"):
     message: str = ""
     conditions: list[NodeCondition] = []
     container_statuses: list[ContainerStatus] = []
+    resource_claim_statuses: list[MadeClaim] = []
 
 
 class ScheduledPod(Struct):

@@ -21,7 +21,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Secret, Service
 
 from millpond.engines.kubernetes.cluster.api_channel import PASSING, ApiAnswer, ApiChannel
-from millpond.engines.kubernetes.cluster.objects import EventsOfObject, PodObject, StatusObject
+from millpond.engines.kubernetes.cluster.objects import EventsOfObject, MetaOnly, PodObject, StatusObject
 from millpond.engines.kubernetes.cluster.request_turns import BINDING, CHANGE, RequestTurn, RequestTurns, making_for
 from millpond.engines.kubernetes.pods.pod_files import secret_name
 from millpond.engines.kubernetes.pods.pod_template import TaskMark
@@ -80,8 +80,10 @@ class ClusterApi:
             if error.code != _CONFLICT:
                 raise _refused(f"cannot make the {kind} of a run", error) from error
 
-    async def make_pod(self, pod: Pod, mark: TaskMark) -> None:
+    async def make_pod(self, pod: Pod, mark: TaskMark) -> str:
         """Make a pod that waits to be bound; the one that an earlier server made of the same decision is as good.
+
+        Returns its uid.
 
         The pod of an earlier start of the task, which is over by the core's account, makes room: a replica that is
         replaced alone has the name of the one before.
@@ -91,15 +93,15 @@ class ClusterApi:
         """
         while True:
             try:
-                await self._asked("POST", "pods", pod, turn=making_for(mark.job))
-                return
+                answer = await self._asked("POST", "pods", pod, turn=making_for(mark.job))
+                return msgspec.json.decode(answer, type=MetaOnly).metadata.uid
             except StatusError as error:
                 if error.code != _CONFLICT:
                     raise _refused("the cluster does not take its pod", error) from error
                 there = await self.find_pod(mark.pod)
                 found = None if there is None else TaskMark.of(there.metadata.annotations)
-                if found == mark:
-                    return
+                if there is not None and found == mark:
+                    return there.metadata.uid
                 if there is not None and (found is None or found.id != mark.id or found.decision > mark.decision):
                     raise ClusterRefusedError(Refusal(f"there is another pod called {mark.pod}", True)) from error
             await self.delete_and_wait(mark.pod)

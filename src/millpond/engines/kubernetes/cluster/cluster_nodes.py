@@ -2,7 +2,8 @@
 
 What pods of others use is taken off what a node has: off its CPUs and its memory, and as many of its cards are shown as
 used elsewhere. Vendors' device plugins choose the cards of a pod themselves and by number alone, so such a card is
-known by its node and a number here, and only the count of them is real. Where the node has Millpond's agent, its NVIDIA
+known by its node and a number here, and only the count of them is real. Where NVIDIA's DRA driver publishes the cards
+of the node, they are known by their UUIDs, and given out by claims. Where the node has Millpond's agent, its NVIDIA
 cards are known by their UUIDs, and can be given out in parts.
 """
 
@@ -31,6 +32,11 @@ VENDORS = {"nvidia.com/gpu": "nvidia", "amd.com/gpu": "amd"}
 """By extended resource."""
 MILLI = "millpond.io/gpu-milli"
 """The extended resource of the agent: thousandths of NVIDIA cards that it hands out by UUID."""
+DRIVER = "gpu.nvidia.com"
+"""NVIDIA's DRA driver, whose cards are given out by claims; also the name of its class of whole cards, and what stands
+before the UUIDs of such cards."""
+CARD_SOURCES = (MILLI, DRIVER, *VENDORS)
+"""By what pods ask for cards."""
 TOLERATED = (POOL_LABEL, *VENDORS)
 """Keys of taints that Millpond's pods tolerate: its own, and those that keep nodes with cards for work with cards."""
 TAINT = "taint:"
@@ -52,10 +58,12 @@ class NodeRules:
     Attributes:
         all_nodes: every one that takes pods; otherwise those with ``POOL_LABEL``.
         tell_labels: jobs select nodes by their labels.
+        timeout_s: one that has not been ready for so long is lost.
     """
 
     all_nodes: bool = False
     tell_labels: bool = False
+    timeout_s: float = 60.0
 
     def pool_of(self, node: NodeObject) -> str:
         """The pool that a node is in; empty when it is not Millpond's."""
@@ -74,6 +82,30 @@ class AgentCards:
     report: AgentReport
     taken: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """As the agent has reported them."""
+        return self.report.devices
+
+
+@dataclass(frozen=True, slots=True)
+class DriverCards:
+    """The cards of a node that a DRA driver publishes.
+
+    Attributes:
+        taken: those that claims of others have, by UUID, and why they are not given out.
+        mark: by which nodes with other kinds of cards differ.
+    """
+
+    devices: tuple[Device, ...]
+    taken: Mapping[str, str]
+    mark: str
+
+
+def is_of_driver(uuid: str) -> bool:
+    """Whether a card is given out by claims."""
+    return uuid.startswith(f"{DRIVER}/")
+
 
 def is_of_agent(uuid: str) -> bool:
     """Whether a card is known by its UUID, and not by its node, its extended resource and a number."""
@@ -82,6 +114,8 @@ def is_of_agent(uuid: str) -> bool:
 
 def resource_of(device: Device) -> str:
     """The extended resource by which pods ask for a device."""
+    if is_of_driver(device.uuid):
+        return DRIVER
     return MILLI if is_of_agent(device.uuid) else device.uuid.partition("/")[2].rpartition("/")[0]
 
 
@@ -117,65 +151,76 @@ def offered(resource: str) -> str:
     return f"offers:{resource}"
 
 
-def labels_of(node: NodeObject) -> Labels:
+def labels_of(node: NodeObject, cards: AgentCards | DriverCards | None) -> Labels:
     """By what jobs may select a node: its labels, its name, its taints, and the kinds of cards that it offers."""
     found = {**with_taints(node), NAME_FIELD: node.metadata.name}
     there = [name for name in (MILLI, *VENDORS) if node.status.allocatable.get(name, "0") != "0"]
-    if MILLI in there:  # the vendor's plugin would give out the same cards
+    if MILLI in there or cards is not None:  # the vendor's plugin would give out the same cards
         there = [name for name in there if VENDORS.get(name) != NVIDIA]
     found |= {offered(name): "" for name in there}
+    if isinstance(cards, DriverCards) and cards.devices:
+        found[offered(DRIVER)] = cards.mark
     return tuple(sorted(found.items()))
 
 
 def describe_node(
-    node: NodeObject, pool: str, foreign: ResourceAmounts, held: Collection[str], agent: AgentCards | None = None
+    node: NodeObject,
+    pool: str,
+    foreign: ResourceAmounts,
+    held: Collection[str],
+    cards: AgentCards | DriverCards | None = None,
 ) -> Node:
     """A node of the cluster as the core knows it.
 
     Args:
         foreign: what pods of others use of it.
         held: UUIDs of the devices that Millpond's own pods were given.
-        agent: None: the node has none.
+        cards: those that are known by their UUIDs; None: the node has no agent, and no driver publishes any.
     """
     there = amounts_in(node.status.allocatable, round_up=False)
     labels, name = node.metadata.labels, node.metadata.name
     trouble = _why_closed(node)
-    by_agent = () if agent is None else _agent_devices(node, agent, foreign, held)
+    by_uuid = () if cards is None else _known_devices(node, cards, foreign, held)
+    report = cards.report if isinstance(cards, AgentCards) else None
     return Node(
         name,
         max(there.cpu_milli - foreign.cpu_milli, 0),
         max(there.memory_mib - foreign.memory_mib, 0),
-        (*by_agent, *_devices(node, there, foreign, held, without="" if agent is None else NVIDIA)),
+        (*by_uuid, *_devices(node, there, foreign, held, without="" if cards is None else NVIDIA)),
         pool,
         rack_name=labels.get(RACK_LABEL, ""),
         zone_name=next((labels[label] for label in ZONE_LABELS if label in labels), ""),
-        link_map="" if agent is None else agent.report.link_map,
-        swap_mib=0 if agent is None else agent.report.swap_mib,
-        extras=((GPU_SLICES, SHARERS * len(by_agent)),) if agent is not None and not agent.report.unsliced else (),
+        link_map="" if report is None else report.link_map,
+        swap_mib=0 if report is None else report.swap_mib,
+        extras=((GPU_SLICES, SHARERS * len(by_uuid)),) if report is not None and not report.unsliced else (),
         schedulable=not trouble,
         unschedulable_reason=trouble,
         keeps_cpu=True,
     )
 
 
-def _agent_devices(
-    node: NodeObject, agent: AgentCards, foreign: ResourceAmounts, held: Collection[str]
+def _known_devices(
+    node: NodeObject, cards: AgentCards | DriverCards, foreign: ResourceAmounts, held: Collection[str]
 ) -> tuple[Device, ...]:
-    no_answer = is_silent(node)
+    """The cards of a node that are known by their UUIDs."""
+    devices, others, away = cards.devices, dict[str, str](), ""
+    if isinstance(cards, AgentCards):
+        others = dict(cards.report.others)
+        away = _SILENT if is_silent(node) else driver_away(cards.report)
     plugin = next(name for name, vendor in VENDORS.items() if vendor == NVIDIA)
-    is_mixed = foreign.cards.get(plugin, 0) > len(agent.report.others)
-    taken = {uuid: f"pod {pod} has it from the vendor's device plugin" for uuid, pod in agent.report.others.items()}
-    taken |= agent.taken
+    is_mixed = foreign.cards.get(plugin, 0) > len(others)
+    taken = {uuid: f"pod {pod} has it from the vendor's device plugin" for uuid, pod in others.items()}
+    taken |= cards.taken
 
     def described(device: Device) -> Device:
-        why = taken.get(device.uuid, "") or (_SILENT if no_answer else driver_away(agent.report))
+        why = taken.get(device.uuid, "") or away
         if not why and is_mixed and device.uuid not in held:
             why = _MIXED
         if not why or device.health is not DeviceHealth.OK:
             return device
         return replace(device, health=DeviceHealth.BUSY_ELSEWHERE, health_detail=why)
 
-    return tuple(map(described, agent.report.devices))
+    return tuple(map(described, devices))
 
 
 def _devices(

@@ -11,13 +11,16 @@ from typing import Any
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
 from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import PlacedPod, terms_in
 from millpond.engines.kubernetes.adoption.affinities.neighbours import Neighbours
+from millpond.engines.kubernetes.claims.claim_book import ClaimBook
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport, is_agent, loads_of
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_nodes import (
+    DRIVER,
     POOL_LABEL,
     TAINT,
     AgentCards,
+    DriverCards,
     NodeRules,
     describe_node,
     is_ready,
@@ -29,7 +32,7 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import (
 from millpond.engines.kubernetes.cluster.node_conditions import NodeConditions
 from millpond.engines.kubernetes.cluster.objects import NodeObject, PodObject
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
-from millpond.engines.kubernetes.cluster.resource_amounts import asked_by, total
+from millpond.engines.kubernetes.cluster.resource_amounts import ResourceAmounts, asked_by, total
 from millpond.engines.kubernetes.loop_work import again_and_again
 from millpond.engines.kubernetes.pods.pod_executor import PodExecutor
 from millpond.engines.kubernetes.pods.pod_template import TaskMark
@@ -90,13 +93,19 @@ class OurPods:
             yield from (each.mark for each in self.adopted.on_node(node))
 
 
+def _used_by(pod: PodObject) -> ResourceAmounts:
+    """What a pod takes of its node; cards that it has by a claim are counted as that one's."""
+    amounts = asked_by(pod.spec)
+    return amounts if pod.status.extended_resource_claim_status is None else replace(amounts, cards={})
+
+
 class ClusterView:
     """Follows nodes and pods, and reports nodes that come, change and go. Lives on the engine's loop.
 
     Args:
         ours: the pods that the core knows as tasks.
-        node_timeout_s: a node that has not been ready for so long is lost.
         conditions: told how the cards of agents are.
+        claims: what drivers publish of nodes, and who has it.
 
     Attributes:
         turns: told of every pod.
@@ -108,14 +117,13 @@ class ClusterView:
         rules: NodeRules,
         ours: OurPods,
         outbox: Outbox,
-        node_timeout_s: float,
         conditions: NodeConditions,
+        claims: ClaimBook,
     ) -> None:
-        self._rules, self._conditions = rules, conditions
+        self._rules, self._conditions, self._claims = rules, conditions, claims
         self.ours, self._executor = ours, ours.made
         self.turns = BindTurns()
         self._outbox = outbox
-        self._node_timeout_s = node_timeout_s
         self._nodes = Reflector(channel, NODES, self._node_changed, self._node_deleted)
         self._pods = Reflector(channel, PODS, self._pod_changed, self._pod_deleted)
         self._on_node: defaultdict[str, dict[str, PodObject]] = defaultdict(dict)
@@ -194,12 +202,13 @@ class ClusterView:
             return
         is_ours = self.ours.has if self._is_settled else self.ours.may_become
         others = [pod for pod in self._on_node[name].values() if not pod.is_over and not is_ours(pod)]
-        foreign = total(asked_by(pod.spec) for pod in others)
-        described = describe_node(node, pool, foreign, self.ours.devices_on(name), self._agent_cards(name, others))
+        foreign, held = total(map(_used_by, others)), self.ours.devices_on(name)
+        cards = self._known_cards(name, others, held)
+        described = describe_node(node, pool, foreign, held, cards)
         if self._rules.tell_labels:
             neighbours = self.ours.neighbours
             beside = {} if neighbours is None else neighbours.labels_of(node.metadata.labels)
-            described = replace(described, labels=tuple(sorted((*labels_of(node), *beside.items()))))
+            described = replace(described, labels=tuple(sorted((*labels_of(node, cards), *beside.items()))))
         if not self._rules.pool_of(node):
             described = replace(described, schedulable=False, unschedulable_reason=_UNLABELLED)
         before = self._reported.get(name)
@@ -212,11 +221,17 @@ class ClusterView:
             if not self._is_listing:
                 self._outbox.joined(described)
 
-    def _agent_cards(self, name: str, others: Iterable[PodObject]) -> AgentCards | None:
-        """What the agent of a node has reported, as far as it is not in the hands of pods that are none of ours."""
+    def _known_cards(
+        self, name: str, others: Iterable[PodObject], held: Collection[str]
+    ) -> AgentCards | DriverCards | None:
+        """The cards of a node that are known by their UUIDs, and which of them are in the hands of others.
+
+        Where an agent reports the cards that a driver publishes too, the agent gives them out.
+        """
+        published = self._claims.cards_on(name, held)
         report = self._agents.get(name)
         if report is None:
-            return None
+            return published
         orders = ((pod, SliceOrder.of(pod.metadata.annotations)) for pod in others)
         taken = {
             grant.device: f"pod {pod.metadata.namespace}/{pod.metadata.name}, which is no task of this server, has it"
@@ -224,6 +239,8 @@ class ClusterView:
             if order is not None
             for grant in order.grants
         }
+        if published is not None:
+            taken |= {uuid.removeprefix(f"{DRIVER}/"): why for uuid, why in published.taken.items()}
         return AgentCards(report, taken)
 
     def _note_agent(self, pod: PodObject) -> None:
@@ -252,7 +269,7 @@ class ClusterView:
             self._silent_since.pop(name, None)
             return False
         since = self._silent_since.setdefault(name, time.monotonic())
-        return time.monotonic() - since >= self._node_timeout_s
+        return time.monotonic() - since >= self._rules.timeout_s
 
     def _lose(self, name: str) -> None:
         self._marks = None

@@ -135,7 +135,7 @@ class ContainerStatus(Struct):
 
 
 class PodStatus(Struct, rename="camel"):
-    """What a kubelet says of a pod."""
+    """What a kubelet says of a pod, and of the claim that its scheduler made for the cards it asks for by number."""
 
     pod_ip: str = field(default="", name="podIP")
     phase: str = "Pending"
@@ -143,6 +143,7 @@ class PodStatus(Struct, rename="camel"):
     message: str = ""
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
+    extended_resource_claim_status: dict[str, Any] | None = None
 
 
 class PodObject(Struct):

@@ -14,14 +14,24 @@ from typing import Final
 
 from lightkube.models.core_v1 import Pod
 
+from millpond.engines.kubernetes.claims.claim_requests import ClaimTroubleError
+from millpond.engines.kubernetes.claims.claim_writing import ClaimUser, ClaimWriter
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterRefusedError
+from millpond.engines.kubernetes.cluster.cluster_nodes import is_of_driver
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import all_of
 from millpond.engines.kubernetes.pods.live_pods import ClusterAccount, LivePod, LivePods
 from millpond.engines.kubernetes.pods.pod_states import PodPhase, pull_trouble, start_trouble
 from millpond.engines.kubernetes.pods.pod_suspensions import MOVES_NOWHERE, PodSuspensions
-from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RunObjects, TaskMark, pod_name, run_objects
+from millpond.engines.kubernetes.pods.pod_template import (
+    PodLaunch,
+    RunObjects,
+    TaskMark,
+    claim_name,
+    pod_name,
+    run_objects,
+)
 from millpond.engines.kubernetes.pods.slice_order import of_agent
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict, Refusal, ends_swapped
@@ -81,12 +91,14 @@ class StartSources:
         resources: the extended resource of each device of these nodes, by its UUID.
         find: a pod of the namespace by its name, as far as the cluster was seen.
         turns: of pods with cards of an agent.
+        claims: of pods with cards of a driver.
     """
 
     launch_of: Callable[[str], PodLaunch]
     resources: Callable[[Iterable[str]], Mapping[str, str]]
     find: Callable[[str], PodObject | None]
     turns: Callable[[], BindTurns]
+    claims: ClaimWriter
 
 
 class PodExecutor:
@@ -183,13 +195,18 @@ class PodExecutor:
             made = self._objects(decision, launch)
             if pending.refusal is None:
                 await all_of(api.make_shared(item) for item in made.shared)
-                await all_of(api.make_pod(pod, _mark_of(pod)) for pod in made.pods)
+                await all_of(
+                    self._make_pod(pod, decision.id, placed)
+                    for pod, placed in zip(made.pods, decision.placements, strict=True)
+                )
             if pending.refusal is None:
                 await all_of(
                     self._bind(name, placed) for name, placed in zip(pending.names, decision.placements, strict=True)
                 )
         except ClusterRefusedError as error:
             pending.refusal = pending.refusal or error.refusal
+        except ClaimTroubleError as error:
+            pending.refusal = pending.refusal or Refusal(str(error), error.passes)
         except MillpondError as error:
             pending.refusal = pending.refusal or Refusal(str(error), isinstance(error, UnavailableError))
         pending.is_making = False
@@ -199,6 +216,13 @@ class PodExecutor:
                 await self._watch_mounts(pending)
         else:
             await self._undo(pending)
+
+    async def _make_pod(self, pod: Pod, decision: int, placed: Placement) -> None:
+        mark = _mark_of(pod)
+        uid = await self._account.api.make_pod(pod, mark)
+        if any(is_of_driver(grant.device) for grant in placed.grants):
+            user = ClaimUser(self._account.rules.namespace, mark.pod, uid)
+            await self._sources.claims.make(claim_name(mark.id, decision), user, placed)
 
     async def _bind(self, name: str, placed: Placement) -> None:
         binding = self._account.api.bind(name, placed.node)

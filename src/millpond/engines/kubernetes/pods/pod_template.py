@@ -20,7 +20,9 @@ from lightkube.models.core_v1 import (
     Lifecycle,
     LifecycleHandler,
     LocalObjectReference,
+    PodResourceClaim,
     PodSpec,
+    ResourceClaim,
     ResourceRequirements,
     SecretEnvSource,
     ServiceSpec,
@@ -31,7 +33,7 @@ from lightkube.models.core_v1 import (
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod, Secret, Service
 
-from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, TOLERATED
+from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER, MILLI, TOLERATED, is_of_driver
 from millpond.engines.kubernetes.pods.pod_files import (
     CARRY_GRACE_S,
     CarriedFiles,
@@ -69,6 +71,8 @@ SERVICE_PORT = 8_080
 """For the same reason all that serves listens on one port."""
 INPUT_FOLDER = "/run/millpond-input"
 """Where a task that has standard input finds it, as a pipe that ``pod_input`` fills."""
+CARDS_CLAIM = "cards"
+"""What pods call the claim of their cards, and its only line."""
 _INPUT_VOLUME = "millpond-input"
 # What holds the pipe open while it is empty, and lets go of it at the end.
 _WITH_INPUT = """mkfifo "$0/in" "$0/end" && { (exec 9>"$0/in"; : <"$0/end") & exec "$@" <"$0/in"; }"""
@@ -208,6 +212,11 @@ def pod_name(task: TaskId) -> str:
     return f"{run_name(task.job, task.attempt)}-{task.task}"
 
 
+def claim_name(task: TaskId, decision: int) -> str:
+    """The name of the claim of a task's cards: of one start, as the claim goes with its pod."""
+    return f"{pod_name(task)}-{decision}"
+
+
 def labels_of(job: str, attempt: int, server: str) -> dict[str, str]:
     """By which the objects of a run are found."""
     name = run_name(job, attempt)
@@ -304,6 +313,8 @@ def _pod(
         hostname=pod_name(task) if world_size > 1 else None,
         subdomain=run if world_size > 1 else None,
     )
+    if any(is_of_driver(device) for device in devices):
+        spec.resourceClaims = [PodResourceClaim(name=CARDS_CLAIM, resourceClaimName=claim_name(task, start.id))]
     if launch.files is not None:
         _add_files(spec, container, launch.files, task)
     meta = ObjectMeta(
@@ -371,10 +382,12 @@ def _resources(needs: RoleNeeds, grants: tuple[Grant, ...], resources: Mapping[s
     for grant in grants:
         resource = resources[grant.device]
         asked[resource] = asked.get(resource, 0) + (milli_of((grant,)) if resource == MILLI else 1)
+    claims = [ResourceClaim(name=CARDS_CLAIM)] if asked.pop(DRIVER, 0) else None
     cards = {name: str(count) for name, count in asked.items()}
     memory = {"memory": f"{needs.memory_mib}Mi"} if needs.memory_mib else {}
     requests = {"cpu": f"{needs.cpu_milli}m", **memory, **cards}
-    return ResourceRequirements(requests=requests, limits={**(memory if needs.memory_is_bound else {}), **cards})
+    limits = {**(memory if needs.memory_is_bound else {}), **cards}
+    return ResourceRequirements(requests=requests, limits=limits, claims=claims)
 
 
 def _notice(signal: str) -> Lifecycle | None:

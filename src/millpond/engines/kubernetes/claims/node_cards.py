@@ -1,0 +1,160 @@
+"""The cards of a node as the ResourceSlices of its driver have them.
+
+Whole cards are given out. Parts of cards that the driver publishes beside them (MIG, virtual ones) are not, but what
+others have of a card keeps it from being given out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from millpond.engines.kubernetes.claims.claim_objects import SliceDevice, SliceObject
+from millpond.engines.kubernetes.claims.device_selectors import (
+    KIND_ATTRIBUTES,
+    CardKind,
+    UnreadableSelectorError,
+    version_of,
+)
+from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER, DriverCards
+from millpond.engines.kubernetes.cluster.resource_amounts import quantity
+from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.node.devices.nvidia import VENDOR, model_name
+
+_MIB: Final = 2**20
+_WHOLE_CARD: Final = "gpu"
+_LAST_NUMBER: Final = re.compile(r"(\d+)$")
+_PCIE_ROOT, _NUMA_NODE = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
+_HEALTH_OF_TAINTS: Final = {"NoSchedule": DeviceHealth.BUSY_ELSEWHERE, "NoExecute": DeviceHealth.FAULTY}
+"""Kubernetes itself ends the pods on a device with the second."""
+
+DeviceName = tuple[str, str]
+"""Of a device of the driver: its pool, and its name there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverCard:
+    """A whole card of a node.
+
+    Attributes:
+        name: by which claims have it.
+        device: as the core knows it.
+    """
+
+    name: DeviceName
+    device: Device
+    kind: CardKind
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCards:
+    """All that a driver publishes of one node.
+
+    Attributes:
+        parts: for each of its devices, the UUID of the card that it is, or is a part of.
+    """
+
+    cards: tuple[DriverCard, ...]
+    parts: Mapping[DeviceName, str]
+
+    @property
+    def kinds(self) -> tuple[CardKind, ...]:
+        """The kinds of cards that there are, each once."""
+        return tuple(dict.fromkeys(card.kind for card in self.cards))
+
+    @property
+    def mark(self) -> str:
+        """By which nodes with other kinds of cards differ."""
+        names = (f"{dict(kind.attributes).get('productName', '')} {hash_of(kind)}" for kind in self.kinds)
+        return " + ".join(sorted(names))
+
+    def given(self, holders: Mapping[DeviceName, Collection[str]], held: Collection[str]) -> DriverCards:
+        """As the node is described.
+
+        Args:
+            holders: of devices, the claims that have them.
+            held: UUIDs of what Millpond's own pods were given.
+        """
+        claims = {uuid: claim for name, uuid in self.parts.items() for claim in holders.get(name, ())}
+        taken = {uuid: f"claim {claim} has it" for uuid, claim in claims.items() if uuid not in held}
+        return DriverCards(tuple(card.device for card in self.cards), taken, self.mark)
+
+
+def whole_pool(slices: Iterable[SliceObject]) -> list[SliceObject]:
+    """The slices of a pool that count: those of its last generation, as soon as all of them are there."""
+    found = list(slices)
+    latest = max((each.spec.pool.generation for each in found), default=0)
+    last = [each for each in found if each.spec.pool.generation == latest]
+    return last if last and len(last) == last[0].spec.pool.resource_slice_count else []
+
+
+def cards_of(slices: Iterable[SliceObject]) -> NodeCards:
+    """What the slices of a node come to."""
+    parts: dict[DeviceName, str] = {}
+    numbers: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    cards = []
+    for each in slices:
+        for device in each.spec.devices:
+            name = each.spec.pool.name, device.name
+            uuid = device.said("parentUUID") or device.said("uuid") or "/".join(name)
+            parts[name] = f"{DRIVER}/{uuid}"
+            if device.said("type") == _WHOLE_CARD:
+                cards.append(_card(name, parts[name], device, numbers))
+    return NodeCards(tuple(sorted(cards, key=lambda card: (card.device.index, card.name))), parts)
+
+
+def hash_of(kind: CardKind) -> str:
+    """A few letters by which kinds of one product differ."""
+    return hashlib.sha256(repr(kind).encode()).hexdigest()[:6]
+
+
+def _card(name: DeviceName, uuid: str, device: SliceDevice, numbers: Mapping[str, dict[str, int]]) -> DriverCard:
+    product = device.said("productName")
+    number = _LAST_NUMBER.search(device.name)
+    roots, sockets = numbers[_PCIE_ROOT], numbers[_NUMA_NODE]
+    whole = Device(
+        uuid,
+        int(number[1]) if number else 0,
+        VENDOR,
+        model_name(product) if product else VENDOR,
+        int(quantity(str(device.capacity.get("memory", {}).get("value", "0"))) / _MIB),
+        switch=roots.setdefault(str(device.attributes.get(_PCIE_ROOT)), len(roots)),
+        socket=sockets.setdefault(str(device.attributes.get(_NUMA_NODE)), len(sockets)),
+    )
+    return DriverCard(name, _with_health(whole, device), _kind_of(device))
+
+
+def _with_health(whole: Device, device: SliceDevice) -> Device:
+    taints = [each for each in device.taints if each.effect in _HEALTH_OF_TAINTS]
+    taint = max(taints, key=lambda each: each.effect == "NoExecute", default=None)
+    if taint is not None:
+        said = f"{taint.key}={taint.value}" if taint.value else taint.key
+        why = f"its driver, or an admin, has tainted it: {said}:{taint.effect}"
+        return replace(whole, health=_HEALTH_OF_TAINTS[taint.effect], health_detail=why)
+    shared = "its driver lets several claims have it" if device.allow_multiple_allocations else ""
+    late = "its driver wants a say before a pod is bound" if device.binding_conditions else ""
+    if why := shared or late:
+        detail = f"{why}, and Millpond gives out whole cards at once"
+        return replace(whole, health=DeviceHealth.BUSY_ELSEWHERE, health_detail=detail)
+    return whole
+
+
+def _kind_of(device: SliceDevice) -> CardKind:
+    attributes = ((name, _plain(value)) for name, value in device.attributes.items() if name in KIND_ATTRIBUTES)
+    capacity = ((name, quantity(str(each.get("value", "0")))) for name, each in device.capacity.items())
+    return CardKind(tuple(sorted(attributes)), tuple(sorted(capacity)))
+
+
+def _plain(value: Mapping[str, Any]) -> Any:
+    """The value of an attribute, of whatever type; a version that is none of three numbers is a text."""
+    kind, content = next(iter(value.items()), ("string", ""))
+    if kind != "version":
+        return content if isinstance(content, str | int | bool) else str(content)
+    try:
+        return version_of(content)
+    except UnreadableSelectorError:
+        return content

@@ -1,0 +1,147 @@
+"""Nodes whose cards NVIDIA's DRA driver publishes, and who has which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driver_cards import CLAIMS, SLICES, DriverBench, card, device_of, with_driver
+from foreign_pods import foreign_pod
+from pod_bench import PodBench, eventually
+from standin_cluster import StandinCluster, refusal
+
+from millpond.engines.kubernetes.engine import KUBELET_CHOOSES
+from millpond.model.hardware.devices import Device, DeviceHealth
+
+
+@pytest.fixture
+def driver(cluster: StandinCluster) -> DriverBench:
+    return with_driver(cluster)
+
+
+@pytest.fixture
+def bench(driver: DriverBench, tmp_path: Path) -> Iterator[PodBench]:
+    bench = PodBench(driver.cluster, tmp_path)
+    bench.open()
+    yield bench
+    bench.close()
+
+
+def devices(bench: PodBench, node: str = "n1") -> tuple[Device, ...]:
+    return next(each.devices for each in bench.engine.inventory().nodes if each.name == node)
+
+
+def states(bench: PodBench, node: str = "n1") -> list[str]:
+    return [each.health.value for each in devices(bench, node)]
+
+
+def test_cards_are_those_that_the_driver_publishes(bench: PodBench) -> None:
+    found = devices(bench)
+    assert [(each.uuid, each.index, each.model, each.memory_mib) for each in found] == [
+        (device_of(number), number, "H100", 81559) for number in range(4)
+    ]
+    assert [each.switch for each in found] == [0, 0, 1, 1]
+    assert devices(bench, "n2") == ()
+    assert bench.engine.why_no_card_is_closed() == ""
+
+
+def test_cards_come_and_go_with_the_slices_of_their_node(driver: DriverBench, bench: PodBench) -> None:
+    driver.publish("n2", card(0, "n2"))
+    assert eventually(lambda: states(bench, "n2")) == ["ok"]
+    driver.cluster.remove(SLICES, "n2-gpu-0", "")
+    eventually(lambda: not states(bench, "n2"))
+
+
+def test_a_pool_counts_when_all_its_slices_are_there(driver: DriverBench, bench: PodBench) -> None:
+    driver.publish("n1", card(0), generation=2, count=2, part=0)
+    driver.publish("n2", card(0, "n2"))
+    eventually(lambda: states(bench, "n2"))
+    assert len(states(bench)) == 4  # as before, until the driver is done
+    driver.publish("n1", card(7), generation=2, count=2, part=1)
+    eventually(lambda: [each.index for each in devices(bench)] == [0, 7])
+
+
+@pytest.mark.parametrize(
+    ("more", "health", "said"),
+    [
+        ({"taints": [{"key": "xid", "value": "79", "effect": "NoExecute"}]}, DeviceHealth.FAULTY, "xid=79:NoExecute"),
+        ({"taints": [{"key": "repair", "effect": "NoSchedule"}]}, DeviceHealth.BUSY_ELSEWHERE, "repair:NoSchedule"),
+        ({"taints": [{"key": "note", "effect": "None"}]}, DeviceHealth.OK, ""),
+        ({"allowMultipleAllocations": True}, DeviceHealth.BUSY_ELSEWHERE, "several claims"),
+        ({"bindingConditions": ["ready"]}, DeviceHealth.BUSY_ELSEWHERE, "before a pod is bound"),
+    ],
+)
+def test_what_the_driver_says_against_a_card_counts(
+    driver: DriverBench, bench: PodBench, more: dict[str, Any], health: DeviceHealth, said: str
+) -> None:
+    driver.publish("n1", card(0, memory="80Gi", **more))
+    (found,) = eventually(lambda: [each for each in devices(bench) if each.memory_mib == 80 * 1024])
+    assert found.health is health
+    assert said in found.health_detail
+
+
+def test_what_any_claim_has_is_given_to_nobody_until_it_is_free(driver: DriverBench, bench: PodBench) -> None:
+    driver.add_claim("theirs", 2)
+    driver.allocate("theirs", 1, 2)
+    eventually(lambda: states(bench) == ["ok", "busy-elsewhere", "busy-elsewhere", "ok"])
+    assert devices(bench)[1].health_detail == "claim team/theirs has it"
+    driver.deallocate("theirs")
+    eventually(lambda: states(bench) == ["ok"] * 4)
+    driver.allocate("theirs", 3)
+    eventually(lambda: states(bench)[3] == "busy-elsewhere")
+    driver.cluster.remove(CLAIMS, "theirs")
+    eventually(lambda: states(bench) == ["ok"] * 4)
+
+
+def test_a_part_of_a_card_that_others_have_keeps_the_whole_from_being_given_out(
+    driver: DriverBench, bench: PodBench
+) -> None:
+    mig = card(1)
+    part = {**mig, "name": "gpu-9", "attributes": {**mig["attributes"], "type": {"string": "mig"}}}
+    part["attributes"] |= {"parentUUID": mig["attributes"]["uuid"], "uuid": {"string": "MIG-1"}}
+    driver.publish("n1", card(0), mig, part)
+    eventually(lambda: len(states(bench)) == 2)
+    driver.add_claim("theirs")
+    driver.allocate("theirs", 9)
+    eventually(lambda: states(bench) == ["ok", "busy-elsewhere"])
+
+
+def test_a_claim_that_only_watches_a_card_takes_nothing(driver: DriverBench, bench: PodBench) -> None:
+    driver.add_claim("monitor")
+    driver.allocate("monitor", 0)
+    eventually(lambda: states(bench)[0] == "busy-elsewhere")
+    status = driver.claim("monitor")["status"]
+    status["allocation"]["devices"]["results"][0]["adminAccess"] = True
+    driver.change("monitor", status)
+    eventually(lambda: states(bench)[0] == "ok")
+
+
+def test_a_pod_with_a_card_of_the_plugin_is_counted_once(driver: DriverBench, bench: PodBench) -> None:
+    foreign_pod(driver.cluster, "plain", 1, schedulerName="default-scheduler", nodeName="n1")
+    eventually(lambda: states(bench) == ["busy-elsewhere"] * 4)  # nobody says which card it has
+    plain = driver.cluster.get("pods", "plain")
+    assert plain is not None
+    driver.add_claim("plain-extended")
+    driver.allocate("plain-extended", 2)
+    said = {"resourceClaimName": "plain-extended", "requestMappings": []}
+    driver.cluster.remove("pods", "plain")
+    plain["status"] = {"phase": "Running", "extendedResourceClaimStatus": said}
+    driver.cluster.put("pods", "plain", plain, "team")
+    eventually(lambda: states(bench) == ["ok", "ok", "busy-elsewhere", "ok"])
+
+
+def test_a_cluster_that_does_not_let_claims_be_looked_at_has_no_cards_of_a_driver(
+    driver: DriverBench, tmp_path: Path
+) -> None:
+    driver.cluster.refuses = lambda request, _: (
+        refusal(403, "Forbidden", "no") if request.endswith("/resourceclaims") else None
+    )
+    bench = PodBench(driver.cluster, tmp_path)
+    bench.open()
+    try:
+        assert devices(bench) == ()
+        assert bench.engine.why_no_card_is_closed() == KUBELET_CHOOSES
+    finally:
+        bench.close()

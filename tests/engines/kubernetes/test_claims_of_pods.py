@@ -1,0 +1,372 @@
+"""Resource claims of pods that others made: what they ask for, how they are allocated, shared, changed and let go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driver_cards import CLAIMS, DriverBench, card, start_on, with_driver
+from foreign_pods import JOB, OWNER, AdoptingBench, condition, foreign_pod
+from pod_bench import eventually
+from standin_cluster import NAMESPACE, StandinCluster, refusal
+
+from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey
+from millpond.model.events import Confirmed, Refused
+from millpond.model.hardware.node_selection import selects
+from millpond.node.task.records import TaskId
+
+A100 = "NVIDIA A100-SXM4-40GB"
+
+
+@pytest.fixture
+def driver(cluster: StandinCluster) -> DriverBench:
+    driver = with_driver(cluster)
+    driver.publish("n2", *(card(number, "n2", A100, architecture="Ampere", memory="40Gi") for number in range(4)))
+    return driver
+
+
+@pytest.fixture
+def bench(driver: DriverBench, tmp_path: Path) -> Iterator[AdoptingBench]:
+    bench = AdoptingBench(driver.cluster, tmp_path)
+    bench.open()
+    yield bench
+    bench.close()
+
+
+def claiming(cluster: StandinCluster, name: str, claim: str = "mine", **more: Any) -> None:
+    """A pod with a resource claim, and no other request for cards."""
+    containers = [{"name": "task", "resources": {"requests": {"cpu": "2"}, "claims": [{"name": "gpu"}]}}]
+    named = more.pop("claims", [{"name": "gpu", "resourceClaimName": claim}])
+    foreign_pod(cluster, name, containers=containers, resourceClaims=named, **more)
+
+
+def of_template(driver: DriverBench, pod: str, claim: str, count: int = 1, **more: Any) -> None:
+    """What Kubernetes' controller does for a pod that names a template."""
+    driver.add_claim(claim, count, owner=pod)
+    plain = driver.cluster.get("pods", pod)
+    assert plain is not None
+    plain["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": claim, **more}]
+    driver.cluster.put("pods", pod, plain, NAMESPACE)
+
+
+def nodes_of(bench: AdoptingBench, gang: FoundGang) -> list[str]:
+    """The nodes that a gang may have."""
+    nodes = bench.engine.inventory().nodes
+    return sorted(each.name for each in nodes if selects(gang.terms.selection, each.labels))
+
+
+def bind(bench: AdoptingBench, pod: str, *cards: int, number: int = 1, node: str = "n1") -> None:
+    bench.stand_for(bench.gang().key)
+    bench.engine.apply([start_on(number, JOB, *cards, node=node)])
+    bench.bound(pod)
+
+
+def test_a_claim_is_allocated_and_reserved_before_its_pod_is_bound(driver: DriverBench, bench: AdoptingBench) -> None:
+    driver.add_claim("mine", 2)
+    claiming(driver.cluster, "theirs")
+    gang = bench.gang()
+    (role,) = gang.roles
+    assert role.request.devices == 2
+    assert nodes_of(bench, gang) == ["n1", "n2"]
+    bind(bench, "theirs", 0, 2)
+    assert driver.devices_of("mine") == [("n1", "gpu-0"), ("n1", "gpu-2")]
+    assert driver.users_of("mine") == ["theirs"]
+    assert driver.claim("mine")["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+    driver.cluster.run("theirs")
+    assert bench.next(Confirmed).decision == 1
+
+
+def test_a_claim_of_a_template_is_waited_for(driver: DriverBench, bench: AdoptingBench) -> None:
+    claiming(driver.cluster, "theirs", claims=[{"name": "gpu", "resourceClaimTemplateName": "one"}])
+    eventually(lambda: "claim of the template one is not made yet" in condition(driver.cluster, "theirs"))
+    of_template(driver, "theirs", "theirs-gpu-x7", 3)
+    assert bench.gang().roles[0].request.devices == 3
+    bind(bench, "theirs", 0, 1, 2)
+    assert len(driver.devices_of("theirs-gpu-x7")) == 3
+
+
+def test_a_claim_that_was_made_for_an_earlier_pod_of_the_name_is_not_taken(
+    driver: DriverBench, bench: AdoptingBench
+) -> None:
+    claiming(driver.cluster, "earlier", claims=[{"name": "gpu", "resourceClaimTemplateName": "one"}])
+    of_template(driver, "earlier", "made")
+    claiming(driver.cluster, "theirs", claims=[{"name": "gpu", "resourceClaimTemplateName": "one"}])
+    plain = driver.cluster.get("pods", "theirs")
+    assert plain is not None
+    plain["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "made"}]
+    driver.cluster.put("pods", "theirs", plain, NAMESPACE)
+    eventually(lambda: "was made for another pod of its name" in condition(driver.cluster, "theirs"))
+
+
+def test_a_pod_that_needed_no_claim_of_its_template_asks_for_no_cards(
+    driver: DriverBench, bench: AdoptingBench
+) -> None:
+    claiming(driver.cluster, "theirs", claims=[{"name": "gpu", "resourceClaimTemplateName": "none"}])
+    plain = driver.cluster.get("pods", "theirs")
+    assert plain is not None
+    plain["status"]["resourceClaimStatuses"] = [{"name": "gpu"}]
+    plain["status"]["resourceClaimStatuses"][0]["resourceClaimName"] = None
+    driver.cluster.put("pods", "theirs", plain, NAMESPACE)
+    assert bench.gang().roles[0].request.devices == 0
+
+
+@pytest.mark.parametrize(
+    ("selector", "nodes"),
+    [
+        ("device.attributes['gpu.nvidia.com'].productName.matches('H100')", ["n1"]),
+        ("device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('60Gi')) < 0", ["n2"]),
+        ("device.attributes['gpu.nvidia.com'].architecture in ['Ampere', 'Hopper']", ["n1", "n2"]),
+    ],
+)
+def test_selectors_choose_the_nodes_that_have_such_cards(
+    driver: DriverBench, bench: AdoptingBench, selector: str, nodes: list[str]
+) -> None:
+    driver.add_claim("mine", 1, selector)
+    claiming(driver.cluster, "theirs")
+    assert nodes_of(bench, bench.gang()) == nodes
+
+
+def test_a_class_and_a_capacity_choose_too(driver: DriverBench, bench: AdoptingBench) -> None:
+    driver.add_class("big", "device.attributes['gpu.nvidia.com'].architecture != 'Kepler'")
+    driver.add_claim("mine", of_class="big", exactly={"capacity": {"requests": {"memory": "60Gi"}}})
+    claiming(driver.cluster, "theirs")
+    assert nodes_of(bench, bench.gang()) == ["n1"]
+
+
+def test_a_node_whose_cards_differ_is_not_one_for_some_of_them(driver: DriverBench, bench: AdoptingBench) -> None:
+    driver.publish("n1", card(0), card(1, product=A100), card(2), card(3))
+    driver.add_claim("mine", 1, "device.attributes['gpu.nvidia.com'].productName.contains('H100')")
+    claiming(driver.cluster, "theirs")
+    eventually(lambda: "no node has only cards of gpu.nvidia.com" in condition(driver.cluster, "theirs"))
+    driver.publish("n2", card(0, "n2"))
+    assert nodes_of(bench, bench.gang()) == ["n2"]
+
+
+@pytest.mark.parametrize(
+    ("claim", "said"),
+    [
+        ({"of_class": "nics"}, "there is no device class nics: see kubectl get deviceclasses"),
+        ({"of_class": "other"}, "no node has only cards of gpu.nvidia.com that its class other mean"),
+        ({"exactly": {"allocationMode": "All"}}, "asks for All devices: name their number"),
+        ({"exactly": {"adminAccess": True}}, "asks for adminAccess: leave such pods to kube-scheduler"),
+        ({"count": 2, "constraints": [{"matchAttribute": "x/y"}]}, "leave `constraints` out"),
+        ({"requests": [{"name": "gpu", "firstAvailable": [{"name": "a"}]}]}, "name one in `exactly`"),
+        (
+            {
+                "exactly": {
+                    "selectors": [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].uuid == 'GPU-1'"}}]
+                }
+            },
+            "uuid tells single cards apart, and Millpond chooses these itself: select by productName",
+        ),
+    ],
+)
+def test_what_a_claim_asks_that_cannot_be_done_is_told(
+    driver: DriverBench, bench: AdoptingBench, claim: dict[str, Any], said: str
+) -> None:
+    driver.add_class("other", "device.driver == 'dra.net'")
+    driver.add_claim("mine", **claim)
+    claiming(driver.cluster, "theirs")
+    eventually(lambda: said in condition(driver.cluster, "theirs"))
+    assert condition(driver.cluster, "theirs").startswith("its claim mine")
+
+
+def test_a_claim_that_is_not_there_is_told_until_it_is(driver: DriverBench, bench: AdoptingBench) -> None:
+    claiming(driver.cluster, "theirs")
+    eventually(lambda: condition(driver.cluster, "theirs") == "there is no resource claim mine: make it")
+    driver.add_claim("mine")
+    assert bench.gang().roles[0].request.devices == 1
+
+
+def test_cards_of_two_ways_are_not_mixed_in_a_pod(driver: DriverBench, bench: AdoptingBench) -> None:
+    driver.add_claim("mine")
+    foreign_pod(driver.cluster, "theirs", resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
+    eventually(
+        lambda: "cards of several kinds (nvidia.com/gpu, resource claims)" in condition(driver.cluster, "theirs")
+    )
+
+
+def test_where_no_claims_are_served_that_is_told(cluster: StandinCluster, tmp_path: Path) -> None:
+    claiming(cluster, "theirs")
+    bench = AdoptingBench(cluster, tmp_path)
+    bench.open()
+    try:
+        eventually(lambda: "of which this server sees nothing" in condition(cluster, "theirs"))
+    finally:
+        bench.close()
+
+
+# ---- shared claims, and claims of others -------------------------------------------------------------------------
+
+
+def test_pods_that_share_a_claim_follow_the_first_to_its_node(driver: DriverBench, bench: AdoptingBench) -> None:
+    driver.add_claim("mine", 1)
+    claiming(driver.cluster, "first")
+    key = bench.gang().key
+    claiming(driver.cluster, "second")
+    eventually(lambda: "is shared, and Pod team/first goes first" in condition(driver.cluster, "second"))
+    bench.stand_for(key)
+    bench.engine.apply([start_on(1, JOB, 2, node="n2")])
+    bench.bound("first")
+    gang = bench.gang()
+    assert (gang.key.name, gang.roles[0].request.devices) == ("second", 0)
+    assert nodes_of(bench, gang) == ["n2"]
+    bench.stand_for(gang.key, "other-abcde")
+    bench.engine.apply([start_on(2, "other-abcde", node="n2")])
+    bench.bound("second")
+    assert driver.users_of("mine") == ["first", "second"]
+    assert driver.devices_of("mine") == [("n2", "gpu-2")]
+
+
+def test_pods_that_start_together_do_not_share_a_claim_without_devices(
+    driver: DriverBench, bench: AdoptingBench
+) -> None:
+    driver.cluster.put("jobs.batch", "theirs", {"spec": {"parallelism": 2}}, NAMESPACE)
+    driver.add_claim("mine")
+    claiming(driver.cluster, "theirs-0", owner=OWNER)
+    claiming(driver.cluster, "theirs-1", owner=OWNER)
+    eventually(lambda: "pods that start together share the claim mine" in condition(driver.cluster, "theirs-1"))
+    driver.allocate("mine", 0)
+    assert [role.request.devices for role in bench.gang().roles] == [0]
+
+
+def test_a_claim_that_another_scheduler_has_allocated_leads_to_its_node(
+    driver: DriverBench, bench: AdoptingBench
+) -> None:
+    driver.add_claim("mine")
+    driver.allocate("mine", 3, node="n2")
+    claiming(driver.cluster, "theirs")
+    gang = bench.gang()
+    assert nodes_of(bench, gang) == ["n2"]
+    bench.stand_for(gang.key)
+    bench.engine.apply([start_on(1, JOB, node="n1")])  # decided before that was seen
+    assert "has devices of n2 by now" in bench.next(Refused).reason
+    bench.engine.apply([start_on(2, JOB, node="n2", attempt=2)])
+    bench.bound("theirs")
+    assert driver.users_of("mine") == ["other", "theirs"]
+
+
+# ---- changes in between --------------------------------------------------------------------------------------------
+
+
+def test_a_claim_that_is_changed_between_is_looked_at_anew(driver: DriverBench, bench: AdoptingBench) -> None:
+    driver.add_claim("mine")
+    claiming(driver.cluster, "theirs")
+    bench.stand_for(bench.gang().key)
+    changes = iter(range(2))
+
+    def change(request: str, body: dict[str, Any]) -> None:
+        if request.startswith("PATCH") and "/resourceclaims/mine" in request and next(changes, None) is not None:
+            plain = driver.claim("mine")
+            plain["metadata"]["labels"] = {"seen": body["metadata"]["resourceVersion"]}
+            driver.cluster.put(CLAIMS, "mine", plain, NAMESPACE)
+
+    driver.cluster.refuses = change
+    bench.engine.apply([start_on(1, JOB, 1)])
+    bench.bound("theirs")
+    assert driver.devices_of("mine") == [("n1", "gpu-1")]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_claim_that_is_deleted_between_refuses_the_start(
+    driver: DriverBench, bench: AdoptingBench, again: bool
+) -> None:
+    driver.add_claim("mine")
+    claiming(driver.cluster, "theirs")
+    bench.stand_for(bench.gang().key)
+
+    def remove(request: str, body: dict[str, Any]) -> None:
+        if request.startswith("PATCH") and driver.cluster.get(CLAIMS, "mine") is not None:
+            driver.cluster.refuses = lambda _request, _body: None
+            driver.cluster.remove(CLAIMS, "mine")
+            if again:
+                driver.add_claim("mine")
+
+    driver.cluster.refuses = remove
+    bench.engine.apply([start_on(1, JOB, 1)])
+    said = "was deleted, and another made by this name" if again else "its claim mine is gone"
+    assert said in bench.next(Refused).reason
+    assert not (driver.cluster.get("pods", "theirs") or {})["spec"].get("nodeName")
+
+
+def test_a_binding_that_fails_takes_back_what_the_claim_has(driver: DriverBench, bench: AdoptingBench) -> None:
+    driver.add_claim("mine")
+    claiming(driver.cluster, "theirs")
+    bench.stand_for(bench.gang().key)
+    driver.cluster.refuses = lambda request, _: refusal(403, "Forbidden", "no") if "binding" in request else None
+    bench.engine.apply([start_on(1, JOB, 1)])
+    bench.next(Refused)
+    assert driver.devices_of("mine") == []
+    assert driver.users_of("mine") == []
+    driver.cluster.refuses = lambda _request, _body: None
+    bench.engine.apply([start_on(2, JOB, 3, attempt=2)])
+    bench.bound("theirs")
+    assert driver.devices_of("mine") == [("n1", "gpu-3")]
+
+
+def test_a_missing_right_is_named(driver: DriverBench, bench: AdoptingBench) -> None:
+    driver.add_claim("mine")
+    claiming(driver.cluster, "theirs")
+    bench.stand_for(bench.gang().key)
+    words = "cannot patch resourceclaims/binding"
+    driver.cluster.refuses = lambda request, _: (
+        refusal(403, "Forbidden", words) if request.endswith("mine/status") else None
+    )
+    bench.engine.apply([start_on(1, JOB, 1)])
+    assert f"its claim mine cannot be allocated: {words}" in bench.next(Refused).reason
+
+
+def cut_off(driver: DriverBench, tmp_path: Path) -> None:
+    """A server allocates a claim, and is killed before it binds the pod."""
+    stuck = "POST /api/v1/namespaces/team/pods/theirs/binding"
+    driver.cluster.refuses = lambda request, _: refusal(503, "Unavailable", "no") if request == stuck else None
+    bench = AdoptingBench(driver.cluster, tmp_path)
+    bench.open()
+    bench.stand_for(bench.gang().key)
+    bench.engine.apply([start_on(1, JOB, 1)])
+    eventually(lambda: stuck in driver.cluster.requests)
+    bench.close()
+    assert driver.devices_of("mine") == [("n1", "gpu-1")]
+    driver.cluster.refuses = lambda _request, _body: None
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_restart_between_a_claim_and_its_binding_goes_on_or_takes_it_back(
+    driver: DriverBench, tmp_path: Path, is_known: bool
+) -> None:
+    driver.add_claim("mine")
+    claiming(driver.cluster, "theirs")
+    cut_off(driver, tmp_path)
+    uid = (driver.cluster.get("pods", "theirs") or {})["metadata"]["uid"]
+    bench = AdoptingBench(driver.cluster, tmp_path)
+    bench.stands_for = {JOB: GangKey(NAMESPACE, POD, "theirs", uid)}
+    try:
+        if is_known:
+            bench.open([TaskId(JOB, 1, 0)], [start_on(1, JOB, 1)])
+            bench.bound("theirs")
+            assert driver.devices_of("mine") == [("n1", "gpu-1")]
+        else:
+            bench.open()
+            eventually(lambda: not driver.devices_of("mine"))
+            assert bench.gang().roles[0].request.devices == 1
+    finally:
+        bench.close()
+
+
+def test_what_a_pod_had_is_free_when_its_claim_has_let_go(driver: DriverBench, bench: AdoptingBench) -> None:
+    def busy() -> list[int]:
+        nodes = bench.engine.inventory().nodes
+        return [each.index for node in nodes for each in node.devices if each.health.value != "ok"]
+
+    driver.add_claim("mine", 2)
+    claiming(driver.cluster, "theirs")
+    bind(bench, "theirs", 0, 1)
+    driver.cluster.run("theirs")
+    bench.next(Confirmed)
+    assert not busy()
+    driver.cluster.finish("theirs")
+    eventually(lambda: busy() == [0, 1])
+    driver.deallocate("mine")
+    eventually(lambda: not busy())
