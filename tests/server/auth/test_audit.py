@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from auth_world import API, PASSWORD, AuthWorld
-from sqlalchemy.exc import DataError, OperationalError
+from fresh_databases import fresh_sqlite
+from sqlalchemy import text
+from sqlalchemy.exc import DatabaseError, DataError, OperationalError
+
+from millpond.server.auth.audit import AuditLog
+from millpond.server.store.store import Store
 
 
 def audit(world: AuthWorld, user: str = "olga", **params: Any) -> list[dict[str, Any]]:
@@ -75,6 +81,41 @@ def test_entries_that_could_not_be_written_are_written_later(world: AuthWorld, m
     monkeypatch.setattr(world.store.audit, "add", failing)
     job = world.submit("max")
     assert [entry["object"] for entry in audit(world, object=job)] == [job]
+
+
+def test_a_server_whose_audit_log_is_damaged_is_not_ready_until_it_can_be_written(
+    world: AuthWorld, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("millpond.server.auth.audit.RETRY_S", 0.01)
+    add, answers = world.store.audit.add, []
+
+    def failing(entries: Any) -> None:
+        answers.append(world.client("").get("/readyz"))
+        if len(answers) == 2:
+            add(entries)
+        else:
+            raise DatabaseError("insert", {}, Exception("database disk image is malformed"))
+
+    monkeypatch.setattr(world.store.audit, "add", failing)
+    audit(world)
+    assert [answer.status_code for answer in (*answers, world.client("").get("/readyz"))] == [200, 503, 200]
+    assert "the audit log cannot be written (database disk image is malformed)" in answers[1].json()["status"]
+    assert "pond restore" in answers[1].json()["status"]
+
+
+def test_no_server_starts_on_a_damaged_audit_log(tmp_path: Path) -> None:
+    store = Store(fresh_sqlite(tmp_path))
+    with store.database.begin() as connection:
+        root = connection.execute(text("select rootpage from sqlite_master where name = 'audit'")).scalar_one()
+        size = connection.execute(text("pragma page_size")).scalar_one()
+    store.close()
+    with (tmp_path / "millpond.db").open("r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(bytes(size))
+    damaged = Store(f"sqlite:///{tmp_path / 'millpond.db'}")
+    with pytest.raises(DatabaseError, match="malformed"):
+        AuditLog(damaged.audit)
+    damaged.close()
 
 
 def test_no_name_in_a_request_is_one_that_a_database_refuses(world: AuthWorld) -> None:

@@ -13,10 +13,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy.exc import DataError, DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 
 from millpond.server.auth.roles import AccessTarget, Caller, Verb
 from millpond.server.store.audit import AuditQuery, AuditStore
+from millpond.server.store.stored_json import RESTORE
 from millpond.specs.api.accounts.accounts import AuditInfo
 
 log = logging.getLogger(__name__)
@@ -83,10 +84,20 @@ class Act:
 
 
 class AuditLog:
-    """Takes entries from any thread and writes them in order."""
+    """Takes entries from any thread and writes them in order.
+
+    Attributes:
+        trouble: why entries cannot be written, and what helps, where that is more than a full disk or a database that
+            does not answer; empty when all is well.
+
+    Raises:
+        DBAPIError: the newest entry cannot be read.
+    """
 
     def __init__(self, store: AuditStore) -> None:
         self._store = store
+        self.trouble = ""
+        store.find(AuditQuery(limit=1))  # where that fails, changes of accounts would wait for ever
         self._queue: queue.SimpleQueue[tuple[AuditInfo | None, Future[None] | None]] = queue.SimpleQueue()
         self._urgent = threading.Event()
         self._closing = False
@@ -142,11 +153,15 @@ class AuditLog:
         except Exception as error:  # requests wait for this thread
             if isinstance(error, DBAPIError) and not isinstance(error, DataError):
                 log.error("%d entries of the audit log cannot be written yet (%s)", len(entries), error.orig)
+                if not isinstance(error, OperationalError):
+                    waiting = "logins and changes of accounts wait for it"
+                    self.trouble = f"the audit log cannot be written ({error.orig}), and {waiting}; {RESTORE}"
                 return False
             if len(entries) > 1:
                 return all(self._write([entry]) for entry in entries)
             why = getattr(error, "orig", error)
             log.error("the database refuses an entry of the audit log for good (%s): %s", why, entries[0])
+        self.trouble = ""
         return True
 
 

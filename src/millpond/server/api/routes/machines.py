@@ -55,13 +55,13 @@ async def healthz(service: ServiceOf, response: Response) -> HealthInfo:
 
 
 @health.get("/readyz", dependencies=[open_to_all], responses={503: {"model": HealthInfo}})
-async def readyz(service: ServiceOf, response: Response) -> HealthInfo:
+async def readyz(service: ServiceOf, security: SecurityOf, response: Response) -> HealthInfo:
     """Whether requests should come here; if not, why.
 
     They should while it takes no new work on for want of room, too: only this server can stop jobs and delete what
     fills its disk.
     """
-    trouble = await service.health.unready()
+    trouble = await service.health.unready() or security.audit.trouble
     if trouble:
         response.status_code = 503
         return HealthInfo(status=trouble)
