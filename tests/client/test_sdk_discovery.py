@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import nullcontext
 
 import pytest
 
 from millpond.client.sdk import default_state_dir, find_server
 from millpond.client.sdk.transport.discovery import read_server_file
 from millpond.model.errors import UnavailableError
+
+NO_PROCESS = 2**22 + 1
+"""Above what the kernel gives to any process."""
 
 
 @pytest.fixture
@@ -48,6 +53,23 @@ def test_without_a_server_the_remedy_is_pond_up(tmp_path, there):
     directory = tmp_path if there else tmp_path / "missing"
     with pytest.raises(UnavailableError, match="pond up"):
         find_server(state_dir=directory)
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_between_a_leader_and_the_one_that_stood_by_the_remedy_is_to_wait(left_by_a_server, is_killed):
+    leader, standby = (left_by_a_server / name for name in ("server.json", "standby.json"))
+    body = json.loads(leader.read_text())
+    standby.write_text(json.dumps(body | {"url": "http://127.0.0.1:5001", "pid": os.getpid()}))
+    assert find_server(state_dir=left_by_a_server).url == "http://127.0.0.1:5000", "the leader lives"
+    if is_killed:
+        leader.write_text(json.dumps(body | {"pid": NO_PROCESS}))
+    else:
+        leader.unlink()
+    with pytest.raises(UnavailableError, match=r"5001 takes over; try again in some seconds"):
+        find_server(state_dir=left_by_a_server)
+    standby.write_text(json.dumps(body | {"pid": NO_PROCESS}))
+    with nullcontext() if is_killed else pytest.raises(UnavailableError, match="pond up"):
+        find_server(state_dir=left_by_a_server)
 
 
 @pytest.mark.parametrize("text", [b"", b'{"url": 1', b"\0" * 512, b"{}"])

@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 from millpond.model.errors import UnavailableError
 from millpond.node.host import procfs
 from millpond.node.host.files import read_json, write_json
-from millpond.specs.api.server import LOCK_FILE, SERVER_FILE, ServerFile
+from millpond.specs.api.server import LOCK_FILE, SERVER_FILE, STANDBY_FILE, ServerFile
 
 log = logging.getLogger(__name__)
 
@@ -130,9 +130,12 @@ class StateDir:
         )
 
     def announce(self, left: ServerFile) -> None:
-        """Leave the address for clients to find."""
+        """Leave the address for clients to find; this server stands by no longer, if it did."""
         self._left = asdict(left)
         write_json(self.path / SERVER_FILE, self._left)
+        standby = self.path / STANDBY_FILE
+        if (read_json(standby) or {}).get("pid") == left.pid:
+            standby.unlink(missing_ok=True)
 
     def withdraw(self) -> None:
         """Take the address away, unless it is that of a server that has taken over."""

@@ -96,7 +96,8 @@ def stand_by(leadership: Leadership | None, post: Post) -> bool:
         http.run(post.listener.dup())  # a client that connects during the takeover waits at the original
     finally:
         worker.close()
-        file.unlink(missing_ok=True)
+        if not watch.won:  # else clients read it until this server announces itself as the leader
+            file.unlink(missing_ok=True)
     if watch.trouble is not None:
         raise watch.trouble
     return watch.won and not ended.is_set()

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 from urllib.parse import urlsplit
 
 from millpond.client.sdk.transport.credentials import kept_login
 from millpond.model.errors import UnavailableError
 from millpond.specs.api.codec import from_json
-from millpond.specs.api.server import SERVER_FILE, ServerFile
+from millpond.specs.api.server import SERVER_FILE, STANDBY_FILE, ServerFile
 
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 NO_SERVER_REMEDY = "start one with `pond up`"
@@ -62,7 +63,8 @@ def find_server(url: str | None = None, token: str | None = None, state_dir: Pat
             ``default_state_dir()``.
 
     Raises:
-        UnavailableError: no server runs on the state directory, or its files cannot be read.
+        UnavailableError: no server runs on the state directory, or another one takes over just now, or its files cannot
+            be read.
     """
     if state_dir is None:
         url = url or os.environ.get("MILLPOND_URL")
@@ -73,7 +75,11 @@ def find_server(url: str | None = None, token: str | None = None, state_dir: Pat
         login = kept_login(url)
         if login is not None:
             return Address(login.url, token or login.token, authority=login.authority)
-    left = read_server_file(state_dir or default_state_dir())
+    directory = state_dir or default_state_dir()
+    left = read_server_file(directory)
+    if not url and not _lives(left) and _lives(standby := read_server_file(directory, STANDBY_FILE)):
+        cause = f"no Millpond server leads here now; the one that stands by at {standby.url} takes over"
+        raise UnavailableError(cause, "try again in some seconds")
     if left is None:
         if url:
             raise _no_token(url)
@@ -103,6 +109,10 @@ def read_server_file(state_dir: Path, name: str = SERVER_FILE) -> ServerFile | N
         return None
     except OSError as error:
         raise UnavailableError(f"{path} cannot be read ({error.strerror})", "run `pond up` as its owner") from error
+
+
+def _lives(left: ServerFile | None) -> TypeGuard[ServerFile]:
+    return left is not None and Path(f"/proc/{left.pid}").exists()
 
 
 def _no_token(url: str) -> UnavailableError:
