@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millpond.scheduling.ordering.gittins import gittins_ranks
-from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.records import JobRecord
 
 FloatArray = NDArray[np.float64]
@@ -75,9 +74,7 @@ def hazards(ended: FloatArray, outlived: FloatArray) -> FloatArray:
 def _before_anything_ended() -> tuple[FloatArray, FloatArray]:
     """Ranks and ends by the prior alone, always the same: every table begins with a copy."""
     nothing = np.zeros((CLASSES, BINS))
-    ranks, ends = np.zeros((CLASSES, BINS)), np.zeros((2, CLASSES, BINS))
-    gittins_ranks(nothing, nothing, np.array(EDGES), PRIOR_HAZARD, PRIOR_WEIGHT, POOLED_WEIGHT, ranks, ends)
-    return ranks, ends
+    return gittins_ranks(hazards(nothing, nothing), np.array(EDGES))
 
 
 class SurvivalTable:
@@ -94,11 +91,6 @@ class SurvivalTable:
         self.ranks: list[list[float]] = ranks.tolist()
         self._end_table = ends.copy()
         self._ends: list[list[list[float]]] = ends.tolist()
-        self._fill = interpreted().call(gittins_ranks.__name__)
-
-    def use_kernels(self, kernels: KernelSet) -> None:
-        """Run on other kernels from now on; results are the same."""
-        self._fill = kernels.call(gittins_ranks.__name__)
 
     def outlive(self, record: JobRecord, service_s: float) -> None:
         """Count the bins that the job has outlived since it was last counted."""
@@ -120,16 +112,7 @@ class SurvivalTable:
 
     def refresh(self) -> None:
         """Compute the ranks from the counts."""
-        self._fill(
-            self.ended,
-            self.outlived,
-            self.edges,
-            PRIOR_HAZARD,
-            PRIOR_WEIGHT,
-            POOLED_WEIGHT,
-            self.rank_table,
-            self._end_table,
-        )
+        self.rank_table, self._end_table = gittins_ranks(hazards(self.ended, self.outlived), self.edges)
         self.ranks = self.rank_table.tolist()
         self._ends = self._end_table.tolist()
         self._refreshed_at = self.endings

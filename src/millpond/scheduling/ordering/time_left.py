@@ -133,7 +133,6 @@ class TimeLeft:
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; results are the same."""
-        self.survival.use_kernels(kernels)
         self._count_outlived = kernels.call(count_outlived.__name__)
         self._fill_ends = kernels.call(expected_ends.__name__)
 
