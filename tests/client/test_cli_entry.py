@@ -60,7 +60,10 @@ def test_a_daily_command_loads_the_bodies_of_jobs_and_no_other_subject(loaded, t
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("notify on job.faild", "no 'job.faild'; did you mean 'job.failed'?"),
+        (
+            "notify on job.faild",
+            "no 'job.faild'; did you mean 'job.failed'?\n      There are job.started, job.succeeded",
+        ),
         ("run --priority hgh -- true", "no 'hgh'; did you mean 'high'?"),
         ("run --priority x -- true", "'x' is not one of 'background', 'low', 'normal', 'high', 'critical'"),
     ],

@@ -50,6 +50,20 @@ def will_tell(server, job, reason=None, wrote=(), document=None):
         server.will(200, stream=iter([b"".join(json.dumps(piece).encode() + b"\n" for piece in pieces)]))
 
 
+def test_why_shows_what_a_job_that_failed_wrote_last(server, run_pond, make_job):
+    job = make_job(state="failed", tasks=[TASK | {"state": "failed", "exit_code": 1}], exit_code=1, attempt=1)
+    server.will(200, asdict(job))
+    server.will(200, REASON | {"state": "failed", "cause": "failed", "summary": "it failed with exit code 1"})
+    piece = {"job": job.id, "task": 0, "attempt": 1, "offset": 0, "next_offset": 0, "data": "loading\nno such file\n"}
+    server.will(200, stream=iter([json.dumps(piece).encode() + b"\n"]))
+    assert run_pond("why", "train-abcde")[1].splitlines() == [
+        "train-abcde: failed",
+        "  why     it failed with exit code 1",
+        "    loading",
+        "    no such file",
+    ]
+
+
 def test_daemons_of_a_job_that_has_succeeded_are_shown_as_stopped_and_not_blamed(server, run_pond, make_job):
     worker = TASK | {"state": "succeeded", "exit_code": 0}
     daemon = worker | {"task": 1, "role": "ps", "exit_code": None, "detail": "stopped when the work was done"}

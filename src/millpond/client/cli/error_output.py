@@ -69,7 +69,7 @@ def _nearest(message: str, known: click.Choice[Any]) -> str:
     """What may have been meant by a word that is none of those known; empty: none of them is near."""
     word = message.partition(" is not ")[0]
     near = get_close_matches(word.strip("'\""), list(map(str, known.choices)), 1)
-    return f"no {word}; did you mean {near[0]!r}?" if near else ""
+    return f"no {word}; did you mean {near[0]!r}?\nThere are {', '.join(map(str, known.choices))}" if near else ""
 
 
 def _missing(param: click.Parameter) -> str:

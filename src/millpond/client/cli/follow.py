@@ -17,7 +17,7 @@ from millpond.specs.api.jobs.logs import FIRST_CURSOR
 STOPPED = 143
 """Exit code of a job that was stopped, as a shell shows a program that was asked to end."""
 
-_NOT_STARTED = {"queued", "starting"}
+NOT_STARTED = {"queued", "starting"}
 
 
 class Follower:
@@ -60,7 +60,7 @@ class Follower:
         return exit_code_of(job)
 
     def _await_start(self) -> None:
-        job = await_job(self._client.watch(self.job.id), lambda job: job.state not in _NOT_STARTED)
+        job = await_job(self._client.watch(self.job.id), lambda job: job.state not in NOT_STARTED)
         if self._on_start is not None:
             self._on_start(job)
             self._on_start = None

@@ -35,7 +35,7 @@ _TABLE: ListTable[TokenInfo] = ListTable(
         Column("KIND", lambda token: token.kind),
         Column("USED", lambda token: formats.used(token.used_at), right=True),
         Column("EXPIRES", _expiry, right=True),
-        Column("ALLOWS", lambda token: ", ".join(token.verbs) or "everything", gives_way=True),
+        Column("ALLOWS", lambda token: ", ".join(token.verbs) or "everything", wraps=True),
         Column("NAME", lambda token: token.name, gives_way=True),
     ),
 )

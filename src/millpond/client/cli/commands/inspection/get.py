@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import textwrap
 import time
 from collections.abc import Iterator
@@ -19,18 +18,17 @@ from millpond.client.cli.error_output import complain
 from millpond.client.cli.follow import exit_code_of
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import array_tables, formats
+from millpond.client.cli.printing.last_lines import drawn, last_lines
 from millpond.client.cli.printing.tables import show
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
-from millpond.model.errors import InvalidInputError, NotAllowedError, NotFoundError
+from millpond.model.errors import InvalidInputError, NotAllowedError
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo
 from millpond.specs.api.jobs.trials import TrialList
 from millpond.specs.api.services import ServiceInfo
-from millpond.specs.escaped_text import json_text, visible, yaml_text
-
-_LAST_LINES = 10
+from millpond.specs.escaped_text import json_text, yaml_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +79,7 @@ def command(client: Client, job: str, output: str) -> None:
         events=client.events(name),
         trials=client.trials(name, info.array.count) if info.array is not None and info.array.sweep else None,
         service=client.services.info(name) if info.kind == "service" else None,
-        last_lines=_last_lines(client, info),
+        last_lines=last_lines(client, info),
     )
     match output:
         case "json":
@@ -92,7 +90,7 @@ def command(client: Client, job: str, output: str) -> None:
             for line in _account_lines(account, time.time()):
                 click.echo(line)
             for line in account.last_lines:
-                click.echo(_drawn(line))
+                click.echo(drawn(line))
             if account.trials is not None:
                 _show_trials(account.trials)
 
@@ -249,24 +247,3 @@ def _ended(job: JobInfo) -> LifeStep:
 def _line(mark: str, name: str, text: str) -> str:
     head = f"  {mark:<4}  {name:<9}  "
     return textwrap.fill(text, 80, initial_indent=head, subsequent_indent=" " * len(head))
-
-
-def _last_lines(client: Client, job: JobInfo) -> list[str]:
-    """What the task that a job failed by wrote last; of any other job nothing."""
-    task = job.culprit or next(iter(job.tasks), None)
-    if job.state != "failed" or task is None or job.attempt == 0:
-        return []
-    chunks = client.logs(job.id, task=task.task, attempt=job.attempt, tail=_LAST_LINES)
-    try:
-        text = "".join(chunk.data for chunk in chunks)
-    except NotFoundError:  # it was removed to make room
-        return []
-    return text.removesuffix("\n").split("\n")[-_LAST_LINES:] if text else []
-
-
-def _drawn(line: str) -> str:
-    """Such a line as it fits into the window, without anything that moves the cursor."""
-    plain = click.unstyle(line.rstrip("\r").rpartition("\r")[2]).expandtabs()
-    text = " " * 4 + visible(plain)
-    width = shutil.get_terminal_size().columns
-    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -11,6 +11,7 @@ import click
 from millpond.client.cli.connection import with_client
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
+from millpond.client.cli.printing.last_lines import drawn, last_lines
 from millpond.client.sdk import Client
 from millpond.specs.api.jobs.reasons import ReasonInfo, StartInfo
 from millpond.specs.escaped_text import json_text
@@ -47,8 +48,9 @@ _IN_THE_WAY = {
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
 @with_client
 def command(client: Client, job: str, output: str) -> None:
-    """Show why JOB waits or runs, and what would help."""
-    reason = client.why(client.find(job).id)
+    """Show why JOB waits, runs or failed, and what would help."""
+    info = client.find(job)
+    reason = client.why(info.id)
     if output == "json":
         click.echo(json_text(reason))
         return
@@ -56,6 +58,8 @@ def command(client: Client, job: str, output: str) -> None:
     click.echo(f"{reason.job}: {reason.state}{place}")
     for title, text in (*facts_of(reason, time.time()), *waits_of(reason)):
         click.echo(textwrap.fill(text, 80, initial_indent=f"  {title:<8}", subsequent_indent=" " * 10))
+    for line in last_lines(client, info):
+        click.echo(drawn(line))
 
 
 def facts_of(reason: ReasonInfo, now: float) -> list[tuple[str, str]]:

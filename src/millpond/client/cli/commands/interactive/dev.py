@@ -14,7 +14,7 @@ from millpond.client.cli.commands.interactive.exec import SHELL, run_beside
 from millpond.client.cli.commands.submission import template_needs
 from millpond.client.cli.connection import asks_server, connect, with_client
 from millpond.client.cli.error_output import INTERRUPTED, say
-from millpond.client.cli.follow import exit_code_of
+from millpond.client.cli.follow import NOT_STARTED, exit_code_of
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.waiting_line import await_job
@@ -140,7 +140,12 @@ def _require_serve(client: Client, job: JobInfo) -> None:
 
 
 def _show_link(client: Client, job: JobInfo, alone: bool = False) -> int:
-    """Print the link as soon as there is something to see behind it, and how editors open it."""
+    """Print the link as soon as there is something to see behind it, and how editors open it.
+
+    While a dev job waits, why is said; a service that waits may be one that its first request wakes.
+    """
+    if job.kind == "dev" and job.state in NOT_STARTED:
+        job = await_job(client.watch(job.id), lambda seen: seen.state not in NOT_STARTED)
     give_up_at, announced = time.monotonic() + SERVES_WITHIN_S, False
     while not client.serves(job.id):
         job = client.job(job.id)
