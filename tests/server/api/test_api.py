@@ -300,6 +300,23 @@ def test_a_body_that_never_ends_is_given_up(api: Api, monkeypatch: pytest.Monkey
             asyncio.run(body.receive())
 
 
+def test_a_client_that_leaves_within_its_body_is_no_defect(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    sent: list[Message] = []
+    coming = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+    headers = [(b"host", b"testserver"), (b"authorization", f"Bearer {TOKEN}".encode())]
+    scope = {"type": "http", "method": "POST", "scheme": "http", "path": JOBS, "headers": headers, "state": {}}
+
+    async def receive() -> Message:
+        return next(coming)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    asyncio.run(api.client.app(scope | {"query_string": b"", "client": ("127.0.0.1", 1)}, receive, send))
+    assert sent[0]["status"] == 503
+    assert not caplog.records
+
+
 def test_bodies_that_are_not_whole_have_a_bound_together(monkeypatch: pytest.MonkeyPatch) -> None:
     async def begun() -> Message:
         return {"type": "http.request", "body": b"12345", "more_body": True}

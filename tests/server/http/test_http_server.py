@@ -201,6 +201,15 @@ def test_messages_that_never_end_are_broken_off_where_they_are_too_much_together
     assert while_serving(visit) == ("90000", b"")
 
 
+def test_what_opens_a_websocket_wrongly_is_answered_and_not_left_waiting():
+    def visit(port: int) -> bytes:
+        with connected(port) as client:
+            client.sendall(WEBSOCKET_REQUEST.replace(b"Host: x", b"Host: x\r\nContent-Length: 5") + b"hello")
+            return all_of(client)
+
+    assert while_serving(visit).startswith(b"HTTP/1.1 400")
+
+
 def test_a_websocket_that_is_answered_without_being_opened_is_no_error(caplog):
     def visit(port: int) -> int:
         with pytest.raises(InvalidStatus) as refused, connect(f"ws://127.0.0.1:{port}/refused"):

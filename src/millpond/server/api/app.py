@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
@@ -117,6 +118,7 @@ def make_routes(
     app.add_exception_handler(DBAPIError, _not_stored)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(RefusedBodyError, refuse_body)
+    app.add_exception_handler(ClientDisconnect, _left)
     app.add_exception_handler(HTTPException, _no_such_route)
     app.add_exception_handler(Exception, _unexpected)
     check_permits(app)
@@ -166,6 +168,12 @@ def _not_stored(request: Request, error: Exception) -> JSONResponse:
     log.error("%s %s: the store does not answer (%s)", request.method, request.url.path, error.orig)
     cause, remedy = "the store cannot be read or written", "see the server's log, then try again"
     return error_answer(request.headers, 503, ErrorBody(cause=cause, code="unavailable", remedy=remedy))
+
+
+def _left(request: Request, error: Exception) -> JSONResponse:
+    """The client went away before its body was whole: no defect, and read by the audit log alone."""
+    body = ErrorBody(cause="the connection broke", code="unavailable", remedy="go on where it ended")
+    return error_answer(request.headers, 503, body)
 
 
 def _malformed(request: Request, error: Exception) -> JSONResponse:

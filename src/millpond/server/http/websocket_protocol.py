@@ -17,6 +17,7 @@ PIECE: Final = 8 * 1024
 """Bytes that are parsed in one turn of the event loop: they may be thousands of frames, at 5 us each."""
 _FRAGMENT_BYTES: Final = 64
 """What a fragment of a message takes besides its content."""
+_NO_OPENING: Final = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
@@ -111,5 +112,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         piece = bytes(self._unparsed[:PIECE])
         del self._unparsed[:PIECE]
         super().data_received(piece)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            self.transport.write(_NO_OPENING)  # uvicorn would leave it waiting for ever
+            self.transport.close()
         if not self.transport.is_closing():
             self._go_on()
