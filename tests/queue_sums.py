@@ -36,7 +36,7 @@ def check_queue_sums(core: Scheduler) -> None:
 
 def _away(core: Scheduler, root: QueueStatus) -> Iterator[int]:
     """Of each model, how much of what is guaranteed is neither used, nor lent, nor idle."""
-    idle = Counter(core._state.cluster.idle_by_model())
+    idle = Counter(core._state.cluster.capacity.idle_by_model(core._state.cluster.words.models.names))
     others = sum(milli for model, milli in idle.items() if model not in root.shares)
     for model, share in root.shares.items():
         there = others if model == OTHER_MODELS else idle[model]
@@ -46,7 +46,7 @@ def _away(core: Scheduler, root: QueueStatus) -> Iterator[int]:
 
 def _check_models(core: Scheduler, statuses: Sequence[QueueStatus]) -> None:
     """Of each model, what queues are said to hold is what their jobs hold, and the parts are as of the whole."""
-    idle = core._state.cluster.idle_by_model()
+    idle = core._state.cluster.capacity.idle_by_model(core._state.cluster.words.models.names)
     assert sum(idle.values()) == sum(core._state.cluster.idle_milli().values())
     for status in statuses:
         held, counted = dict(status.work.held.models), core._state.queues.by_name[status.queue.name].models

@@ -159,7 +159,7 @@ class Supposition:
 
     def refusing(self, job: str) -> Supposition:
         """One job finds no place whatever there is; what is reserved stays so."""
-        placer, planner = self.core._placer, self.core._planner
+        placer, planner = self.core._placer, self.core._cycle.planner
         place = placer.place
 
         def place_others(record: JobRecord, *rest: object, **more: object) -> object:
@@ -168,7 +168,7 @@ class Supposition:
         placer.place = place_others  # type: ignore[assignment, method-assign]
         for name in ("by_guarantee", "by_priority", "by_ordering"):
             setattr(planner, name, lambda *_: None)
-        self.core._walk._reserve = lambda *_: None  # type: ignore[method-assign]
+        self.core._cycle.admission._reserve = lambda *_: None  # type: ignore[method-assign]
         return self
 
     def starts(self) -> bool:

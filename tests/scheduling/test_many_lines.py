@@ -346,17 +346,17 @@ def crowded(seed: int, *, limit: int | None = None, guarantee: int = 0) -> World
 def in_a_walk(world: World) -> Iterator[tuple[Prospects, list[JobRecord], Planner, Claims]]:
     """The prospects of the first of each line, when the walk has come to all who have a reservation."""
     core, state = world.core, world.core._state
-    room_maker, claims, standing = core._walk._room_maker, core._claims, QueueRank(state)
+    room_maker, claims, standing = core._cycle.admission._room_maker, core._claims, QueueRank(state)
     mark = state.journal.begin()
     core._placer.refresh()
     claims.begin_walk()
     claims.bind_all(list(claims.reservations))
-    core._planner.begin(standing)
+    core._cycle.planner.begin(standing)
     displaced_at, claims.displaced_at = claims.displaced_at, -1.0
     room_maker.begin_walk()
     prospects = Prospects(state, core._placer, claims, standing)
     prospects.look(room_maker.departures, is_short=True)
-    yield prospects, [state.waiting.lines[key][0][2] for key in state.waiting.table.keys], core._planner, claims
+    yield prospects, [state.waiting.lines[key][0][2] for key in state.waiting.table.keys], core._cycle.planner, claims
     claims.displaced_at = displaced_at
     claims.end_walk()
     state.journal.rollback(mark)

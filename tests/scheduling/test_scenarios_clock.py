@@ -72,7 +72,7 @@ def test_fair_share_counts_no_use_for_it() -> None:
     world.end("hers")
     world.go_to(100)
     usage = world.core._state.usage
-    capacity = world.core._state.cluster.capacity
+    capacity = world.core._state.cluster.capacity.amount
     before = usage.dominant_shares(usage.snapshot(), capacity, world.now)
     set_forward(world)
     assert usage.dominant_shares(usage.snapshot(), capacity, world.now) == before

@@ -11,6 +11,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.ordering.queueing import enqueue, pause, pause_until, restart_wait
 from millpond.scheduling.packing.pairs import end_pair
 from millpond.scheduling.reclaiming.preemption_budget import cost_of
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
@@ -194,7 +195,7 @@ def close(state: State, record: JobRecord) -> None:
         for task in record.wanted():
             if task.state.ended:
                 task.move(Trigger.ENDED_FOR_RETRY)
-        state.requeue(record)
+        restart_wait(state, record)
         record.overdue = record.overdue and interrupted
         record.debt_s = 0.0
         if displaced:
@@ -205,11 +206,11 @@ def close(state: State, record: JobRecord) -> None:
         if record.scaled_to_zero:
             return
         if record.failed_starts:
-            state.pause(record)
+            pause(state, record)
         elif record.retry_at > state.now:
-            state.pause_until(record, record.retry_at)
+            pause_until(state, record, record.retry_at)
         else:
-            state.enqueue(record)
+            enqueue(state, record)
     else:
         record.ended_at = state.now
         state.ordering.left(record, state.now)

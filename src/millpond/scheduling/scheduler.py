@@ -1,12 +1,10 @@
 """The scheduler: events in, decisions out. Pure and deterministic; time is what the caller says it is.
 
-``decide`` is the cycle. Nothing is ended before the whole placement of its successor has been proved on the ledger.
-While scheduling is paused (``events.SchedulingPaused``) nothing starts or grows, so nothing is asked to leave for it.
+``handle`` takes events, ``decide`` runs the cycle (``cycle.scheduling_cycle``), and all else answers questions.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,48 +15,33 @@ from millpond.model.reasons import Cause, DeadlineOutlook, Reason
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Job, Priority
-from millpond.scheduling import runs
 from millpond.scheduling.copies import forking, snapshots
-from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placer
-from millpond.scheduling.cycle.overdue import Overdue
 from millpond.scheduling.cycle.redo import Redo
-from millpond.scheduling.cycle.replanning import Replanner
-from millpond.scheduling.cycle.reservations import Reserver
-from millpond.scheduling.cycle.starting import Starter
+from millpond.scheduling.cycle.scheduling_cycle import SchedulingCycle
 from millpond.scheduling.cycle.wakeups import Wakeups
-from millpond.scheduling.elastic.growth import grow_all, resume_suspended
 from millpond.scheduling.estimating.lengths import ExpectedLengths, expected_lengths
 from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.event_handling.requeueing import with_priority
 from millpond.scheduling.explaining.explainer import Explainer
-from millpond.scheduling.migration.consolidation import Consolidation
-from millpond.scheduling.migration.hot_spots import HotSpots
 from millpond.scheduling.migration.migrations import Migrations
-from millpond.scheduling.nodes.drain import follow_cordons
 from millpond.scheduling.nodes.power_overview import PowerOverview, candidates
 from millpond.scheduling.nodes.views import NodeView, QueueView, node_views, queue_view
 from millpond.scheduling.nodes.waking import nodes_to_wake
-from millpond.scheduling.packing.packing import PairPacking, note_pairs
 from millpond.scheduling.placement.kernels import KernelSet
-from millpond.scheduling.reclaiming.plans import Planner
-from millpond.scheduling.reclaiming.restore_room import bring_back
 from millpond.scheduling.reserving.agreement import Misfit, misfit
-from millpond.scheduling.reserving.upkeep import follow_reservations, require_usable
+from millpond.scheduling.reserving.upkeep import require_usable
 from millpond.scheduling.reserving.views import ReservationView, reservation_views
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import (
-    end_overlong,
     why_not_vacated,
     why_suspend_refused,
 )
-from millpond.scheduling.suspension.time_slicing import TimeSlicing
 from millpond.scheduling.tenancy.cells.cell_map import CellChain, cell_map
 from millpond.scheduling.tenancy.queue_views import QueueDetail, QueueStatus, queue_detail, queue_statuses
-from millpond.scheduling.tenancy.windows import follow_hours, leave
 
 
 class Scheduler:
@@ -80,38 +63,19 @@ class Scheduler:
         self._claims = Claims(self._state)
         self._migrations = Migrations(self._state, self._placer, self._claims)
         self._event_handlers = EventHandlers(self._state, self._placer, self._claims, self._migrations)
-        self._planner = Planner(self._state, self._placer)
-        self._reserver = Reserver(self._state, self._placer)
-        self._overdue = Overdue(self._state, self._reserver)
-        self._time_slicing = TimeSlicing(self._state, self._placer, self._claims)
-        starter = Starter(self._state, self._placer, self._claims, self._planner)
-        self._hot_spots = HotSpots(self._state, self._claims, self._migrations)
-        self._consolidation = Consolidation(self._state, self._placer, self._claims, self._migrations, self._reserver)
-        self._packing = PairPacking(self._state, self._placer, self._claims, self._migrations, starter)
-        self._walk = AdmissionCycle(
+        self._cycle = SchedulingCycle(self._state, self._placer, self._claims, self._migrations)
+        self._redo = Redo(self._state, self._claims, self._migrations, self._cycle.starter, self._cycle.packing)
+        self._explainer = Explainer(
             self._state,
             self._placer,
             self._claims,
-            self._planner,
-            self._reserver,
-            self._time_slicing,
-            starter,
-            self._consolidation,
-            self._packing,
+            self._cycle.time_slicing,
+            self._cycle.admission,
+            self._cycle.starter,
         )
-        self._redo = Redo(self._state, self._claims, self._migrations, starter, self._packing)
-        self._replanner = Replanner(self._state, self._placer)
-        self._explainer = Explainer(self._state, self._placer, self._claims, self._time_slicing, self._walk, starter)
         self.jobs = self._state.jobs
         self._claims_seen = (0, 0)
-        self._wakeups = Wakeups(
-            self._state,
-            self._claims,
-            self._time_slicing,
-            self._replanner,
-            (self._consolidation, self._hot_spots),
-            self._packing,
-        )
+        self._wakeups = Wakeups(self._state, self._claims, self._cycle)
 
     # ---- the cycle ----------------------------------------------------------------------------------------------
 
@@ -148,105 +112,10 @@ class Scheduler:
 
     def decide(self, now: float) -> list[Decision]:
         """Everything that should happen next, as of ``now`` (seconds; never earlier than the last event)."""
-        state = self._state
-        with state.journal:
-            state.now = max(state.now, now)
-            state.begin_cycle()
-            note_pairs(state)
-            # 1. What is due: reservations, cordons, windows and lending hours, stale claims, time limits, pauses, and
-            # pairs on the same cards that do not pay.
-            follow_reservations(state)
-            follow_cordons(state)
-            follow_hours(state, leave)
-            self._claims.prune()
-            self._end_at_limits()
-            state.end_pauses()
-            self._packing.unpack()
-            # 2. Suspended work goes on where its devices are free, or are left by work that ranks below it.
-            state.is_unfinished = False
-            if state.suspended:
-                self._resume()
-            # 3. Waiting work starts and running gangs grow, in order of the lines or by replanning.
-            if not state.holds and not state.is_unfinished:
-                self._start_work()
-                self._consolidate()
-                if not state.is_unfinished:
-                    self._packing.spread()
-            # 4. Jobs that share devices in turns rotate; what has been suspended for too long ends.
-            if state.suspended and not state.is_unfinished:
-                self._time_slicing.rotate(Priority.BACKGROUND, free_only=False)
-                end_overlong(state)
-            state.end_cycle()
+        self._cycle.run(now)
         self._explainer.estimates.note_cycle()
-        decisions, state.outbox = state.outbox, []
+        decisions, self._state.outbox = self._state.outbox, []
         return decisions
-
-    def _end_at_limits(self) -> None:
-        """End the runs that have reached their time limit."""
-        state = self._state
-        while state.deadlines and state.deadlines[0][0] <= state.now:
-            _, job, attempt = heapq.heappop(state.deadlines)
-            record = state.running.get(job)
-            if record is None or record.attempt != attempt or record.stop_trigger is not None:
-                continue
-            if record.service_s(state.now) + 1e-6 >= (record.job.time_limit_s or 0.0):
-                runs.stop_at_limit(state, record)
-            else:  # it was suspended for a while
-                state.watch_deadline(record)
-
-    def _resume(self) -> None:
-        """Step 2. Work of a higher class that waits goes first, in step 3."""
-        state = self._state
-        # While nothing new may start, waiting work is not in the way of suspended work.
-        ahead = Priority.BACKGROUND if state.holds else state.waiting.highest_class()
-        if self._grows_over_background and not state.holds:
-            ahead = max(ahead, Priority.LOW)
-        lent = bool(state.holds) or not state.waiting.count
-        left = resume_suspended(state, self._claims, self._migrations, ahead, lent=lent)
-        if state.is_unfinished:
-            return  # those who come first have not all gone on
-        self._time_slicing.rotate(ahead, free_only=True)
-        if not state.holds:
-            bring_back(state, self._claims, left)
-
-    def _start_work(self) -> None:
-        """Step 3."""
-        state = self._state
-        replans = state.replans
-        if state.growing or state.waiting.count:
-            self._placer.refresh()
-        walks = bool(state.waiting.count) or (self._grows_over_background and not replans)
-        if replans or not walks:
-            grow_all(state, self._placer, self._claims)
-        if walks:
-            state.ordering.time_left.refresh(state.roster, state.now)
-            state.rekey_due()
-            if replans:
-                self._replanner.replan()
-            else:
-                if self.settings.reserve:
-                    self._overdue.promote()
-                self._walk.run()
-            if state.suspended and not state.is_unfinished:
-                resume_suspended(state, self._claims, self._migrations, Priority.BACKGROUND)
-
-    def _consolidate(self) -> None:
-        """Step 3, where pools want it: running work is gathered on fewer nodes, and moved off busy cards."""
-        if self._consolidation.is_wanted:
-            self._consolidation.go_on()
-            if not self._state.is_unfinished:
-                self._consolidation.empty_nodes()
-        if self._hot_spots.is_wanted and not self._state.is_unfinished:
-            self._hot_spots.relieve()
-
-    @property
-    def _grows_over_background(self) -> bool:
-        """Whether a gang misses tasks for which background work leaves, or has left: that takes a walk."""
-        state = self._state
-        if not any(not gang.job.is_background for gang in state.growing.values()):
-            return False
-        is_there = state.roster.least_priority() == Priority.BACKGROUND
-        return is_there or any(record.job.is_background for record in state.suspended.values())
 
     @property
     def is_unfinished(self) -> bool:
@@ -278,8 +147,8 @@ class Scheduler:
         self._explainer.estimates.note_cycle()
         if claims is not None:
             snapshots.give_claims(claims, self._state, self._claims)
-            self._consolidation.redo(decided)
-        self._hot_spots.redo(decided)
+            self._cycle.consolidation.redo(decided)
+        self._cycle.hot_spots.redo(decided)
         self._claims_seen = self._kept_version
         self._migrations.decided = {}
 
@@ -466,15 +335,7 @@ class Scheduler:
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels (compiled or interpreted) from now on; decisions are the same."""
-        parts = (
-            self._placer,
-            self._planner,
-            self._reserver,
-            self._replanner,
-            self._consolidation,
-            self._state.ordering,
-        )
-        for part in parts:
+        for part in (self._placer, self._cycle, self._state.ordering):
             part.use_kernels(kernels)
 
     def snapshot(self) -> dict[str, Any]:

@@ -1,24 +1,23 @@
 """Everything a scheduler knows, in one place: waiting lines, quotas, fair shares, and open decisions.
 
-All parts of the scheduler work on one ``State``. Runs begin and end through ``scheduling.runs``, and are suspended and
-resized through ``scheduling.suspension.suspension`` and ``scheduling.elastic.resizing``, so that ledger, queue usage,
-fair shares and waiting lines agree.
+All parts of the scheduler work on one ``State``. Jobs line up through ``scheduling.ordering.queueing``. Runs begin and
+end through ``scheduling.runs``, and are suspended and resized through ``scheduling.suspension.suspension`` and
+``scheduling.elastic.resizing``. So ledger, queue usage, fair shares and waiting lines agree.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from millpond.model import windows
 from millpond.model.decisions import Decision
 from millpond.model.reasons import Cause
-from millpond.model.resources import CARD_MILLI, Amount
-from millpond.model.states import JobState, TaskState
-from millpond.model.tenancy.tenants import ROOT_QUEUE, Limit, Queue
-from millpond.model.workloads import Job, Priority
+from millpond.model.resources import Amount
+from millpond.model.states import TaskState
+from millpond.model.tenancy.tenants import ROOT_QUEUE
+from millpond.model.workloads import Priority
 from millpond.scheduling.elastic.measured_speed import KnownSpeeds
 from millpond.scheduling.event_handling.pending import PendingDecisions, moves_memory
 from millpond.scheduling.feasibility.request_classes import RequestClasses
@@ -29,17 +28,15 @@ from millpond.scheduling.migration.recent_moves import RecentMoves
 from millpond.scheduling.nodes.card_cordons import CardCordons
 from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.arrivals import ArrivalHistory
-from millpond.scheduling.ordering.base import Key, Ordering, cards
-from millpond.scheduling.ordering.forecasts import NEVER
+from millpond.scheduling.ordering.base import Ordering
 from millpond.scheduling.ordering.idle_time import IdleTime
 from millpond.scheduling.ordering.line_table import GROUPED, KEY, PRIORITY, REQUEST, BoolArray
 from millpond.scheduling.ordering.own_orderings import Orderings
-from millpond.scheduling.ordering.survival import size_class
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
 from millpond.scheduling.packing.pair_speeds import PairSpeeds
 from millpond.scheduling.reclaiming.preemption_budget import PreemptionBudget
 from millpond.scheduling.reclaiming.roster import Roster
-from millpond.scheduling.records import Group, JobRecord
+from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, ReservedRooms
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.tenancy.counted_amounts import CountedAmounts
@@ -50,15 +47,6 @@ from millpond.scheduling.tenancy.queues import QueueTree
 
 ACTIVE = frozenset({TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING})
 """States in which a task holds something."""
-
-FIRST_LOOK_S = 300.0
-"""How long a job waits before it is first looked at whether it is overdue, and at least from one look to the next."""
-
-OVERDUE_LEAD = 1e12
-"""The keys of overdue jobs are below zero, by this less the instant of submission: all others are not."""
-
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
-"""A job whose start was refused waits so long before the next try; each refusal in a row doubles it."""
 
 
 class State:
@@ -142,165 +130,13 @@ class State:
         self.protects = False
         """Whether any job or queue was ever promised a minimum run time."""
 
-    # ---- waiting ------------------------------------------------------------------------------------------------
-
-    def submit(self, job: Job) -> JobRecord:
-        """Enter a new job and put it into its waiting line.
-
-        Raises:
-            InvalidInputError: it names more kinds of extra resources than the ledger has room to count.
-        """
-        self.journal.require_no_trial()
-        record = self.new_record(job, self.next_sequence, self.now)
-        self.cluster.words.shapes_of(record.demand)
-        self.next_sequence += 1
-        self.jobs[job.id] = record
-        self.protects = self.protects or job.minimum_run_s > 0
-        self.ordering.submitted(record, self.now)
-        self.arrivals.add(record)
-        self.enqueue(record)
-        if job.windows or job.reservation:
-            self.watch_window(record)
-        return record
-
-    def new_record(self, job: Job, sequence: int, submitted_at: float) -> JobRecord:
-        """A record of a job that nothing has happened to yet."""
-        record = JobRecord(job, self.demands.of(job), sequence, submitted_at)
-        record.idled_before = self.idle_time.of(job.pool, submitted_at)
-        record.size_class = size_class(record.gpu_milli)
-        return record
-
-    def enqueue(self, record: JobRecord) -> None:
-        """Put a job whose tasks are queued into its line, with its key as of now.
-
-        A job outside its windows joins none, nor does one whose reservation has not begun, or that lost its run while
-        users kept it suspended.
-        """
-        self.journal.require_no_trial()
-        if record.is_parked or not self.is_in_window(record):
-            return
-        self.take_place(record)
-        left_s = 0.0 if record.overdue else self.ordering.time_left.needed_s(record, self.now)[0]
-        record.work = int(CARD_MILLI * cards(record) * left_s)
-        self.waiting.add(record)
-        record.rekey_at = record.look_at = 0.0
-        self.fresh.append(record)
-
-    def requeue(self, record: JobRecord) -> None:
-        """The wait of a job counts from now on."""
-        record.requeued_at, record.idled_before = self.now, self.idle_time.of(record.job.pool, self.now)
-
-    def take_place(self, record: JobRecord) -> None:
-        """Give a job its place in the order, before it joins a line."""
-        record.group = self.group_of(record)
-        record.key, record.turn, record.displaces_above, _ = self.line_up(record)
-
-    def group_of(self, record: JobRecord) -> Group | None:
-        """The group of a job by the settings of now, see ``ordering.turns``."""
-        return self.orderings.group_of(record, self.queues.by_name[record.queue])
-
-    def line_up(self, record: JobRecord) -> tuple[Key, float, float, float]:
-        """How a job waits from now on: its key, its turn, what it displaces, and until when that holds.
-
-        As ``Ordering.line_up`` of the cluster, and by that of its own group; one that is overdue may go first.
-        """
-        key, displaces_above, due = self.ordering.line_up(record, self.now)
-        if record.group is None:
-            if record.overdue and self.ordering.promotes:
-                key = (record.submitted_at - OVERDUE_LEAD,)
-            return key, key[0], displaces_above, due
-        own = self.orderings.of(record.group)
-        own_key, _, own_due = own.line_up(record, self.now)
-        if record.overdue and own.promotes:
-            own_key = (record.submitted_at - OVERDUE_LEAD,)
-        return own_key, key[0], displaces_above, min(due, own_due)
-
-    def is_in_window(self, record: JobRecord) -> bool:
-        """Whether a window of the job is open now, and the reservation that it requires has begun, or is over."""
-        job = record.job
-        if job.reservation and (self.reserved.begins_at(job.reservation) or 0.0) > self.now:
-            return False
-        return not job.windows or windows.is_open(job.windows, self.now)
-
-    def watch_window(self, record: JobRecord) -> None:
-        """Remember when the windows of a job open or close next, or its reservation begins."""
-        job = record.job
-        changes = [windows.next_change(job.windows, self.now)] if job.windows else []
-        changes.append(self.reserved.begins_at(job.reservation) if job.reservation else None)
-        change = min((at for at in changes if at is not None and at > self.now), default=None)
-        if change is not None:
-            heapq.heappush(self.window_changes, (change, record.sequence, record))
-
-    def watch_fresh(self) -> None:
-        """Schedule new keys for jobs that joined a line since the last cycle and still wait."""
-        for record in self.fresh:
-            if record.line:
-                *_, due = self.line_up(record)
-                if due < NEVER:
-                    record.rekey_at = due
-                    heapq.heappush(self.rekeys, (due, record.sequence, record.id))
-                if self.orderings.of(record.group).bounds_waits and not record.job.is_background:
-                    record.look_at = max(record.requeued_at + FIRST_LOOK_S, self.now)
-                    heapq.heappush(self.looks, (record.look_at, record.sequence, record.id))
-        self.fresh.clear()
-
-    def in_line(self, job: str, sequence: int) -> JobRecord | None:
-        """The job of this id and arrival if it stands in a line; None if not, or if another has its id by now."""
-        record = self.jobs.get(job)
-        return record if record is not None and record.line and record.sequence == sequence else None
-
-    def rekey_due(self) -> None:
-        """Compute the keys anew that are due."""
-        rekeys, now = self.rekeys, self.now
-        while rekeys and rekeys[0][0] <= now:
-            due, sequence, job = rekeys[0]
-            record = self.in_line(job, sequence)
-            if record is None or record.rekey_at != due:
-                heapq.heappop(rekeys)
-                continue
-            key, turn, record.displaces_above, record.rekey_at = self.line_up(record)
-            self.waiting.rekey(record, key, turn)
-            heapq.heapreplace(rekeys, (record.rekey_at, sequence, job))
-
-    def pause(self, record: JobRecord) -> None:
-        """Wait before the next try after a refused start; the pause doubles with each refusal in a row."""
-        pause = min(FIRST_PAUSE_S * 2.0 ** (record.failed_starts - 1), LONGEST_PAUSE_S)
-        self.pause_until(record, max(self.now + pause, record.retry_at))
-
-    def pause_until(self, record: JobRecord, instant: float) -> None:
-        """Let a job line up again, or its lost tasks join it again, at an instant and not before."""
-        self.growing.pop(record.id, None)
-        heapq.heappush(self.paused, (instant, record.sequence, record))
-
-    def end_pauses(self) -> None:
-        """Let jobs whose pause is over join their line again."""
-        while self.paused and self.paused[0][0] <= self.now:
-            _, _, record = heapq.heappop(self.paused)
-            if record.id in self.running:
-                self.watch_growth(record)
-            elif record.state is JobState.QUEUED and not record.line and not record.scaled_to_zero:
-                self.enqueue(record)
-
-    def rekey_queue(self, queue: str) -> None:
-        """Renew the places of all that wait in a queue and below it, where another ordering is theirs now."""
-        for record in [each for each in self.waiting if self.queues.is_below(each.queue, queue)]:
-            if self.group_of(record) != record.group:
-                self.rekey(record)
-
-    def rekey(self, record: JobRecord) -> None:
-        """Renew the place of a job in the order after its forecast or its spec has changed."""
-        if record.line:
-            self.waiting.remove(record)
-            record.line = ()  # out of its hours it joins none
-            self.enqueue(record)
-
     def holds_back(self, record: JobRecord) -> bool:
         """Whether the ordering leaves free room to others although the job might fit."""
         cluster = self.cluster
         return (
             self._may_hold_back
             and not (record.elastic or record.overdue or record.job.is_background or record.group)
-            and self.ordering.holds_back(record, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
+            and self.ordering.holds_back(record, cluster.free_gpu_milli, cluster.capacity.gpu_milli, self.now)
         )
 
     def held_lines(self) -> tuple[BoolArray, JobRecord | None]:
@@ -309,7 +145,7 @@ class State:
         if not self._may_hold_back:
             return np.zeros(len(table), dtype=np.bool_), None
         rigid = np.array([demand is not None and not demand.elastic for demand in table.requests.items], dtype=np.bool_)
-        held, soonest = self.ordering.held_lines(table, cluster.free_gpu_milli, cluster.gpu_capacity_milli, self.now)
+        held, soonest = self.ordering.held_lines(table, cluster.free_gpu_milli, cluster.capacity.gpu_milli, self.now)
         held &= rigid[table.number(REQUEST)] & (table.figure(KEY) >= 0.0)
         held &= (table.figure(PRIORITY) > Priority.BACKGROUND) & (table.figure(GROUPED) == 0.0)
         return held, None if soonest < 0 else self.waiting.lines[table.keys[soonest]][0][2]
@@ -339,55 +175,6 @@ class State:
         self.queues.charge(record.queue, amount, sign)
         if self.limits.in_force:
             self.limits.charge(record, amount, sign)
-
-    def jobs_of_queue(self, queue: str) -> int:
-        """How many jobs of a queue wait, or hold something."""
-        return sum(
-            record.job.queue == queue and (not record.state.ended or record.id in self.running)
-            for record in self.jobs.values()
-        )
-
-    def set_limit(self, limit: Limit) -> None:
-        """Change what a user or a queue may hold."""
-        counted = self.queues.counts_cards
-        self.limits.set_limit(limit, self._holders())
-        self._follow_counting(counted)
-
-    def set_queues(self, queues: Sequence[Queue]) -> None:
-        """Define or redefine queues, each after its parent. Work that runs goes on, with what they promise from now on.
-
-        Raises:
-            InvalidInputError: as for ``QueueTree.set_queues``.
-        """
-        counted = self.queues.counts_cards
-        self.queues.set_queues(queues)
-        self.limits.renew(self._holders())
-        self._follow_counting(counted)
-        self.protects = self.protects or any(queue.minimum_run_s for queue in queues)
-        for record in self.running.values():
-            if record.slot >= 0:
-                self.roster.set_minimum_run(record, self.minimum_run_s(record))
-
-    def _follow_counting(self, counted: bool) -> None:
-        """Cards are counted by what they are from now on, or no longer, if they were not, or were, ``counted`` so."""
-        if self.queues.counts_cards != counted:
-            counts = self._holders() if self.queues.counts_cards else ()
-            self.queues.count_cards((record.queue, amount) for record, amount in counts)
-            self.limits.recount(self._holders())
-
-    def remove_queue(self, name: str) -> None:
-        """Forget a queue.
-
-        Raises:
-            NotFoundError, ConflictError: as for ``QueueTree.remove_queue``.
-        """
-        self.queues.remove_queue(name)
-        self.set_limit(Limit("", name))
-
-    def _holders(self) -> Iterator[tuple[JobRecord, Amount]]:
-        """All jobs that hold something, with what they hold."""
-        for record in self.running.values():
-            yield record, self.amounts.held(record, record.holding_tasks())
 
     def minimum_run_s(self, record: JobRecord) -> float:
         """How long a run lasts at least before it is asked to leave for others: by its job and by its queue."""
@@ -446,7 +233,6 @@ class State:
         """Nothing more is decided at this instant: what is free now stands idle, where work may start."""
         self._mark_judged()
         self.decided_at = self.now
-        self.watch_fresh()
         idle_milli = {} if self.holds else self.cluster.idle_milli()
         for pool in self.entitlements.unlent:
             idle_milli.pop(pool, None)

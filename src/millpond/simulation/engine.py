@@ -1,7 +1,7 @@
 """An engine that only pretends: it answers decisions on a virtual clock, after the costs it was given.
 
-It keeps for every job how much work is left, and turns that into the instant of its end. Work is measured in
-seconds at full speed; a preemption or a failure adds work, sharing a card and missing tasks slow it down.
+It turns the work that each job has left into the instant of its end. A preemption or a failure adds work. A shared card
+and missing tasks slow it down.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.engine import Inventory, Observed
-from millpond.model.events import Confirmed, Ended, Event, ProgressMeasured
+from millpond.model.events import Confirmed, Ended, Event
 from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
@@ -21,6 +21,7 @@ from millpond.model.workloads import CheckpointMode, Job, Kind
 from millpond.simulation.costs import Costs
 from millpond.simulation.present_runs import NEVER, PresentRun
 from millpond.simulation.speeds import JobSpeed
+from millpond.simulation.work import Work
 
 # Answers of one instant come in this order: ends first, for they make room.
 _END, _FAIL, _STOPPED, _LEFT, _CONFIRM, _MEASURE = range(6)
@@ -29,75 +30,6 @@ MEASURED_AFTER_S = 30.0
 LEAST_CHANGE = 0.1
 """A speed that differs by less from the one measured last is not measured again."""
 _FINAL_STOPS = frozenset({Cause.STOP_REQUESTED, Cause.TIME_LIMIT})
-
-
-class Work:
-    """What the engine knows of one job.
-
-    Attributes:
-        remaining_s: work left at full speed, unpaid overhead included; ``NEVER`` where only a request ends it.
-        is_over: it does not run again once it has left.
-        overhead_s: the part of it that comes from preemptions.
-        placements: its tasks that run, start or are suspended; empty when it has none.
-        swapped_mib: device memory that lies in host memory.
-        version: rises whenever the instant of its end changes; older entries of the agenda are void.
-        held_since: since when it holds cards; ``NEVER`` while it holds none.
-        fails_after_s: work at full speed that this run does before it fails; ``NEVER`` where it does not.
-        held_s, preemptions, lost_s, first_start_at, ended_at: its history; NaN is not yet.
-        booked_s: work done since it holds these cards, without what it has to repeat.
-        suspensions, switching_s: how often it left without ending, and what leaving and coming back took.
-        failures, failed_s: how often its runs failed, and the work that it repeats for that.
-        truth: how fast it is on which cards; None: it knows no speeds but 1.
-        measured: its rate when that was measured last; NaN in a run in which it was not.
-    """
-
-    __slots__ = (
-        "attempt", "booked_s", "ended_at", "failed_s", "fails_after_s", "failures", "first_start_at", "held_s",
-        "held_since", "index", "is_over", "job", "lost_s", "measured", "overhead_s", "placements", "preemptions",
-        "rate", "remaining_s", "run_service_s", "since", "started", "suspensions", "swapped_mib", "switching_s",
-        "task_count", "truth", "version",
-    )  # fmt: skip
-
-    def __init__(self, index: int, job: Job, duration_s: float) -> None:
-        self.index = index
-        self.job = job
-        self.task_count = job.task_count
-        self.remaining_s = duration_s
-        self.overhead_s = 0.0
-        self.placements: tuple[Placement, ...] = ()
-        self.attempt = 0
-        self.swapped_mib = 0
-        self.version = 0
-        self.started = False
-        self.is_over = False
-        self.since = 0.0
-        self.rate = 0.0
-        self.run_service_s = 0.0
-        self.held_since = NEVER
-        self.held_s = 0.0
-        self.preemptions = 0
-        self.lost_s = 0.0
-        self.booked_s = 0.0
-        self.suspensions = 0
-        self.switching_s = 0.0
-        self.failures = 0
-        self.failed_s = 0.0
-        self.fails_after_s = NEVER
-        self.first_start_at = math.nan
-        self.ended_at = math.nan
-        self.truth: JobSpeed | None = None
-        self.measured = math.nan
-
-    def advance(self, now: float) -> None:
-        """Book the work done since the last call. Overhead is worked off first."""
-        done = (now - self.since) * self.rate
-        self.since = now
-        self.remaining_s = max(self.remaining_s - done, 0.0)
-        self.fails_after_s = max(self.fails_after_s - done, 0.0)
-        paid = min(self.overhead_s, done)
-        self.overhead_s -= paid
-        self.run_service_s += done - paid
-        self.booked_s += done - paid
 
 
 class SimulatedEngine:
@@ -193,7 +125,7 @@ class SimulatedEngine:
             elif kind == _LEFT:
                 found.append(self._left(work, at, decision))
             elif kind == _MEASURE:
-                found.append(_measured(work, at))
+                found.append(work.measure(at))
             else:
                 found.append(self._stopped(work, at))
         return found
@@ -418,16 +350,16 @@ class SimulatedEngine:
         if work.truth is not None:
             return self._true_rate(work, work.truth)
         rate = len(work.placements) / work.task_count
-        if self._shares and work.job.kind is Kind.TRAIN and any(len(self._users_of[card]) > 1 for card in _cards(work)):
+        if self._shares and work.job.kind is Kind.TRAIN and any(len(self._users_of[card]) > 1 for card in work.cards):
             rate *= self._costs.sharing_speed
         return rate
 
     def _true_rate(self, work: Work, truth: JobSpeed) -> float:
-        cards = _cards(work)
+        cards = work.cards
         models = {self._model_of[card] for card in cards}
         is_spread = len({placement.node for placement in work.placements}) > 1
         others = {other for card in cards for other in self._users_of[card]} - {work}
-        pair = [other.truth.job for other in others if other.truth is not None and _cards(other) == cards]
+        pair = [other.truth.job for other in others if other.truth is not None and other.cards == cards]
         beside = pair[0] if len(pair) == len(others) == 1 else None
         rate = truth.rate(len(cards), models, is_spread=is_spread, beside=beside)
         return rate if beside is not None or not others else rate * self._costs.sharing_speed
@@ -455,7 +387,7 @@ class SimulatedEngine:
     def _join_cards(self, work: Work) -> set[Work]:
         """Enter the job as a user of its cards; returns the others on them."""
         touched: set[Work] = set()
-        for card in _cards(work):
+        for card in work.cards:
             users = self._users_of.setdefault(card, set())
             touched |= users
             users.add(work)
@@ -464,20 +396,8 @@ class SimulatedEngine:
     def _leave_cards(self, work: Work) -> set[Work]:
         """The reverse of ``_join_cards``."""
         touched: set[Work] = set()
-        for card in _cards(work):
+        for card in work.cards:
             users = self._users_of.get(card, set())
             users.discard(work)
             touched |= users
         return touched
-
-
-def _measured(work: Work, at: float) -> ProgressMeasured:
-    """The speed of a job has been the same for a while: a server would have measured it."""
-    assert work.truth is not None, "only such work is measured"
-    work.measured = work.rate
-    gpu_milli = sum(grant.compute_milli for placement in work.placements for grant in placement.grants)
-    return ProgressMeasured(at, work.job.id, work.attempt, work.rate * work.truth.full, gpu_milli)
-
-
-def _cards(work: Work) -> list[str]:
-    return [grant.device for placement in work.placements for grant in placement.grants]

@@ -35,11 +35,12 @@ from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.simulation.costs import Costs
-from millpond.simulation.engine import SimulatedEngine, Work
+from millpond.simulation.engine import SimulatedEngine
 from millpond.simulation.node_power import SimulatedNodePower
 from millpond.simulation.present_runs import NEVER
 from millpond.simulation.speeds import JobSpeed, SpeedTable
 from millpond.simulation.trace import Workload, anonymous
+from millpond.simulation.work import Work
 
 KNOWLEDGE = ("none", "predicted", "exact")
 LEAST_STEP_S = 0.001

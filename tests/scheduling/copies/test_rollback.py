@@ -23,7 +23,9 @@ from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Job
 from millpond.scheduling import runs
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.ordering.queueing import enqueue, submit
 from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.tenancy.queue_changes import set_limit
 
 
 def fingerprint(core: Scheduler) -> dict[str, Any]:
@@ -98,9 +100,9 @@ def _irreversible(core: Scheduler, job: Job) -> list[Callable[[], object]]:
         lambda: cluster.remove_node(node.name),
         lambda: core.handle(LoadSampled(state.now, node.name, 7)),
         lambda: state.queues.set_queue(queue),
-        lambda: state.set_limit(limit),
-        lambda: state.submit(job),
-        lambda: state.enqueue(record),
+        lambda: set_limit(state, limit),
+        lambda: submit(state, job),
+        lambda: enqueue(state, record),
         lambda: runs.start(state, record, [], Cause.FITS),
         lambda: runs.stop(state, record, Trigger.ENDED_BADLY, Cause.STOP_REQUESTED),
         lambda: runs.release(state, record, task),

@@ -21,6 +21,7 @@ from millpond.scheduling.estimating.pool_model import PoolModeller, view_of
 from millpond.scheduling.estimating.rooms import Rooms
 from millpond.scheduling.ordering.arrivals import HOUR_S, REMEMBERED, ArrivalHistory
 from millpond.scheduling.ordering.forecast_errors import ForecastErrors
+from millpond.scheduling.ordering.queueing import new_record
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import State
@@ -348,7 +349,7 @@ def test_what_is_remembered_of_submissions_is_bounded_and_covers_all_hours() -> 
     history, state = ArrivalHistory(), State(Settings())
     for number in range(4 * REMEMBERED):
         at = HOUR_S * (number // 512 + number % 512 / 512)
-        history.add(state.new_record(single(f"{number}"), number, at))
+        history.add(new_record(state, single(f"{number}"), number, at))
     assert [hour.count for hour in history.hours] == [512] * 8
     assert min(len(hour.records) for hour in history.hours) >= REMEMBERED // 32
     assert sum(len(hour.records) for hour in history.hours) <= REMEMBERED

@@ -148,7 +148,7 @@ def test_a_divided_card_is_closed_with_all_its_instances() -> None:
 def test_a_closed_card_counts_for_no_guarantee() -> None:
     world = World(machine("a", 2), queues=(queue("red", guarantee=2), queue("blue", guarantee=0, borrows=True)))
     close(world, "a-0")
-    assert world.core._state.cluster.gpu_capacity_milli == 1_000
+    assert world.core._state.cluster.capacity.gpu_milli == 1_000
 
 
 def test_a_job_is_not_moved_onto_a_closed_card() -> None:

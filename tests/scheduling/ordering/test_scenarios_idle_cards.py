@@ -17,9 +17,9 @@ from millpond.model.tenancy.tenants import Limit
 from millpond.scheduling.cycle.overdue import IDLE_LENGTH, IDLE_PART
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.journal import Journal
+from millpond.scheduling.ordering.queueing import FIRST_LOOK_S
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
-from millpond.scheduling.state import FIRST_LOOK_S
 
 LENGTH_S, CARDS, IDLE_CARDS = 2_000, 4, 1
 ENOUGH_S = IDLE_PART * LENGTH_S * CARDS / IDLE_CARDS

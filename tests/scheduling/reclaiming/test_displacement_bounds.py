@@ -38,7 +38,7 @@ def test_the_queues_whose_work_is_open_to_another_are_those_that_no_guarantee_sh
         world.tell(JobSubmitted(world.now, single(id_, draws.choice((0, 1, 2)), queue=draws.choice(LEAVES))))
         world.tell(DurationPredicted(world.now, id_, length, length))
         world.settle()
-        state, planner = world.core._state, world.core._planner
+        state, planner = world.core._state, world.core._cycle.planner
         planner.begin(QueueRank(state))
         running = [job for job in state.running.values() if job.slot >= 0]
         for waiting in state.waiting:

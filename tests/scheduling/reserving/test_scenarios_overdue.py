@@ -12,9 +12,9 @@ from millpond.model.events import DurationPredicted, Event
 from millpond.model.states import JobState
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling.cycle.overdue import COST_PART, CROWDING, NEXT_LOOK
+from millpond.scheduling.ordering.queueing import FIRST_LOOK_S
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
-from millpond.scheduling.state import FIRST_LOOK_S
 from millpond.scheduling.tenancy.queue_rank import MOST_LAG_S
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.kernel import Simulation

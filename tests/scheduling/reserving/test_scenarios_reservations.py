@@ -18,6 +18,7 @@ from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
+from millpond.scheduling.ordering.queueing import new_record
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
@@ -264,7 +265,7 @@ def test_whoever_is_kept_out_is_told_for_whom_in_its_own_pool() -> None:
 def places(core: Scheduler, job: Job, **keeping_out: np.ndarray) -> list[str] | None:
     """On which nodes the placer would put a job; nothing is kept."""
     state = core._state
-    record = state.new_record(job, 0, 0.0)
+    record = new_record(state, job, 0, 0.0)
     mark = state.journal.begin()
     placed = core._placer.place(record, **keeping_out)
     state.journal.rollback(mark)
@@ -313,7 +314,6 @@ def test_a_kept_node_with_one_job_left_is_exchanged_only_if_others_are_surely_em
 
 def reserved_for(world: World, job: Job, kept: tuple[int, ...] = ()) -> tuple[tuple[int, ...], float] | None:
     """Nodes and instant that would be kept for a job that waits alone."""
-    core, now = world.core._state, world.now
-    record = core.new_record(job, 1_000, now)
-    found = world.core._reserver.reserve(record, kept)
+    record = new_record(world.core._state, job, 1_000, world.now)
+    found = world.core._cycle.reserver.reserve(record, kept)
     return None if found is None else (found.nodes, found.at)

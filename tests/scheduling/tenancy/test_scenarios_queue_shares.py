@@ -103,7 +103,7 @@ def test_a_snapshot_without_the_use_of_inner_queues_is_given_the_sum_of_what_is_
     restored = Scheduler.restore(plain).snapshot()["usage"]["x"]
     usage = world.core._state.usage
     assert restored[:3] == whole[:3]
-    capacity, now = world.core._state.cluster.capacity, world.now
+    capacity, now = world.core._state.cluster.capacity.amount, world.now
     again = type(usage)(usage.half_life_s)
     again.restore({"x": restored})
     assert again.served_s("x", capacity, now) == pytest.approx(usage.served_s("x", capacity, now))

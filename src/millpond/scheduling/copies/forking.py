@@ -17,6 +17,7 @@ from millpond.model.states import ENDED_JOBS
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.ordering.queueing import enqueue
 from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
@@ -86,7 +87,7 @@ def go_on_under_other_policies(source: Parts, twin: Parts) -> None:
         for record in state.jobs.values():
             if record.line:
                 record.line = ()
-                state.enqueue(record)
+                enqueue(state, record)
         twin.placer.rebuild(stale=source.placer.tables_stale)
 
 

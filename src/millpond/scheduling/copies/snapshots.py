@@ -26,12 +26,14 @@ from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.device_moves import devices_alone
 from millpond.scheduling.ordering.forecasts import NEVER
+from millpond.scheduling.ordering.queueing import group_of, new_record
 from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.cells.domains import CellUse
 from millpond.scheduling.tenancy.cells.stakes import class_in_cells, stake_of
+from millpond.scheduling.tenancy.queue_changes import set_limit, set_queues
 
 FORMAT = 3
 
@@ -150,7 +152,7 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims) ->
     with state.journal:
         _give_jobs(plain, state)
     if "arrival_hours" in plain:  # not written at first
-        state.arrivals.restore(plain["arrival_hours"], state.jobs, lambda job: state.new_record(job, 0, 0.0))
+        state.arrivals.restore(plain["arrival_hours"], state.jobs, lambda job: new_record(state, job, 0, 0.0))
     state.outbox = [from_plain(item) for item in plain["outbox"]]
     for decision in map(from_plain, plain["pending"]):
         state.expect_answer(decision)
@@ -173,9 +175,9 @@ def _give_places(plain: dict[str, Any], state: State) -> None:
     cluster = state.cluster
     for pool in plain["pools"]:
         cluster.set_pool(from_plain(pool))
-    state.set_queues([from_plain(queue) for queue in plain["queues"]])
+    set_queues(state, [from_plain(queue) for queue in plain["queues"]])
     for limit in plain["limits"]:
-        state.set_limit(from_plain(limit))
+        set_limit(state, from_plain(limit))
     cluster.words.restore(plain["names"])
     state.reserved.restore(plain.get("reserved", ()))  # not written at first
     state.cordons.restore(plain["cordons"])
@@ -336,7 +338,7 @@ def _task_plain(state: State, task: TaskRecord) -> dict[str, Any]:
 
 
 def _record(state: State, plain: dict[str, Any]) -> JobRecord:
-    record = state.new_record(from_plain(plain["job"]), plain["sequence"], plain["submitted_at"])
+    record = new_record(state, from_plain(plain["job"]), plain["sequence"], plain["submitted_at"])
     for name in _RECORD_FIELDS:
         if name in plain or name not in _NOT_WRITTEN_AT_FIRST:
             setattr(record, name, plain[name])
@@ -356,7 +358,7 @@ def _record(state: State, plain: dict[str, Any]) -> JobRecord:
     record.refresh()
     if plain["key"] is not None:
         record.key = tuple(map(_number, plain["key"]))
-        record.group = state.group_of(record)
+        record.group = group_of(state, record)
         record.turn = record.key[0] if record.group is None else _number(plain["turn"])
         record.displaces_above = _number(plain["displaces_above"])
         state.waiting.add(record)

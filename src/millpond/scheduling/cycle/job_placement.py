@@ -83,7 +83,7 @@ class Placer:
                 cluster.words.expect_models(request.models)
             counts = [(cluster.words.shape_of(request, ""), count) for request, count in settings.typical_mix]
             self.mix.current = TypicalMix.from_counts(counts)
-        self._built_for = self.mix.current, cluster.capacity_by_model()
+        self._built_for = self.mix.current, cluster.capacity.by_model()
         """What the tables follow from."""
         self.selector = Selector(cluster.arrays, self._tables(self._main), links=cluster.links)
         self.tables_stale = False
@@ -111,7 +111,7 @@ class Placer:
             self.mix.current,
             _SCORERS[placement],
             weights,
-            capacity_milli=self.cluster.capacity_by_model(),
+            capacity_milli=self.cluster.capacity.by_model(),
             seed=settings.seed,
         )
 
@@ -124,12 +124,12 @@ class Placer:
         """Rebuild the score tables if the mix or the cards of the cluster are others since."""
         if self.tables_stale:
             mix, capacity_milli = self._built_for
-            if self.mix.current is not mix or self.cluster.capacity_by_model() != capacity_milli:
+            if self.mix.current is not mix or self.cluster.capacity.by_model() != capacity_milli:
                 self._use_new_tables()
             self.tables_stale = False
 
     def _use_new_tables(self) -> None:
-        self._built_for = self.mix.current, self.cluster.capacity_by_model()
+        self._built_for = self.mix.current, self.cluster.capacity.by_model()
         self.selector.use_tables(self._tables(self._main))
         self._others.clear()
 

@@ -28,8 +28,9 @@ import heapq
 from millpond.model.resources import CARD_MILLI
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.ordering.backlog import length_s
+from millpond.scheduling.ordering.queueing import FIRST_LOOK_S, in_line, line_up
 from millpond.scheduling.records import JobRecord
-from millpond.scheduling.state import FIRST_LOOK_S, State
+from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import admitted_tasks
 
 COST_PART = 0.25
@@ -68,7 +69,7 @@ class Overdue:
             self._bounded = state.has_bounds
         while left and looks and looks[0][0] <= now:
             at, sequence, job = heapq.heappop(looks)
-            record = state.in_line(job, sequence)
+            record = in_line(state, job, sequence)
             if record is None or record.overdue or record.look_at != at:
                 continue
             record.look_at, was_read = self._next_look(record)
@@ -76,7 +77,7 @@ class Overdue:
             if record.look_at <= now:
                 record.overdue = True
                 state.waiting.backlog.forget(record)
-                key, turn, _, _ = state.line_up(record)
+                key, turn, _, _ = line_up(state, record)
                 state.waiting.rekey(record, key, turn)
             else:
                 heapq.heappush(looks, (record.look_at, sequence, job))
@@ -112,7 +113,7 @@ class Overdue:
     def _bound_s(self, record: JobRecord, own_s: float) -> float:
         """How long a job may wait, by the backlog of now."""
         state = self._state
-        capacity = max(state.cluster.gpu_capacity_of(record.job.pool), CARD_MILLI)
+        capacity = max(state.cluster.capacity.gpu_milli_of(record.job.pool), CARD_MILLI)
         work, jobs = state.waiting.backlog.beside(record)
         return bound_s(own_s, record.work / capacity, work / capacity, jobs, crowds=state.ordering.displaces)
 

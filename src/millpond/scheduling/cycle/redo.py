@@ -20,6 +20,7 @@ from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
+from millpond.scheduling.ordering.queueing import end_pauses, watch_fresh
 from millpond.scheduling.packing.packing import PairPacking, note_pairs
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.upkeep import follow_ends
@@ -59,7 +60,7 @@ class Redo:
             state.cordons.follow_clock(state.now)
             follow_hours(state, _is_decided)
             self._claims.prune()
-            state.end_pauses()
+            end_pauses(state)
             emitted, state.outbox = state.outbox, []
             for decision in decided:
                 own = next((each for each in emitted if replace(each, id=decision.id) == decision), None)
@@ -74,6 +75,7 @@ class Redo:
             for decision in emitted:
                 state.pending.pop(decision.id)
                 state.emit(replace(decision, id=state.next_id()))
+            watch_fresh(state)
             state.end_cycle()
 
     def _carry_out(self, decision: Decision) -> None:

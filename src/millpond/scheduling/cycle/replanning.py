@@ -228,7 +228,7 @@ class Replanner:
     def _capacity_milli(self) -> dict[str, int]:
         """Allocatable compute, by pool."""
         cluster = self._state.cluster
-        return {pool: cluster.gpu_capacity_of(pool) for pool in cluster.pools}
+        return {pool: cluster.capacity.gpu_milli_of(pool) for pool in cluster.pools}
 
     def _place_admitted(self, record: JobRecord) -> Placed | None:
         """Holdings by the chosen placement, if there is room and the job's queue may hold so much more."""

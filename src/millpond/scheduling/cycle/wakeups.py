@@ -7,36 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from millpond.scheduling.cycle.claims import Claims
-from millpond.scheduling.cycle.replanning import Replanner
-from millpond.scheduling.migration.consolidation import Consolidation
-from millpond.scheduling.migration.hot_spots import HotSpots
-from millpond.scheduling.packing.packing import PairPacking
+from millpond.scheduling.cycle.scheduling_cycle import SchedulingCycle
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PROTECTED_UNTIL
 from millpond.scheduling.reserving.upkeep import next_due
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import next_end
-from millpond.scheduling.suspension.time_slicing import TimeSlicing
 from millpond.scheduling.tenancy.windows import next_change
 
 
 class Wakeups:
     """Asks all parts of one scheduler, and remembers the answer that costs most."""
 
-    def __init__(
-        self,
-        state: State,
-        claims: Claims,
-        time_slicing: TimeSlicing,
-        replanner: Replanner,
-        moving: tuple[Consolidation, HotSpots],
-        packing: PairPacking,
-    ) -> None:
+    def __init__(self, state: State, claims: Claims, cycle: SchedulingCycle) -> None:
         self._state = state
         self._claims = claims
-        self._time_slicing = time_slicing
-        self._replanner = replanner
-        self._consolidation, self._hot_spots = moving
-        self._packing = packing
+        self._cycle = cycle
         self._change_stamp: tuple[float, ...] = ()
         self._change_at: float | None = None
 
@@ -45,7 +30,7 @@ class Wakeups:
         state = self._state
         if state.is_unfinished:
             return now
-        changes = [state.cordons.next_change(), next_change(state, now), self._time_slicing.next_due()]
+        changes = [state.cordons.next_change(), next_change(state, now), self._cycle.time_slicing.next_due()]
         if state.reserved.by_name:
             changes.append(next_due(state))
         if state.deadlines:
@@ -56,12 +41,12 @@ class Wakeups:
             changes += self._chances(now)
         if state.suspended:
             changes.append(next_end(state))
-        if self._consolidation.is_wanted:
+        if self._cycle.consolidation.is_wanted:
             changes += state.moves.next_due(state.decided_at)
-        if self._hot_spots.is_wanted:
-            changes += self._hot_spots.next_due()
+        if self._cycle.hot_spots.is_wanted:
+            changes += self._cycle.hot_spots.next_due()
         if state.guests:
-            changes += self._packing.next_due()
+            changes += self._cycle.packing.next_due()
         if self._claims.reservations:
             changes += [kept.at for kept in self._claims.reservations.values() if kept.at > now]
         instants = [change for change in changes if change is not None]
@@ -86,7 +71,7 @@ class Wakeups:
         if state.protects:
             instants.extend(self._protection_ends())
         if state.ordering.replans:
-            instants.append(self._replanner.next_due(now))
+            instants.append(self._cycle.replanner.next_due(now))
         instants.append(state.ordering.next_release(now))
         return instants
 

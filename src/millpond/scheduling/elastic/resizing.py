@@ -11,6 +11,7 @@ from millpond.model.states import TaskState
 from millpond.model.workloads import Kind
 from millpond.scheduling import runs
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.ordering.queueing import enqueue, restart_wait
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
 from millpond.scheduling.suspension.suspension import BY_REST, leaves_by, may_vacate, suspend
@@ -52,9 +53,9 @@ def resize(state: State, record: JobRecord, role_name: str, desired: int) -> Non
         record.suspended_by, record.ready_at = "", state.now
     if waits:
         if wakes:
-            state.requeue(record)
+            restart_wait(state, record)
         if lined_up or wakes:
-            state.enqueue(record)
+            enqueue(state, record)
         return
     if leaving:
         runs.stop(state, record, Trigger.ENDED_CANCELLED, Cause.SHRUNK, tasks=leaving)

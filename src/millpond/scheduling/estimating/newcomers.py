@@ -18,6 +18,7 @@ from millpond.scheduling.estimating.lengths import Length
 from millpond.scheduling.estimating.pool_model import FloatArray, PoolModeller
 from millpond.scheduling.estimating.possible_jobs import Candidate, Entry
 from millpond.scheduling.ordering.arrivals import HOUR_S, Hour
+from millpond.scheduling.ordering.queueing import new_record, take_place
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
@@ -137,9 +138,9 @@ class Newcomers:
         found = self._known.get(record.id)
         if found is None:
             state = self._state
-            fresh = state.new_record(record.job, 0, self._now)
+            fresh = new_record(state, record.job, 0, self._now)
             fresh.expected_s, fresh.cautious_s = record.expected_s, record.cautious_s
-            state.take_place(fresh)
+            take_place(state, fresh)
             found = self._known[record.id] = self._modeller.candidate(fresh, self._whole(record))
         return found
 

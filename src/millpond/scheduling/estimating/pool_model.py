@@ -32,12 +32,13 @@ from millpond.scheduling.ordering.base import cards
 from millpond.scheduling.ordering.default import Default
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.guard import LONGEST_DELAY, length_class
+from millpond.scheduling.ordering.queueing import OVERDUE_LEAD, is_in_window
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.reclaiming.preemption_budget import PREEMPTION_BUDGET
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PRIORITY
 from millpond.scheduling.records import BY_REQUEST, Group, JobRecord
-from millpond.scheduling.state import OVERDUE_LEAD, State
+from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.queue_rank import QueueRank, Rank
 
 FloatArray = NDArray[np.float64]
@@ -287,7 +288,7 @@ class PoolModeller:
         kept = record.kept
         if kept is not None:
             return (kept.kept_until or NEVER) - state.now
-        if record.job.windows and state.is_in_window(record):
+        if record.job.windows and is_in_window(state, record):
             return (windows.closes_at(record.job.windows, state.now) or NEVER) - state.now
         if not record.job.preemptible or not state.cordons.has_spans:
             return NEVER
@@ -346,7 +347,7 @@ class PoolModeller:
         return replace(
             candidate,
             length_class=length_class(expected_s),
-            spared=self._guard.spared_milli(expected_s, state.cluster.gpu_capacity_milli) / self.every,
+            spared=self._guard.spared_milli(expected_s, state.cluster.capacity.gpu_milli) / self.every,
             patience_s=0.0 if record.overdue else LONGEST_DELAY * expected_s,
         )
 
@@ -365,7 +366,7 @@ class PoolModeller:
             -float(level): (work / of_all, jobs / self.every) for level, work, jobs in state.waiting.backlog.of(pool)
         }
         return WaitBounds(
-            max(state.cluster.gpu_capacity_of(pool), CARD_MILLI) / of_all,
+            max(state.cluster.capacity.gpu_milli_of(pool), CARD_MILLI) / of_all,
             crowds=self._displaces,
             backlog=backlog,
             first_key=state.now - OVERDUE_LEAD,
@@ -380,7 +381,7 @@ class PoolModeller:
         if not (by_class or self._displaces):
             return None
         held = sum(amount for run in self.runs for _, amount in run.room.taken)
-        cards_held = state.cluster.gpu_capacity_milli - state.cluster.free_gpu_milli
+        cards_held = state.cluster.capacity.gpu_milli - state.cluster.free_gpu_milli
         earned = PREEMPTION_BUDGET * cards_held / CARD_MILLI / self.every / max(held, 1)
         ranks = state.ordering.time_left.survival.rank_table
         return Preemption(self._displaces, by_class, ranks, state.preemption_budget.left / self.every, earned)

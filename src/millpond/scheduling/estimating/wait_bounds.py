@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from millpond.scheduling.cycle.overdue import bound_s
 from millpond.scheduling.estimating.possible_jobs import Entry
-from millpond.scheduling.state import FIRST_LOOK_S
+from millpond.scheduling.ordering.queueing import FIRST_LOOK_S
 
 NEXT_LOOK = 0.25
 """A job is looked at again after this part of its wait so far."""

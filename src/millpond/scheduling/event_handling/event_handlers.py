@@ -24,12 +24,14 @@ from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import close_card, close_node, open_node
 from millpond.scheduling.nodes.nodes import Nodes
+from millpond.scheduling.ordering.queueing import enqueue, is_in_window, rekey, rekey_queue, restart_wait, submit
 from millpond.scheduling.packing.packing import note_speed
 from millpond.scheduling.records import BY_REQUEST, JobRecord, refuse_kept
 from millpond.scheduling.reserving import upkeep
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension import suspension
 from millpond.scheduling.tenancy.cells.cell_room import require_room
+from millpond.scheduling.tenancy.queue_changes import jobs_of_queue, remove_queue, set_limit, set_queues
 
 
 class EventHandlers:
@@ -85,21 +87,21 @@ class EventHandlers:
         after = [queue if each.name == queue.name else each for each in known]
         require_room(self.state.cluster, known, after if queue.name in queues.by_name else [*known, queue])
         before = queues.by_name[queue.name].queue.ordering if queue.name in queues.by_name else ""
-        self.state.set_queues([queue])
+        set_queues(self.state, [queue])
         if queue.ordering != before:
-            self.state.rekey_queue(queue.name)
+            rekey_queue(self.state, queue.name)
         self.state.cluster.cells.changed()
         self.state.cluster.releases += 1
 
     def _queue_removed(self, event: events.QueueRemoved) -> None:
         self._require_unused(event.queue, "they belong to it")
-        self.state.remove_queue(event.queue)
+        remove_queue(self.state, event.queue)
         self.state.cluster.cells.changed()
         self.state.cluster.releases += 1
 
     def _require_unused(self, queue: str, why: str) -> None:
         """Refuse to go on while jobs of a queue have not ended."""
-        jobs = self.state.jobs_of_queue(queue)
+        jobs = jobs_of_queue(self.state, queue)
         if jobs:
             them = "a job that has" if jobs == 1 else f"{jobs} jobs that have"
             cause = f"queue {queue!r} has {them} not ended: {why}"
@@ -111,7 +113,7 @@ class EventHandlers:
                 )
 
     def _limit_changed(self, event: events.LimitChanged) -> None:
-        self.state.set_limit(event.limit)
+        set_limit(self.state, event.limit)
         self.state.cluster.releases += 1
 
     def _node_closed(self, event: events.NodeClosed) -> None:
@@ -152,7 +154,7 @@ class EventHandlers:
             raise ConflictError(f"a job {job.id!r} exists already", "choose another id")
         if not self.state.queues.is_leaf(job.queue):
             raise InvalidInputError(f"queue {job.queue!r} takes no jobs", "name a leaf of the queue tree")
-        record = self.state.submit(job)
+        record = submit(self.state, job)
         self._placer.observe(record, event.at)
 
     def _duration_predicted(self, event: events.DurationPredicted) -> None:
@@ -162,7 +164,7 @@ class EventHandlers:
             record.expected_s, record.cautious_s = event.expected_s, event.cautious_s
             if first:
                 self.state.ordering.foretold(record)
-            self.state.rekey(record)
+            rekey(self.state, record)
             if record.slot >= 0:
                 self.state.enroll(record)
 
@@ -216,7 +218,7 @@ class EventHandlers:
         record = self._running(event.job)
         if record.id not in self.state.suspended:
             raise ConflictError(f"job {record.id!r} is {record.state.value}", "only a suspended job can be resumed")
-        if not self.state.is_in_window(record):
+        if not is_in_window(self.state, record):
             hours = " and ".join(map(str, record.job.windows))
             raise ConflictError(
                 f"the window of job {record.id!r} is closed", f"it goes on by itself in its hours: {hours}"
@@ -234,8 +236,8 @@ class EventHandlers:
         waits = record.is_parked
         record.suspended_by = ""
         if waits and not record.scaled_to_zero:
-            state.requeue(record)
-            state.enqueue(record)
+            restart_wait(state, record)
+            enqueue(state, record)
         return True
 
     def _running(self, job: str) -> JobRecord:
@@ -261,7 +263,7 @@ class EventHandlers:
         if record is None or record.state.ended:
             raise NotFoundError(f"no job {event.job!r} that could get another time limit")
         record.job = replace(record.job, time_limit_s=event.time_limit_s)
-        self.state.rekey(record)
+        rekey(self.state, record)
         if record.id in self.state.running:
             self.state.watch_deadline(record)
             if record.slot >= 0:

@@ -14,6 +14,7 @@ from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.feasibility.class_infeasibility import class_infeasibility
 from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.lifecycle import Trigger
+from millpond.scheduling.ordering.queueing import enqueue
 from millpond.scheduling.records import JobRecord, refuse_kept
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.cells.stakes import class_in_cells, holdings_on_cards, stake_of
@@ -80,7 +81,7 @@ def change_priority(state: State, claims: Claims, record: JobRecord, priority: P
         state.roster.remove(record)
     record.job = changed
     if is_waiting:
-        state.enqueue(record)
+        enqueue(state, record)
     if is_enrolled:
         state.enroll(record)
     _change_in_cells(state, claims, record)
@@ -96,7 +97,7 @@ def change_node_choice(state: State, record: JobRecord, event: NodeChoiceChanged
     state.waiting.remove(record)
     record.line = ()
     _choose_nodes(state, record, event)
-    state.enqueue(record)
+    enqueue(state, record)
 
 
 def _choose_nodes(state: State, record: JobRecord, event: NodeChoiceChanged) -> None:

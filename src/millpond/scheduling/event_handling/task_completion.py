@@ -12,6 +12,7 @@ from millpond.model.workloads import GangRule
 from millpond.scheduling import runs
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.lifecycle import OWN_FAILURES, Trigger, is_retried
+from millpond.scheduling.ordering.queueing import pause, pause_until
 from millpond.scheduling.packing.packing import note_out_of_memory
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
@@ -107,7 +108,7 @@ class TaskCompletion:
             task.detail = reason
         if starting:
             state.growing.pop(record.id, None)
-            state.pause(record)
+            pause(state, record)
         stopping = [task for task in tasks if task.state is TaskState.STOPPING]
         if stopping:  # they never began, so the engine will not report their end
             self.end(record, stopping, Outcome.STOPPED, None, reason, None)
@@ -207,7 +208,7 @@ class TaskCompletion:
             return
         if _goes_on(record, alive) and (again or record.job.gang_rule in (GangRule.SHRINK, GangRule.APART)):
             if again and record.retry_at > self._state.now:
-                self._state.pause_until(record, record.retry_at)
+                pause_until(self._state, record, record.retry_at)
             else:
                 self._state.watch_growth(record)  # the cycle starts the lost tasks again beside their mates
         else:

@@ -41,6 +41,7 @@ from millpond.scheduling.explaining.turn import first_in_the_way, turn_of
 from millpond.scheduling.explaining.what_if_trial import WhatIfTrial
 from millpond.scheduling.feasibility.class_infeasibility import class_infeasibility
 from millpond.scheduling.feasibility.empty_cluster import EmptyCluster
+from millpond.scheduling.ordering.queueing import is_in_window
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.runs import MOVING
 from millpond.scheduling.state import State
@@ -169,7 +170,7 @@ class Explainer:
         infeasibility = self._capacity.infeasibility(record.job)
         if infeasibility is not None:
             return _impossible(infeasibility)
-        if not self._state.is_in_window(record):
+        if not is_in_window(self._state, record):
             return why_not_begun(self._state, record) or self._out_of_hours(record)
         if self._state.holds:
             cause, text = next(iter(self._state.holds.items()))

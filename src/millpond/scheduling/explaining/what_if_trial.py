@@ -13,6 +13,7 @@ from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.explaining.remedies import MOST_VARIANTS, variants
 from millpond.scheduling.explaining.turn import turn_of
+from millpond.scheduling.ordering.queueing import new_record, take_place
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import admitted_tasks
@@ -63,9 +64,9 @@ class WhatIfTrial:
     def _variant(self, record: JobRecord, job: Job) -> JobRecord:
         """A record of a variant that is submitted now."""
         state = self._state
-        variant = state.new_record(job, state.next_sequence, state.now)
+        variant = new_record(state, job, state.next_sequence, state.now)
         variant.expected_s, variant.cautious_s = record.expected_s, record.cautious_s
-        state.take_place(variant)
+        take_place(state, variant)
         return variant
 
     def _starts_instead(self, variant: JobRecord, record: JobRecord) -> bool:

@@ -12,21 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from millpond.model.errors import InconsistentStateError
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node, Pool, SharingPolicy
 from millpond.model.hardware.topology import LINK_MAPS
-from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.resources import CARD_MILLI
 from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT, NameIndex
+from millpond.scheduling.ledger.capacity import Capacity
 from millpond.scheduling.ledger.card_loads import CardLoads
 from millpond.scheduling.ledger.hardware import Hardware
 from millpond.scheduling.ledger.hardware_index import HardwareIndex
 from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, SWAPPED, Holding, HoldState
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.ledger.shared_cards import SharedCards
-from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array
+from millpond.scheduling.placement.arrays import ClusterArrays
 from millpond.scheduling.placement.filters import device_fits
 from millpond.scheduling.placement.links import LinkTables
 from millpond.scheduling.placement.shapes import Shape
@@ -53,17 +52,12 @@ class Cluster:
         self.swapped = SwappedOff(self.arrays, hardware)
         self.loads = CardLoads(self.arrays, hardware)
         self._shared_cards = SharedCards()
-        self._capacity, self._capacity_at = 0, -1
-        self._amount, self._amount_at = Amount(), -1
-        self._capacity_by_pool: dict[str, int] = {}
         self._free_milli_of: dict[str, int] = {}
         """``free_gpu_milli`` by pool."""
-        self._shut: Int64Array = np.zeros(0, dtype=np.int64)
-        self._pool_of_shut, self._shut_at = self._shut, -1
-        """Devices of present nodes that may not be handed out now, and the numbers of their pools."""
         self.releases = 0
         """Rises whenever room appears: what did not fit need not be tried again before it does."""
         self.words = NameIndex()
+        self.capacity = Capacity(self.arrays, hardware)
         self.hardware_index = HardwareIndex(hardware)
         self.cells = CellBook(journal, hardware)
 
@@ -79,81 +73,16 @@ class Cluster:
         self.lends_by_hours = other.lends_by_hours
         self.free_gpu_milli = other.free_gpu_milli
         self._free_milli_of = dict(other._free_milli_of)
-        self._capacity, self._capacity_at = other._capacity, other._capacity_at
+        self.capacity.copy_from(other.capacity)
         self.releases = other.releases
         self.cells.copy_from(other.cells)
 
-    # ---- what is there ------------------------------------------------------------------------------------------
-
-    @property
-    def gpu_capacity_milli(self) -> int:
-        """Compute of all devices that may be handed out."""
-        arrays, count = self.arrays, self.arrays.device_count
-        if self._capacity_at != self.hardware.version:
-            self._capacity = int(arrays.device_usable[:count].sum()) * CARD_MILLI
-            self._capacity_at = self.hardware.version
-            self._capacity_by_pool.clear()
-        return self._capacity
-
-    @property
-    def capacity(self) -> Amount:
-        """All that may be handed out."""
-        if self._amount_at != self.hardware.version:
-            nodes = [node for node in self.nodes if node is not None]
-            cpu = sum(self.pools[node.pool].cpu_capacity_milli(node) for node in nodes)
-            self._amount = Amount(self.gpu_capacity_milli, cpu, sum(node.memory_mib for node in nodes))
-            self._amount_at = self.hardware.version
-        return self._amount
-
-    def gpu_capacity_of(self, pool: str) -> int:
-        """``gpu_capacity_milli`` of one pool."""
-        whole = self.gpu_capacity_milli
-        if len(self.pools) == 1:
-            return whole
-        if not self._capacity_by_pool:
-            self._capacity_by_pool = dict.fromkeys(self.pools, 0)
-            for node in self.nodes:
-                if node is not None:
-                    usable = sum(map(self.hardware.is_usable, node.devices))
-                    self._capacity_by_pool[node.pool] += CARD_MILLI * usable
-        return self._capacity_by_pool.get(pool, 0)
-
     def idle_milli(self) -> dict[str, int]:
         """By pool: free compute of the devices that may be handed out now."""
-        arrays, nodes, devices = self.arrays, self.arrays.node_count, self.arrays.device_count
-        if self._shut_at != self.hardware.version:
-            owner = np.repeat(np.arange(nodes), arrays.device_total[:nodes])
-            is_there = np.zeros(nodes, dtype=np.int64)
-            is_there[list(self.node_index.values())] = 1
-            is_open = arrays.node_usable[:nodes][owner] & arrays.device_usable[:devices]
-            self._shut = np.flatnonzero(is_there[owner] & (is_open ^ 1))
-            self._pool_of_shut, self._shut_at = arrays.pool[owner[self._shut]], self.hardware.version
         idle = dict(self._free_milli_of)
-        if len(self._shut):
-            shut = np.bincount(self._pool_of_shut, weights=arrays.compute_free_milli[self._shut])
-            for pool in idle:
-                number = self.words.pools.number(pool)
-                idle[pool] -= int(shut[number]) if number < len(shut) else 0
+        for pool, devices in self.capacity.closed_devices().items():
+            idle[pool] -= int(self.arrays.compute_free_milli[devices].sum())
         return idle
-
-    def open_card_mib(self) -> int:
-        """The memory of all devices that may be handed out now, taken or free."""
-        arrays, nodes, devices = self.arrays, self.arrays.node_count, self.arrays.device_count
-        is_there = np.zeros(nodes, dtype=np.int64)
-        is_there[list(self.node_index.values())] = 1
-        is_open = np.repeat(is_there * arrays.node_usable[:nodes], arrays.device_total[:nodes])
-        return int((arrays.device_memory_mib[:devices] * is_open * arrays.device_usable[:devices]).sum())
-
-    def idle_by_model(self) -> dict[str, int]:
-        """The same by the name of the model."""
-        arrays, nodes, devices = self.arrays, self.arrays.node_count, self.arrays.device_count
-        owner = np.repeat(np.arange(nodes), arrays.device_total[:nodes])
-        is_there = np.zeros(nodes, dtype=np.int64)
-        is_there[list(self.node_index.values())] = 1
-        free = arrays.compute_free_milli[:devices] * (is_there & arrays.node_usable[:nodes])[owner]
-        free = free * arrays.device_usable[:devices]
-        by_number = np.bincount(arrays.device_model[:devices], weights=free)
-        return {self.words.models.names[number]: int(by_number[number]) for number in np.flatnonzero(by_number)}
 
     def node_name(self, index: int) -> str:
         """Name of the node at ``index``; empty when it is gone."""
@@ -498,15 +427,6 @@ class Cluster:
         """Guaranteed compute that is held on the node."""
         first, total = int(self.arrays.first_device[node]), int(self.arrays.device_total[node])
         return CARD_MILLI * total - int(self.arrays.compute_free_milli[first : first + total].sum())
-
-    def capacity_by_model(self) -> dict[int, int]:
-        """Compute of the usable devices by number of their model."""
-        count = self.arrays.device_count
-        usable = self.arrays.device_usable[:count] != 0
-        models = self.arrays.device_model[:count][usable]
-        return {
-            int(model): int(total) * 1000 for model, total in zip(*np.unique(models, return_counts=True), strict=True)
-        }
 
 
 def _built(node: Node) -> object:

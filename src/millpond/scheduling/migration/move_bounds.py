@@ -69,7 +69,7 @@ class MoveBounds:
         moving = [job for job in map(state.jobs.get, state.moves.under_way()) if job and self._is_moving(job, pool)]
         if not moving and len(jobs) == 1:
             return True
-        return sum(job.gpu_milli for job in (*moving, *jobs)) <= MOST_MOVING * state.cluster.gpu_capacity_of(pool)
+        return sum(job.gpu_milli for job in (*moving, *jobs)) <= MOST_MOVING * state.cluster.capacity.gpu_milli_of(pool)
 
     def _is_moving(self, job: JobRecord, pool: str) -> bool:
         is_under_way = job.id in self._claims.by_job or job.state in (JobState.STOPPING, JobState.STARTING)

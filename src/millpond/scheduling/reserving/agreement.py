@@ -264,7 +264,7 @@ def _capacity_milli(state: State, model: str) -> int:
     """The compute of all cards that guarantees judge together with those of a model."""
     named = state.queues.guaranteed_models
     if not named:
-        return state.cluster.gpu_capacity_milli
+        return state.cluster.capacity.gpu_milli
     devices = (device for node in state.cluster.nodes if node is not None for device in node.devices)
     usable = (device.model for device in devices if state.cluster.hardware.is_usable(device))
     return CARD_MILLI * sum(each == model if model in named else each not in named for each in usable)

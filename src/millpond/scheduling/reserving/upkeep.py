@@ -24,6 +24,7 @@ from millpond.scheduling import runs
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.nodes.cordon import MARGIN_S
 from millpond.scheduling.nodes.drain import follow_cordons, goes_on_without
+from millpond.scheduling.ordering.queueing import enqueue, is_in_window, watch_window
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving.agreement import agreed
 from millpond.scheduling.reserving.choosing import choose, stays_in_cells, taken_by_others, usable_cards
@@ -101,12 +102,12 @@ def _turn_waiting(state: State, name: str) -> None:
     for record in state.jobs.values():
         if record.job.reservation != name or record.state is not JobState.QUEUED:
             continue
-        if record.line and not state.is_in_window(record):
+        if record.line and not is_in_window(state, record):
             state.waiting.remove(record)
             record.line = ()
         elif not record.line and not record.scaled_to_zero and record.retry_at <= state.now:
-            state.enqueue(record)
-        state.watch_window(record)
+            enqueue(state, record)
+        watch_window(state, record)
 
 
 def follow_reservations(state: State) -> None:

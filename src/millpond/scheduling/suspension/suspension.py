@@ -17,6 +17,7 @@ from millpond.scheduling import runs
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.ordering.forecasts import NEVER
+from millpond.scheduling.ordering.queueing import is_in_window
 from millpond.scheduling.packing.pairs import end_pair
 from millpond.scheduling.records import BY_REQUEST, JobRecord, TaskRecord
 from millpond.scheduling.state import State
@@ -148,7 +149,7 @@ def _is_still_due(state: State, record: JobRecord, refused: Suspend) -> bool:
             successor = state.jobs.get(refused.for_job)
             return successor is not None and (bool(successor.line) or wants_back(state, successor))
         case Cause.WINDOW_CLOSED:
-            return not state.is_in_window(record)
+            return not is_in_window(state, record)
         case Cause.LENDING_OVER:
             return record.job.pool in state.entitlements.unlent
         case Cause.SCALED_TO_ZERO:

@@ -48,6 +48,7 @@ from itertools import takewhile
 
 from millpond.model.resources import Amount
 from millpond.model.workloads import Priority
+from millpond.scheduling.ordering.queueing import group_of
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.queue_node import QueueNode
@@ -224,7 +225,7 @@ class Displacement:
     def _has_turn(self, record: JobRecord, victim: JobRecord) -> bool:
         """Whether it is the turn of a job's queue to take room from another one, or of the job within its queue."""
         if record.queue == victim.queue:
-            return record.group is None or self._state.group_of(victim) != record.group
+            return record.group is None or group_of(self._state, victim) != record.group
         if self._is_behind_first(record):
             return False
         return self._ranks.rounds(record.queue) <= self._ranks.rounds(victim.queue)

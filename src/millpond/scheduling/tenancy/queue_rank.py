@@ -69,7 +69,7 @@ class QueueRank:
         built_in = (ROOT_QUEUE, DEFAULT_QUEUE, BACKGROUND_QUEUE)
         self.has_rounds = self.by_share and len(state.queues.by_name) > len(built_in)
         self._strict = state.ordering.share_decides
-        self._capacity = state.cluster.capacity if self.by_share else Amount()
+        self._capacity = state.cluster.capacity.amount if self.by_share else Amount()
         self._rounds: dict[str, Rank] = {}
         self._standings: dict[str, Rank] = {}
         self._of_users: dict[tuple[str, str], tuple[float, float]] = {}

@@ -105,7 +105,7 @@ def queue_statuses(state: State, changed: Sequence[Queue] = ()) -> list[QueueSta
         for node in tree.by_name[record.job.queue].path:
             works[node.queue.name].add(record, held)
     has_guarantee = any(node.queue.guarantee.gpu_milli for node in tree.by_name.values())
-    open_card_mib = state.cluster.open_card_mib()
+    open_card_mib = state.cluster.capacity.open_card_mib()
     found: list[QueueStatus] = []
     left = [ROOT_QUEUE]
     while left:
@@ -183,7 +183,7 @@ def _sum(shares: Mapping[str, QueueShare]) -> QueueShare:
 
 def _idle_milli(state: State) -> Mapping[str, int]:
     """By model, what is free for the queues: background work leaves for any of them."""
-    idle = Counter(state.cluster.idle_by_model())
+    idle = Counter(state.cluster.capacity.idle_by_model(state.cluster.words.models.names))
     for record in state.running.values() if state.queues.background.gpu_milli else ():
         if record.job.is_background:
             held = state.amounts.held_by_model(record, record.holding_tasks())

@@ -26,6 +26,7 @@ from millpond.scheduling import runs
 from millpond.scheduling.elastic.gang_sizes import spare_tasks
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.nodes.cordon import stays_until
+from millpond.scheduling.ordering.queueing import enqueue, is_in_window, watch_window
 from millpond.scheduling.records import BY_REQUEST, JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import (
@@ -47,7 +48,7 @@ def follow_hours(state: State, leave: Leave) -> None:
         _, _, record = heapq.heappop(state.window_changes)
         if not record.state.ended:
             _turn(state, record, leave)
-            state.watch_window(record)
+            watch_window(state, record)
     if state.cluster.lends_by_hours or state.entitlements.unlent:
         _follow_lending(state, leave)
 
@@ -70,11 +71,11 @@ def next_change(state: State, now: float) -> float | None:
 
 def _turn(state: State, record: JobRecord, leave: Leave) -> None:
     """The windows of a job opened or closed, or would have if they had not been changed."""
-    if state.is_in_window(record):
+    if is_in_window(state, record):
         if record.suspended_by == BY_WINDOW:
             record.suspended_by, record.ready_at = "", state.now
         elif record.state is JobState.QUEUED and not record.line and not record.scaled_to_zero:
-            state.enqueue(record)
+            enqueue(state, record)
     elif record.line:
         state.waiting.remove(record)
         record.line = ()
