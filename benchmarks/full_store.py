@@ -15,12 +15,12 @@ from millpond.node.host import procfs
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.monitoring.time_series.figures import FIGURES, Subject
 from millpond.server.monitoring.time_series.recorder import RESOLUTIONS
-from millpond.server.store.books import HeldAmount, UsageChange, UsageInterval
-from millpond.server.store.card_use import JobCardUse
-from millpond.server.store.database import sqlite_url
+from millpond.server.store.connection.database import sqlite_url
 from millpond.server.store.jobs import NewJob
+from millpond.server.store.statistics.books import HeldAmount, UsageChange, UsageInterval
+from millpond.server.store.statistics.card_use import JobCardUse
+from millpond.server.store.statistics.time_series import SeriesRow
 from millpond.server.store.store import Store
-from millpond.server.store.time_series import SeriesRow
 from millpond.specs.api.jobs.jobs import JobInfo, TaskInfo
 from millpond.specs.calendar_spans import day_begin, day_of
 

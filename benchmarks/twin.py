@@ -30,7 +30,7 @@ from calibration import calibration_rate
 from millpond.model.decisions import Decision
 from millpond.model.events import DurationPredicted, Ended, Event, JobSubmitted, NodeJoined, Tick
 from millpond.scheduling.scheduler import Scheduler
-from millpond.server.store.database import sqlite_url
+from millpond.server.store.connection.database import sqlite_url
 from millpond.server.store.store import Store
 from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import Simulation, World

@@ -12,7 +12,7 @@ from real_pond import Pond
 from test_portal_in_a_browser import DESKTOP, PHONE, Visit, chromium, pond, submit, visit
 
 from millpond.server.state_dir import DATABASE_FILE
-from millpond.server.store.time_series import SeriesRow, TimeSeriesStore
+from millpond.server.store.statistics.time_series import SeriesRow, TimeSeriesStore
 
 __all__ = ["chromium", "pond", "visit"]  # fixtures
 

@@ -19,7 +19,7 @@ from server_world import Clock, Server, World
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from millpond.server.monitoring.time_series import load_history
-from millpond.server.store.database import sqlite_url
+from millpond.server.store.connection.database import sqlite_url
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,7 +13,7 @@ from oidc_world import OidcWorld
 from millpond.forecasting.durations import Forecast
 from millpond.model.workloads import Job
 from millpond.scheduling.scheduler import Scheduler
-from millpond.server.jobs import plans
+from millpond.server.jobs.admission import plans
 from millpond.server.jobs.what_if import play, service
 from millpond.server.jobs.what_if.plan import plan
 from millpond.specs.api.jobs.reasons import PlanInfo

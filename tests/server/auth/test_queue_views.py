@@ -10,7 +10,7 @@ from auth_world import API, AuthWorld
 from millpond.model.events import QueueChanged
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
-from millpond.server.store.time_series import SeriesRow
+from millpond.server.store.statistics.time_series import SeriesRow
 
 
 def guarantee(world: AuthWorld, **cards: int) -> None:

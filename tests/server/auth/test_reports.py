@@ -16,10 +16,10 @@ from test_portal import HOSTILE, browser_of
 from millpond.model.energy import J_PER_KWH, EnergyRates, EnergySum, RateSeries
 from millpond.server.jobs.what_if import play
 from millpond.server.jobs.what_if import service as what_if_service
-from millpond.server.store.books import HeldAmount, UsageChange, UsageInterval
-from millpond.server.store.card_use import JobCardUse
 from millpond.server.store.jobs import NewJob
-from millpond.server.views.usage import ReportRates
+from millpond.server.store.statistics.books import HeldAmount, UsageChange, UsageInterval
+from millpond.server.store.statistics.card_use import JobCardUse
+from millpond.server.views.reports.usage import ReportRates
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.calendar_spans import day_begin
 from millpond.specs.config.prices import PriceList

@@ -12,7 +12,7 @@ from millpond.forecasting.durations import Forecast
 from millpond.model.errors import InvalidInputError
 from millpond.model.windows import Window
 from millpond.model.workloads import Job
-from millpond.server.jobs.deadlines import DeadlineWatch, check_deadline, foreseen
+from millpond.server.jobs.monitors.deadlines import DeadlineWatch, check_deadline, foreseen
 from millpond.server.views.events import story
 from millpond.specs.job.job_spec import check_job
 

@@ -16,7 +16,7 @@ from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.scheduling.scheduler import Scheduler
-from millpond.server.jobs.wait_watch import WaitWatch
+from millpond.server.jobs.monitors.wait_watch import WaitWatch
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs.reasons import ReasonInfo
 

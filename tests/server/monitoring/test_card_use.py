@@ -16,7 +16,7 @@ from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
 from millpond.server.monitoring.idle_cards import IdleCards
 from millpond.server.monitoring.telemetry.sampling import STALE_AFTER_S, Sampled
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
-from millpond.server.store.books import UsageFilter
+from millpond.server.store.statistics.books import UsageFilter
 from millpond.server.store.store import Store
 from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
 from millpond.specs.calendar_spans import day_begin

@@ -17,9 +17,9 @@ from millpond.model.states import Outcome
 from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
-from millpond.server.views import metrics_page, pool_metrics
-from millpond.server.views.metrics_page import MOST_QUEUES
-from millpond.server.views.pool_metrics import NodeMetrics, conspicuous_devices
+from millpond.server.views.prometheus import metrics_page, pool_metrics
+from millpond.server.views.prometheus.metrics_page import MOST_QUEUES
+from millpond.server.views.prometheus.pool_metrics import NodeMetrics, conspicuous_devices
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, SpareInfo
 from millpond.specs.api.services import ScalingInfo
 

@@ -22,8 +22,8 @@ from millpond.server.monitoring.time_series.figures import FIGURES, MOST_NODES, 
 from millpond.server.monitoring.time_series.reader import MOST_POINTS, TimeSeriesReader, TimeSpan
 from millpond.server.monitoring.time_series.recorder import RESOLUTIONS, TimeSeriesRecorder
 from millpond.server.startup.background_workers import pool_standing
+from millpond.server.store.statistics.time_series import SeriesRow
 from millpond.server.store.store import Store
-from millpond.server.store.time_series import SeriesRow
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.reports.time_series import TimeSeriesInfo
 

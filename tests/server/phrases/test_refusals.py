@@ -27,8 +27,8 @@ BEHIND_BUTTONS = (
     *("server/auth/queues.py", "server/auth/roles.py", "server/auth/ssh_keys.py", "server/auth/throttle.py"),
     *("server/auth/tokens.py", "server/api", "server/http/error_responses.py", "server/jobs", "server/notifications"),
     *("server/runtime", "server/serving/updates.py", "server/storage/files/admission.py"),
-    *("server/storage/files/mounts.py", "server/storage/provisioning/admission.py", "server/views/machines.py"),
-    *("server/web", "server/auth/oidc", "server/serving/proxy"),
+    *("server/storage/files/mounts.py", "server/storage/provisioning/admission.py", "server/web"),
+    *("server/views/hardware/machines.py", "server/auth/oidc", "server/serving/proxy"),
 )
 """Where the refusals are written that pages of the portal meet."""
 NOT_BEHIND_BUTTONS = ("server/jobs/adoption", "server/jobs/curves", "server/jobs/sweeps", "server/jobs/task_inputs.py")

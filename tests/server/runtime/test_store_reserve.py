@@ -15,9 +15,9 @@ from millpond.model.events import Ended, StopRequested
 from millpond.model.states import Outcome
 from millpond.server.operations.disk_watch import DiskWatch
 from millpond.server.storage.disk_use import KEPT_FOR_ENDS_BYTES
+from millpond.server.store.connection.reserve import RESERVE_BYTES, Reserve
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.jobs import NewJob
-from millpond.server.store.reserve import RESERVE_BYTES, Reserve
 from millpond.server.store.store import Store
 
 MANY = 200

@@ -20,7 +20,7 @@ from millpond.node.task.records import TaskFiles, TaskId, running_records
 from millpond.server.runtime.recovery import recover
 from millpond.server.startup.identity import ServerIdentity, adopt_files, identify
 from millpond.server.state_dir import IDENTITY_FILE
-from millpond.server.store.identity import DatabaseOwner
+from millpond.server.store.connection.identity import DatabaseOwner
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
 from millpond.specs.api.server import LOCK_FILE

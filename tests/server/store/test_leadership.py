@@ -14,9 +14,9 @@ from millpond.model import events
 from millpond.model.errors import UnavailableError
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.records import User
-from millpond.server.store import leadership
+from millpond.server.store.connection import leadership
+from millpond.server.store.connection.leadership import Leadership, NotLeadingError, Seat
 from millpond.server.store.histories import LogEntry
-from millpond.server.store.leadership import Leadership, NotLeadingError, Seat
 from millpond.server.store.store import Store
 
 FIRST = Seat("http://127.0.0.1:1", "host", "boot", 11, "/state")

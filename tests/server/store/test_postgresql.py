@@ -9,9 +9,9 @@ import sqlalchemy as sa
 
 from millpond.model import events
 from millpond.model.errors import UnavailableError
+from millpond.server.store.connection.leadership import LEASE_S
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.jobs import NewJob
-from millpond.server.store.leadership import LEASE_S
 from millpond.server.store.store import Store, StoredSnapshot
 
 

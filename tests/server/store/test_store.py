@@ -29,7 +29,7 @@ from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority, Role
-from millpond.server.store.database import sqlite_url
+from millpond.server.store.connection.database import sqlite_url
 from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.schema import metadata

@@ -29,10 +29,11 @@ from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.runtime.recovery import recover
 from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.turn_processor import TurnProcessor
-from millpond.server.store import migrations, upgrades
-from millpond.server.store.database import sqlite_url
+from millpond.server.store import migrations
+from millpond.server.store.connection import upgrades
+from millpond.server.store.connection.database import sqlite_url
 from millpond.server.store.jobs import JobFilter
-from millpond.server.store.start_waits import WaitFilter
+from millpond.server.store.statistics.start_waits import WaitFilter
 from millpond.server.store.store import Store
 
 ROWS = json.loads((Path(__file__).parents[2] / "data" / "rows_of_first_release.json").read_text())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fresh_databases import fresh_sqlite
 
-from millpond.server.store.books import (
+from millpond.server.store.statistics.books import (
     ALL_USAGE,
     HeldAmount,
     UsageChange,
@@ -18,7 +18,7 @@ from millpond.server.store.books import (
     UsageInterval,
     UsageSum,
 )
-from millpond.server.store.card_use import JobCardUse
+from millpond.server.store.statistics.card_use import JobCardUse
 from millpond.server.store.store import Store
 from millpond.specs.job.job_ids import array_id
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
-from millpond.server.views.pool_room import PoolRooms, idle_holders
+from millpond.server.views.hardware.pool_room import PoolRooms, idle_holders
 from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo
 

@@ -13,18 +13,18 @@ from threading import Event
 from millpond.engines.task_access import TaskAccess
 from millpond.server.auth.queues import QueuePlace, longest_dev
 from millpond.server.http.long_answers import LongAnswers
-from millpond.server.jobs.changes import Changes, delete_job
+from millpond.server.jobs.actions.changes import Changes, delete_job
+from millpond.server.jobs.actions.requeueing import Requeueing
+from millpond.server.jobs.admission.plans import Plans
+from millpond.server.jobs.admission.requirements import Requirements
+from millpond.server.jobs.admission.submission import Submissions
 from millpond.server.jobs.curves.service import Curves
 from millpond.server.jobs.listing import JobListing
 from millpond.server.jobs.next_jobs import NextJobs
 from millpond.server.jobs.overview import Overview
-from millpond.server.jobs.plans import Plans
 from millpond.server.jobs.reasons import Reasons
-from millpond.server.jobs.requeueing import Requeueing
-from millpond.server.jobs.requirements import Requirements
 from millpond.server.jobs.reservations import Reservations
 from millpond.server.jobs.saved_views import SavedViews
-from millpond.server.jobs.submission import Submissions
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.jobs.task_inputs import TaskInputs
 from millpond.server.jobs.time_limits import TimeLimits
@@ -43,13 +43,13 @@ from millpond.server.storage.files.datasets import Datasets
 from millpond.server.views.about import About, ServerFacts, ServerHealth
 from millpond.server.views.cells import Cells
 from millpond.server.views.events import EventLog
-from millpond.server.views.history_export import HistoryExport
+from millpond.server.views.hardware.machines import Machines
 from millpond.server.views.logs import Logs
-from millpond.server.views.machines import Machines
-from millpond.server.views.metrics_page import MetricsPage, MetricsSources
+from millpond.server.views.prometheus.metrics_page import MetricsPage, MetricsSources
 from millpond.server.views.queues import Queues
-from millpond.server.views.usage import Bookkeeper, ReportRates
-from millpond.server.views.wait_report import WaitReports
+from millpond.server.views.reports.history_export import HistoryExport
+from millpond.server.views.reports.usage import Bookkeeper, ReportRates
+from millpond.server.views.reports.wait_report import WaitReports
 from millpond.server.views.waits import Waits
 
 

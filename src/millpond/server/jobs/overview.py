@@ -8,7 +8,7 @@ from collections.abc import Callable
 from millpond.server.jobs.next_jobs import NextJobs
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S, IdleCards
 from millpond.server.runtime.active_jobs.job_cache import JobCache
-from millpond.server.views.pool_room import PoolRooms, idle_holders
+from millpond.server.views.hardware.pool_room import PoolRooms, idle_holders
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.pool.nodes import NodeInfo
 from millpond.specs.api.pool.overview import NextJob, OverviewInfo

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Final
 
 from millpond.model.states import JobState
-from millpond.server.jobs.deadlines import ESTIMATES_WITHIN_S, foreseen
+from millpond.server.jobs.monitors.deadlines import ESTIMATES_WITHIN_S, foreseen
 from millpond.server.runtime.active_jobs.job_cache import read_only_view
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
-from millpond.server.views.nodes import reason_info
+from millpond.server.views.hardware.nodes import reason_info
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo

@@ -25,7 +25,7 @@ from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorke
 from millpond.server.monitoring.idle_cards import IdleCards
 from millpond.server.monitoring.telemetry.sampling import COST_SHARE, IDLE_MILLI, STALE_AFTER_S, Sampled, Samples
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
-from millpond.server.store.card_use import CardUseStore, JobCardUse
+from millpond.server.store.statistics.card_use import CardUseStore, JobCardUse
 from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo
 from millpond.specs.calendar_spans import day_begin, day_of
 

@@ -41,7 +41,7 @@ from millpond.server.operations.devices import device_findings, failed_devices, 
 from millpond.server.operations.findings import Finding, Grade
 from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.storage.disk_use import KEPT_FOR_ENDS_BYTES
-from millpond.server.store.reserve import kept_within
+from millpond.server.store.connection.reserve import kept_within
 from millpond.specs.quantities import size_text
 
 _GIB: Final = 1024**3

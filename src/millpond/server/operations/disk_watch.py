@@ -21,7 +21,7 @@ from millpond.model.reasons import Cause
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.server.runtime.loop import Loop
 from millpond.server.storage.disk_use import KEPT_FOR_ENDS_BYTES, MAKE_ROOM, DiskBooks
-from millpond.server.store.reserve import RESERVE_BYTES
+from millpond.server.store.connection.reserve import RESERVE_BYTES
 from millpond.server.store.store import Store
 from millpond.specs.quantities import size_text
 

@@ -13,7 +13,7 @@ from millpond.forecasting.rises import SpareForecast, forecast_spare
 from millpond.forecasting.series import NoForecast
 from millpond.model.hardware.node_power import PowerSavingRule
 from millpond.server.monitoring.time_series.load_history import NODE_DEMAND, LoadHistory
-from millpond.server.store.time_series import TimeSeriesStore
+from millpond.server.store.statistics.time_series import TimeSeriesStore
 from millpond.specs.api.pool.nodes import SpareInfo
 
 _FORECAST_EVERY_S: Final = 3_600.0

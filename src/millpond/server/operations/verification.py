@@ -12,7 +12,7 @@ from millpond.model.decisions import Decision
 from millpond.model.errors import NotFoundError
 from millpond.server.runtime.recovery import restored
 from millpond.server.state_dir import DATABASE_FILE, StateDir
-from millpond.server.store.database import sqlite_url
+from millpond.server.store.connection.database import sqlite_url
 from millpond.server.store.store import Store, StoredSnapshot
 
 

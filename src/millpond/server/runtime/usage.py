@@ -15,7 +15,7 @@ from millpond.model.hardware.devices import Device
 from millpond.model.resources import Amount
 from millpond.scheduling.ledger.holdings import counted
 from millpond.scheduling.records import JobRecord
-from millpond.server.store.books import HeldAmount, UsageChange, UsageInterval
+from millpond.server.store.statistics.books import HeldAmount, UsageChange, UsageInterval
 
 
 class UsageMeter:

@@ -15,7 +15,7 @@ from millpond.forecasting.forecasters import DAY, NAIVE, RIDGE, WEEK
 from millpond.forecasting.outlook import LoadForecast, forecast_load
 from millpond.forecasting.series import NoForecast
 from millpond.server.monitoring.time_series.load_history import REPLICA_DEMAND, LoadHistory
-from millpond.server.store.time_series import TimeSeriesStore
+from millpond.server.store.statistics.time_series import TimeSeriesStore
 from millpond.server.wording import lasting
 
 PART: Final = 0.7

@@ -12,8 +12,8 @@ from millpond.model.workloads import Kind
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
-from millpond.server.jobs.dependency_names import with_ids
-from millpond.server.jobs.requirements import Requirements
+from millpond.server.jobs.admission.dependency_names import with_ids
+from millpond.server.jobs.admission.requirements import Requirements
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.serving.replica_counts import desired_now
 from millpond.server.serving.revisions import Phase

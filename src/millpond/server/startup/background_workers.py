@@ -13,12 +13,12 @@ from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.api.service import Service
 from millpond.server.jobs import task_inputs
-from millpond.server.jobs.deadlines import DeadlineWatch
-from millpond.server.jobs.idle_jobs import IdleWatch
-from millpond.server.jobs.notice_watch import NoticeWatch, WatchSources
+from millpond.server.jobs.monitors.deadlines import DeadlineWatch
+from millpond.server.jobs.monitors.idle_jobs import IdleWatch
+from millpond.server.jobs.monitors.notice_watch import NoticeWatch, WatchSources
+from millpond.server.jobs.monitors.wait_watch import WaitWatch
 from millpond.server.jobs.progress.watch import ProgressWatch
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
-from millpond.server.jobs.wait_watch import WaitWatch
 from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
 from millpond.server.monitoring.load_watch import HeldCards, LoadSources, LoadWatch
 from millpond.server.monitoring.power_enforcement import Policy, PowerEnforcer
@@ -44,7 +44,7 @@ from millpond.server.startup.configuration import Current
 from millpond.server.startup.kubernetes_engine import adopter_of
 from millpond.server.startup.local_engine import pretend
 from millpond.server.startup.options import ServerOptions
-from millpond.server.views.metrics_page import nearest_to_root
+from millpond.server.views.prometheus.metrics_page import nearest_to_root
 from millpond.specs.config.adoption import AdoptFile
 
 

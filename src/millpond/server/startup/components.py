@@ -49,7 +49,7 @@ from millpond.server.storage.files.volumes import VolumeRules
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.storage.provisioning.pod_jobs import PodJobs
-from millpond.server.store.database import sqlite_url
+from millpond.server.store.connection.database import sqlite_url
 from millpond.server.store.store import Store
 from millpond.specs.config.kubernetes import KubernetesFile
 from millpond.specs.config.origins import JobOrigins

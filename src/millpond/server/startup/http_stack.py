@@ -28,7 +28,7 @@ from millpond.server.startup.local_engine import unlimited_text
 from millpond.server.startup.options import ServerOptions
 from millpond.server.version import VERSION
 from millpond.server.views.about import ServerFacts
-from millpond.server.views.usage import ReportRates
+from millpond.server.views.reports.usage import ReportRates
 from millpond.server.web.entry import entry_path
 from millpond.server.web.portal import portal_routes
 from millpond.specs.api.accounts.ssh import SshInfo

@@ -25,7 +25,7 @@ from millpond.node.sessions.task_socket import program_folder, task_socket_path
 from millpond.node.task import running_tasks
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir, read_record, running_records
 from millpond.server.state_dir import DATABASE_FILE, IDENTITY_FILE
-from millpond.server.store.identity import DatabaseOwner
+from millpond.server.store.connection.identity import DatabaseOwner
 from millpond.server.store.store import Store
 from millpond.specs.api.server import LOCK_FILE
 

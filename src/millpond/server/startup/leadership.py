@@ -14,8 +14,8 @@ from millpond.server.startup.end_deadline import ENDS_WITHIN_S, JOBS_END_WITHIN_
 from millpond.server.startup.options import ServerOptions
 from millpond.server.startup.standby import Post, seat_at, stand_by
 from millpond.server.state_dir import StateDir
-from millpond.server.store.database import claim
-from millpond.server.store.leadership import Leadership
+from millpond.server.store.connection.database import claim
+from millpond.server.store.connection.leadership import Leadership
 from millpond.server.version import VERSION
 from millpond.specs.api.server import ServerFile
 from millpond.specs.config.listen import ListenRules

@@ -26,7 +26,7 @@ from millpond.server.startup.http_stack import make_http_server, make_service
 from millpond.server.startup.leadership import take_lead
 from millpond.server.startup.options import ServerOptions, parse_options, remember, with_remembered
 from millpond.server.storage.files.blobs import NO_ROOM
-from millpond.server.store.database import DAMAGED
+from millpond.server.store.connection.database import DAMAGED
 from millpond.specs.config.cluster import ClusterConfig, load_cluster
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from millpond.server.http.error_responses import error_answer
 from millpond.server.http.server import HttpOptions, HttpServer
 from millpond.server.http.tls import Encryption
 from millpond.server.startup.end_deadline import EndDeadline
-from millpond.server.store.leadership import Leadership, Seat
+from millpond.server.store.connection.leadership import Leadership, Seat
 from millpond.specs.api.base import ErrorBody
 from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
 

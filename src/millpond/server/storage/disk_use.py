@@ -6,7 +6,7 @@ counts with the size of its files for the user who put it, even where others put
 once for all jobs of a user.
 
 While nearly nothing is free no work is accepted: what is left, and what the store keeps within itself
-(``store.reserve``), is for stopping and ending jobs.
+(``store.connection.reserve``), is for stopping and ending jobs.
 """
 
 from __future__ import annotations

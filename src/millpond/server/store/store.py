@@ -23,24 +23,24 @@ from millpond.model.errors import UnavailableError
 from millpond.model.workloads import Priority
 from millpond.server.store import deliveries, schema
 from millpond.server.store.audit import AuditStore
-from millpond.server.store.books import UsageChange, UsageStore, write_changes
-from millpond.server.store.card_use import CardUseStore
-from millpond.server.store.database import claim, connect
+from millpond.server.store.connection.database import claim, connect
+from millpond.server.store.connection.identity import IdentityStore
+from millpond.server.store.connection.leadership import Leadership, Seat
+from millpond.server.store.connection.reserve import Reserve
 from millpond.server.store.deletion import JobDeletion, forget_deleted
 from millpond.server.store.deliveries import DeliveryStore, NewDelivery
 from millpond.server.store.histories import DecisionEntry, HistoryStore, LogEntry, decision_entry, log_entry
-from millpond.server.store.identity import IdentityStore
 from millpond.server.store.jobs import CLOSED, LIVE, JobStore, NewJob, change_document, job_row, write_ended
-from millpond.server.store.leadership import Leadership, Seat
 from millpond.server.store.notification_settings import NotificationSettingsStore
 from millpond.server.store.queue_settings import QueueSettingsStore
-from millpond.server.store.reserve import Reserve
 from millpond.server.store.saved_views import SavedViewStore
 from millpond.server.store.secrets import SecretStore
-from millpond.server.store.start_waits import StartWaitStore, write_waits
+from millpond.server.store.statistics.books import UsageChange, UsageStore, write_changes
+from millpond.server.store.statistics.card_use import CardUseStore
+from millpond.server.store.statistics.start_waits import StartWaitStore, write_waits
+from millpond.server.store.statistics.time_series import TimeSeriesStore
 from millpond.server.store.stored_json import plain_in
 from millpond.server.store.tables import TableStore
-from millpond.server.store.time_series import TimeSeriesStore
 from millpond.server.store.trials import TrialStore
 from millpond.specs.api.jobs.jobs import JobInfo
 

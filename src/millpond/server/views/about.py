@@ -19,7 +19,7 @@ from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.store.jobs import JobStore
 from millpond.server.store.store import Store
 from millpond.server.version import VERSION
-from millpond.server.views.machines import Machines
+from millpond.server.views.hardware.machines import Machines
 from millpond.server.views.settings import shown_settings
 from millpond.server.views.visibility import EVERYBODY
 from millpond.specs.api.accounts.ssh import SshInfo

@@ -1,9 +1,9 @@
 """The right to change the cluster, of which one process at a time has a lease there.
 
 Who leads is decided elsewhere: by the lock of the state directory, or of the database that servers share
-(``server.store.leadership``). That is no fence for the cluster: a process that stood still, or was cut off, may go on
-with requests that it had begun, beside the one that has taken over. So every request that changes something waits until
-its process has the lease, and a process that finds another's name in it changes nothing any more.
+(``server.store.connection.leadership``). That is no fence for the cluster. A process that stood still, or was cut off,
+may go on with requests that it had begun, beside the one that has taken over. So every request that changes something
+waits until its process has the lease, and a process that finds another's name in it changes nothing any more.
 
 No two clocks are compared. The holder counts from before it asked to renew; the next one counts from when it first saw
 the lease as it is, and has to see it unchanged for as long as it lasts. Whoever is known to be dead is not waited for.

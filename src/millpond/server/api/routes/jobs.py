@@ -20,7 +20,7 @@ from millpond.server.api.permits import Access, SecurityOf, ServiceOf, Word, job
 from millpond.server.auth.roles import Verb, demand, job_target
 from millpond.server.http.error_responses import language_asked
 from millpond.server.http.streamed_answers import StreamedAnswer
-from millpond.server.jobs.bulk_changes import act_on_each
+from millpond.server.jobs.actions.bulk_changes import act_on_each
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.logs import LogRequest

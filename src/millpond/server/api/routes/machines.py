@@ -22,9 +22,9 @@ from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.http.disconnects import while_connected
 from millpond.server.monitoring.telemetry.sampling import KEPT
 from millpond.server.store.audit import AuditQuery
-from millpond.server.views.history_export import HistorySpan
-from millpond.server.views.machines import place_name
-from millpond.server.views.metrics_page import CONTENT_TYPE
+from millpond.server.views.hardware.machines import place_name
+from millpond.server.views.prometheus.metrics_page import CONTENT_TYPE
+from millpond.server.views.reports.history_export import HistorySpan
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.accounts.accounts import AuditList
 from millpond.specs.api.base import LATEST

@@ -10,8 +10,8 @@ from fastapi import Depends, Query
 from millpond.server.api.description import api_router
 from millpond.server.api.permits import NO_ZERO, Access, ServiceOf, may
 from millpond.server.auth.roles import Verb
-from millpond.server.views.usage import UsageRequest
-from millpond.server.views.wait_report import WaitRequest
+from millpond.server.views.reports.usage import UsageRequest
+from millpond.server.views.reports.wait_report import WaitRequest
 from millpond.specs.api.base import LATEST
 from millpond.specs.api.reports.usage import Grouping, UsageList, WaitGrouping, WaitingJobList, WaitReport
 

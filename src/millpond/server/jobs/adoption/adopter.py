@@ -23,14 +23,14 @@ from millpond.model.states import JobState, TaskState
 from millpond.model.task_spacing import SpacingRule
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker, for_each
 from millpond.scheduling.records import JobRecord
+from millpond.server.jobs.admission.submission import new_id
 from millpond.server.jobs.adoption.gang_documents import place_of, spec_of
-from millpond.server.jobs.submission import new_id
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.inbox import ChangeJob, Submission
 from millpond.server.runtime.queries import ANSWER_WITHIN_S
 from millpond.server.server_components import ServerComponents
 from millpond.server.store.jobs import Owners
-from millpond.server.views.nodes import reason_info
+from millpond.server.views.hardware.nodes import reason_info
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo

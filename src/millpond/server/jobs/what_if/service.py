@@ -23,14 +23,14 @@ from millpond.model.workloads import Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, absent, demand
-from millpond.server.jobs.submission import forecast_of
+from millpond.server.jobs.admission.submission import forecast_of
 from millpond.server.jobs.what_if import play
 from millpond.server.jobs.what_if.changes import Change, settings_change
 from millpond.server.jobs.what_if.child import ask_child
 from millpond.server.runtime.batch import ended_already, refusal
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
-from millpond.server.views.history_export import HistoryExport, Recorded
+from millpond.server.views.reports.history_export import HistoryExport, Recorded
 from millpond.server.views.visibility import EVERYBODY, Reader, reader_of
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.reports.what_if import WhatIfInfo

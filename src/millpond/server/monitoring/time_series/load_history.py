@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from millpond.forecasting.series import LoadSeries
-from millpond.server.store.time_series import SeriesRow, TimeSeriesStore
+from millpond.server.store.statistics.time_series import SeriesRow, TimeSeriesStore
 
 DAY_S: Final = 86_400
 _SAVE_EVERY_S: Final = 600.0

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from millpond.model.errors import InvalidInputError
 from millpond.server.monitoring.time_series.figures import FIGURES, Look, Subject, merged
 from millpond.server.monitoring.time_series.recorder import RESOLUTIONS
-from millpond.server.store.time_series import SeriesRow, TimeSeriesStore
+from millpond.server.store.statistics.time_series import SeriesRow, TimeSeriesStore
 from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
 
 MOST_POINTS: Final = 1_500

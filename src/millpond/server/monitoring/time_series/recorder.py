@@ -19,7 +19,7 @@ from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.time_series.figures import FIGURES, Subject, look_at_cards, look_at_queues, merged
-from millpond.server.store.time_series import SeriesRow, TimeSeriesStore
+from millpond.server.store.statistics.time_series import SeriesRow, TimeSeriesStore
 
 Standing = Callable[[], tuple[Sequence[NodeView], Sequence[QueueStatus]]]
 

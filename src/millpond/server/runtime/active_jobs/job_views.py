@@ -17,9 +17,9 @@ from millpond.server.runtime.active_jobs.dependencies import Dependent
 from millpond.server.runtime.active_jobs.job_cache import JobCache, cancelled_view, job_view, view_before_start
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.usage import UsageMeter
-from millpond.server.store.books import UsageChange
 from millpond.server.store.job_rows import damaged_view
 from millpond.server.store.jobs import NewJob
+from millpond.server.store.statistics.books import UsageChange
 from millpond.specs.api.jobs.jobs import JobInfo
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Query, Response
 
 from millpond.server.api.permits import ServiceOf
 from millpond.server.api.routes.reports import UsageOnly, UsageReader, WaitOnly
-from millpond.server.views.usage import UsageRequest
-from millpond.server.views.wait_report import WaitRequest
+from millpond.server.views.reports.usage import UsageRequest
+from millpond.server.views.reports.wait_report import WaitRequest
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
 from millpond.server.web.reports.periods import PeriodOf, ReportPeriod

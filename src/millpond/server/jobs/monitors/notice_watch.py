@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model.states import JobState
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.scheduling.reserving.views import ReservationView
-from millpond.server.jobs.idle_jobs import IdleEnd
+from millpond.server.jobs.monitors.idle_jobs import IdleEnd
 from millpond.server.jobs.time_limits import LimitLeft, limits_left
 from millpond.server.notifications.notices import Notice, job_notice
 from millpond.server.notifications.outbox import KeyedNotice, NoticeOutbox
@@ -24,7 +24,7 @@ from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import ANSWER_WITHIN_S
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.store.deliveries import Target
-from millpond.server.views.pool_room import idle_since
+from millpond.server.views.hardware.pool_room import idle_since
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.notifications import Topic
 

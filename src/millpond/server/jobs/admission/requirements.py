@@ -8,7 +8,7 @@ from typing import Any
 from millpond.model.workloads import Job
 from millpond.server.auth.queues import QueuePlace
 from millpond.server.auth.roles import Caller
-from millpond.server.jobs.dependency_names import AwaitedJobs
+from millpond.server.jobs.admission.dependency_names import AwaitedJobs
 from millpond.server.runtime.batch import refusal
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents

@@ -5,8 +5,8 @@ from __future__ import annotations
 from millpond.model.errors import ConflictError, InvalidInputError, NotAllowedError
 from millpond.model.states import ENDED_JOBS, JobState
 from millpond.server.auth.roles import Caller, Verb, demand
-from millpond.server.jobs.changes import Changes, ServiceRevisions
-from millpond.server.jobs.submission import Submissions
+from millpond.server.jobs.actions.changes import Changes, ServiceRevisions
+from millpond.server.jobs.admission.submission import Submissions
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.job_spec import document_again

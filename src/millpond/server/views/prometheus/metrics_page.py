@@ -21,9 +21,9 @@ from millpond.server.auth.tokens import TokenRegistry
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.version import VERSION
 from millpond.server.views.about import ServerHealth
-from millpond.server.views.forecast_metrics import gauge, power_states, replicas, spare_forecasts
-from millpond.server.views.machines import Machines
-from millpond.server.views.pool_metrics import (
+from millpond.server.views.hardware.machines import Machines
+from millpond.server.views.prometheus.forecast_metrics import gauge, power_states, replicas, spare_forecasts
+from millpond.server.views.prometheus.pool_metrics import (
     MOST_DEVICES,
     NodeMetrics,
     conspicuous_devices,

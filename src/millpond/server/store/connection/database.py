@@ -13,7 +13,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from millpond.model.errors import UnavailableError
 from millpond.server.store import migrations
-from millpond.server.store.leadership import LEASE_S, Leadership, Seat, require_lock
+from millpond.server.store.connection.leadership import LEASE_S, Leadership, Seat, require_lock
 
 DAMAGED: Final = "check that it is there and whole; one that is damaged is restored from a backup (pond restore)"
 
@@ -56,7 +56,7 @@ def connect(url: str, leadership: Leadership | None) -> sa.Engine:
         if leadership is not None:
             require_lock(leadership)  # before anything is changed under another server's feet
         if not _is_current(engine):
-            from millpond.server.store.upgrades import bring_up_to_date  # alembic is a third of a start
+            from millpond.server.store.connection.upgrades import bring_up_to_date  # alembic is a third of a start
 
             bring_up_to_date(engine, lambda path: _engine(sa.make_url(f"sqlite:///{path}")))
         if leadership is not None:

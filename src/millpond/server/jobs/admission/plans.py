@@ -11,8 +11,8 @@ from typing import Any, Final
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
 from millpond.server.http.user_turns import UserTurns
-from millpond.server.jobs.deadlines import check_deadline
-from millpond.server.jobs.submission import forecast_of
+from millpond.server.jobs.admission.submission import forecast_of
+from millpond.server.jobs.monitors.deadlines import check_deadline
 from millpond.server.jobs.what_if.plan import plan_apart
 from millpond.server.runtime.batch import refusal
 from millpond.server.runtime.core import Core

@@ -13,10 +13,10 @@ from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb
 from millpond.server.notifications.settings import delivery_info
 from millpond.server.storage.disk_use import DiskBooks
-from millpond.server.store.books import Share, UsageFilter, UsageSum
-from millpond.server.store.card_use import CardUseSum
+from millpond.server.store.statistics.books import Share, UsageFilter, UsageSum
+from millpond.server.store.statistics.card_use import CardUseSum
 from millpond.server.store.store import Store
-from millpond.server.views.exact_sums import rounded_together
+from millpond.server.views.reports.exact_sums import rounded_together
 from millpond.specs.api.events import DeliveryInfo
 from millpond.specs.api.reports.usage import DiskInfo, RateGap, UsageList, UsageRow
 from millpond.specs.calendar_spans import months_within

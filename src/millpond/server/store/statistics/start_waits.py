@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 
 import sqlalchemy as sa
 
-from millpond.server.store.books import Share
 from millpond.server.store.schema import start_waits
+from millpond.server.store.statistics.books import Share
 from millpond.server.store.tables import TableStore
 from millpond.specs.api.jobs.jobs import JobInfo
 

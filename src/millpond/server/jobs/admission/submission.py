@@ -15,9 +15,9 @@ from millpond.forecasting.durations import Forecast
 from millpond.model.workloads import Job
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
-from millpond.server.jobs.deadlines import check_deadline, foreseen
-from millpond.server.jobs.dependency_names import check_order, with_ids
-from millpond.server.jobs.requirements import Requirements
+from millpond.server.jobs.admission.dependency_names import check_order, with_ids
+from millpond.server.jobs.admission.requirements import Requirements
+from millpond.server.jobs.monitors.deadlines import check_deadline, foreseen
 from millpond.server.runtime.batch import numbered
 from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.inbox import Submission

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from millpond.model.energy import ENERGY_FIELDS, NO_ENERGY, EnergySum
-from millpond.server.store.books import ALL_USAGE, UsageFilter, array_column
 from millpond.server.store.schema import card_use
+from millpond.server.store.statistics.books import ALL_USAGE, UsageFilter, array_column
 from millpond.server.store.tables import TableStore
 
 _USE: Final = ("measured_gpu_s", "busy_gpu_s", "idle_gpu_s")

@@ -20,8 +20,8 @@ from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
 from millpond.server.monitoring.telemetry.views import device_statuses, slices_by_device
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
-from millpond.server.views.node_infos import NodeInfos
-from millpond.server.views.node_links import links_of
+from millpond.server.views.hardware.node_infos import NodeInfos
+from millpond.server.views.hardware.node_links import links_of
 from millpond.server.views.visibility import Reader, reader_of
 from millpond.specs.api.jobs.requests import CloseRequest, OpenRequest
 from millpond.specs.api.pool.nodes import DeviceStatus, NodeDetail, NodeInfo, SpareInfo

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from millpond.scheduling.nodes.views import NodeView
 from millpond.server.monitoring.telemetry.views import Holdings, holdings_of
-from millpond.server.views.nodes import node_info
+from millpond.server.views.hardware.nodes import node_info
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.pool.nodes import NodeInfo, SliceInfo
 

@@ -13,8 +13,8 @@ from millpond.model.resources import CARD_MILLI
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller
 from millpond.server.runtime.active_jobs.job_cache import JobCache
-from millpond.server.store.start_waits import StartWait, StartWaitStore, WaitFilter, wait_of
-from millpond.server.views.usage import usage_share
+from millpond.server.store.statistics.start_waits import StartWait, StartWaitStore, WaitFilter, wait_of
+from millpond.server.views.reports.usage import usage_share
 from millpond.specs.api.reports.usage import WaitFigure, WaitingJob, WaitingJobList, WaitReport, WaitRow
 
 STARTED: Final = "started"

@@ -1,0 +1,1 @@
+"""Taking jobs on: what is checked before a job is the scheduler's, and what would become of it."""

@@ -1,0 +1,1 @@
+"""Sums over time: usage, cards, waits, and the history of the pool."""

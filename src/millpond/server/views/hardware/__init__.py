@@ -1,0 +1,1 @@
+"""Machines and their cards, as readers see them."""

@@ -1,0 +1,1 @@
+"""What a Prometheus reads of the server: counts, machines and cards, energy and forecasts."""

@@ -1,0 +1,1 @@
+"""What was used, how long jobs waited, and the history as a trace."""
