@@ -436,6 +436,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "cpu": "tasks: {cpu: bound}",
         "processes": "tasks: {processes: 8192}",
         "network": "tasks: {network: private}",
+        "cards": "tasks: {cards: own}",
     },
     "SecretsFile": {"cipher": "secrets: {cipher: sm4-gcm}"},
     "ContainersFile": {"runtime": "containers: {runtime: apptainer}"},

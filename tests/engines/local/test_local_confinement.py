@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import pytest
 from local_bench import Bench, eventually
@@ -15,7 +16,9 @@ from local_bench import Bench, eventually
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.events import Confirmed, Ended
 from millpond.model.states import Outcome
+from millpond.node.host.cgroups import move, processes
 from millpond.node.host.controllers import Amounts, Controllers, GroupMode, find_controllers
+from millpond.node.host.device_filter import trouble
 from millpond.node.host.identities import numbered
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox, trouble_with_identities
 from millpond.node.task.limits import Limiter
@@ -64,6 +67,39 @@ def folder() -> Iterator[Path]:
     with TemporaryDirectory(prefix="confinement-") as made:
         Path(made).chmod(0o755)
         yield Path(made)
+
+
+@pytest.fixture
+def own_group() -> Iterator[Controllers]:
+    """A control group of version 2 for tasks, as a server has one where the kernel has only these."""
+    mounts = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
+    above = next((Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"), None)
+    found = Controllers({} if above is None else {"memory": (2, above / f"millpond-test-{os.getpid()}")})
+    if above is None or os.geteuid() != 0 or trouble(above):
+        pytest.skip(f"no task can be kept off devices here: {'no cgroup2' if above is None else trouble(above)}")
+    assert found.leaf is not None
+    found.leaf.mkdir(parents=True)
+    yield found
+    for pid in processes(found.leaf):  # what starts tasks, which the engine ends when it is closed
+        move(pid, above)
+    found.leaf.rmdir()
+    found.leaf.parent.rmdir()
+
+
+class TestCardsOfOthers:
+    NUMBERS: ClassVar = {"FAKE-fake-1-0": (1, 5), "another": (1, 9)}
+    """Of files that every machine has in place of cards: ``/dev/zero`` and ``/dev/urandom``."""
+    OPEN = "for each in zero urandom null; do head -c 1 /dev/$each >/dev/null 2>&1 && echo $each; done; :"
+
+    def test_a_task_opens_its_own_cards_and_no_others(self, bench: Bench, own_group: Controllers) -> None:
+        with_limits(bench, Limiter(own_group, cards=self.NUMBERS))
+        end_of(bench, self.OPEN, role_amounts={"worker": Amounts(0, 0)}, is_alone=True)
+        assert bench.log("j").split() == [b"zero", b"null"]
+
+    def test_the_tasks_of_a_gang_reach_into_each_others_cards(self, bench: Bench, own_group: Controllers) -> None:
+        with_limits(bench, Limiter(own_group, cards=self.NUMBERS))
+        end_of(bench, self.OPEN, role_amounts={"worker": Amounts(0, 0)})
+        assert bench.log("j").split() == [b"zero", b"urandom", b"null"]
 
 
 class TestWithControlGroups:

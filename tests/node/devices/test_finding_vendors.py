@@ -53,7 +53,7 @@ def test_a_broken_plugin_is_reported_and_the_others_are_used() -> None:
     assert found.broken.keys() == {"failing", "gone", "half", "twin"}
     assert "no licence" in found.broken["failing"]
     assert "ModuleNotFoundError" in found.broken["gone"]
-    assert "lacks available, discover" in found.broken["half"]
+    assert "lacks available, device_files, discover" in found.broken["half"]
     assert "another one called lone" in found.broken["twin"]
 
 

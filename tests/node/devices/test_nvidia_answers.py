@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -148,6 +149,12 @@ def test_a_process_has_a_use_for_as_long_as_the_drivers_sample_of_it_is_fresh() 
         told.append(sample.processes)
     assert told[0] == told[1] == (ProcessSample(9, 512, 550), ProcessSample(7, None, None))
     assert told[2] == (ProcessSample(9, 512, None), ProcessSample(7, None, None))
+
+
+def test_a_card_is_opened_by_the_drivers_number_of_it() -> None:
+    numbers = {"GPU-0": 3, "GPU-1": NVMLError(NOT_SUPPORTED), "GPU-2": 0}
+    vendor = vendor_of(*numbers, nvmlDeviceGetMinorNumber=numbers.__getitem__)
+    assert vendor.device_files() == {"GPU-0": Path("/dev/nvidia3"), "GPU-2": Path("/dev/nvidia0")}
 
 
 def test_a_process_that_computes_and_draws_is_one_process() -> None:

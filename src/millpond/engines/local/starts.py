@@ -186,24 +186,27 @@ class PendingStart:
             placed,
             sliced.applied_to(env),
             sliced,
-            self._limits(task, placed.role, sliced.device_memory_mib),
+            self._limits(task, placed, sliced.device_memory_mib),
             port,
             key,
             self._context.options.servers[0],
             meeting.private,
         )
 
-    def _limits(self, task: TaskId, role: str, device_memory_mib: Mapping[str, int]) -> TaskLimits:
+    def _limits(self, task: TaskId, placed: Placement, device_memory_mib: Mapping[str, int]) -> TaskLimits:
         """What the task is kept to, and by what."""
+        role, limiter = placed.role, self._context.options.limiter
         amounts = self.launch.role_amounts.get(role, Amounts(0, 0) if device_memory_mib else None)
         if amounts is None or self.launch.container is not None:  # which its runtime keeps to them
             return NO_LIMITS
-        amounts = replace(amounts, device_memory_mib=device_memory_mib)
+        own = [self._devices[grant.device] for grant in placed.grants]
+        # The tasks of a gang reach into each other's cards (CUDA's memory between processes, as NCCL uses it).
+        closed = limiter.closed_to(own) if self.launch.is_alone else ()
+        amounts = replace(amounts, device_memory_mib=device_memory_mib, closed=closed)
         mark = hashlib.sha256(f"{self._context.state_dir}\0{task.job}".encode()).hexdigest()[:12]
         name = f"millpond-{mark}-{task.attempt}-{task.task}"
-        limits = self._context.options.limiter.limits(
-            name, amounts, role in self.launch.said_memory, (*self._context.live.pinned(), *self._pinned)
-        )
+        pinned = (*self._context.live.pinned(), *self._pinned)
+        limits = limiter.limits(name, amounts, role in self.launch.said_memory, pinned)
         self._pinned.append(limits.process.cpus)
         return limits
 

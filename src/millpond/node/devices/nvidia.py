@@ -111,6 +111,15 @@ class NvidiaVendor:
                 found[text(nvml.ask("nvmlDeviceGetUUID", handle))] = text(about.busId)
         return found
 
+    def device_files(self) -> dict[str, Path]:
+        """By the driver's own numbers, which are not those of the PCI bus."""
+        if not self.available().usable:
+            return {}
+        nvml = self._nvml()
+        numbers = {text(nvml.ask("nvmlDeviceGetUUID", card)): nvml.ask("nvmlDeviceGetMinorNumber", card)
+                   for card in self._handles()}  # fmt: skip
+        return {uuid: Path(f"/dev/nvidia{number}") for uuid, number in numbers.items() if number is not None}
+
     def watch(self) -> HealthStream | None:
         """XIDs and double-bit errors; None where no card reports any."""
         if not self.available().usable:

@@ -158,6 +158,10 @@ class DeviceVendor(Protocol):
         """Where the devices are on the PCI bus, by UUID; those of which it is not known are left out."""
         return {}
 
+    def device_files(self) -> dict[str, Path]:
+        """The files by which programs open whole cards, by UUID; those of which it is not known are left out."""
+        return {}
+
     def watch(self) -> HealthStream | None:
         """Listen to what the driver reports from now on; None when it reports nothing."""
         return None

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from millpond.node.host.device_filter import DeviceNumber, keep_off
 from millpond.node.host.files import read_file
 from millpond.node.host.procfs import send
 
@@ -37,11 +38,13 @@ class ControlGroup:
     Attributes:
         settings: contents of its files, by their names.
         kills: the file that counts kills for want of memory; empty: none does.
+        closed: devices that its processes cannot open; of version 2 alone.
     """
 
     folder: str
     settings: dict[str, str] = field(default_factory=dict)
     kills: str = ""
+    closed: tuple[DeviceNumber, ...] = ()
 
 
 def make(groups: Sequence[ControlGroup]) -> None:
@@ -56,6 +59,8 @@ def make(groups: Sequence[ControlGroup]) -> None:
             folder.mkdir(exist_ok=True)
             for name, value in group.settings.items():
                 write(folder / name, value)
+            if group.closed:
+                keep_off(folder, group.closed)
         except OSError as error:
             raise OSError(errno.EAGAIN, f"its control group cannot be made ({error.strerror})", str(folder)) from error
 

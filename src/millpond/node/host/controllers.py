@@ -20,6 +20,7 @@ from enum import Enum
 from pathlib import Path
 
 from millpond.node.host.cgroups import ControlGroup, move, processes, read, write
+from millpond.node.host.device_filter import DeviceNumber, trouble
 from millpond.node.host.procfs import descendants
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -58,6 +59,7 @@ class Amounts:
         processes: the most it may have, threads included; 0 is no bound.
         cpu_is_bound: it gets no more CPU time than that, even on idle CPUs.
         device_memory_mib: of one device at the most, by the kernel's name for its memory (``device_memory``).
+        closed: devices that it cannot open.
     """
 
     cpu_milli: int
@@ -65,6 +67,7 @@ class Amounts:
     processes: int = 0
     cpu_is_bound: bool = False
     device_memory_mib: Mapping[str, int] = field(default_factory=dict)
+    closed: tuple[DeviceNumber, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,15 @@ class Controllers:
             group = found.get(above / name, ControlGroup(str(above / name)))
             settings = {**group.settings, **_SETTINGS[version, controller](amounts)}
             kills = _KILLS[version] if controller == "memory" else group.kills
-            found[above / name] = ControlGroup(group.folder, settings, kills)
+            closed = amounts.closed if version == 2 else ()
+            found[above / name] = ControlGroup(group.folder, settings, kills, closed)
         return tuple(found.values())
+
+    @property
+    def trouble_with_devices(self) -> str:
+        """Why tasks cannot be kept off devices; empty: they can."""
+        folder = next((folder for version, folder in self.folders.values() if version == 2), None)
+        return "its control groups are those of version 1" if folder is None else trouble(folder)
 
     @property
     def leaf(self) -> Path | None:

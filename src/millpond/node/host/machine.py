@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.devices import SWAP_SHARE, Device
@@ -17,6 +19,7 @@ from millpond.node.devices.fake import VENDOR, FakeVendor, fake_nodes
 from millpond.node.devices.nvidia import VENDOR as NVIDIA
 from millpond.node.devices.vendor import NO_PROCESSES, DeviceVendor, OwnProcesses
 from millpond.node.host import controllers
+from millpond.node.host.device_filter import DeviceNumber
 
 _MIB = 1024 * 1024
 _BOARD_DEVICES = 8
@@ -43,6 +46,32 @@ class Machine:
             if vendor.name != VENDOR or devices:
                 variables |= vendor.environment([device for device in devices if device.vendor == vendor.name])
         return variables
+
+    def device_numbers(self) -> dict[str, DeviceNumber]:
+        """The numbers of the files by which programs open whole cards, by UUID, as far as they are known."""
+        files = {uuid: path for vendor in self.vendors.values() for uuid, path in vendor.device_files().items()}
+        return {uuid: number for uuid, path in files.items() if (number := _device_number(path)) is not None}
+
+    @property
+    def remaps(self) -> bool:
+        """Whether work can be moved from card to card here while it runs."""
+        return any(device.remaps for node in self.nodes for device in node.devices)
+
+    def without_remaps(self) -> Machine:
+        """The same, but for that."""
+        nodes = (
+            replace(node, devices=tuple(replace(device, remaps=False) for device in node.devices))
+            for node in self.nodes
+        )
+        return replace(self, nodes=tuple(nodes))
+
+
+def _device_number(path: Path) -> DeviceNumber | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (os.major(found.st_rdev), os.minor(found.st_rdev)) if stat.S_ISCHR(found.st_mode) else None
 
 
 def fake_machine(nodes: tuple[Node, ...]) -> Machine:

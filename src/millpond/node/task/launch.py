@@ -59,6 +59,7 @@ class LaunchSpec:
         private_network: its gang has a network of its own, not the machine's.
         role_amounts: by role, what its tasks are kept to.
         said_memory: roles that named their memory and use no cards.
+        is_alone: its job has one task, and never more.
         own_shared_memory: its one task names its memory, and in a sandbox has a ``/dev/shm`` of its own.
         identity: whom they run as; None: as the server does.
         account: what its user gets of the server's account; None: all of it, or an account of their own (``identity``).
@@ -83,6 +84,7 @@ class LaunchSpec:
     private_network: bool = False
     role_amounts: Mapping[str, Amounts] = field(default_factory=dict)
     said_memory: frozenset[str] = frozenset()
+    is_alone: bool = False
     own_shared_memory: bool = False
     identity: MachineAccount | None = None
     account: SharedAccount | None = None

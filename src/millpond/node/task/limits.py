@@ -16,12 +16,14 @@ import functools
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from millpond.model.confinement import LimitKind
+from millpond.model.hardware.devices import Device
 from millpond.node.host.controllers import Amounts, Controllers
+from millpond.node.host.device_filter import DeviceNumber
 from millpond.node.host.files import read_file
 from millpond.node.task.start_plan import ProcessLimits
 
@@ -70,11 +72,20 @@ class Limiter:
         controllers: None: there are no control groups for tasks.
         trouble: why there are none; empty when there are.
         pins: tasks may be pinned to CPUs; not where the CPUs of the pool are pretended.
+        cards: the device files of whole cards, by UUID, where tasks are kept off those of others.
+        open_to_all: why they are not, where they should be.
     """
 
     controllers: Controllers | None = None
     trouble: str = ""
     pins: bool = False
+    cards: Mapping[str, DeviceNumber] = field(default_factory=dict)
+    open_to_all: str = ""
+
+    def closed_to(self, devices: Iterable[Device]) -> tuple[DeviceNumber, ...]:
+        """What a task with these devices cannot open."""
+        own = {device.parent or device.uuid for device in devices}
+        return tuple(number for card, number in sorted(self.cards.items()) if card not in own)
 
     @property
     def supervisors(self) -> Path | None:

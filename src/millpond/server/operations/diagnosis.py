@@ -202,7 +202,9 @@ def _limits_of_tasks(server: int) -> Finding:
     if controllers is None:
         found = f"each process of a job is limited by itself, not all together: {trouble}"
         return Finding("limits of jobs", Grade.LIMITED, found, REMEDY)
-    return Finding("limits of jobs", Grade.OK, f"control groups for {', '.join(controllers.folders)}")
+    off_cards = controllers.trouble_with_devices
+    devices = f"; they cannot keep jobs off the cards of others: {off_cards}" if off_cards else ", cards"
+    return Finding("limits of jobs", Grade.OK, f"control groups for {', '.join(controllers.folders)}{devices}")
 
 
 def _membership(server: int) -> Path:

@@ -95,7 +95,11 @@ def survey(options: ServerOptions, config: ClusterConfig, state_dir: Path) -> Ho
         return HostEnvironment(state_dir, Machine((), {}), IsolationLevel(SandboxMode.OFF), Limiter())
     machine = describe(options.fake_gpus, config, state_dir)
     apart = look_around(SandboxMode(options.sandbox), state_dir, config.run_as)
-    return HostEnvironment(state_dir, machine, apart, make_limiter(GroupMode(options.control_groups), machine))
+    limiter = make_limiter(GroupMode(options.control_groups), machine, config.tasks.cards)
+    if limiter.open_to_all:
+        note = f"tasks can open cards that are not theirs: {limiter.open_to_all}"
+        machine = replace(machine, notes=(*machine.notes, note))
+    return HostEnvironment(state_dir, machine, apart, limiter)
 
 
 def make_engine(

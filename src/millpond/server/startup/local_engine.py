@@ -27,7 +27,7 @@ from millpond.server.storage.job_files import Accepted, JobFiles
 from millpond.server.storage.provisioning.admission import Provisions
 from millpond.specs.config.cluster import ClusterConfig
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
-from millpond.specs.config.tasks import NetworkRule, TaskRules
+from millpond.specs.config.tasks import CardsInSight, NetworkRule, TaskRules
 from millpond.specs.job.job_file import JobFile, RoleFile
 from millpond.specs.job.job_ids import service_of
 
@@ -41,6 +41,8 @@ def describe(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machine:
     if not config.nodes:
         divided = () if config.mig is None or fake_gpus else _divide(config.mig)  # before the cards are discovered
         machine = describe_machine(fake_gpus, running_under(state_dir), swap_mib=config.swap_mib)
+        if config.tasks.cards is CardsInSight.OWN:
+            machine = machine.without_remaps()
         return replace(machine, notes=(*machine.notes, *divided))
     nodes = (*config.nodes, *(describe_machine(fake_gpus, swap_mib=config.swap_mib).nodes if fake_gpus else ()))
     twice = [name for name, count in Counter(node.name for node in nodes).items() if count > 1]
@@ -120,6 +122,7 @@ class Launcher:
             private_network=self._has_private_network(spec.file),
             role_amounts={role.name: self._amounts(role) for role in roles},
             said_memory=frozenset(role.name for role in have_said if role.gpus is None or not role.gpus.cards),
+            is_alone=_is_one_task(roles),
             own_shared_memory=_is_one_task(roles) and bool(have_said),
             identity=identity,
             account=self.isolation.account_of(user),
@@ -181,7 +184,7 @@ def _own_folder(job: str, state_dir: Path) -> Path:
     return folder
 
 
-def make_limiter(mode: GroupMode, machine: Machine) -> Limiter:
+def make_limiter(mode: GroupMode, machine: Machine, cards: CardsInSight) -> Limiter:
     """What keeps tasks to their amounts on this machine; opens the server's control group for theirs where it may.
 
     Raises:
@@ -195,7 +198,12 @@ def make_limiter(mode: GroupMode, machine: Machine) -> Limiter:
             controllers, trouble = None, f"the server's control group cannot be divided ({error.strerror})"
     if controllers is None and mode is GroupMode.ALWAYS:
         raise UnavailableError(f"tasks cannot have control groups: {trouble}", "use --control-groups auto")
-    return Limiter(controllers, trouble, pins=VENDOR not in machine.vendors)
+    limiter = Limiter(controllers, trouble, pins=VENDOR not in machine.vendors)
+    numbers = {} if cards is CardsInSight.ALL else machine.device_numbers()
+    if len(numbers) < 2 or (cards is CardsInSight.AUTO and machine.remaps):
+        return limiter
+    open_to_all = trouble if controllers is None else controllers.trouble_with_devices
+    return replace(limiter, open_to_all=open_to_all, cards={} if open_to_all else numbers)
 
 
 def pretend(machine: Machine, tenants: Callable[[], Iterable[Tenant]]) -> None:

@@ -49,6 +49,17 @@ class NetworkRule(StrEnum):
     """The machine's."""
 
 
+class CardsInSight(StrEnum):
+    """Which cards of its machine a task can open."""
+
+    AUTO = "auto"
+    """Its own, where no work is moved from card to card while it runs; else all."""
+    OWN = "own"
+    """Its own; so work is not moved from card to card while it runs."""
+    ALL = "all"
+    """All; its variables name its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskRules:
     """What tasks are kept to besides what they ask for.
@@ -57,11 +68,13 @@ class TaskRules:
         cpu_is_bound: they get no more CPU time than they asked for, even where it is idle.
         processes: the most that one may have, threads included.
         network: which they get.
+        cards: which of the machine's they can open; as it was when the server started.
     """
 
     cpu_is_bound: bool = False
     processes: int = 4096
     network: NetworkRule = NetworkRule.AUTO
+    cards: CardsInSight = CardsInSight.AUTO
 
 
 def _range(value: Any) -> Any:
@@ -100,15 +113,18 @@ class TasksFile(Strict):
         processes: the most that one may have, threads included.
         network: which network they get whose job names none: the machine's (``host``), or one that only the tasks of
             their job on the machine share (``private``); ``auto``: the latter from the second person on.
+        cards: which of the machine's cards a task can open, from the next start of the server on: ``own``: its own, and
+            work is not moved from card to card while it runs; ``all``; ``auto``: its own where the driver moves none.
     """
 
     cpu: Literal["weight", "bound"] = "weight"
     processes: Annotated[int, Field(ge=16, le=4_000_000)] = 4096
     network: Literal["auto", "private", "host"] = "auto"
+    cards: Literal["auto", "own", "all"] = "auto"
 
     def rules(self) -> TaskRules:
         """The checked form."""
-        return TaskRules(self.cpu == "bound", self.processes, NetworkRule(self.network))
+        return TaskRules(self.cpu == "bound", self.processes, NetworkRule(self.network), CardsInSight(self.cards))
 
 
 class DevFile(Strict):
