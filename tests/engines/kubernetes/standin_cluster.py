@@ -290,12 +290,14 @@ class StandinCluster:
             return told
         if path.endswith("/selfsubjectaccessreviews"):
             return JSONResponse({"status": {"allowed": False}}, 201)
+        if path == "/apis/resource.k8s.io/v1" and self.serves_claims:
+            return JSONResponse({"kind": "APIResourceList"})
         if path == "/version":
             return JSONResponse({"gitVersion": self.version})
         words = path.removeprefix("/api/v1/").split("/")
         namespace = group = ""
         if words[:2] == ["", "apis"]:
-            group, words = f".{words[2]}", words[4:]
+            group, words = f".{words[2]}", words[4:] or [""]
         if words[0] == "namespaces":
             namespace, words = words[1], words[2:]
         kind, name, part = (*words, "", "")[:3]

@@ -11,6 +11,8 @@ from lightkube.models.resource_v1 import AllocationResult, ResourceClaimSpec
 from pod_bench import PodBench, eventually
 from standin_cluster import StandinCluster, refusal
 
+from millpond.engines.kubernetes.cluster.access import ClusterAccess
+from millpond.engines.kubernetes.engine import KubernetesEngine
 from millpond.model.events import Confirmed, Refused
 from millpond.node.task.records import TaskId
 
@@ -31,6 +33,27 @@ def bench(driver: DriverBench, tmp_path: Path) -> Iterator[PodBench]:
     bench.close()
 
 
+def healths(bench: PodBench) -> list[str]:
+    """Of the cards, as the core knows them by all that it was told."""
+    nodes = {node.name: node for node in bench.engine.inventory().nodes}
+    return [each.health.value for each in nodes["n1"].devices]
+
+
+def test_an_engine_that_begins_knows_its_own_cards_before_it_goes_on(driver: DriverBench, tmp_path: Path) -> None:
+    first = PodBench(driver.cluster, tmp_path)
+    first.open()
+    first.engine.apply([start_on(1, JOB, 2)])
+    first.bound(POD)
+    first.close()
+    access = ClusterAccess(str(driver.cluster.kubeconfig(tmp_path)))
+    second = KubernetesEngine(access, tmp_path / "state", lambda _job: first.launch, first.options)
+    try:
+        (node,) = (each for each in second.inventory().nodes if each.name == "n1")
+        assert {each.health.value for each in node.devices} == {"ok"}
+    finally:
+        second.close()
+
+
 def test_a_task_has_a_claim_with_its_cards_before_it_is_bound(driver: DriverBench, bench: PodBench) -> None:
     bench.engine.apply([start_on(1, JOB, 1, 3)])
     pod = bench.bound(POD)
@@ -48,8 +71,7 @@ def test_a_task_has_a_claim_with_its_cards_before_it_is_bound(driver: DriverBenc
     )
     driver.cluster.run(POD)
     assert bench.next(Confirmed).decision == 1
-    (node,) = (each for each in bench.engine.inventory().nodes if each.name == "n1")
-    assert {each.health.value for each in node.devices} == {"ok"}  # what the core knows as its own
+    assert healths(bench) == ["ok"] * 4  # what the core knows as its own
 
 
 def test_what_is_written_is_what_the_models_of_kubernetes_have(driver: DriverBench, bench: PodBench) -> None:
@@ -86,6 +108,9 @@ def test_a_restarted_engine_finds_what_it_wrote_and_writes_nothing_twice(driver:
     second.open([TaskId(JOB, 1, 0)], [decision])
     try:
         second.bound(POD)
+        driver.cluster.run(POD)
+        second.next(Confirmed)
+        assert healths(second) == ["ok"] * 4
         assert driver.claim(CLAIM)["metadata"]["resourceVersion"] == version
     finally:
         second.close()

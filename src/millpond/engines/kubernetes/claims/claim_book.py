@@ -142,7 +142,7 @@ class ClaimBook:
                 del self._holders[name]
         for name in devices - before:
             self._holders[name].add(claim)
-        for node in {self._node_of_pool.get(pool, "") for pool, _ in before ^ devices} - {""}:
+        for node in {self._node_of_pool.get(pool, "") for pool, _ in before | devices} - {""}:
             self._node_changed(node)
 
     def _class_changed(self, _: ClassObject) -> None:

@@ -153,6 +153,7 @@ class ClaimWriter:
                 chosen = chosen or self._chosen(claim, node, cards)
                 if claim.status.allocation is not None:
                     if _has(claim, chosen):
+                        self.book.written(claim)
                         return  # written by an earlier server, or by a request whose answer was lost
                     claim = await self._let_go(claim, user.uid)  # left by an earlier start, on other cards
                     continue

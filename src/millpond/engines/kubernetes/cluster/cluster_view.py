@@ -35,7 +35,7 @@ from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 from millpond.engines.kubernetes.cluster.resource_amounts import ResourceAmounts, asked_by, total
 from millpond.engines.kubernetes.loop_work import again_and_again
 from millpond.engines.kubernetes.pods.pod_executor import PodExecutor
-from millpond.engines.kubernetes.pods.pod_template import TaskMark
+from millpond.engines.kubernetes.pods.pod_template import TaskMark, devices_in
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
 from millpond.engines.kubernetes.pods.suspension_order import answers_of
 from millpond.engines.outbox import Outbox
@@ -201,8 +201,11 @@ class ClusterView:
             self._lose(name)
             return
         is_ours = self.ours.has if self._is_settled else self.ours.may_become
-        others = [pod for pod in self._on_node[name].values() if not pod.is_over and not is_ours(pod)]
+        there = [pod for pod in self._on_node[name].values() if not pod.is_over]
+        others = [pod for pod in there if not is_ours(pod)]
         foreign, held = total(map(_used_by, others)), self.ours.devices_on(name)
+        if not self._is_settled:
+            held |= {uuid for pod in there if is_ours(pod) for uuid in devices_in(pod.metadata.annotations)}
         cards = self._known_cards(name, others, held)
         described = describe_node(node, pool, foreign, held, cards)
         if self._rules.tell_labels:

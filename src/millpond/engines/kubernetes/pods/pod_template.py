@@ -128,6 +128,12 @@ class TaskMark:
 _MARK: Final = msgspec.json.Decoder(TaskMark)
 
 
+def devices_in(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """UUIDs of what the task of a pod with these was given; none of one that is no task."""
+    mark = TaskMark.of(annotations)
+    return () if mark is None else mark.devices
+
+
 @dataclass(frozen=True, slots=True)
 class RoleNeeds:
     """What a task of a role is given besides its devices.
