@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver_cards import CLAIMS, SLICES, DriverBench, card, device_of, with_driver
+from driver_cards import CLAIMS, CLASSES, DRIVER, SLICES, DriverBench, card, device_of, with_driver
 from foreign_pods import foreign_pod
 from pod_bench import PodBench, eventually
 from standin_cluster import StandinCluster, refusal
+from starlette.responses import JSONResponse
 
 from millpond.engines.kubernetes.engine import KUBELET_CHOOSES
 from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.server.operations.cluster_check import check_cluster
+from millpond.server.operations.findings import Grade
+from millpond.specs.config.kubernetes import KubernetesFile
 
 
 @pytest.fixture
@@ -145,3 +149,40 @@ def test_a_cluster_that_does_not_let_claims_be_looked_at_has_no_cards_of_a_drive
         assert bench.engine.why_no_card_is_closed() == KUBELET_CHOOSES
     finally:
         bench.close()
+
+
+@pytest.mark.parametrize(
+    ("missing", "grade", "said"),
+    [
+        ("nothing", Grade.OK, "cards of gpu.nvidia.com are given out by claims"),
+        ("binding", Grade.LIMITED, "this user may not patch resourceclaims.resource.k8s.io/binding (team)"),
+        ("the class", Grade.LIMITED, "there is no device class gpu.nvidia.com, so jobs get no cards by claims"),
+    ],
+)
+def test_the_check_says_what_claims_lack(
+    driver: DriverBench, tmp_path: Path, missing: str, grade: Grade, said: str
+) -> None:
+    def allow(request: str, body: dict[str, Any]) -> JSONResponse | None:
+        of_claims = body.get("spec", {}).get("resourceAttributes", {}).get("resource") == "resourceclaims"
+        is_missing = of_claims and missing in str(body)
+        is_asked = request.endswith("accessreviews")
+        return JSONResponse({"status": {"allowed": not is_missing}}, 201) if is_asked else None
+
+    driver.cluster.refuses = allow
+    if missing == "the class":
+        driver.cluster.remove(CLASSES, DRIVER, "")
+    found = {each.what: each for each in check_cluster(settings_of(driver, tmp_path))}
+    assert (found["resource claims"].grade, found["resource claims"].found) == (grade, said)
+    assert found["cards"].found == "4 x gpu.nvidia.com"
+    assert found["pods of others"].grade is (Grade.BROKEN if missing == "binding" else Grade.OK)
+
+
+def test_the_check_of_a_cluster_without_claims_says_nothing_of_them(driver: DriverBench, tmp_path: Path) -> None:
+    driver.cluster.serves_claims = False
+    found = {each.what: each for each in check_cluster(settings_of(driver, tmp_path))}
+    assert "resource claims" not in found
+    assert "resourceclaims" not in found["pods of others"].found
+
+
+def settings_of(driver: DriverBench, folder: Path) -> KubernetesFile:
+    return KubernetesFile.model_validate({"kubeconfig": str(driver.cluster.kubeconfig(folder)), "adopt": True})

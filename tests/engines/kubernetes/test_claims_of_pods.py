@@ -188,6 +188,16 @@ def test_cards_of_two_ways_are_not_mixed_in_a_pod(driver: DriverBench, bench: Ad
     )
 
 
+def test_cards_that_only_a_driver_gives_out_are_not_asked_for_by_number(
+    driver: DriverBench, bench: AdoptingBench
+) -> None:
+    foreign_pod(driver.cluster, "theirs")
+    said = "no node offers nvidia.com/gpu: gpu.nvidia.com has the cards, so ask for them by a resource claim"
+    eventually(lambda: said in condition(driver.cluster, "theirs"))
+    driver.cluster.add_node("n3", cards=2)
+    assert nodes_of(bench, bench.gang()) == ["n3"]
+
+
 def test_where_no_claims_are_served_that_is_told(cluster: StandinCluster, tmp_path: Path) -> None:
     claiming(cluster, "theirs")
     bench = AdoptingBench(cluster, tmp_path)

@@ -20,7 +20,7 @@ from millpond.engines.kubernetes.adoption.gang_sizes import GangSize, read_size
 from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey, PodRole
 from millpond.engines.kubernetes.adoption.grouping import GROUPS, gang_of, place_of, role_of
 from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of, terms_of
-from millpond.engines.kubernetes.adoption.pod_nodes import within_both
+from millpond.engines.kubernetes.adoption.pod_nodes import given_by_claims, within_both
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.claims.claim_book import ClaimBook
 from millpond.engines.kubernetes.claims.claim_requests import ClaimDemand, demand_of_claims
@@ -241,6 +241,7 @@ class GangBook:
             size.trouble
             or places.trouble
             or next((demand.trouble for demand in demands if demand.trouble), "")
+            or next(filter(None, (given_by_claims(pod, marks) for pod in waiting)), "")
             or self._claiming.trouble(key, waiting, self._rules.claims)
             or (_disagreement(waiting, marks) if len(waiting) > 1 else "")
             or spacing.trouble

@@ -9,12 +9,15 @@ from millpond.engines.kubernetes.adoption.owner_table import value_at
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_nodes import (
     CARD_SOURCES,
+    DRIVER,
     NAME_FIELD,
     POOL_LABEL,
+    VENDORS,
     offered,
     taint_in,
 )
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
+from millpond.node.devices.nvidia import VENDOR as NVIDIA
 
 REQUIRED_NODES: Final = "nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 _MOST_TERMS: Final = 50
@@ -56,6 +59,17 @@ def within_both(one: NodeSelection, other: NodeSelection) -> NodeSelection:
     if not one or not other:
         return one or other
     return tuple(dict.fromkeys((*term, *more) for term in one for more in other))
+
+
+def given_by_claims(pod: ScheduledPod, marks: Collection[str]) -> str:
+    """What to ask for instead of a vendor's cards that no node offers, where a driver gives these out; else empty."""
+    for resource, vendor in VENDORS.items():
+        asks = any(resource in each.resources.requests for each in (*pod.spec.containers, *pod.spec.init_containers))
+        if asks and vendor == NVIDIA and offered(DRIVER) in marks and offered(resource) not in marks:
+            return (
+                f"no node offers {resource}: {DRIVER} has the cards, so ask for them by a resource claim of that class"
+            )
+    return ""
 
 
 def asks_for_too_much(pod: ScheduledPod) -> bool:
