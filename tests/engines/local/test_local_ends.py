@@ -167,6 +167,20 @@ def test_a_checkpoint_that_was_taken_counts_as_kept_work(bench: Bench) -> None:
     assert end.service_s == record.notice_at - record.started_at
 
 
+def test_a_program_below_the_shell_of_its_line_has_its_grace_and_its_exit_code_counts(bench: Bench) -> None:
+    saving = "trap 'sleep 0.1; touch saved; exit 0' USR1; echo $$ > pid; while :; do sleep 0.02; done"
+    (bench.workdir / "saving.sh").write_text(saving)
+    bench.define("saves", "cd .; sh saving.sh", checkpoint_signal="SIGUSR1")
+    bench.start("saves")
+    bench.events(1)
+    bench.pid_in("pid")
+    bench.stop("saves")
+    bench.events(1)
+    end = end_of(bench)
+    assert (end.exit_code, (bench.workdir / "saved").exists()) == (0, True)
+    assert end.service_s is not None
+
+
 def test_a_program_that_dies_of_the_checkpoint_signal_has_kept_nothing(bench: Bench) -> None:
     bench.define("naive", ("sleep", "60"), checkpoint_signal="SIGUSR1")
     bench.start("naive")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import stat
@@ -281,6 +282,21 @@ class TestASandboxedTask:
         _, end = apart.events(2)
         assert isinstance(end, Ended)
         assert (end.outcome, end.exit_code, end.detail) == (Outcome.STOPPED, 0, "")
+
+    def test_has_its_grace_below_the_shell_of_its_line(self, apart: Bench) -> None:
+        script = (
+            "import signal,sys,time\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit(open('saved','w').close()))\n"
+            "open('up','w')\nwhile True: time.sleep(0.05)"
+        )
+        line = f"{shlex.quote(sys.executable)} -c {shlex.quote(script)}; exit $?"
+        apart.define("apart", line, checkpoint_signal="SIGUSR1")
+        apart.start("apart")
+        apart.events(1)
+        assert apart.appears("up")
+        apart.stop("apart", grace_s=60.0)
+        _, end = apart.events(2)
+        assert isinstance(end, Ended)
+        assert (end.outcome, end.exit_code, (apart.workdir / "saved").exists()) == (Outcome.STOPPED, 0, True)
 
     def test_is_killed_with_everything_in_it_when_the_grace_is_over(self, apart: Bench) -> None:
         apart.start("apart", f"trap '' TERM; sleep {apart.own_sleep} & touch up; wait; sleep {apart.own_sleep}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -140,6 +140,19 @@ class LaunchSpec:
         """Program and arguments of a role's tasks."""
         command = self.role_commands.get(role, self.command)
         return [*SHELL_LINE, command] if isinstance(command, str) else list(command)
+
+
+def heeding(argv: Sequence[str], notice_signal: str) -> list[str]:
+    """``argv`` so that its program has its grace after the notice: of a line for the shell, the shell waits for what
+    it runs, and ends as that did.
+
+    Else it would die of a notice that it does not know, which ends its sandbox, and counts as work that was not saved.
+    Its own ``trap`` in the line takes the place of this one.
+    """
+    if list(argv[:2]) != SHELL_LINE:
+        return list(argv)
+    number = int(signal.Signals[notice_signal])
+    return [*SHELL_LINE, f"trap 'millpond_ended=$?; wait; exit $millpond_ended' {number}; {argv[2]}"]
 
 
 def base_environment() -> dict[str, str]:

@@ -32,7 +32,7 @@ from millpond.node.sharing.backend import UNSLICED, TaskEnv
 from millpond.node.task.environment import LOG_VARIABLE
 from millpond.node.task.identity import Identity
 from millpond.node.task.kept_place import held
-from millpond.node.task.launch import SHELL_LINE, LaunchSpec, ListenMode
+from millpond.node.task.launch import SHELL_LINE, LaunchSpec, ListenMode, heeding
 from millpond.node.task.limits import NO_LIMITS, TaskLimits
 from millpond.node.task.records import FILES, TaskFiles, TaskId
 from millpond.node.task.start_plan import ContainerPlan, KeptPlacePlan, TaskSocketPlan, TaskStartPlan
@@ -104,6 +104,9 @@ def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: S
     if launch.workspace is not None and launch.workspace.empty:
         make_output(files.record.parent)  # here, where it costs less than the import that the supervisor would need
     argv, identity, workspace = launch.argv_of(start.placed.role), launch.identity, launch.workspace
+    program = _program(argv)
+    if launch.checkpoint_signal:
+        argv = heeding(argv, launch.checkpoint_signal)
     inside = held(argv, files.failure, launch.notice_signal) if launch.keep_s else argv
     socket = _socket(state_dir, start, launch, files)
     place = _place(state_dir, start, launch, files, socket)
@@ -111,7 +114,7 @@ def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: S
     if launch.container is not None:
         wrapped, container = _contained(start, launch, files, place, inside)
     elif sandbox is not None:
-        installed = [*own_installation(), *_installed(_program(argv), start.env)]
+        installed = [*own_installation(), *_installed(program, start.env)]
         request = SandboxRequest(
             mounts=place.mounts,
             installed=with_rights_of(identity, lambda: _reachable(installed)) if identity else installed,
