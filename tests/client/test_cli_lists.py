@@ -509,6 +509,9 @@ def test_what_is_done_to_a_revision_is_answered_with_its_new_state(server, run_p
 )
 def test_what_the_rule_of_a_service_asks_for_is_told_with_its_forecast(forecast, line):
     scaling = ScalingInfo(at=0.0, wanted=3, why="5 open requests", fewest=1, most=4, **forecast)
-    told = dict(lines_of(ServiceInfo(service="web", path="/proxy/web/", replicas=2, ready=1, scaling=scaling)))
+    told = dict(
+        lines_of(ServiceInfo(service="web", path="/proxy/web/", replicas=2, ready=1, scaling=scaling), "http://h:1")
+    )
+    assert told["address"] == "http://h:1/proxy/web/"
     assert told["replicas"] == "1 of 2 replicas ready, 3 wanted of 1 to 4: 5 open requests"
     assert told.get("forecast") == line

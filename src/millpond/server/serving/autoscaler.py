@@ -232,7 +232,8 @@ class Autoscaler(Periodic):
             if not targets and scale.down_after:
                 # It is not known yet, or not since the start, what is enough: the present number counts as wanted.
                 there = sum(task.state in (TaskState.STARTING, TaskState.RUNNING) for task in job.tasks)
-                targets.append(ReplicaTarget(now, there, "it is not known yet for long enough that fewer would do"))
+                why = f"fewer have not been enough for {lasting(scale.down_after)} yet"
+                targets.append(ReplicaTarget(now, there, why))
             wanted, why = wanted_replicas(scale, load, running)
             targets.append(ReplicaTarget(now, wanted, why))
             coming = None if scale.ahead is None else self._forecasts.ahead(now, job.id, wanted, scale.ahead)

@@ -49,9 +49,9 @@ def status(client: Client, job: str) -> Listing:
     return Listing(found, jobs, lambda _: _TABLE.show(found.revisions, wide=False))
 
 
-def lines_of(found: ServiceInfo) -> Iterator[tuple[str, str]]:
+def lines_of(found: ServiceInfo, server_url: str) -> Iterator[tuple[str, str]]:
     """What is known of a service, each with a title."""
-    yield "address", f"{found.url}/" if found.url else found.path
+    yield "address", f"{found.url}/" if found.url else server_url + found.path
     if found.requests or found.open_requests:
         yield "requests", f"{found.requests} since the server began, {found.open_requests} open"
     if found.cold_starts:

@@ -87,7 +87,7 @@ def command(client: Client, job: str, output: str) -> None:
         case "yaml":
             click.echo(yaml_text(account), nl=False)
         case _:
-            for line in _account_lines(account, time.time()):
+            for line in _account_lines(account, time.time(), client.address.url):
                 click.echo(line)
             for line in account.last_lines:
                 click.echo(drawn(line))
@@ -113,7 +113,7 @@ def _show_trials(found: TrialList) -> None:
         click.echo(f"and {len(found.trials) - len(shown)} more; -o json has all of them", err=True)
 
 
-def _account_lines(account: JobAccount, now: float) -> Iterator[str]:
+def _account_lines(account: JobAccount, now: float, server_url: str) -> Iterator[str]:
     """The job in a line, its steps up to the first that is not done, and what stands in its way."""
     job = account.job
     yield f"{job.id}: {job.state} ({job.kind} of {job.user or 'somebody'} in queue {job.queue}, GPUs: {job.gpus})"
@@ -145,13 +145,13 @@ def _account_lines(account: JobAccount, now: float) -> Iterator[str]:
         until = formats.instant_text(job.requests_wait_until, seconds=True)
         yield _line("", "held", f"requests wait for a replica, the first until {until}")
     if account.service is not None:
-        for title, text in lines_of(account.service):
+        for title, text in lines_of(account.service, server_url):
             yield _line("", title, text)
 
 
 def _tasks(job: JobInfo, service: ServiceInfo | None) -> Iterator[tuple[str, str]]:
     """How the tasks of each role are, where there are several; of a service, how many of them take requests."""
-    if service is not None and job.state not in ENDED:
+    if service is not None and service.scaling is None and job.state not in ENDED:
         yield "replicas", f"{service.ready} of {service.replicas} ready"
     roles = dict.fromkeys(task.role for task in job.tasks)
     if len(job.tasks) < 2:
@@ -179,7 +179,7 @@ def _confinement(job: JobInfo) -> Iterator[str]:
     if job.unsandboxed:
         yield "unsandboxed: it can see files and processes of others"
     if job.limited_by == "process":
-        yield "nothing keeps all its processes together to the CPUs and memory that it asked for"
+        yield "nothing keeps its processes together to its CPUs and memory"
     if job.held_by == "nothing":
         yield f"nothing keeps it to its part of the card: {job.hold_reason}"
     elif job.held_by:
