@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from real_pond import Pond
+from real_pond import Pond, until
 from test_portal_in_a_browser import DESKTOP, PHONE, Visit, chromium, pond, submit, visit
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
@@ -69,7 +69,13 @@ def test_a_queue_is_added_and_deleted_by_buttons(pond: Pond, visit: Visit) -> No
     page.get_by_role("button", name="Add it").click()
     page.wait_for_url("**/portal/queues/lab")
     page.on("dialog", lambda dialog: dialog.accept())
+    held: list[Any] = []
+    page.route(re.compile(r"/api/v1/queues/lab\b"), lambda route: held.append((route, route.fetch())))
     page.get_by_role("button", name="Delete").click()
+    until(lambda: page.evaluate("true") and held)
+    page.evaluate("followChange()")  # as when the stream says so before the answer is there
+    [(route, answer)] = held
+    route.fulfill(response=answer)
     page.wait_for_url("**/portal/queues")
     assert page.get_by_role("link", name="lab").count() == 0
 

@@ -171,7 +171,8 @@ addEventListener("resize", makeReachable);
 
 async function refresh() {
   if (!document.querySelector("[data-live]")) return; // a form: nothing on it follows the server
-  const answer = await ask(location.pathname + location.search, { headers: { Accept: "text/html" } });
+  reading = new AbortController();
+  const answer = await ask(location.pathname + location.search, { headers: { Accept: "text/html" }, signal: reading.signal });
   if (answer.status === 401 || answer.status === 403 || answer.redirected) { tell(said.saidOut, said.saidLogin); return; }
   if (!answer.ok) { tell(await troubleIn(answer)); return; }
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -185,16 +186,23 @@ async function refresh() {
   makeReachable();
 }
 
-let isStale = false, isRefreshing = false;
+let isStale = false, isRefreshing = false, isLeaving = false, reading = null;
 async function followChange() {
   isStale = true;
-  if (document.hidden || isRefreshing) return;
+  if (document.hidden || isRefreshing || isLeaving) return;
   isRefreshing = true;
-  try { while (isStale && !document.hidden) { isStale = false; await refresh(); } }
+  try { while (isStale && !document.hidden && !isLeaving) { isStale = false; await refresh(); } }
   catch { isStale = true; }
   finally { isRefreshing = false; }
 }
 document.addEventListener("visibilitychange", () => { if (!document.hidden && isStale) followChange(); });
+
+// Until a button has led elsewhere, the page is not read anew: what it is about may be gone before the answer comes.
+function leave(is) {
+  isLeaving = is;
+  if (is) reading?.abort();
+  else if (isStale) followChange();
+}
 
 function dot(state) { const live = document.getElementById("live"); if (live) live.dataset.state = state; }
 
@@ -240,12 +248,13 @@ document.addEventListener("click", async (click) => {
   const button = click.target.closest("button[data-post]");
   if (!button || (button.dataset.ask && !confirm(button.dataset.ask))) return;
   button.disabled = true;
+  if (button.dataset.lead || button.dataset.then) leave(true);
   try {
     const answer = await send(button.dataset.post, button.dataset.body, button.dataset.method, button.dataset.lead && newKey());
     if (button.dataset.lead) location.assign(button.dataset.lead + encodeURIComponent((await answer.json()).id));
     else if (button.dataset.then) location.assign(button.dataset.then);
     else await followChange();
-  } catch (error) { tell(error.message); }
+  } catch (error) { tell(error.message); leave(false); }
   finally { button.disabled = false; }
 });
 
