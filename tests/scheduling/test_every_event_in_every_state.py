@@ -17,6 +17,7 @@ from ledgers import check_everything
 from millpond.model import events
 from millpond.model.decisions import Decision, Placement, Start
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.model.hardware.card_layouts import LayoutChangeState
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import DEFAULT_POOL, Cordon, Node, Pool
@@ -449,6 +450,7 @@ def happenings(bench: Bench) -> list[events.Event]:
             *(events.NodePowerChanged(now, node.name, state) for state in NodePowerState),
             *(events.CardClosed(now, node.name, card, Cordon(now, drain=drain)) for drain in (False, True)),
             events.CardOpened(now, node.name, card),
+            *(events.CardLayoutChanged(now, node.name, card, state, ("1g.10gb",), "j") for state in LayoutChangeState),
             *(events.DeviceHealthChanged(now, node.name, node.devices[0].uuid, health) for health in DeviceHealth),
         ]
     return said

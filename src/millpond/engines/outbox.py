@@ -12,6 +12,7 @@ from millpond.model.confinement import UNTOLD, Confinement
 from millpond.model.decisions import Decision
 from millpond.model.errors import InconsistentStateError, LeadershipLostError
 from millpond.model.events import (
+    CardLayoutChanged,
     Confirmed,
     DeviceHealthChanged,
     DeviceReported,
@@ -25,6 +26,7 @@ from millpond.model.events import (
     StopRequested,
     SuspendRequested,
 )
+from millpond.model.hardware.card_layouts import LayoutChange
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
 from millpond.node.task.records import TaskId
@@ -93,6 +95,14 @@ class Outbox:
     def joined(self, node: Node) -> None:
         """A node is described anew."""
         self._put(lambda at: NodeJoined(at, node))
+
+    def divided(self, card: str, change: LayoutChange) -> None:
+        """The change of a card's layout is over; its node has joined before."""
+        self._put(
+            lambda at: CardLayoutChanged(
+                at, change.node, card, change.state, change.layout, change.for_job, change.detail
+            )
+        )
 
     def lost(self, node: str) -> None:
         """A node is gone, with all that ran there."""

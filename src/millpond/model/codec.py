@@ -25,10 +25,11 @@ from millpond.model import (
     workloads,
 )
 from millpond.model.errors import InvalidInputError
-from millpond.model.hardware import devices, node_power, node_selection, nodes
+from millpond.model.hardware import card_layouts, devices, node_power, node_selection, nodes
 from millpond.model.tenancy import cells, tenants
 
 _MODULES = (
+    card_layouts,
     cells,
     confinement,
     decisions,

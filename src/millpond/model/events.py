@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millpond.model.confinement import Confinement
+from millpond.model.hardware.card_layouts import LayoutChangeState
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.node_selection import NodeSelection
@@ -153,6 +154,27 @@ class CardOpened(Event):
     node: str
     card: str
     by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CardLayoutChanged(Event):
+    """An idle card is to be divided otherwise, or that has come to something.
+
+    What there is of the card then, its node says before by joining.
+
+    Attributes:
+        card: its UUID.
+        layout: names of the profiles that it is divided into.
+        for_job: the waiting job that it is done for.
+        detail: what went wrong.
+    """
+
+    node: str
+    card: str
+    state: LayoutChangeState
+    layout: tuple[str, ...]
+    for_job: str
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,8 @@ class Cause(StrEnum):
     """Nothing starts, as there is too little room on the server's disk."""
     NODES_OFF = "nodes-off"
     """It would fit on nodes that were switched off to save energy, or are on their way."""
+    CARD_BEING_DIVIDED = "card-being-divided"
+    """An idle card is being divided by its own hardware (MIG) into what it asks for."""
     NODES_CLOSED = "nodes-closed"
     """It would fit on nodes that are closed, or that close before it would end."""
     SUSPENDED = "suspended"

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from millpond.model.decisions import Decision, Migrate
-from millpond.model.events import Event, PolicyChanged
+from millpond.model.decisions import Decision, Migrate, Start
+from millpond.model.events import Event, NodeJoined, PolicyChanged
+from millpond.model.hardware.card_layouts import LayoutChange
+from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause, DeadlineOutlook, Reason
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit, Queue
@@ -27,6 +29,7 @@ from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.event_handling.requeueing import with_priority
 from millpond.scheduling.explaining.explainer import Explainer
 from millpond.scheduling.migration.migrations import Migrations
+from millpond.scheduling.nodes.layout_planner import LayoutStep, next_layout_step
 from millpond.scheduling.nodes.power_overview import PowerOverview, candidates
 from millpond.scheduling.nodes.views import NodeView, QueueView, node_views, queue_view
 from millpond.scheduling.nodes.waking import nodes_to_wake
@@ -283,6 +286,22 @@ class Scheduler:
     def power_overview(self) -> PowerOverview:
         """Which nodes are empty, and which of those that are off waiting jobs need."""
         return PowerOverview(candidates(self._state), nodes_to_wake(self._state, self._placer, self._claims))
+
+    def layout_step(self, now: float) -> LayoutStep | None:
+        """The idle card to divide otherwise, so that a job that waits can start; None when none is to be."""
+        self._state.now = max(self._state.now, now)
+        return next_layout_step(self._state, self._claims, self._starts_on)
+
+    def _starts_on(self, node: Node | None) -> list[str]:
+        """The jobs that a cycle would start now, with a node described otherwise."""
+        twin, now = self.fork(), self._state.now
+        if node is not None:
+            twin.handle(NodeJoined(now, node))
+        return [each.job for each in twin.decide(now) if isinstance(each, Start) and not each.joins]
+
+    def layout_changes(self) -> dict[str, LayoutChange]:
+        """The last change of each card's layout, by its UUID."""
+        return dict(self._state.card_cordons.layout_changes)
 
     def reservations(self) -> list[ReservationView]:
         """The advance reservations that are not over, for display."""

@@ -43,6 +43,10 @@ def _oidc(field: str) -> str:
     )
 
 
+def _layouts(more: str) -> str:
+    return f"pools: [{{name: gold, mig: {{layouts: [[7g.141gb], [3g.71gb, 3g.71gb]]{more}}}}}]"
+
+
 def _saving(rule: str, on: str = "on: 'bmc-power on $NODE'") -> str:
     saving = f"{{off: 'ssh $NODE poweroff', {on}, {rule}}}"
     return f"kubernetes: {{namespace: millpond}}\npools: [{{name: gold, save_energy: {saving}}}]"
@@ -287,6 +291,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "name": "pools: [{name: gold}]",
         "sharing": _pool("sharing: overcommitted"),
         "limit_factor": _pool("sharing: overcommitted, limit_factor: 2"),
+        "mig": _layouts(""),
         "save_energy": _saving("idle: 30m"),
         "suspends": _pool("suspends: true"),
         "cpu_overcommit": _pool("cpu_overcommit: 1.5"),
@@ -444,6 +449,11 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "name": "sources: [{name: nfs, path: /mnt/nfs, cache: 500GiB}]",
         "path": "sources: [{name: nfs, path: /mnt/nfs, cache: 500GiB}]",
         "cache": "sources: [{name: nfs, path: /mnt/nfs, cache: 500GiB}]",
+    },
+    "LayoutsFile": {
+        "layouts": _layouts(""),
+        "cards": _layouts(", cards: [0, 1]"),
+        "stay": _layouts(", stay: 30m"),
     },
     "MigFile": {
         "instances": "mig: {instances: [3g.71gb, 3g.71gb]}",

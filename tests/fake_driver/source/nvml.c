@@ -164,7 +164,15 @@ API nvmlDeviceGetUUID(nvmlDevice handle, char *text, unsigned length) {
 
 API nvmlDeviceGetName(nvmlDevice handle, char *text, unsigned length) {
     ON_DEVICE("nvmlDeviceGetName", handle, index);
-    return say(text, length, nvml_at(index)->name);
+    char full[160];
+    if (nvml_instance(handle) < 0) return say(text, length, nvml_at(index)->name);
+    snprintf(full, sizeof full, "%s %s", nvml_at(index)->name, nvml_instance_about(index, nvml_instance(handle)).name);
+    return say(text, length, full);
+}
+
+static uint64_t total(nvmlDevice handle, int index) {
+    if (nvml_instance(handle) < 0) return nvml_at(index)->memory_bytes;
+    return nvml_instance_about(index, nvml_instance(handle)).memory_mb << 20;
 }
 
 static uint64_t used(int index) {
@@ -177,7 +185,7 @@ static uint64_t used(int index) {
 
 API nvmlDeviceGetMemoryInfo(nvmlDevice handle, struct memory *memory) {
     ON_DEVICE("nvmlDeviceGetMemoryInfo", handle, index);
-    memory->total = nvml_at(index)->memory_bytes;
+    memory->total = total(handle, index);
     memory->used = used(index);
     memory->available = memory->total - memory->used;
     return NVML_SUCCESS;
@@ -185,7 +193,7 @@ API nvmlDeviceGetMemoryInfo(nvmlDevice handle, struct memory *memory) {
 
 API nvmlDeviceGetMemoryInfo_v2(nvmlDevice handle, struct memory_v2 *memory) {
     ON_DEVICE("nvmlDeviceGetMemoryInfo_v2", handle, index);
-    memory->total = nvml_at(index)->memory_bytes;
+    memory->total = total(handle, index);
     memory->reserved = 0;
     memory->used = used(index);
     memory->available = memory->total - memory->used;

@@ -26,6 +26,8 @@ nvmlDevice nvml_handle(int device);
 int nvml_device(nvmlDevice handle);
 // The number of the instance behind a MIG device's or an instance's handle; -1 for a whole card.
 int nvml_instance(const void *handle);
+struct nvml_instance_about { char name[32]; unsigned long long memory_mb; };
+struct nvml_instance_about nvml_instance_about(int device, int instance);
 
 // At the head of each call about a card: finds it, strikes as the fault plan says, and refuses for one that is lost.
 #define ON_DEVICE(call, handle, index)                                          \

@@ -50,6 +50,17 @@ static unsigned long long memory_mb(int device, const struct profile *profile) {
     return (nvml_at(device)->memory_bytes >> 20) * profile->size / EIGHTHS;
 }
 
+static void name_of(char *text, size_t size, const struct profile *profile, unsigned long long mb) {
+    snprintf(text, size, "MIG %ug.%llugb", profile->slices, (mb + 512) / 1024);
+}
+
+struct nvml_instance_about nvml_instance_about(int device, int instance) {
+    const struct profile *profile = by_id((unsigned)nvml_at(device)->instances[instance].profile);
+    struct nvml_instance_about about = {.memory_mb = memory_mb(device, profile)};
+    name_of(about.name, sizeof about.name, profile, about.memory_mb);
+    return about;
+}
+
 API nvmlDeviceGetMigMode(nvmlDevice handle, unsigned *current, unsigned *pending) {
     ON_DEVICE("nvmlDeviceGetMigMode", handle, index);
     *current = (unsigned)nvml_at(index)->mig_mode;
@@ -94,7 +105,7 @@ API nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice handle, unsigned number, str
     unsigned version = info->version;
     *info = (struct profile_info_v2){.version = version, .id = plain.id, .slices = plain.slices, .instances = plain.instances,
                                      .multiprocessors = plain.multiprocessors, .memory_mb = plain.memory_mb};
-    snprintf(info->name, sizeof info->name, "MIG %ug.%llugb", plain.slices, (plain.memory_mb + 512) / 1024);
+    name_of(info->name, sizeof info->name, by_number(number), plain.memory_mb);
     return NVML_SUCCESS;
 }
 
@@ -216,6 +227,14 @@ API nvmlGpuInstanceGetComputeInstances(void *handle, unsigned profile, void **fo
     if (!instance) return NVML_INVALID_ARGUMENT;
     *count = instance->has_compute;
     if (*count) found[0] = handle;
+    return NVML_SUCCESS;
+}
+
+API nvmlGpuInstanceGetComputeInstanceById(void *handle, unsigned id, void **compute) {
+    const struct fake_instance *instance = instance_at(handle);
+    if (!instance) return NVML_INVALID_ARGUMENT;
+    if (!instance->has_compute || id) return NVML_NOT_FOUND;
+    *compute = handle;
     return NVML_SUCCESS;
 }
 

@@ -17,6 +17,7 @@ from millpond.model.codec import from_plain, to_plain
 from millpond.model.confinement import Confinement, LimitKind
 from millpond.model.decisions import Grant, Placement, SuspendMode
 from millpond.model.errors import UnavailableError
+from millpond.model.hardware.card_layouts import CardLayout, DivisibleCard, LayoutChangeState
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
@@ -67,6 +68,7 @@ NODE = Node(
     "drained",
     (("gpu", "a100"),),
     True,
+    (DivisibleCard("u", (CardLayout(("1g.10gb",), (DEVICE,)),), 60.0),),
 )
 PLACEMENT = Placement(1, "ps", "n", (Grant("u", 250, 500, 1024),))
 
@@ -82,6 +84,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.NodeClosed(1.0, "n", Cordon(2.0, 3.0, "new disks", drain=True, planned=True, by="ada")),
     events.NodeOpened(1.0, "n", planned=True, by="ada"),
     events.NodePowerChanged(1.0, "n", NodePowerState.BOOTING, "the hook failed", 300.0),
+    events.CardLayoutChanged(3.0, "n1", "GPU-1", LayoutChangeState.FAILED, ("3g.71gb",), "job", "refused"),
     events.CardClosed(1.0, "n", "u", Cordon(1.0, reason="a fan", drain=True, by="ada")),
     events.CardOpened(1.0, "n", "u", "ada"),
     events.ReservationMade(1.0, AdvanceReservation("demo", "q", 2, 3.0, 4.0, "p", ("V100",), True, True, "ada")),

@@ -20,6 +20,7 @@ from millpond.engines.local.slices import Slices, TaskAssignments
 from millpond.engines.task_ends import Refusal
 from millpond.model.decisions import Placement
 from millpond.model.errors import MillpondError, UnavailableError
+from millpond.model.hardware.devices import Device
 from millpond.model.hardware.telemetry import SliceReading
 from millpond.node.devices.vendor import OwnProcesses
 from millpond.node.host import procfs
@@ -127,6 +128,12 @@ class DeviceSharing:
         """End what runs beside the engine; moves that are under way are finished by the next engine."""
         self._helper.close()
         self._lock.release()
+
+    def take_in(self, devices: Sequence[Device]) -> None:
+        """Devices that are there from now on, as a card was divided; any thread may say so."""
+        for device in devices:
+            self._devices[device.uuid] = device
+            self._ledger.set_capacity(device.uuid, device.memory_mib)
 
     def admit(self, tasks: Mapping[TaskId, Placement], launch: LaunchSpec, then: Callable[[Room], None]) -> None:
         """Get room for all tasks of a start, or for none; at once if there is room and nothing to prepare, which is

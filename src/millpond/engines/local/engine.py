@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from millpond.engines.local.task_access import LocalTaskAccess
 from millpond.engines.outbox import Outbox
 from millpond.model.decisions import Decision
 from millpond.model.engine import Inventory, Observed
-from millpond.model.errors import InconsistentStateError
+from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
 from millpond.model.events import Event
+from millpond.model.hardware.card_layouts import LayoutChange, LayoutChangeState
 from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.nodes import Node
 from millpond.model.hardware.telemetry import SliceReading
 from millpond.node.devices.failed_devices import FailedDevices
 from millpond.node.host.machine import Machine
@@ -70,7 +73,7 @@ class LocalEngine:
         self._health = HealthWatch(
             machine,
             self._executor.sharing.own_processes,
-            HealthListener(self._device_changed, self._device_reported, self._outbox.fail),
+            HealthListener(self._device_changed, self._device_reported, self._outbox.fail, self._described_anew),
         )
         self._thread = threading.Thread(target=self._loop.run_forever, name="local-engine", daemon=True)
         self._thread.start()
@@ -125,6 +128,38 @@ class LocalEngine:
     def why_nothing_is_shared(self) -> str:
         """Why slices and swapping of real devices are refused here; empty where they are not, or there are none."""
         return self._executor.sharing.hindrance()
+
+    def divide(self, card: str, change: LayoutChange) -> None:
+        """Divide a card that nothing runs on, and report what there is of it then, and how it went.
+
+        Takes seconds; for one thread of the caller's. A card that is divided so already is left as it is.
+        """
+        try:
+            self._divide(card, change)
+            state, detail = LayoutChangeState.DONE, ""
+        except MillpondError as error:
+            state, detail = LayoutChangeState.FAILED, str(error)
+        self._outbox.divided(card, replace(change, state=state, detail=detail))
+
+    def _divide(self, card: str, change: LayoutChange) -> None:
+        node = next((each for each in self._health.nodes if each.name == change.node), None)
+        allowed = next((each for each in node.divisible if each.card == card), None) if node is not None else None
+        layouts = () if allowed is None else allowed.layouts
+        layout = next((each for each in layouts if each.instances == change.layout), None)
+        if node is None or layout is None:
+            raise UnavailableError("the configuration allows this layout no longer")
+        devices = [device for device in node.devices if device.card == card]
+        if layout.is_on(devices):
+            return
+        if any(device.uuid in task.devices for task in self.running for device in devices):
+            raise UnavailableError("a task runs on it")
+        with self._health.looking_again(node.name, card) as divider:
+            divider.divide(card, change.layout)
+
+    def _described_anew(self, node: Node) -> None:
+        """What starts there from now on finds the new devices; the core hears of them last."""
+        self._executor.take_in(node)
+        self._outbox.joined(node)
 
     def why_nothing_is_halted(self) -> str:
         """Nothing is in the way of halting a job: its processes are this machine's."""

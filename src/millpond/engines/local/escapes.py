@@ -31,7 +31,6 @@ class EscapeWatcher:
         on_escape: Callable[[Escape], None],
     ) -> None:
         self._machine = machine
-        self._vendors = {device.uuid: device.vendor for node in machine.nodes for device in node.devices}
         self._live = live
         self._slices = slices
         self._trees = trees
@@ -49,7 +48,7 @@ class EscapeWatcher:
     def _look(self) -> list[Escape]:
         with self._trees.surveyed():
             held = self._watched()
-        vendors = {self._vendors[each.grant.device] for each in held}
+        vendors = {self._slices.vendor_of(each.grant.device) for each in held}
         samples = [sample for vendor in vendors for sample in self._machine.vendors[vendor].sample()]
         for each, mib in driver_mib(samples, held):
             self._slices.match_driver(each.task, mib, each.usage)

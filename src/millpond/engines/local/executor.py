@@ -27,6 +27,7 @@ from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import Refusal, ends_swapped
 from millpond.model.decisions import Decision, Migrate, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
+from millpond.model.hardware.nodes import Node
 from millpond.model.sharing import EscapePolicy
 from millpond.model.states import Outcome
 from millpond.node.host.machine import Machine
@@ -78,6 +79,13 @@ class Executor:
         self._pace = Pace(loop)
         self._latest = 0
         self._recovering: list[Decision] | None = None
+
+    def take_in(self, node: Node) -> None:
+        """A node of this machine has other devices from now on; any thread may say so."""
+        self.sharing.take_in(node.devices)
+        machine = self._context.machine
+        nodes = tuple(node if each.name == node.name else each for each in machine.nodes)
+        self._context = replace(self._context, machine=replace(machine, nodes=nodes))
 
     def carry_out(self, decision: Decision) -> None:
         """Take one decision on; one that was taken on before is let be (their ids rise)."""

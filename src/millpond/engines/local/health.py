@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,7 +20,7 @@ from millpond.model.errors import UnavailableError
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.nodes import Node
 from millpond.model.hardware.telemetry import FaultScope, HealthEvent
-from millpond.node.devices.vendor import HealthStream, OwnProcesses
+from millpond.node.devices.vendor import CardDivider, HealthStream, OwnProcesses
 from millpond.node.host.machine import Machine
 from millpond.node.host.periodic_worker import UNTIL_WOKEN, PeriodicWorker
 
@@ -45,11 +46,13 @@ class HealthListener:
         reported: called with the node's name, the device, what its driver reported of it that leaves it in use, and
             whether that is a program's fault.
         failed: called with a defect; the watch has ended.
+        described_anew: called with a node whose cards have been divided otherwise.
     """
 
     changed: Callable[[str, Device, bool], None]
     reported: Callable[[str, Device, str, bool], None]
     failed: Callable[[BaseException], None]
+    described_anew: Callable[[Node], None] = lambda node: None
 
 
 @dataclass(slots=True)
@@ -90,6 +93,8 @@ class HealthWatch:
         self._listener = listener
         self._clock = clock
         self._lock = threading.Lock()
+        self._looking = threading.Lock()
+        """Held from a look at the drivers until what it found is taken in: meanwhile no card is divided."""
         self._nodes = {node.name: node for node in machine.nodes}
         self._suspected: set[str] = set()
         self._faults: dict[str, _DeviceFault] = {}
@@ -121,15 +126,50 @@ class HealthWatch:
 
     def look(self) -> None:
         """Look once, and report what changed."""
-        own = self._own()
-        seen, silent = self._discover(own)
+        with self._looking:
+            own = self._own()
+            seen, silent = self._discover(own)
+            with self._lock:
+                for node in self.nodes:
+                    now = (
+                        device if device.vendor in silent else self._present(device, seen.get(device.uuid))
+                        for device in node.devices
+                    )
+                    self._show(node, now)
+
+    @contextmanager
+    def looking_again(self, name: str, card: str) -> Iterator[CardDivider]:
+        """Divide a card of a node inside of this, while nobody looks; what it shows then is taken in and reported, also
+        where dividing it failed.
+
+        Raises:
+            UnavailableError: nothing divides cards of its vendor.
+        """
+        with self._looking:
+            node = self._nodes[name]
+            before = [device for device in node.devices if device.card == card]
+            vendor = self._machine.vendors[before[0].vendor]
+            divider = vendor.divider()
+            if divider is None:
+                raise UnavailableError(f"nothing divides devices of {vendor.title} here")
+            try:
+                yield divider
+            finally:
+                found = [device for device in vendor.discover(self._own()) if device.card == card]
+                if found:  # a card that vanished meanwhile is faulty at the next look
+                    self._exchange(name, before[0], found)
+
+    def _exchange(self, name: str, before: Device, found: Sequence[Device]) -> None:
+        """What a card shows stands where it stood before, in the description of its node."""
         with self._lock:
-            for node in self.nodes:
-                now = (
-                    device if device.vendor in silent else self._present(device, seen.get(device.uuid))
-                    for device in node.devices
-                )
-                self._show(node, now)
+            devices = list[Device]()
+            for device in self._nodes[name].devices:
+                if device.card != before.card:
+                    devices.append(device)
+                elif all(each.card != before.card for each in devices):
+                    devices += [replace(each, switch=before.switch, socket=before.socket) for each in found]
+            fresh = self._nodes[name] = replace(self._nodes[name], devices=tuple(devices))
+        self._listener.described_anew(fresh)
 
     def _discover(self, own: OwnProcesses) -> tuple[dict[str, Device], set[str]]:
         """All devices by UUID, and the vendors that cannot report theirs: those stay as they are.

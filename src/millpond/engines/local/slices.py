@@ -161,6 +161,10 @@ class Slices:
             self._image_trouble[key] = trouble_with_preload(container.containers, container.image, Path(preload))
         return self._image_trouble[key]
 
+    def vendor_of(self, device: str) -> str:
+        """Whose device it is, by its UUID."""
+        return self._devices[device].vendor
+
     def _cut(self, grants: Sequence[Grant]) -> tuple[Grant, ...]:
         return tuple(grant for grant in grants if self._is_cut(grant))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from millpond.model.hardware.card_layouts import DivisibleCard
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.node_selection import Labels
 from millpond.model.resources import CARD_MILLI
@@ -84,6 +85,7 @@ class Node:
         extras: named extra resources as sorted (name, amount) pairs.
         labels: by which jobs may select it, sorted by key.
         keeps_cpu: suspended work keeps its CPUs there, as its engine cannot give them to others.
+        divisible: those of its cards whose layout may change while the server runs.
         schedulable: false while its engine lets nothing new start there; what runs there goes on. Cordons
             are apart, see ``Cordon``.
         rack_name, zone_name: its place; empty means the one unnamed rack or zone.
@@ -103,6 +105,7 @@ class Node:
     unschedulable_reason: str = ""
     labels: Labels = ()
     keeps_cpu: bool = False
+    divisible: tuple[DivisibleCard, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import InvalidInputError
@@ -23,9 +24,11 @@ from millpond.model.hardware.devices import SWAP_SHARE, Device
 from millpond.model.hardware.nodes import Node
 from millpond.model.hardware.power import PowerLimits
 from millpond.model.hardware.telemetry import DeviceSample
+from millpond.node.devices.fake_layouts import FakeDivider
 from millpond.node.devices.vendor import (
     NO_PROCESSES,
     Availability,
+    CardDivider,
     DeviceVendor,
     OwnProcesses,
     PowerControl,
@@ -145,27 +148,43 @@ class FakeVendor(DeviceVendor):
     sample_every_s = 1.0
 
     def __init__(self, nodes: Sequence[Node], clock: Callable[[], float] = time.monotonic) -> None:
-        self._devices = {device.uuid: device for node in nodes for device in node.devices}
+        self._cards = {device.uuid: device for node in nodes for device in node.devices}
+        self._divider: FakeDivider | None = None
         self._clock = clock
         self.tenants: Callable[[], Iterable[Tenant]] = tuple
         self._sampled_at: float | None = None
-        self._energy_j = dict.fromkeys(self._devices, 0.0)
-        self._knobs = FakePowerControl({uuid: device.model for uuid, device in self._devices.items()})
+        self._energy_j = dict.fromkeys(self._cards, 0.0)
+        self._knobs = FakePowerControl({uuid: device.model for uuid, device in self._cards.items()})
 
     def available(self) -> Availability:
         """Pretended cards are there when asked for."""
-        return Availability(bool(self._devices), f"{len(self._devices)} pretended")
+        return Availability(bool(self._cards), f"{len(self._cards)} pretended")
 
     def discover(self, own: OwnProcesses = NO_PROCESSES) -> tuple[Device, ...]:
-        """The cards of all pretended nodes."""
+        """The cards of all pretended nodes, or what they are divided into."""
         return tuple(self._devices.values())
+
+    def switch_mig_on(self, cards: Collection[str], file: Path) -> None:
+        """Put these cards into MIG mode; what they are divided into is kept in the file."""
+        whole = {uuid: self._cards[uuid] for uuid in cards}
+        self._divider = FakeDivider(whole, file, lambda device: any(each.device == device for each in self.tenants()))
+
+    def devices_of(self, node: Node) -> tuple[Device, ...]:
+        """What there is now of the cards of a node."""
+        cards = {device.card for device in node.devices}
+        return tuple(device for device in self._devices.values() if device.card in cards)
+
+    def divider(self) -> CardDivider | None:
+        """Of cards in MIG mode."""
+        return self._divider
 
     def sample(self) -> tuple[DeviceSample, ...]:
         """As the tenants pretend: a card computes with what all of them compute with, and draws accordingly."""
         now = self._clock()
         elapsed_s = 0.0 if self._sampled_at is None else now - self._sampled_at
         self._sampled_at = now
-        computing = dict.fromkeys(self._devices, 0)
+        devices = self._devices
+        computing = dict.fromkeys(devices, 0)
         held: dict[str, int] = {}
         for tenant in self.tenants():
             if tenant.device in computing:
@@ -173,8 +192,16 @@ class FakeVendor(DeviceVendor):
                 held[tenant.device] = held.get(tenant.device, 0) + tenant.memory_mib
         return tuple(
             self._sample(device, min(computing[uuid], 1000), held.get(uuid, 0), elapsed_s)
-            for uuid, device in self._devices.items()
+            for uuid, device in devices.items()
         )
+
+    @property
+    def _devices(self) -> dict[str, Device]:
+        """What there is now, by UUID."""
+        if self._divider is None:
+            return self._cards
+        cut = self._divider.devices
+        return {device.uuid: device for uuid, card in self._cards.items() for device in cut.get(uuid, (card,))}
 
     def swaps(self) -> bool:
         """Pretended memory moves on paper."""
@@ -193,6 +220,8 @@ class FakeVendor(DeviceVendor):
         return {"CUDA_VISIBLE_DEVICES": "", VISIBLE_FAKES: ",".join(device.uuid for device in devices)}
 
     def _sample(self, device: Device, use_milli: int, held_mib: int, elapsed_s: float) -> DeviceSample:
+        if device.parent:  # its card reports power, an instance does not
+            return DeviceSample(device.uuid, use_milli, held_mib, device.memory_mib)
         demand_w = power_of(device.model).draw_w(use_milli, occupied=held_mib > 0)
         power_w = min(demand_w, self._knobs.caps_w[device.uuid])
         self._energy_j[device.uuid] += power_w * elapsed_s
@@ -222,7 +251,9 @@ class FakePowerControl:
         self.clocks_mhz: dict[str, int] = {}
 
     def limits(self, device: str) -> PowerLimits | None:
-        """Half of the usual board's limit at the least."""
+        """Half of the usual board's limit at the least; an instance of a card has none."""
+        if device not in self._models:
+            return None
         most_w = power_of(self._models[device]).limit_w
         return PowerLimits(self.caps_w[device], most_w / 2, most_w, _MOST_MHZ)
 

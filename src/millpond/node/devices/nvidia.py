@@ -1,7 +1,7 @@
 """NVIDIA cards, as the driver's management library (NVML) reports them.
 
 A card in MIG mode cannot be handed out itself; each instance that has been cut out of it is a device of its own, whole,
-with the memory it has. Instances are taken as they are found, and never made or destroyed here.
+with the memory it has. Instances are taken as they are found; ``nvidia_layouts`` makes and removes them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.telemetry import DeviceLink, DeviceSample
 from millpond.node.devices.nvidia_facts import facts_of, why_not_remapping, why_not_swapping
 from millpond.node.devices.nvidia_faults import NvmlEvents, driver_complaint
+from millpond.node.devices.nvidia_layouts import NvidiaDivider
 from millpond.node.devices.nvidia_links import nvidia_links
 from millpond.node.devices.nvidia_power import NvidiaPower
 from millpond.node.devices.nvidia_sampling import NvidiaSampler
-from millpond.node.devices.nvml import Load, Nvml, load_pynvml, text
+from millpond.node.devices.nvml import Load, Nvml, instances_of, load_pynvml, text
 from millpond.node.devices.vendor import (
     NO_PROCESSES,
     Availability,
+    CardDivider,
     Fact,
     HealthStream,
     OwnProcesses,
@@ -31,16 +33,13 @@ from millpond.node.devices.vendor import (
     used_by,
 )
 from millpond.node.sharing.gate_enforcer import CONTEXT_MIB
+from millpond.node.sharing.mig import NO_INSTANCES
 
 VENDOR = "nvidia"
 
 _MIB = 1024 * 1024
-_MOST_INSTANCES = 8
 _NOT_PART_OF_A_MODEL = re.compile(
     r"^(NVIDIA|Tesla|Quadro|GeForce)$|^(SXM\d*|PCIE?|NVL|HBM\d\w*|Generation|\d+G(i?B)?)$", re.IGNORECASE
-)
-_NO_INSTANCES = (
-    "MIG is on and nothing is cut out of the card; create instances (nvidia-smi mig -cgi PROFILE -C), or switch MIG off"
 )
 
 
@@ -94,7 +93,7 @@ class NvidiaVendor:
         if not self.available().usable:
             return ()
         nvml = self._nvml()
-        return nvidia_links(nvml, {text(nvml.ask("nvmlDeviceGetUUID", handle)): handle for handle in self._handles()})
+        return nvidia_links(nvml, self._by_uuid())
 
     def facts(self) -> tuple[Fact, ...]:
         """Driver, MIG, persistence mode, and whether processes can be distinguished."""
@@ -138,8 +137,14 @@ class NvidiaVendor:
         """Caps and clocks of whole cards."""
         if not self.available().usable:
             return None
+        return NvidiaPower(self._nvml(), self._by_uuid())
+
+    def divider(self) -> CardDivider | None:
+        """Of cards in MIG mode."""
+        if not self.available().usable:
+            return None
         nvml = self._nvml()
-        return NvidiaPower(nvml, {text(nvml.ask("nvmlDeviceGetUUID", card)): card for card in self._handles()})
+        return NvidiaDivider(nvml, self._by_uuid, lambda card: _described(nvml, card, -1))
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:
         """By UUID, so that no numbering can be misunderstood."""
@@ -149,6 +154,11 @@ class NvidiaVendor:
         if self._known is None:
             self._known = Nvml(self._load)
         return self._known
+
+    def _by_uuid(self) -> dict[str, Any]:
+        """Handles of the cards."""
+        nvml = self._nvml()
+        return {text(nvml.ask("nvmlDeviceGetUUID", handle)): handle for handle in self._handles()}
 
     def _handles(self) -> Iterator[Any]:
         """A lost card has no handle, hence no UUID to name it by."""
@@ -165,17 +175,6 @@ def model_name(product: str) -> str:
     return "-".join(words) or product
 
 
-def instances_of(nvml: Nvml, card: Any) -> list[Any] | None:
-    """Handles of the MIG instances of a card; None when it is not in MIG mode."""
-    mode = nvml.ask("nvmlDeviceGetMigMode", card)
-    if mode is None or not mode[0]:
-        return None
-    most = nvml.ask("nvmlDeviceGetMaxMigDeviceCount", card)
-    slots = range(_MOST_INSTANCES if most is None else most)
-    found = (nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", card, slot) for slot in slots)
-    return [handle for handle in found if handle is not None]
-
-
 def _card(nvml: Nvml, handle: Any, own: OwnProcesses) -> Iterator[tuple[Device, Any]]:
     """A card as the devices that can be handed out of it, with their handles."""
     index = nvml.ask("nvmlDeviceGetIndex", handle)
@@ -187,7 +186,7 @@ def _card(nvml: Nvml, handle: Any, own: OwnProcesses) -> Iterator[tuple[Device, 
         yield (_looked_at(nvml, handle, whole, own), handle)
         return
     if not instances:
-        yield (replace(whole, health=DeviceHealth.BUSY_ELSEWHERE, health_detail=_NO_INSTANCES), handle)
+        yield (replace(whole, health=DeviceHealth.BUSY_ELSEWHERE, health_detail=NO_INSTANCES), handle)
     for number, instance in enumerate(instances):
         device = _described(nvml, instance, whole.index)
         if device is not None:

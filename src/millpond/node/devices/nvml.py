@@ -15,6 +15,8 @@ from millpond.model.errors import UnavailableError
 _CANNOT_TELL = (3, 4, 13)
 """``nvmlReturn_t`` of nvml.h: not supported, no permission, function not found."""
 
+_MOST_INSTANCES = 8
+
 Load = Callable[[], Any]
 """Gives the ``pynvml`` module; an ImportError means that it is not installed."""
 
@@ -82,3 +84,14 @@ def text(value: str | bytes | None) -> str:
     if value is None:
         return ""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def instances_of(nvml: Nvml, card: Any) -> list[Any] | None:
+    """Handles of the MIG instances of a card; None when it is not in MIG mode."""
+    mode = nvml.ask("nvmlDeviceGetMigMode", card)
+    if mode is None or not mode[0]:
+        return None
+    most = nvml.ask("nvmlDeviceGetMaxMigDeviceCount", card)
+    slots = range(_MOST_INSTANCES if most is None else most)
+    found = (nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", card, slot) for slot in slots)
+    return [handle for handle in found if handle is not None]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from millpond.model.hardware.card_layouts import CardLayout
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.power import PowerLimits
 from millpond.model.hardware.telemetry import DeviceLink, DeviceSample, HealthEvent
@@ -112,6 +113,25 @@ class PowerControl(Protocol):
         """
 
 
+class CardDivider(Protocol):
+    """Divides cards by their own hardware."""
+
+    def layout(self, card: str, instances: Sequence[str]) -> CardLayout | None:
+        """What a card (by UUID) would become; None for one that cannot be divided now.
+
+        Raises:
+            InvalidInputError: it offers no such instances, or they do not fit together.
+        """
+
+    def divide(self, card: str, instances: Sequence[str]) -> None:
+        """Have a card that nobody uses divided so, and no other way. May take seconds.
+
+        Raises:
+            UnavailableError: somebody uses it, or the driver refuses; it is as it was, as far as that can be had.
+            InvalidInputError: as ``layout``.
+        """
+
+
 class DeviceVendor(Protocol):
     """One vendor's devices on this machine. Absence of hardware or driver is an answer, never an exception.
 
@@ -176,6 +196,10 @@ class DeviceVendor(Protocol):
 
     def power(self) -> PowerControl | None:
         """The knobs of the devices; None where there are none. They stay as they are unless configured."""
+        return None
+
+    def divider(self) -> CardDivider | None:
+        """What divides cards; None where nothing does. They stay as they are unless configured."""
         return None
 
     def environment(self, devices: Sequence[Device]) -> dict[str, str]:

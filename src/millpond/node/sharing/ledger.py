@@ -110,6 +110,10 @@ class Ledger:
     def __iter__(self) -> Iterator[LedgerEntry]:
         return iter(tuple(self._entries.values()))
 
+    def set_capacity(self, device: str, capacity_mib: int) -> None:
+        """How much memory a device has, by its UUID; it may be new."""
+        self._capacity[device] = capacity_mib
+
     def get(self, task: TaskId) -> LedgerEntry | None:
         """What a task holds; None for one that is not here."""
         return self._entries.get(task)

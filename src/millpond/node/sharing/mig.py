@@ -3,7 +3,8 @@
 Each profile may lie at some places of the card only, which the driver lists; instances must not overlap. So a layout
 can be impossible although its sum fits, and the order of making decides: places are chosen for all instances at once.
 
-Instances are made on cards in MIG mode that have none at all; nothing is ever removed, and no card's mode is changed.
+At a start, instances are made on cards in MIG mode that have none at all, and nothing is removed. Whether cards are
+divided otherwise while the server runs is another matter (``devices.nvidia_layouts``). No card's mode is changed.
 
 Source: NVIDIA, Multi-Instance GPU User Guide, "Supported MIG Profiles"; NVML API, "Multi Instance GPU Management".
 """
@@ -12,15 +13,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.sharing import MigLayout
-from millpond.node.devices.nvidia import instances_of
-from millpond.node.devices.nvml import Nvml, text
+from millpond.node.devices.nvml import Nvml, instances_of, text
 
-_MOST_PLACES = 32
+MOST_PLACES = 32
+NO_INSTANCES = (
+    "MIG is on and nothing is cut out of the card; have the server divide it (mig, of its pool), create instances "
+    "(nvidia-smi mig -cgi PROFILE -C), or switch MIG off"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class Profile:
         number: of the compute instance that takes all of it.
         size: in the card's memory slices.
         starts: where it may begin.
+        memory_mib: what an instance has.
     """
 
     name: str
@@ -39,6 +45,14 @@ class Profile:
     number: int
     size: int
     starts: tuple[int, ...]
+    memory_mib: int = 0
+
+    def device_of(self, card: Device) -> Device:
+        """An instance of a card, of which the driver has not said yet what it is called."""
+        model, health = f"{card.model}-MIG-{self.name}", DeviceHealth.OK
+        return replace(
+            card, uuid="", model=model, memory_mib=self.memory_mib, parent=card.uuid, health=health, health_detail=""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +110,25 @@ def _places(profiles: Sequence[Profile], placed: tuple[Placed, ...]) -> tuple[Pl
 def _divide(layout: MigLayout, nvml: Nvml, card: Any) -> str:
     name = f"card {nvml.ask('nvmlDeviceGetIndex', card)}"
     try:
-        placed = plan(layout.instances, tuple(_offered(nvml, card)))
+        placed = plan(layout.instances, tuple(offered(nvml, card)))
     except InvalidInputError as error:
         return f"{name} cannot be divided: {error}"
     listed = ", ".join(f"{each.profile.name} at {each.start}" for each in placed)
     if not layout.create:
         return f"{name} would be divided into {listed} (mig: create: true)"
     try:
-        _create(nvml, card, placed)
+        create(nvml, card, placed)
     except UnavailableError as error:
         return f"{name} cannot be divided: {error}"
     return f"{name} was divided into {listed}"
 
 
-def _offered(nvml: Nvml, card: Any) -> Iterator[Profile]:
+def offered(nvml: Nvml, card: Any) -> Iterator[Profile]:
+    """The profiles of a card in MIG mode, each with all its places, taken or free."""
     for number in range(nvml.module.NVML_GPU_INSTANCE_PROFILE_COUNT):
         info = nvml.ask("nvmlDeviceGetGpuInstanceProfileInfo", card, number)
-        count = ctypes.c_uint(_MOST_PLACES)
-        places = (nvml.module.c_nvmlGpuInstancePlacement_t * _MOST_PLACES)()
+        count = ctypes.c_uint(MOST_PLACES)
+        places = (nvml.module.c_nvmlGpuInstancePlacement_t * MOST_PLACES)()
         if info is None:
             continue
         if nvml.ask("nvmlDeviceGetGpuInstancePossiblePlacements", card, info.id, places, ctypes.byref(count)) is None:
@@ -122,24 +137,26 @@ def _offered(nvml: Nvml, card: Any) -> Iterator[Profile]:
         if starts:
             name = text(info.name).removeprefix("MIG ")
             whole = int(getattr(nvml.module, f"NVML_COMPUTE_INSTANCE_PROFILE_{info.sliceCount}_SLICE"))
-            yield Profile(name, info.id, whole, places[0].size, starts)
+            yield Profile(name, info.id, whole, places[0].size, starts, int(info.memorySizeMB))
 
 
-def _create(nvml: Nvml, card: Any, placed: Sequence[Placed]) -> None:
+def create(nvml: Nvml, card: Any, placed: Sequence[Placed]) -> None:
     """Make them all, or none.
 
     Raises:
         UnavailableError: the driver refuses.
     """
-    made = []
+    made, computing = [], []
     try:
         for each in placed:
             place = nvml.module.c_nvmlGpuInstancePlacement_t(each.start, each.profile.size)
             instance = nvml.module.nvmlDeviceCreateGpuInstanceWithPlacement(card, each.profile.id, ctypes.byref(place))
             made.append(instance)
-            nvml.module.nvmlGpuInstanceCreateComputeInstance(instance, each.profile.number)
+            computing.append(nvml.module.nvmlGpuInstanceCreateComputeInstance(instance, each.profile.number))
     except nvml.error as error:
-        for instance in made:  # made here a moment ago: nothing can run on them yet
+        for compute in computing:  # made here a moment ago: nothing can run on them yet
+            nvml.ask("nvmlComputeInstanceDestroy", compute)
+        for instance in made:
             nvml.ask("nvmlGpuInstanceDestroy", instance)
         raise UnavailableError(
             f"the driver refuses ({error})", "run the server as root, or divide it by hand"

@@ -23,6 +23,7 @@ from millpond.scheduling.event_handling.task_completion import TaskCompletion
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import close_card, close_node, open_node
+from millpond.scheduling.nodes.layout_changes import change_layout
 from millpond.scheduling.nodes.nodes import Nodes
 from millpond.scheduling.ordering.queueing import enqueue, is_in_window, rekey, rekey_queue, restart_wait, submit
 from millpond.scheduling.packing.packing import note_speed
@@ -128,6 +129,10 @@ class EventHandlers:
 
     def _card_opened(self, event: events.CardOpened) -> None:
         self.state.card_cordons.open(event.node, event.card, self.state.now)
+        self._placer.capacity_changed()
+
+    def _card_layout_changed(self, event: events.CardLayoutChanged) -> None:
+        change_layout(self.state, self._claims, event)
         self._placer.capacity_changed()
 
     def _reservation_made(self, event: events.ReservationMade) -> None:
@@ -298,6 +303,7 @@ _OWN: dict[type, Callable[[EventHandlers, Any], None]] = {
     events.NodeOpened: EventHandlers._node_opened,
     events.CardClosed: EventHandlers._card_closed,
     events.CardOpened: EventHandlers._card_opened,
+    events.CardLayoutChanged: EventHandlers._card_layout_changed,
     events.ReservationMade: EventHandlers._reservation_made,
     events.ReservationCancelled: EventHandlers._reservation_cancelled,
     events.SchedulingPaused: EventHandlers._scheduling_paused,

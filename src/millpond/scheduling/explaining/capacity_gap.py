@@ -170,11 +170,11 @@ class CapacityGap:
     def _out_of_use(self, record: JobRecord) -> str:
         """The cards of the job's pool that would count if nothing were wrong with them, and what is."""
         requests = [role.request for role in record.job.roles if role.request.devices]
-        closed, cluster = self._state.card_cordons.by_card, self._state.cluster
+        closure_of, cluster = self._state.card_cordons.closure, self._state.cluster
         unusable = np.flatnonzero(cluster.arrays.device_usable[: cluster.arrays.device_count] == 0)
         found = [
             f"card {device.index} of {node.name} is "
-            + (closure_text(closed[device.card]) if device.card in closed else _health_text(device))
+            + (_health_text(device) if (closure := closure_of(device.card)) is None else closure_text(closure))
             for node, device in filter(None, map(cluster.device, unusable.tolist()))
             if node.pool == record.job.pool
             and any(not request.models or device.model in request.models for request in requests)

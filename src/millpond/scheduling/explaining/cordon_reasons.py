@@ -9,12 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from millpond.model.amounts import seconds_text
+from millpond.model.hardware.card_layouts import layout_text
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause, Filter, Reason
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask
 from millpond.scheduling.nodes.cordon import power_text, stays_until
+from millpond.scheduling.nodes.layout_planner import could_use
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
@@ -87,7 +90,8 @@ def closed_cards_for(
         return None
     named = [f"card {device.index} of {node}" for node, device in used[:MOST_NAMES]]
     more = f" and {len(used) - MOST_NAMES} more" if len(used) > MOST_NAMES else ""
-    why = dict.fromkeys(closure_text(state.card_cordons.by_card[device.card]) for _, device in used)
+    closures = filter(None, (state.card_cordons.closure(device.card) for _, device in used))
+    why = dict.fromkeys(map(closure_text, closures))
     are = "is" if len(used) == 1 else "are"
     return Reason(
         Cause.NODES_CLOSED,
@@ -95,6 +99,31 @@ def closed_cards_for(
         (("cards", len(used)),),
         blocked_by=used[0][0],
     )
+
+
+def being_divided(state: State, card: str) -> Reason:
+    """The reason of a job for which a card is being divided."""
+    change = state.card_cordons.layout_changes[card]
+    node = state.cluster.node_named(change.node)
+    index = next((device.index for device in node.devices if device.card == card), -1) if node is not None else -1
+    text = f"it waits for card {index} of {change.node} to be divided into {layout_text(change.layout)}"
+    return Reason(Cause.CARD_BEING_DIVIDED, text, blocked_by=change.node)
+
+
+def may_be_divided(state: State, record: JobRecord) -> str:
+    """That a card may be divided for a job which none of its pool could hold as it is; empty where that is not so."""
+    nodes = [node for node in state.cluster.nodes if node is not None and node.pool == record.job.pool]
+    usable = [device for node in nodes for device in node.devices if device.health is DeviceHealth.OK]
+    if not any(node.divisible for node in nodes) or could_use(record, usable):
+        return ""
+    cards = [(card, layout) for node in nodes for card in node.divisible for layout in card.layouts]
+    able = [(card, layout) for card, layout in cards if could_use(record, layout.devices)]
+    if not able:
+        return ""
+    last = [(state.card_cordons.layout_changes.get(card.card), card.stay_s) for card, _ in able]
+    stays = all(change is not None and state.now - change.since < stay_s for change, stay_s in last)
+    when = f" and has been as it is for {seconds_text(able[0][0].stay_s)}" if stays else ""
+    return f"; a card is divided into {able[0][1].text} for it once one is idle{when}"
 
 
 def closure_text(closure: Cordon) -> str:

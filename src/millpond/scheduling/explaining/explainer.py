@@ -25,7 +25,7 @@ from millpond.scheduling.estimating.kept_estimates import KeptEstimates
 from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.explaining.capacity_gap import CapacityGap
 from millpond.scheduling.explaining.cells import with_cells
-from millpond.scheduling.explaining.cordon_reasons import closed_cards_for, closed_for
+from millpond.scheduling.explaining.cordon_reasons import being_divided, closed_cards_for, closed_for, may_be_divided
 from millpond.scheduling.explaining.deadlines import outlook_of
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.explaining.protected import protected_in_the_way
@@ -192,6 +192,8 @@ class Explainer:
         self._placer.refresh()
         if self._replans:
             return self._explain_replanned(record)
+        if awaited := self._state.card_cordons.awaited_by(record.id):
+            return being_divided(self._state, awaited)
         claim = self._claims.by_job.get(record.id)
         if self._starter.awaits_its_place(record) or (claim is not None and claim.cause is Cause.CONSOLIDATED):
             return self._room_being_made(record)
@@ -325,6 +327,8 @@ class Explainer:
     def _no_room(self, record: JobRecord, mask: NodeMask | None) -> Reason:
         fits = partial(self._what_if.finds_room, record, mask)
         reason = self._capacity_gap.no_room(record)
+        if divided := may_be_divided(self._state, record):
+            reason = replace(reason, summary=f"{reason.summary}{divided}")
         if closed := closed_models(self._state, record):
             reason = replace(reason, summary=f"{reason.summary}; {'; '.join(closed)}")
         protected = protected_in_the_way(self._state, record, fits)
@@ -339,7 +343,7 @@ class Explainer:
     def _closed_for(self, record: JobRecord) -> Reason | None:
         state, fits = self._state, partial(self._what_if.finds_room, record)
         reason = closed_for(state, self._claims, record, fits) if state.cordons.has_spans else None
-        if reason is None and state.card_cordons.by_card:
+        if reason is None and state.cluster.closed_cards:
             reason = closed_cards_for(state, self._claims, record, fits)
         return None if reason is None else replace(reason, nodes=self._capacity_gap.filters(record))
 

@@ -17,6 +17,7 @@ from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.feasibility.empty_pool import EmptyPool
 from millpond.scheduling.feasibility.quota_infeasibility import infeasibility_on_open_models, quota_infeasibility
 from millpond.scheduling.feasibility.single_tasks import device_memory_mib, holds, task_infeasibility
+from millpond.scheduling.nodes.layout_planner import in_layout
 from millpond.scheduling.state import State
 
 MOST_TRIALS = 32
@@ -58,9 +59,11 @@ class EmptyCluster:
                 asked = selection_text(job.only_on)
                 return Infeasibility(f"no node of pool {job.pool!r} is as it asks: {asked}", _LABELS)
         return (
-            self._room_infeasibility(job, pool, nodes)
+            self._room_infeasibility_in_any_layout(job, pool, nodes)
             or quota_infeasibility(state, job)
-            or infeasibility_on_open_models(state, job, lambda less: self._room_infeasibility(less, pool, nodes))
+            or infeasibility_on_open_models(
+                state, job, lambda less: self._room_infeasibility_in_any_layout(less, pool, nodes)
+            )
         )
 
     def swap_infeasibility(self, job: Job) -> Infeasibility | None:
@@ -76,12 +79,24 @@ class EmptyCluster:
             shape = self._state.cluster.words.shape_of(role.request, job.pool)
             able = [node for node in nodes if selects(job.only_on, node.labels) and holds(node, role.request)]
             needs = [device_memory_mib(node, role.request, shape) for node in able]
-            if all(node.swap_mib < need for node, need in zip(able, needs, strict=True)):
+            if able and all(node.swap_mib < need for node, need in zip(able, needs, strict=True)):
                 return _too_large_to_swap(min(needs), max(node.swap_mib for node in able))
         return None
 
     def _nodes_of(self, pool: Pool) -> list[Node]:
         return [node for node in self._state.cluster.nodes if node is not None and node.pool == pool.name]
+
+    def _room_infeasibility_in_any_layout(self, job: Job, pool: Pool, nodes: list[Node]) -> Infeasibility | None:
+        """The same where cards may be divided otherwise: as they are, or all that may have a layout in it."""
+        infeasibility = self._room_infeasibility(job, pool, nodes)
+        if infeasibility is None or not any(node.divisible for node in nodes):
+            return infeasibility
+        layouts = dict.fromkeys(layout for node in nodes for card in node.divisible for layout in card.layouts)
+        for instances in dict.fromkeys(layout.instances for layout in layouts):
+            divided = [_divided(node, instances) for node in nodes]
+            if self._room_infeasibility(job, pool, divided) is None:
+                return None
+        return infeasibility
 
     def _room_infeasibility(self, job: Job, pool: Pool, nodes: list[Node]) -> Infeasibility | None:
         """Whether each task fits on a node, and the least of the gang on all."""
@@ -126,6 +141,15 @@ class EmptyCluster:
                 numbers=(("asked", asked),),
             )
         return _too_many(replace(job, spacing=()), counts, empty)
+
+
+def _divided(node: Node, instances: tuple[str, ...]) -> Node:
+    """A node with all of its cards that may have a layout in it."""
+    for card in node.divisible:
+        for layout in card.layouts:
+            if layout.instances == instances:
+                node = in_layout(node, (card.card,), layout)
+    return node
 
 
 def _no_such_queue(state: State, queue: str) -> Infeasibility:

@@ -63,6 +63,17 @@ def device_memory_mib(node: Node, request: TaskRequest, shape: Shape) -> int:
     return sum(sorted(shape.memory_on(device.memory_mib) for device in models)[: request.devices])
 
 
+def can_hold(device: Device, request: TaskRequest) -> bool:
+    """Whether a device, if it is free, could hold one device's part of a request."""
+    memory = request.slice.memory_mib
+    by_memory_alone = request.slice.compute_milli == 0
+    return (
+        (not request.models or device.model in request.models)
+        and (memory == SHARE_OF_CARD or device.memory_mib >= memory or (device.memory_mib == 0 and not by_memory_alone))
+        and not _is_too_small(device, request.slice)
+    )
+
+
 def _largest_infeasibility(request: TaskRequest, nodes: Sequence[Node]) -> Infeasibility:
     """No node holds one task: name the amount that is too large, or say that no node has all of it together."""
     return (
@@ -153,14 +164,7 @@ def _card_infeasibility(request: TaskRequest, nodes: Sequence[Node]) -> Infeasib
 
 def _cards_of(node: Node, request: TaskRequest) -> int:
     """Devices of the node that could hold one device's part of the request; of unknown memory nothing can be cut."""
-    memory = request.slice.memory_mib
-    by_memory_alone = request.slice.compute_milli == 0
-    return sum(
-        (not request.models or device.model in request.models)
-        and (memory == SHARE_OF_CARD or device.memory_mib >= memory or (device.memory_mib == 0 and not by_memory_alone))
-        and not _is_too_small(device, request.slice)
-        for device in node.devices
-    )
+    return sum(can_hold(device, request) for device in node.devices)
 
 
 def _is_too_small(device: Device, part: SliceRequest) -> bool:

@@ -109,13 +109,13 @@ def _device_uses(state: State, holders: Mapping[int, Iterable[str]]) -> Callable
     """
     arrays, cards, now = state.cluster.arrays, state.card_cordons, state.now
     compute_free, memory_free = arrays.compute_free_milli.tolist(), arrays.device_memory_free_mib.tolist()
-    is_any_watched = bool(cards.by_card or cards.probation)
+    is_any_watched = bool(cards.by_card or cards.probation or cards.layout_changes)
 
     def of(first: int, node: Node) -> Iterator[DeviceUse]:
         for number, device in enumerate(node.devices, start=first):
             closure, watched_until = None, None
             if is_any_watched:
-                closure, watched_until = cards.by_card.get(device.card), cards.on_probation_until(device.card, now)
+                closure, watched_until = cards.closure(device.card), cards.on_probation_until(device.card, now)
             held_by = tuple(holders.get(number, ()))
             yield DeviceUse(device, compute_free[number], memory_free[number], held_by, closure, watched_until)
 

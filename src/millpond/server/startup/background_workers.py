@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Protocol
 
+from millpond.engines.local.engine import LocalEngine
 from millpond.node.host.periodic_worker import PeriodicWorker
 from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.tenancy.queue_views import QueueStatus
@@ -27,6 +28,7 @@ from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
 from millpond.server.monitoring.telemetry.views import classes_by_device, tenants_of
 from millpond.server.monitoring.time_series.recorder import TimeSeriesRecorder
+from millpond.server.operations.card_layouts import CardLayoutWorker
 from millpond.server.operations.disk_watch import DiskWatch
 from millpond.server.operations.node_power import NodePowerWorker
 from millpond.server.operations.retention import RetentionLimits, RetentionWorker
@@ -182,6 +184,7 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
         idle_watch,
         NoticeWatch(sources, told.settings.subscriptions, told.outbox, time.time),
         DeadlineWatch(components.loop, time.time),
+        *_of_card_layouts(base),
         NodePowerWorker(components.loop, lambda: current.config.savings, spares),
         WaitWatch(components.loop, components.store.histories, time.time),
         scaler,
@@ -189,6 +192,14 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
         SweepWatch(components.loop, service.sweeps),
         ProgressWatch(components.loop, components.state_dir, time.time),
     ]
+
+
+def _of_card_layouts(base: CoreComponents) -> list[BackgroundWorker]:
+    """What divides cards, where any may be divided."""
+    if not any(node.divisible for node in base.host.machine.nodes):
+        return []
+    assert isinstance(base.engine, LocalEngine), "the nodes of a cluster have no such cards"
+    return [CardLayoutWorker(base.components.loop, base.engine.divide)]
 
 
 def _adopt_rules(current: Current) -> AdoptFile | None:

@@ -22,6 +22,7 @@ from millpond.node.task.records import job_dir
 from millpond.node.task.runner import running_under
 from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.vault.secrets import Vault
+from millpond.server.startup.card_layouts import with_layouts
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.job_files import Accepted, JobFiles
 from millpond.server.storage.provisioning.admission import Provisions
@@ -33,11 +34,15 @@ from millpond.specs.job.job_ids import service_of
 
 
 def describe(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machine:
-    """This machine, or the pretended nodes that stand in for it.
+    """This machine, or the pretended nodes that stand in for it, and how its cards may be divided.
 
     Raises:
         InvalidInputError: two nodes have one name, or ``fake_gpus`` cannot be read.
     """
+    return with_layouts(_described(fake_gpus, config, state_dir), config.layouts, state_dir)
+
+
+def _described(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machine:
     if not config.nodes:
         divided = () if config.mig is None or fake_gpus else _divide(config.mig)  # before the cards are discovered
         machine = describe_machine(fake_gpus, running_under(state_dir), swap_mib=config.swap_mib)

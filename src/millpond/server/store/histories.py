@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from millpond.model.decisions import Decision
 from millpond.model.events import (
     CardClosed,
+    CardLayoutChanged,
     CardOpened,
     DeviceHealthChanged,
     DeviceReported,
@@ -42,6 +43,7 @@ _OF_NODES: Final = tuple(
         NodePowerChanged,
         CardClosed,
         CardOpened,
+        CardLayoutChanged,
         DeviceHealthChanged,
         DeviceReported,
     )
@@ -160,6 +162,7 @@ def node_of(event: Event) -> str:
             | NodePowerChanged()
             | CardClosed()
             | CardOpened()
+            | CardLayoutChanged()
             | DeviceHealthChanged()
             | DeviceReported()
         ):

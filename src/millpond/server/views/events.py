@@ -12,6 +12,7 @@ from millpond.model.amounts import seconds_text
 from millpond.model.codec import to_plain
 from millpond.model.confinement import Confinement
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
+from millpond.model.hardware.card_layouts import LayoutChangeState, layout_text
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause
 from millpond.model.sharing import SliceHold
@@ -157,6 +158,8 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return f"card {card} {_closure_text(closure)}"
         case events.CardOpened(card=card, by=by):
             return f"card {card} opened by {by or 'somebody'}"
+        case events.CardLayoutChanged():
+            return _layout_text(event)
         case events.NodeJoined(node=node):
             return f"joined with {counted(len(node.devices), 'card')}"
         case events.NodeLost():
@@ -179,6 +182,17 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return _ended_text(event)
         case _:
             return settings_text(event)
+
+
+def _layout_text(event: events.CardLayoutChanged) -> str:
+    into = f"card {event.card} {{}} divided into {layout_text(event.layout)}"
+    match event.state:
+        case LayoutChangeState.CHANGING:
+            return f"{into.format('is being')}, which {event.for_job} waits for"
+        case LayoutChangeState.DONE:
+            return into.format("has been")
+        case LayoutChangeState.FAILED:
+            return f"{into.format('could not be')}: {event.detail}"
 
 
 def _closure_text(closure: Cordon) -> str:

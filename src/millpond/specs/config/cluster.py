@@ -11,6 +11,7 @@ from pydantic import Field
 
 from millpond.model.energy import EnergyRates
 from millpond.model.errors import UnavailableError
+from millpond.model.hardware.card_layouts import LayoutRule
 from millpond.model.hardware.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.hardware.power import PowerRule
 from millpond.model.sharing import MigLayout, SliceRules
@@ -96,7 +97,7 @@ class ClusterFile(Strict):
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
     """A checked configuration; queues come after their parents, ``queue_rules`` and ``queue_documents`` (as they are
-    written, without names) are by queue, ``slices``, ``power`` and ``savings`` by pool."""
+    written, without names) are by queue, ``slices``, ``power``, ``savings`` and ``layouts`` by pool."""
 
     pools: tuple[Pool, ...] = ()
     queues: tuple[Queue, ...] = ()
@@ -121,6 +122,7 @@ class ClusterConfig:
     energy: EnergyRates = EnergyRates()
     notifications: NotificationRules = NotificationRules()
     savings: Mapping[str, PowerSaving] = field(default_factory=dict)
+    layouts: Mapping[str, LayoutRule] = field(default_factory=dict)
     document: Mapping[str, Any] = field(default_factory=dict)
     """What was read, as it stands in the file."""
 
@@ -177,6 +179,7 @@ def check_cluster(located: Located, *, is_simulated: bool = False) -> ClusterCon
         *_memory_without_swap(file, located),
         *_unknown_models(file, located),
         *(() if is_simulated else _never_switched(file, located)),
+        *_never_divided(file, located),
     ]
     queues: tuple[Queue, ...] = ()
     if not problems:
@@ -217,6 +220,7 @@ def check_cluster(located: Located, *, is_simulated: bool = False) -> ClusterCon
         energy,
         notifications,
         {pool.name: pool.save_energy.saving() for pool in file.pools if pool.save_energy is not None},
+        {pool.name: pool.mig.rule() for pool in file.pools if pool.mig is not None},
         located.value,
     )
 
@@ -316,6 +320,16 @@ def _never_switched(file: ClusterFile, located: Located) -> list[Problem]:
         located.problem(("pools", index, "save_energy"), message, hint, at_key=True)
         for index, pool in enumerate(file.pools)
         if pool.save_energy is not None and file.kubernetes is None
+    ]
+
+
+def _never_divided(file: ClusterFile, located: Located) -> list[Problem]:
+    """Pools whose cards are to be divided, although their nodes are other machines."""
+    message, hint = "the cards of a cluster's nodes are not divided by this server", "leave it out; divide them there"
+    return [
+        located.problem(("pools", index, "mig"), message, hint, at_key=True)
+        for index, pool in enumerate(file.pools)
+        if pool.mig is not None and file.kubernetes is not None
     ]
 
 

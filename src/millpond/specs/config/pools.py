@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from millpond.model.amounts import seconds_text
+from millpond.model.hardware.card_layouts import LayoutRule
 from millpond.model.hardware.devices import SWAP_SHARE, Device
 from millpond.model.hardware.nodes import DEFAULT_POOL, Node, Pool, SharingPolicy
 from millpond.model.hardware.power import PowerRule, PowerSetting
@@ -44,6 +45,10 @@ class SlicesFile(Strict):
         return SliceRules(EscapePolicy(self.escapes), self.enforce == "required", SliceHold(self.hold), floor_milli)
 
 
+Profile = Annotated[str, Field(min_length=1, max_length=40)]
+"""The name of a profile of NVIDIA's MIG."""
+
+
 class MigFile(Strict):
     """What empty cards in MIG mode are divided into when the server starts.
 
@@ -52,12 +57,31 @@ class MigFile(Strict):
         create: it is done; left out: the server only says what it would do.
     """
 
-    instances: list[Annotated[str, Field(min_length=1, max_length=40)]] = Field(min_length=1, max_length=16)
+    instances: list[Profile] = Field(min_length=1, max_length=16)
     create: bool = False
 
     def layout(self) -> MigLayout:
         """The model's form."""
         return MigLayout(tuple(self.instances), self.create)
+
+
+class LayoutsFile(Strict):
+    """How idle cards in MIG mode may be divided while the server runs, for jobs that wait.
+
+    Attributes:
+        layouts: each a list of profiles, such as ``[3g.71gb, 3g.71gb]``; the profile of the whole card joins it again.
+        cards: numbers of the cards on each node; left out: all that are in MIG mode.
+        stay: after a change a card stays as it is for so long.
+    """
+
+    layouts: list[Annotated[list[Profile], Field(min_length=1, max_length=16)]] = Field(min_length=1, max_length=16)
+    cards: list[Annotated[int, Field(ge=0, le=1_000)]] | None = None
+    stay: Annotated[Duration, Field(ge=0)] = 600.0
+
+    def rule(self) -> LayoutRule:
+        """The model's form."""
+        cards = None if self.cards is None else tuple(self.cards)
+        return LayoutRule(tuple(map(tuple, self.layouts)), cards, self.stay)
 
 
 class PowerSettingFile(Strict):
@@ -107,6 +131,7 @@ class PoolFile(Strict):
         cpu_overcommit: the CPUs asked for on one node may add up to so many times its CPUs.
         slices: how tasks are held to their parts of devices.
         power: what its devices are kept to; left out: their power is never touched.
+        mig: how its idle cards in MIG mode may be divided while the server runs, for jobs that wait; left out: never.
         save_energy: when its nodes are switched off while nobody needs them; left out: never.
         suspends: work may be asked to leave its cards without ending, and equals share full cards in turns.
         turn: how long a turn lasts, a second or more; 0: there are none.
@@ -131,6 +156,7 @@ class PoolFile(Strict):
     cpu_overcommit: Annotated[float, Field(ge=1, le=100)] = 1.0
     slices: SlicesFile = SlicesFile()
     power: PowerFile | None = None
+    mig: LayoutsFile | None = None
     save_energy: PowerSavingFile | None = None
     turn: Annotated[Duration, Field(le=86_400), AfterValidator(_turn)] = 60.0
     memory_overcommit: Annotated[float, Field(ge=1, le=100)] | None = None

@@ -21,6 +21,7 @@ STALE_AFTER_S: Final = 60.0
 """Older samples say nothing about now: a driver hangs, or a tool does."""
 _KEPT_IN_ALL: Final = 200_000
 _LEAST_KEPT: Final = 2
+_GONE_AFTER_S: Final = 3_600.0
 COST_SHARE: Final = 100
 """A look that costs much is taken seldom, so that all looks together cost one part in so many of a core."""
 
@@ -51,8 +52,9 @@ class Telemetry:
         self._vendors = tuple(machine.vendors.values())
         self._clock = clock
         devices = [device.uuid for node in machine.nodes for device in node.devices]
-        kept = max(_LEAST_KEPT, min(KEPT, _KEPT_IN_ALL // max(len(devices), 1)))
-        self._rings = {uuid: deque[Sampled](maxlen=kept) for uuid in devices}
+        self._kept = max(_LEAST_KEPT, min(KEPT, _KEPT_IN_ALL // max(len(devices), 1)))
+        self._divisible = any(node.divisible for node in machine.nodes)
+        self._rings = {uuid: deque[Sampled](maxlen=self._kept) for uuid in devices}
         self._workers = [
             PeriodicWorker(
                 f"{vendor.name}-samples",
@@ -80,8 +82,18 @@ class Telemetry:
         at = self._clock()
         for sample in samples:
             ring = self._rings.get(sample.device)
-            if ring is not None:  # a card that was cut up since the start is not the pool's
+            if ring is None and self._divisible:
+                ring = self._ring_of_new(sample.device, at)
+            if ring is not None:  # a card that others have cut up since the start is not the pool's
                 ring.append(Sampled(at, _without_odd_figures(sample)))
+
+    def _ring_of_new(self, device: str, at: float) -> deque[Sampled]:
+        """The ring of a device that a card was divided into; those of devices that are long gone are dropped."""
+        gone = [uuid for uuid, ring in self._rings.items() if ring and ring[-1].at < at - _GONE_AFTER_S]
+        rings = {uuid: ring for uuid, ring in self._rings.items() if uuid not in gone}
+        ring = rings[device] = deque[Sampled](maxlen=self._kept)
+        self._rings = rings  # others read it meanwhile
+        return ring
 
     def latest(self, device: str) -> Sampled | None:
         """The last sample of a device; None when there is none, or it is too old to mean anything."""

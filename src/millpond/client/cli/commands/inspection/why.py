@@ -36,7 +36,7 @@ _FILTERS = {
 }
 
 _IN_THE_WAY = {
-    **dict.fromkeys(("nodes-closed", "nodes-off"), "node"),
+    **dict.fromkeys(("nodes-closed", "nodes-off", "card-being-divided"), "node"),
     **dict.fromkeys(("queue-limit", "user-limit", "guarantee-of-others", "lending-over"), "queue"),
     **dict.fromkeys(("no-room", "room-being-made", "victims-protected"), "job"),
 }
