@@ -19,7 +19,7 @@ from millpond.model.events import DurationPredicted, JobSubmitted, NodeClosed, N
 from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
-from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority
 from millpond.scheduling.migration.consolidation import MOST_MOVED
 from millpond.scheduling.migration.move_bounds import HORIZON_S, MOST_MOVING, PAY_BACK
 from millpond.scheduling.migration.recent_moves import COOL_DOWN_S
@@ -72,6 +72,16 @@ def moves(here: World, for_job: str | None = None) -> list[Stop]:
 
 
 # ---- for a job that waits ---------------------------------------------------------------------------------------
+
+
+def test_who_leaves_for_one_job_is_not_moved_for_another_in_the_same_cycle() -> None:
+    here = World(machine("a", 8), machine("b", 2), queues=(queue("one"), queue("two")))
+    here.submit(single("fixed", 4, queue="two", preemptible=False), lasting=LONG_S, known=True)
+    here.submit(single("filler", 2))
+    here.submit(single("low", 2, queue="one", priority=Priority.LOW, **SAVES), lasting=LONG_S, known=True)
+    here.end("filler")
+    gather(here, single("high", 3, queue="two", priority=Priority.HIGH), single("wide", 3, queue="two"))
+    assert (here.nodes_of("high"), here.nodes_of("low"), here.state("wide")) == (["a"], ["b"], JobState.QUEUED)
 
 
 def test_a_job_of_a_whole_node_starts_because_small_ones_are_gathered() -> None:

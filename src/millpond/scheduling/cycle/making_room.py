@@ -113,7 +113,8 @@ class RoomMaker:
         """A plan by which others are moved together, in pools that want that; for the first job without room."""
         if not self._state.cluster.pools[record.job.pool].consolidates:
             return None
-        plan = self._cells.keep_sound(lambda: self._consolidation.plan(record, self._claims.mask(record)))
+        mask, leaving = self._claims.mask(record), self._planner.leaving
+        plan = self._cells.keep_sound(lambda: self._consolidation.plan(record, mask, leaving))
         if plan is not None:
             self._planner.leave(plan)
         return plan

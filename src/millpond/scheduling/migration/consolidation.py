@@ -15,7 +15,7 @@ Source: Xiao et al., "Gandiva: introspective cluster scheduling for deep learnin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -79,10 +79,13 @@ class Consolidation:
 
     # ---- for a job that waits -----------------------------------------------------------------------------------
 
-    def plan(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
+    def plan(self, record: JobRecord, mask: NodeMask | None, leaving: Iterable[JobRecord]) -> Plan | None:
         """A plan by which others move so that a waiting job gets its whole place; it stays on the trial ledger.
 
         Those who move are asked one after the other, by ``go_on``.
+
+        Args:
+            leaving: who leaves, wholly or in part, by other plans on the trial ledger: none of them is moved.
         """
         state, pool, asked = self._state, record.job.pool, record.demand.least_amount.gpu_milli
         if not state.cluster.pools[pool].consolidates or record.job.is_background or self._is_gathering(pool):
@@ -93,6 +96,7 @@ class Consolidation:
         sooner_s = HORIZON_S if kept is None else min(kept.at - state.now, HORIZON_S)
         costs = self._costs()
         costs[costs * PAY_BACK > sooner_s * asked / CARD_MILLI] = np.inf
+        costs[[job.slot for job in leaving if job.slot >= 0]] = np.inf
         if not (costs < np.inf).any():
             return None
         nobody = np.full(len(costs), np.inf)

@@ -9,7 +9,7 @@ elastic job asks for its least size only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -328,6 +328,11 @@ class Planner:
         if plan is not None:
             self.leave(plan, cost)
         return plan
+
+    @property
+    def leaving(self) -> Collection[JobRecord]:
+        """Who leaves, wholly or in part, by the plans of this walk."""
+        return self._running.leaving.values()
 
     def leave(self, plan: Plan, cost: float = 0.0) -> None:
         """Remember who leaves by a plan, and what that takes of the budget of the ordering."""
