@@ -161,6 +161,22 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(event: Any, error: t
     assert world.core.snapshot() | {"now": 0} == before
 
 
+@pytest.mark.parametrize(
+    ("cordon", "why"),
+    [
+        (Cordon(90.0, until=80.0, planned=True), "to be opened before it is closed; name an end behind the begin"),
+        (Cordon(10.0, until=40.0, planned=True), "in a span that is over; name an end in the future"),
+    ],
+    ids=["ends before it begins", "is over"],
+)
+def test_a_span_that_makes_no_sense_is_refused_with_what_is_wrong_with_it(cordon: Cordon, why: str) -> None:
+    world = World(machine("a", 1))
+    world.go_to(50.0)
+    with pytest.raises(InvalidInputError) as refused:
+        world.core.handle(NodeClosed(50.0, "a", cordon))
+    assert f"{refused.value.cause}; {refused.value.remedy}".endswith(why)
+
+
 def test_what_is_planned_can_be_given_up() -> None:
     world = World(machine("a", 1))
     plan(world, "a", 100.0, 200.0)

@@ -27,15 +27,15 @@ def close_node(state: State, name: str, closure: Cordon) -> None:
 
     Raises:
         NotFoundError: there is no such node.
-        InvalidInputError: the closure ends before it begins, or begins later and is not planned.
+        InvalidInputError: the closure ends before it begins, is over, or begins later and is not planned.
     """
     _known(state, name)
     if closure.begin > state.now and not closure.planned:
         raise InvalidInputError(f"node {name!r} to be closed later", "plan it: `pond nodes maintain`")
-    if closure.until is not None and closure.until <= max(closure.begin, state.now):
-        raise InvalidInputError(
-            f"node {name!r} to be opened before it is closed", "name an end behind the begin and in the future"
-        )
+    if closure.until is not None and closure.until <= closure.begin:
+        raise InvalidInputError(f"node {name!r} to be opened before it is closed", "name an end behind the begin")
+    if closure.until is not None and closure.until <= state.now:
+        raise InvalidInputError(f"node {name!r} to be closed in a span that is over", "name an end in the future")
     state.cordons.close(name, closure)
     follow_cordons(state)
 
