@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from worlds import World, asks, gang, machine, queue, single
+from worlds import World, asks, elastic, gang, machine, queue, single
 
 from ledgers import check_everything
 from millpond.model.errors import MillpondError
@@ -130,8 +130,25 @@ class RandomReservations:
             self.check()
 
 
-def course_of(seed: int, steps: int, *, fails: bool = False) -> RandomReservations:
-    course = RandomReservations(seed)
+class ReservationsBesideGangs(RandomReservations):
+    """The same beside gangs of which a minimum stays for good, and which grow as far as there is room."""
+
+    def arrive(self) -> None:
+        if self.draws.random() < 0.7:
+            super().arrive()
+            return
+        least = self.draws.choice((1, 2))
+        bounds = least, least + 1, self.draws.choice((4, self.nodes * CARDS))
+        of, grace_s = self.draws.choice(TEAMS), self.draws.choice((0.0, 300.0))
+        fields = {"queue": of, "checkpoint": Checkpoint(CheckpointMode.SIGNAL, grace_s=grace_s)}
+        job = elastic(self.name(), bounds, asks(1), preemptible=False, rest_preemptible=True, **fields)
+        self.world.submit(job, lasting=self.draws.choice((None, 2_000.0)))
+
+
+def course_of(
+    seed: int, steps: int, *, fails: bool = False, kind: type[RandomReservations] = RandomReservations
+) -> RandomReservations:
+    course = kind(seed)
     draws, world = course.draws, course.world
     for _ in range(steps):
         step = draws.random()
@@ -151,6 +168,11 @@ def course_of(seed: int, steps: int, *, fails: bool = False) -> RandomReservatio
 @pytest.mark.parametrize("seed", range(10))
 def test_work_within_a_confirmed_reservation_starts_at_its_time_whatever_arrives(seed: int) -> None:
     course_of(seed, 50).ask_for_guarantees()
+
+
+@pytest.mark.parametrize("seed", range(200, 206))
+def test_it_does_beside_gangs_that_give_up_what_they_have_beyond_a_minimum(seed: int) -> None:
+    course_of(seed, 50, kind=ReservationsBesideGangs)
 
 
 @pytest.mark.parametrize("seed", range(100, 106))

@@ -78,6 +78,29 @@ def test_borrowed_work_is_asked_before_the_begin_by_its_grace() -> None:
     assert len(world.of_kind(Stop)) == 2
 
 
+@pytest.mark.parametrize("of", ["vision", "speech"])
+def test_a_gang_gives_up_what_it_has_beyond_a_minimum_that_stays_and_no_more_than_is_reserved(of: str) -> None:
+    world = two_teams(nodes=2)
+    world.submit(elastic("gang", (2, 8, 8), asks(1), queue=of, preemptible=False, rest_preemptible=True))
+    assert len(world.core.jobs["gang"].holding_tasks()) == 8
+    reserve(world, 2)
+    world.submit(single("job", 2, queue="vision", reservation="demo"))
+    world.go_to(BEGIN)
+    assert world.running() == {"gang", "job"}
+    assert len(world.core.jobs["gang"].holding_tasks()) == 6
+    assert {stop.cause for stop in world.of_kind(Stop)} == {Cause.RESERVATION}
+
+
+def test_the_minimum_of_a_gang_that_stays_counts_against_what_its_queue_is_guaranteed() -> None:
+    world = two_teams(nodes=2)
+    world.submit(elastic("gang", (3, 8, 8), asks(1), queue="vision", preemptible=False, rest_preemptible=True))
+    with pytest.raises(ConflictError, match="of the 4 cards that queue vision is guaranteed, 1 are neither"):
+        reserve(world, 2)
+    reserve(world, 1)
+    world.go_to(BEGIN)
+    assert len(world.core.jobs["gang"].holding_tasks()) == 7
+
+
 def test_what_is_known_to_run_into_it_does_not_start_on_its_nodes_and_what_ends_before_does() -> None:
     world = two_teams(nodes=2)
     reserve(world, 4)

@@ -22,7 +22,7 @@ from millpond.scheduling.explaining.wording import card_memory_text
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.ordering.forecasts import NEVER
-from millpond.scheduling.reserving.choosing import choose, leaves_at, taken_by_others, usable_cards
+from millpond.scheduling.reserving.choosing import choose, leaves_at, parts_of, taken_by_others, usable_cards
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.bounds import NO_BOUND, OTHER_MODELS
@@ -181,8 +181,8 @@ def _beyond_amounts(state: State, wanted: AdvanceReservation) -> str:
             return why
         for record in state.running.values() if not wanted.beyond_guarantee else ():
             if not record.job.preemptible and stays_until(record, state.ordering.time_left, state.now) > instant:
-                tasks = [task for task in record.tasks if task.holding]
-                tree.charge(record.queue, state.amounts.held(record, tasks), 1)
+                stays = state.amounts.held(record, record.holding_tasks()) - state.amounts.recallable(record)
+                tree.charge(record.queue, stays, 1)
         if why := _beyond_guarantee(state, tree, wanted):
             return why
     return ""
@@ -306,4 +306,4 @@ def _ends(state: State) -> Iterator[float]:
     for closures in state.cordons.by_node.values():
         yield from (each.until for each in closures if each.until is not None)
     for record in state.running.values():
-        yield leaves_at(state, record)
+        yield from (leaves_at(state, record, may_be_asked=part.may_be_asked) for part in parts_of(record))

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from millpond.model.hardware.nodes import Node
+from millpond.model.states import JobState, TaskState
 from millpond.model.tenancy.reservations import AdvanceReservation
+from millpond.scheduling.elastic.gang_sizes import is_enough, spare_tasks
 from millpond.scheduling.ordering.forecasts import NEVER
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
 
@@ -55,8 +57,29 @@ class _Offer(NamedTuple):
     name: str
 
 
-def leaves_at(state: State, record: JobRecord) -> float:
-    """When running work has left its cards at the latest, if it is asked to; ``NEVER`` if it cannot be asked."""
+class Part(NamedTuple):
+    """Tasks of running work, and whether they may be asked to leave."""
+
+    record: JobRecord
+    tasks: list[TaskRecord]
+    may_be_asked: bool
+
+
+def parts_of(record: JobRecord) -> list[Part]:
+    """Running work by what may be asked to leave: of a gang whose minimum alone stays, each task beyond that."""
+    held = record.holding_tasks()
+    if record.job.preemptible or record.kept is not None or record.is_ending:
+        return [Part(record, held, not record.is_ending)]
+    rest = [task for task in held if task.state is TaskState.STOPPING]
+    if record.job.rest_preemptible and record.state is JobState.RUNNING:
+        running = [task for task in held if task.state is TaskState.RUNNING]
+        rest += spare_tasks(record.job, running) if is_enough(record.job, running) else []
+    stays = Part(record, [task for task in held if task not in rest], False)
+    return [stays, *(Part(record, [task], True) for task in rest)]
+
+
+def leaves_at(state: State, record: JobRecord, *, may_be_asked: bool) -> float:
+    """When running work, or a part of it, has left its cards at the latest; ``NEVER`` if it cannot be asked to."""
     grace_s = record.job.checkpoint.grace_s
     kept = record.kept
     if kept is not None:
@@ -64,7 +87,7 @@ def leaves_at(state: State, record: JobRecord) -> float:
     if record.is_ending:
         return state.now + grace_s
     ends = state.ordering.time_left.cautious_end(record, state.now)
-    if record.job.preemptible:
+    if may_be_asked:
         return min(ends, state.now + grace_s)
     limit = record.job.time_limit_s
     return NEVER if limit is None else state.now + max(limit - record.service_s(state.now), 0.0) + grace_s
@@ -80,17 +103,17 @@ def tenancies(state: State, begin: float, *, own: ReservedRoom | None = None, pa
     stays: dict[int, int] = {}
     harm: dict[int, int] = {}
     leaves: dict[int, int] = {}
-    for record in state.running.values():
+    for record, tasks, may_be_asked in (part for each in state.running.values() for part in parts_of(each)):
         if own is not None and own.has_user(record):
             continue
-        gone_at = leaves_at(state, record)
-        is_late = gone_at > begin and not (patient and record.job.preemptible)
+        gone_at = leaves_at(state, record, may_be_asked=may_be_asked)
+        is_late = gone_at > begin and not (patient and may_be_asked)
         if not is_late and state.ordering.time_left.cautious_end(record, state.now) <= begin:
             continue
         is_late = is_late or (own is not None and stays_in_cells(state, record, own))
         is_covered = not record.job.is_background and state.queues.covers_all(record.queue)
         each = GUARANTEED_HARM if is_covered else 1
-        for task in record.tasks:
+        for task in tasks:
             if task.holding is None or not (count := len(task.holding.devices)):
                 continue
             node = task.holding.node

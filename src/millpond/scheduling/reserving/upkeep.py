@@ -27,7 +27,7 @@ from millpond.scheduling.nodes.drain import follow_cordons, goes_on_without
 from millpond.scheduling.ordering.queueing import enqueue, is_in_window, watch_window
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving.agreement import agreed
-from millpond.scheduling.reserving.choosing import choose, stays_in_cells, taken_by_others, usable_cards
+from millpond.scheduling.reserving.choosing import choose, parts_of, stays_in_cells, taken_by_others, usable_cards
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
 
@@ -178,9 +178,10 @@ def _last_choice_at(state: State, room: ReservedRoom) -> float:
     """When the first of the work on its nodes has to be asked to leave."""
     there = {state.cluster.node_index[name] for name in room.cards_on if name in state.cluster.node_index}
     graces = [
-        record.job.checkpoint.grace_s
+        part.record.job.checkpoint.grace_s
         for record in state.running.values()
-        if record.job.preemptible and any(task.holding and task.holding.node in there for task in record.tasks)
+        for part in parts_of(record)
+        if part.may_be_asked and any(task.holding and task.holding.node in there for task in part.tasks)
     ]
     return room.wanted.begin - MARGIN_S - max(graces, default=0.0)
 
@@ -212,16 +213,16 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
     # Who stays is found first: what cannot leave, then what is guaranteed; the oldest before the youngest.
     covered = {each.id for each in there if not each.job.is_background and state.queues.covers_all(each.queue)}
     order = sorted(
-        there,
-        key=lambda each: (
-            _may_be_asked(each) and not stays_in_cells(state, each, room),
-            each.id not in covered,
-            _began(state, each),
-            each.sequence,
+        [part for record in there for part in parts_of(record)],
+        key=lambda part: (
+            part.may_be_asked and not stays_in_cells(state, part.record, room),
+            part.record.id not in covered,
+            _began(state, part.record),
+            part.record.sequence,
         ),
     )
-    for record in order:
-        on_it = [task for task in record.tasks if task.holding is not None and task.holding.node in names]
+    for record, tasks, may_be_asked in order:
+        on_it = [task for task in tasks if task.holding is not None and task.holding.node in names]
         staying = [task for task in on_it if task.state is not TaskState.STOPPING]
         if _is_gone_by(state, record, room.wanted.begin):
             continue
@@ -232,7 +233,7 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
         fits = all(
             spare[node] >= count and (count or not _is_whole(state, room, node)) for node, count in counts.items()
         )
-        if fits or not _may_be_asked(record) or stays_in_cells(state, record, room):
+        if fits or not may_be_asked or stays_in_cells(state, record, room):
             for index, count in counts.items():
                 spare[index] -= count
         elif staying:
@@ -245,10 +246,6 @@ def _is_on(record: JobRecord, nodes: dict[int, str]) -> bool:
 
 def _has_reserved(state: State, record: JobRecord) -> bool:
     return any(room.has_user(record) for room in state.reserved.by_name.values())
-
-
-def _may_be_asked(record: JobRecord) -> bool:
-    return not record.is_ending and (record.job.preemptible or record.kept is not None)
 
 
 def _began(state: State, record: JobRecord) -> float:
@@ -275,17 +272,17 @@ def _beyond_limits(state: State, room: ReservedRoom) -> list[tuple[JobRecord, li
     mark = state.journal.begin()
     while (in_the_way := queues.limiting(room.wanted.queue, amount)) is not None:
         below = [
-            record
+            part
             for record in state.running.values()
-            if record.gpu_milli and _may_be_asked(record) and not _has_reserved(state, record)
+            if record.gpu_milli and not _has_reserved(state, record)
             and queues.is_below(record.queue, in_the_way.queue.name)
-            and not any(record is other for other, _ in found)
+            for part in parts_of(record)
+            if part.may_be_asked and not any(record is other and part.tasks == tasks for other, tasks in found)
         ]  # fmt: skip
         if not below:
             break
-        last = max(below, key=lambda each: (_began(state, each), each.sequence))
-        holders = last.holding_tasks()
-        queues.charge(last.queue, state.amounts.held(last, holders), -1)
-        found.append((last, holders))
+        *_, last = sorted(below, key=lambda part: (_began(state, part.record), part.record.sequence))
+        queues.charge(last.record.queue, state.amounts.held(last.record, last.tasks), -1)
+        found.append((last.record, last.tasks))
     state.journal.rollback(mark)
-    return found
+    return [(record, tasks) for record, tasks in found if any(task.state is not TaskState.STOPPING for task in tasks)]
