@@ -19,7 +19,8 @@ cards of these); without any quota it does; and without the bound that is named 
 | victims-protected | as no-room; the one named is protected, and if all lower work ended it would start |
 | behind | with fresh machines for all but the one in front it does not start; with that one withdrawn it does |
 | room-being-made | the one named is leaving, and once all have left that are, it starts |
-| not-considered | there is something to decide; or it has a pause, and is in a line once that is over |
+| not-considered | there is something to decide, and it starts, or would beside all room that is kept; or it has a \
+pause, and is in a line once that is over |
 | window-closed, retry-delayed | it is in no line before the instant that is given, and is from then on |
 | trouble with starts | without it the answer is another, and with it nothing starts on fresh machines |
 
@@ -330,6 +331,8 @@ class Oracle:
     def _kept_by(self, job: str, keepers: set[str]) -> Supposition:
         """Room is kept for these alone, and they do not take any other."""
         there = self._suppose(job).alone(keepers=keepers).eager()
+        for other in self._claimers() - keepers:
+            there.core._claims.drop(other)  # also of those that run, and are to be moved there
         held = self.core._claims.reservations.get(there.pool)
         return there if held is None or held.job not in keepers or held.job == job else there.refusing(held.job)
 
@@ -408,13 +411,21 @@ class Oracle:
         owers = self._owers(victim)
         if not owers:
             return False
+        if not (record.gpu_milli or owers[0].queue.guarantee.card_mib):
+            return True  # no guarantee of cards covers it
         of_others = self._owed_below(owers[0])
         lower = [
             job.demand.least_amount.gpu_milli
             for job in self._on_guarantee(owers[0])
             if job.job.priority < record.job.priority and job.id not in of_others
         ]
-        used_milli = owers[0].gpu_milli - sum(lower) + record.demand.least_amount.gpu_milli
+        claimed = [
+            holding.shape.total_compute_milli
+            for other, claim in self.core._claims.by_job.items()
+            if other != record.id and owers[0] in by_name[self.core.jobs[other].queue].guarantors
+            for _, holding in claim.placed
+        ]
+        used_milli = owers[0].gpu_milli + sum(claimed) - sum(lower) + record.demand.least_amount.gpu_milli
         return used_milli > owers[0].queue.guarantee.gpu_milli
 
     def _owers(self, victim: JobRecord, beside: JobRecord | None = None) -> list[QueueNode]:
@@ -460,16 +471,19 @@ class Oracle:
         if ranked.index(first) > ranked.index(job):
             return ["the one named comes behind it"]
         found = []
-        if self._behind_it(job, first).refusing(first).starts():
+        groups = {self.core.jobs[each].group for each in (job, first)} - {None}
+        alike = {record.id for record in self.core.jobs.values() if record.group in groups}
+        if self._behind_it(job, first, alike).refusing(first).starts():
             found.append("it starts while the one named waits")
         if not self._behind_it(job, first).without(first).starts():
             found.append("it does not start without the one named")
         return found
 
-    def _behind_it(self, job: str, first: str) -> Supposition:
+    def _behind_it(self, job: str, first: str, alike: Iterable[str] = ()) -> Supposition:
+        """All else lifted but that another is first; those that are alike lend turns in an ordering of their own."""
         return (
             self._suppose(job)
-            .alone(keepers={first, *self._claimers()})
+            .alone(keepers={first, *alike, *self._claimers()})
             .unbounded()
             .open()
             .unreserved()
@@ -502,7 +516,9 @@ class Oracle:
         there = self._suppose(job)
         if not there.core.decide(self.now):
             return ["there is nothing to decide"]
-        return [] if self._suppose(job).alone(keepers=self._keepers(job)).starts() else ["there is no room for it"]
+        if self._suppose(job).starts() or self._kept_by(job, self._keepers(job)).starts():
+            return []
+        return ["there is no room for it"]
 
     def _appointed(self, job: str, reason: Reason) -> list[str]:
         at = reason.start.earliest_at if reason.start is not None else None

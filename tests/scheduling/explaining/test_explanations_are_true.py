@@ -18,6 +18,8 @@ FIRST_STEP = 10
 """Not much waits before."""
 ASKED = 3
 """Jobs that are asked about after every third step."""
+WRONG_ONCE = (1032, 1060, 1079, 1165, 1244)
+"""Worlds of which an answer has been false, or in which the scheduler failed."""
 
 
 @pytest.fixture(autouse=True)
@@ -76,9 +78,11 @@ def test_causes_are_true_where_card_memory_is_limited_and_guaranteed(seed: int) 
 @pytest.mark.parametrize("part", range(25))
 def test_causes_are_true_and_remedies_start_their_jobs_in_ten_thousand_answers(part: int) -> None:
     answers: list[Cause] = []
-    worlds = {*range(100 + 10 * part, 110 + 10 * part), 400 + part}
-    for seed in sorted(worlds):
-        causes, complaints = judge(seed)
+    tenancy = [*range(100 + 10 * part, 106 + 10 * part), 400 + part, 1000 + part, *WRONG_ONCE[part : part + 1]]
+    card_memory = [1000 + part, 1025 + part, 1050 + part]
+    worlds = [*((seed, ContendedWorld) for seed in tenancy), *((seed, CardMemoryWorld) for seed in card_memory)]
+    for seed, kind in worlds:
+        causes, complaints = judge(seed, kind)
         assert not complaints
         answers += causes
     assert len(answers) >= 350

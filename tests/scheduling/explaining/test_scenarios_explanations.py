@@ -8,14 +8,22 @@ import pytest
 from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.errors import NotFoundError
-from millpond.model.events import Confirmed, DeviceHealthChanged, DurationPredicted, JobSubmitted, SuspendRequested
+from millpond.model.events import (
+    Confirmed,
+    DeviceHealthChanged,
+    DurationPredicted,
+    JobSubmitted,
+    LimitChanged,
+    StopRequested,
+    SuspendRequested,
+)
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.nodes import Pool, SharingPolicy
 from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause, Filter, Remedy
 from millpond.model.resources import Amount, TaskRequest
 from millpond.model.states import JobState
-from millpond.model.tenancy.tenants import Queue
+from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Job, Priority, Role, Suspendable
 from millpond.scheduling.settings import Settings
 
@@ -434,6 +442,48 @@ def test_quotas_count_what_is_claimed_and_the_answer_says_so() -> None:
     why = world.why("j")
     assert (why.cause, dict(why.numbers)["held_milli"]) == (Cause.QUEUE_LIMIT, 2_000)
     assert "claimed for jobs that are about to start" in why.summary
+
+
+def test_a_job_whose_place_is_empty_already_is_told_who_has_to_leave_its_quota() -> None:
+    world = World(machine("n0", 4), machine("n1", 4))
+    world.lingering |= {"other", "low"}
+    world.submit(single("other", 4, user="bob"), single("low", 4, user="ann", priority=Priority.LOW))
+    world.submit(single("j", 4, user="bob"))
+    world.tell(LimitChanged(world.now, Limit("bob", jobs=1)))
+    world.tell(StopRequested(world.now, "other"))
+    world.leave("low")
+    why = world.why("j")
+    assert (why.cause, why.blocked_by) == (Cause.ROOM_BEING_MADE, "other")
+    world.leave("other")
+    assert world.state("j") is JobState.RUNNING
+
+
+def test_a_job_is_told_of_the_one_for_whom_room_is_kept_that_alone_is_in_its_way() -> None:
+    world = World(machine("n", 3), settings=Settings(ordering="fair"))
+    world.lingering.add("low")
+    world.submit(single("low", user="ann", priority=Priority.LOW), single("short", user="ann", preemptible=False))
+    world.submit(single("long", user="ann", preemptible=False), lasting=100.0, known=True)
+    world.submit(single("high", user="bob"))
+    world.end("short")
+    world.submit(single("head", 2, user="bob"))
+    world.submit(single("j", user="cid"))
+    assert world.why("high").cause is Cause.ROOM_BEING_MADE
+    why = world.why("j")
+    assert (why.cause, why.blocked_by, dict(why.numbers)) == (Cause.RESERVED, "head", {"kept_for": 1})
+    world.tell(StopRequested(world.now, "head"))
+    world.settle()
+    assert world.state("j") is JobState.RUNNING, "there is room for it beside what is claimed on that node"
+
+
+def test_the_ordering_that_has_a_job_wait_is_named() -> None:
+    world = World(
+        machine("n", 2), settings=Settings(ordering="fifo"), queues=(queue("team", ordering="edf"), queue("other"))
+    )
+    world.submit(single("x", 2))
+    world.submit(single("first", queue="team"), single("j", queue="other"))
+    why = world.why("j")
+    assert (why.cause, why.blocked_by) == (Cause.BEHIND, "first")
+    assert "the ordering 'fifo' lets nobody overtake" in why.summary, "that of another queue does not concern it"
 
 
 def test_a_limit_of_cpus_is_told_in_cpus() -> None:

@@ -12,6 +12,7 @@ from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
 from millpond.model.states import JobState
 from millpond.model.workloads import Priority
+from millpond.scheduling.settings import Settings
 
 
 def waiting_for_memory() -> World:
@@ -52,6 +53,33 @@ def test_a_gang_starts_beside_claims_on_several_machines() -> None:
     world.leave("hog0")
     world.leave("hog1")
     assert {"head", "beside"} <= world.running()
+
+
+@pytest.mark.parametrize("request_", [asks(0), asks(2)], ids=["no cards", "the free cards"])
+def test_what_is_free_is_used_while_more_cards_than_that_are_given_up_for_a_claim(request_: TaskRequest) -> None:
+    world = World(machine("n", 8))
+    world.lingering.add("low")
+    world.submit(gang("low", 1, asks(5), priority=Priority.LOW))
+    world.submit(gang("high", 1, asks(5), priority=Priority.HIGH))
+    world.submit(gang("beside", 1, request_))
+    assert (world.state("low"), world.state("beside")) == (JobState.STOPPING, JobState.RUNNING)
+    world.leave("low")
+    assert world.running() == {"high", "beside"}
+
+
+def test_what_is_in_the_way_of_neither_starts_where_one_has_a_claim_and_another_the_reservation() -> None:
+    world = World(machine("n", 2), settings=Settings(ordering="fair"))
+    world.lingering.add("low")
+    world.submit(gang("low", 1, asks(1), user="ann", priority=Priority.LOW))
+    world.submit(gang("long", 1, asks(1), user="ann", preemptible=False), lasting=100.0, known=True)
+    world.submit(gang("high", 1, asks(1), user="bob"))
+    world.submit(gang("head", 1, asks(1), user="bob"))
+    assert (*world.core._claims.by_job, *(kept.job for kept in world.core._claims.reservations.values())) == (
+        "high",
+        "head",
+    )
+    world.submit(gang("beside", 1, asks(0), user="cid"))
+    assert world.state("beside") is JobState.RUNNING
 
 
 def test_nobody_is_put_where_one_claim_needs_what_is_given_up_for_another() -> None:

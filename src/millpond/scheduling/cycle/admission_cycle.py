@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from millpond.model.reasons import Cause
-from millpond.scheduling.cycle.beside_claims import BesideClaims
 from millpond.scheduling.cycle.cell_placement import CellPlacer, uses_cells
 from millpond.scheduling.cycle.claims import Claims, KeptOff, both, charge_placed
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.cycle.line_heads import Heads, TableHeads
 from millpond.scheduling.cycle.making_room import RoomMaker
+from millpond.scheduling.cycle.open_places import OpenPlaces
 from millpond.scheduling.cycle.prospects import Departures, Prospects
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.reserved_places import ReservedPlaces
@@ -69,7 +69,11 @@ class CycleOutcome:
 
 
 class AdmissionCycle:
-    """Walks the waiting lines of one state."""
+    """Walks the waiting lines of one state.
+
+    Attributes:
+        places: where jobs may be placed beside what is kept for others.
+    """
 
     def __init__(
         self,
@@ -92,8 +96,8 @@ class AdmissionCycle:
         self._starter = starter
         self._packing = packing
         self._reserved = ReservedPlaces(state)
-        self._beside_claims = BesideClaims(state, placer, claims)
         self._cells = CellPlacer(state, planner)
+        self.places = OpenPlaces(state, placer, claims, reserver, self._cells)
         self._room_maker = RoomMaker(reserver, planner, claims, self._reserved, self._cells, consolidation)
         self._bounded = False
         self._lending_ends: dict[str, float] = {}
@@ -272,8 +276,7 @@ class AdmissionCycle:
         self._blocked.clear()
         self._closed.clear()
         claims.begin_walk()
-        self._reserver.begin()
-        self._beside_claims.begin_walk()
+        self.places.begin_walk()
 
     def _consider(self, record: JobRecord, outcome: CycleOutcome) -> AdmissionVerdict:
         """Admit one job and place it on the trial ledger, making room for it if that is allowed and proved."""
@@ -372,28 +375,9 @@ class AdmissionCycle:
             kept_off = claims.kept_off(record)
             if any(is_as_much(kept_off, then) for then in before):
                 return None
-        cells = self._state.cluster.cells
-
-        def place(mask: NodeMask | None) -> Placed | None:
-            return self._placer.place(record, mask, tasks=tasks)
-
-        placed = self._cells.place_settled(record, claims.mask(record), place)
-        if placed is None and (claimants := self._beside_claims.claimants(record)):
-
-            def place_beside_claims(mask: NodeMask | None) -> Placed | None:
-                return self._beside_claims.place(record, claimants, mask, tasks)
-
-            mask = claims.mask_beside(record, claimants)
-            placed = self._cells.place_settled(record, mask, place_beside_claims)
-        if placed is None and claims.keeps_out(record):
-            kept = claims.reservations[record.job.pool]
-
-            def place_beside(mask: NodeMask | None) -> Placed | None:
-                return self._reserver.place_beside(record, kept, mask, tasks)
-
-            placed = self._cells.place_settled(record, claims.mask_beside(record, [kept.job]), place_beside)
+        placed = self.places.take(record, tasks)
         if placed is None and self._reserved.is_used:
-            wider = both(claims.mask_without_reservations(record), cells.mask(record))
+            wider = both(claims.mask_without_reservations(record), self._state.cluster.cells.mask(record))
 
             def place_on_reserved(mask: NodeMask | None) -> Placed | None:
                 return self._reserved.place_beside(self._placer, record, mask, wider, tasks)

@@ -52,8 +52,9 @@ class BesideClaims:
         def find(mask: NodeMask | None, *, off_cards: bool) -> Placed | None:
             mark = cluster.journal.begin()
             if off_cards:
-                self._keep_cards(claims)
+                self._placer.held_twice_milli = self._keep_cards(claims)
             placed = self._placer.place(record, mask, tasks=tasks)
+            self._placer.held_twice_milli = 0
             cluster.journal.rollback(mark)
             return placed
 
@@ -69,8 +70,8 @@ class BesideClaims:
 
         return try_places(cluster, place, mask, in_the_way, self._tries)
 
-    def _keep_cards(self, claims: Collection[Claim]) -> None:
-        """Count the cards of claimed places as held, on a trial ledger."""
+    def _keep_cards(self, claims: Collection[Claim]) -> int:
+        """Count the cards of claimed places as held, on a trial ledger; returns how much compute of them already is."""
         cluster = self._state.cluster
         for _, holding in (pair for claim in claims for pair in claim.placed):
             if holding.hold is NOTHING:
@@ -78,6 +79,8 @@ class BesideClaims:
                 cluster.change(cluster.holding(holding.node, cards, holding.devices), RUNNING)
             else:  # it is to go on where it is suspended
                 cluster.change(holding, RUNNING)
+        claimed = {card for claim in claims for _, holding in claim.placed for card in holding.devices}
+        return sum([max(0, -cluster.arrays.compute_free_cells[card]) for card in claimed])
 
     def _is_kept(self, node: int, claims: Collection[Claim]) -> bool:
         """Whether what is claimed of a node will be there once those have left who leave for it, and once all have."""

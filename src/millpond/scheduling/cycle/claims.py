@@ -184,15 +184,26 @@ class Claims:
         return next(self._leaving(claim), None) is None
 
     def leaving_for(self, job_id: str) -> list[JobRecord]:
-        """Those that a job with a claim waits for; without any of its own victims, all that leave its nodes."""
+        """Those that a job with a claim waits for.
+
+        Without any of its own victims those that leave its nodes, else those that leave room in the same quotas.
+        """
         claim, state = self.by_job[job_id], self._state
         found = dict.fromkeys((*self._leaving(claim), *suspending_for(state, job_id)))
-        return list(found) or [
+        if found:
+            return list(found)
+        leaving = [
             other
             for other in state.running.values()
-            if any(task.holding is not None and task.holding.node in claim.nodes for task in other.tasks)
-            and (is_leaving(other) or any(task.state is TaskState.STOPPING for task in other.tasks))
+            if is_leaving(other) or any(task.state is TaskState.STOPPING for task in other.tasks)
         ]
+        on_nodes = [
+            other
+            for other in leaving
+            if any(task.holding is not None and task.holding.node in claim.nodes for task in other.tasks)
+        ]
+        accounts = set(state.limits.accounts_of(state.jobs[job_id].job))
+        return on_nodes or [other for other in leaving if accounts & set(state.limits.accounts_of(other.job))]
 
     def present(self, claim: Claim) -> Iterator[tuple[JobRecord, tuple[int, ...]]]:
         """Victims whose run has not ended, and the numbers of the tasks that leave; none: all."""
@@ -289,6 +300,19 @@ class Claims:
         """Outside of a walk every reservation binds."""
         self._not_reached.clear()
         self._cautious_ends = None
+
+    @contextmanager
+    def without(self, jobs: Collection[str]) -> Iterator[None]:
+        """Masks keep no room for these jobs meanwhile."""
+        by_job, reservations = self.by_job, self.reservations
+        self.by_job = {job: claim for job, claim in by_job.items() if job not in jobs}
+        self.reservations = {pool: kept for pool, kept in reservations.items() if kept.job not in jobs}
+        self._forget_masks()
+        try:
+            yield
+        finally:
+            self.by_job, self.reservations = by_job, reservations
+            self._forget_masks()
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:

@@ -63,6 +63,7 @@ class Placer:
 
     Attributes:
         mix: the request shapes that scores are built on; learnt from what is submitted unless given.
+        held_twice_milli: compute that a trial ledger counts as held twice, so that more is free than its sum says.
     """
 
     def __init__(self, cluster: Cluster, settings: Settings, queues: QueueTree) -> None:
@@ -87,6 +88,7 @@ class Placer:
         """What the tables follow from."""
         self.selector = Selector(cluster.arrays, self._tables(self._main), links=cluster.links)
         self.tables_stale = False
+        self.held_twice_milli = 0
         self.allowed_nodes: Callable[[JobRecord, Sequence[TaskRecord]], NodeMask | None] | None = None
         """(nodes,), 0 for those that tasks of a job may not have now; see ``Entitlements.allowed_nodes``."""
 
@@ -287,7 +289,7 @@ class Placer:
         """
         shapes = [self.cluster.words.shape_of(role.request, job.pool) for role in job.roles]
         members = [shapes[task.role_index] for task in tasks]
-        if not members or sum(shape.total_compute_milli for shape in members) > self.cluster.free_gpu_milli:
+        if not members or self._exceeds_all(sum(shape.total_compute_milli for shape in members)):
             return None
         transaction, spacing = _Taking(self), self.spacing_of(job)
         found = place_gang(
@@ -317,9 +319,13 @@ class Placer:
 
     def choose(self, job: Job, shape: Shape, mask: NodeMask | None) -> Choice | None:
         """The best place for one task of a job; None if there is none, at once where too little is free in all."""
-        if shape.total_compute_milli > self.cluster.free_gpu_milli:
+        if self._exceeds_all(shape.total_compute_milli):
             return None
         return self._selector_of(job).place(shape, mask)
+
+    def _exceeds_all(self, milli: int) -> bool:
+        """Whether so much compute is more than is free in all."""
+        return milli > self.cluster.free_gpu_milli + self.held_twice_milli
 
     def may_fit(self, shapes: Sequence[Shape], mask: NodeMask | None) -> list[bool]:
         """(shapes,) whether there would be room for one task of each on some node of a mask, were it alone."""

@@ -29,7 +29,7 @@ from millpond.scheduling.placement.spacing import Spacing
 from millpond.scheduling.reclaiming.roster import SLOT_PRIORITY, SLOT_SEQUENCE, FloatArray
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.reclaiming.victims import MOST_ROWS
-from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
 MOST_COPIES_PER_NODE = 16
@@ -77,19 +77,17 @@ class Reserver:
         self._soonest.clear()
 
     def place_beside(
-        self, record: JobRecord, kept: Reservation, mask: NodeMask | None, tasks: list[TaskRecord] | None
+        self, kept: Reservation, mask: NodeMask | None, place: Callable[[NodeMask | None], Placed | None]
     ) -> Placed | None:
-        """Take holdings for a job on reserved nodes if the job they are kept for has room as soon; None if not.
+        """Take holdings on reserved nodes if the job they are kept for has room as soon; None if not.
 
         Args:
             mask: (nodes,), 0 keeps a node out; the reserved ones may be open.
+            place: takes holdings on the nodes of a mask, if there is room.
         """
         soonest = self._soonest_of(kept)
         if soonest == np.inf:
             return None
-
-        def place(mask: NodeMask | None) -> Placed | None:
-            return self.placer.place(record, mask, tasks=tasks)
 
         def in_the_way(placed: Placed) -> list[int]:
             return [] if self._soonest_on(kept) <= soonest else nodes_of(placed)

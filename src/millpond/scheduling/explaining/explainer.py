@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from millpond.model import windows
 from millpond.model.errors import NotFoundError
@@ -16,7 +17,7 @@ from millpond.model.reasons import Cause, DeadlineOutlook, Reason, Remedy, Start
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
-from millpond.scheduling.cycle.claims import Claims, both
+from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.elastic.growth import missing_tasks
@@ -48,6 +49,9 @@ from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import why_suspend_refused
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
 
+MOST_KEEPERS: Final = 16
+"""Jobs for which room is kept and of which one answer asks whether each alone is in the way."""
+
 
 class Explainer:
     """Answers questions about one state. What they are about is of the moment; estimates may be of some seconds ago.
@@ -71,6 +75,7 @@ class Explainer:
         self._starter = starter
         self._time_slicing = time_slicing
         self._capacity = EmptyCluster(state, placer)
+        self._places = cycle.places
         self._capacity_gap = CapacityGap(state, placer, claims)
         self._what_if = WhatIfTrial(state, placer, claims, cycle)
         self.estimates = KeptEstimates(state, placer, claims)
@@ -199,7 +204,7 @@ class Explainer:
             return self._room_being_made(record)
         with turn_of(self._state, self._claims, record):
             first = first_in_the_way(self._state, self._claims, record)
-            reason = self._explain_waiting(record) if first is None else self._behind(first)
+            reason = self._explain_waiting(record) if first is None else self._behind(record, first)
         return with_cells(self._state, record, reason)
 
     def _out_of_hours(self, record: JobRecord) -> Reason:
@@ -247,6 +252,9 @@ class Explainer:
         reason = why_reservation_full(state, record) or quota_in_the_way(state, claims, record)
         if reason is not None:
             return reason
+        if state.holds_back(record) and self._places.has_any(record):
+            text = "there is room, but it is left for a while to shorter work that is expected"
+            return Reason(Cause.HELD_BACK, text)
         mask = claims.mask(record)
         if not self._what_if.finds_room(record, mask):
             fits = partial(self._what_if.finds_room, record)
@@ -257,9 +265,6 @@ class Explainer:
                 or self._closed_for(record)
                 or self._no_room(record, mask)
             )
-        if state.holds_back(record):
-            text = "there is room, but it is left for a while to shorter work that is expected"
-            return Reason(Cause.HELD_BACK, text)
         since = "it came in just now" if record.requeued_at == state.now else "there is room for it now"
         return Reason(Cause.NOT_CONSIDERED, f"{since}; the next cycle looks at it")
 
@@ -304,18 +309,21 @@ class Explainer:
     def _kept_for_others(self, record: JobRecord) -> Reason | None:
         """The reason of a job that would have room if none were kept for others; None if it would not."""
         claims = self._claims
-        keepers, closing = claims.keepers(record), claims.mask_of_closings(record)
+        keepers = claims.keepers(record)
 
         def fits_without(some: list[str]) -> bool:
-            return bool(self._what_if.finds_room(record, both(claims.mask_without(record, some), closing)))
+            with claims.without(some):
+                return self._places.has_any(record)
 
         if not keepers or not fits_without(keepers):
             return None
-        alone = next((job for job in keepers if fits_without([job])), None)
+        alone = next((job for job in keepers[:MOST_KEEPERS] if fits_without([job])), None)
         holder, others = alone or keepers[0], 0 if alone else len(keepers) - 1
         more = f" and {others} other job{'s' * (others != 1)}" if others else ""
         how = "claimed" if holder in claims.by_job else "reserved"
         why = "other work is leaving for it" if how == "claimed" else "it is ahead, and would else wait ever longer"
+        if self._state.jobs[holder].state is JobState.STOPPING:
+            why = "it is being moved there"
         return Reason(
             Cause.RESERVED,
             f"there is room, but it is {how} for {holder}{more}: {why}",
@@ -347,16 +355,16 @@ class Explainer:
             reason = closed_cards_for(state, self._claims, record, fits)
         return None if reason is None else replace(reason, nodes=self._capacity_gap.filters(record))
 
-    def _behind(self, first: JobRecord) -> Reason:
+    def _behind(self, record: JobRecord, first: JobRecord) -> Reason:
         return Reason(
             Cause.BEHIND,
-            f"the ordering {self._ordering_of(first)} lets nobody overtake; {first.id} is first and waits",
+            f"the ordering {self._ordering_of_both(record, first)} lets nobody overtake; {first.id} is first and waits",
             blocked_by=first.id,
         )
 
-    def _ordering_of(self, record: JobRecord) -> str:
-        """The ordering of a job by name; and whose, if not the cluster's."""
-        if record.group is None:
+    def _ordering_of_both(self, record: JobRecord, first: JobRecord) -> str:
+        """The ordering that has one job wait behind another, by name; and whose, if not the cluster's."""
+        if record.group is None or record.group != first.group or not self._state.orderings.of(record.group).strict:
             return repr(self._state.orderings.base_name)
         return f"{record.group[0]!r} of {record.job.kind} jobs in queue {record.queue}"
 

@@ -17,6 +17,8 @@ from millpond.scheduling.tenancy.queue_rank import QueueRank
 def turn_of(state: State, claims: Claims, record: JobRecord) -> Iterator[None]:
     """In here quotas count what is claimed for others, and a reservation binds the job if its holder comes first.
 
+    That holder has found no room; who is not admitted, or held back, has a reservation of an earlier cycle at most.
+
     All changes are undone at the end.
     """
     mark = state.journal.begin()
@@ -24,7 +26,10 @@ def turn_of(state: State, claims: Claims, record: JobRecord) -> Iterator[None]:
     if state.reserved.by_name:
         charge_reserved(state, record)
     claims.begin_walk()
-    claims.bind(record, QueueRank(state))
+    kept = claims.reservations.get(record.job.pool)
+    holder = record if kept is None else state.jobs[kept.job]
+    if not holder.line or (admitted_tasks(state, holder) and not state.holds_back(holder)):
+        claims.bind(record, QueueRank(state))
     try:
         yield
     finally:
