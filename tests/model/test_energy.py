@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.model.energy import J_PER_KWH, DeclaredPower, EnergyRates, RateSeries, regular_steps
+from millpond.model.energy import J_PER_KWH, DeclaredPower, EnergyRates, RateHours, RateSeries, regular_steps
+from millpond.model.windows import Window
 
 HOUR = 3600.0
 
@@ -33,6 +34,24 @@ def test_a_missing_line_of_an_hourly_series_is_a_gap_and_irregular_hours_are_a_t
     tariff = regular_steps(days, [0.4, 0.2] * 3)
     assert tariff.gaps(7 * HOUR, 70 * HOUR) == []
     assert tariff.mean(21 * HOUR, 23 * HOUR) == pytest.approx((0.3, 1.0))
+
+
+def test_a_tariff_by_the_hours_has_no_gaps_and_the_first_window_that_is_open_counts() -> None:
+    """Thursday, 1 January 1970: dear by day, cheap from 22 to 6, and a free hour in the night."""
+    tariff = RateHours(0.3, ((Window(3 * 60, 4 * 60), 0.0), (Window(22 * 60, 6 * 60), 0.1)))
+    assert tariff.mean(0.0, 24 * HOUR) == pytest.approx(((16 * 0.3 + 7 * 0.1) / 24, 1.0))
+    assert tariff.mean(5.5 * HOUR, 6.5 * HOUR) == pytest.approx((0.2, 1.0))
+    assert tariff.mean(3.25 * HOUR, 3.5 * HOUR) == pytest.approx((0.0, 1.0))
+    assert tariff.gaps(-HOUR, 400 * 24 * HOUR) == []
+    assert EnergyRates(tariff).charge((HOUR, 2 * HOUR), HOUR, J_PER_KWH).cost == pytest.approx(0.1)
+
+
+def test_hours_of_a_tariff_follow_the_clock_of_their_place() -> None:
+    """In summer, 6 o'clock in Berlin is 4 o'clock UTC."""
+    tariff = RateHours(0.3, ((Window(22 * 60, 6 * 60, (), "Europe/Berlin"), 0.1),))
+    begin = 19_905 * 24 * HOUR  # 1 July 2024, UTC
+    steps = list(tariff.steps(begin, begin + 24 * HOUR))
+    assert [((since - begin) / HOUR, value) for since, _, value in steps] == [(0.0, 0.1), (4.0, 0.3), (20.0, 0.1)]
 
 
 def test_declared_power_follows_use_and_is_told_apart_from_measured() -> None:

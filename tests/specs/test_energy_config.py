@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from millpond.model.energy import RateSeries
 from millpond.specs.config.cluster import ClusterConfig, read_cluster
 from millpond.specs.errors import SpecError
 
@@ -22,8 +23,34 @@ def test_a_price_is_a_number_or_a_file_and_cards_have_a_declared_power(tmp_path:
     assert energy.price.mean(0.0, 10.0) == (0.31, 1.0)
     assert energy.cards["X1"].drawn_w(0.5) == 50.0
     read = of_file(tmp_path, "at,value\n2026-11-26T00:00Z,0.2\n2026-11-26T02:00+01:00,\n2026-11-26T02:00Z,0.4\n").energy
-    assert read.price is not None
+    assert isinstance(read.price, RateSeries)
     assert read.price.values == (0.2, None, 0.4)
+
+
+def test_a_price_may_have_hours_of_its_own_beside_the_one_of_all_others() -> None:
+    hours = '[{window: "22:00-06:00", value: 0.19}, {window: {hours: "12:00-14:00", days: Sun}, value: -0.1}]'
+    price = read_cluster(f"energy: {{price: {{value: 0.31, hours: {hours}}}}}\n").energy.price
+    assert price is not None
+    sunday = 3 * 86_400.0  # 4 January 1970
+    assert [price.mean(sunday + hour * 3_600.0, sunday + hour * 3_600.0 + 60.0)[0] for hour in (1, 7, 13, 23)] == [
+        0.19, 0.31, -0.1, 0.19
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("cheap", "'cheap' is no rate"),
+        ("true", "True is no rate"),
+        ("{hours: []}", "the field 'value' is missing"),
+        ('{value: 1, hours: [{window: "25:00-26:00", value: 1}]}', "hours go from 00:00 to 24:00"),
+        ('{value: 1, hours: [{window: "22:00-06:00"}]}', "the field 'value' is missing"),
+        ("{value: .inf}", "inf is not a number"),
+    ],
+)
+def test_a_wrong_price_is_refused(written: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        read_cluster(f"energy: {{price: {written}}}\n")
 
 
 @pytest.mark.parametrize(

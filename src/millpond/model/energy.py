@@ -8,10 +8,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
+from millpond.model.windows import Window, is_open, next_change
+
 J_PER_KWH: Final = 3_600_000.0
+DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,70 @@ class DeclaredPower:
 
 
 @dataclass(frozen=True, slots=True)
-class RateSeries:
+class Rate:
+    """What a kWh costs or emits over time."""
+
+    def mean(self, since: float, until: float) -> tuple[float, float]:
+        """The mean value over the known part of a span, and how much of the span is known, from 0 to 1."""
+        total = known_s = 0.0
+        for begin, end, value in self.steps(since, until):
+            if value is not None:
+                total += value * (end - begin)
+                known_s += end - begin
+        return (total / known_s, min(known_s / (until - since), 1.0)) if known_s else (0.0, 0.0)
+
+    def gaps(self, since: float, until: float) -> list[tuple[float, float]]:
+        """The spans between two instants of which no value is known, adjacent ones as one."""
+        found: list[tuple[float, float]] = []
+        for begin, end, value in self.steps(since, until):
+            if value is not None:
+                continue
+            if found and found[-1][1] == begin:
+                begin = found.pop()[0]
+            found.append((begin, end))
+        return found
+
+    def steps(self, since: float, until: float) -> Iterator[tuple[float, float, float | None]]:
+        """The steps within a span, as (begin, end, value); None is a gap."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class RateHours(Rate):
+    """A tariff by the hours of the day and the days of the week.
+
+    Attributes:
+        value: at all other hours.
+        hours: windows with the value that holds in them; the first that is open counts.
+    """
+
+    value: float
+    hours: tuple[tuple[Window, float], ...]
+
+    def gaps(self, since: float, until: float) -> list[tuple[float, float]]:
+        """None: it is known at all times."""
+        return []
+
+    def steps(self, since: float, until: float) -> Iterator[tuple[float, float, float | None]]:
+        """See ``Rate``."""
+        begin = since
+        while begin < until:
+            value, change = _step_at(self, begin // 60 * 60)
+            end = min(change, until)
+            yield begin, end, value
+            begin = end
+
+
+@lru_cache(maxsize=10_000)
+def _step_at(rate: RateHours, minute: float) -> tuple[float, float]:
+    """The value in a minute, as windows open and close with one, and until when it holds at least."""
+    value = next((value for window, value in rate.hours if is_open((window,), minute)), rate.value)
+    changes = (next_change((window,), minute) for window, _ in rate.hours)
+    return value, min((change for change in changes if change is not None), default=minute + DAY_S)
+
+
+@dataclass(frozen=True, slots=True)
+class RateSeries(Rate):
     """What a kWh costs or emits, as steps over time.
 
     Attributes:
@@ -50,34 +117,15 @@ class RateSeries:
         """The same at all times."""
         return cls((float("-inf"),), (value,))
 
-    def mean(self, since: float, until: float) -> tuple[float, float]:
-        """The mean value over the known part of a span, and how much of the span is known, from 0 to 1."""
-        total = known_s = 0.0
-        for begin, end, value in self._steps(since, until):
-            if value is not None:
-                total += value * (end - begin)
-                known_s += end - begin
-        return (total / known_s, min(known_s / (until - since), 1.0)) if known_s else (0.0, 0.0)
-
-    def gaps(self, since: float, until: float) -> list[tuple[float, float]]:
-        """The spans between two instants of which no value is known, adjacent ones as one."""
-        found: list[tuple[float, float]] = []
-        for begin, end, value in self._steps(since, until):
-            if value is not None:
-                continue
-            if found and found[-1][1] == begin:
-                begin = found.pop()[0]
-            found.append((begin, end))
-        return found
-
-    def _steps(self, since: float, until: float) -> Iterator[tuple[float, float, float | None]]:
-        """The steps within a span; what lies before the first and behind the last is a gap."""
-        edges = (*self.begins, self.until)
-        index = bisect_right(edges, since) - 1
+    def steps(self, since: float, until: float) -> Iterator[tuple[float, float, float | None]]:
+        """See ``Rate``; what lies before the first step and behind the last is a gap."""
+        count = len(self.begins)
+        index = count if since >= self.until else bisect_right(self.begins, since) - 1
         begin = since
         while begin < until:
-            value = self.values[index] if 0 <= index < len(self.values) else None
-            end = min(edges[index + 1], until) if index + 1 < len(edges) else until
+            value = self.values[index] if 0 <= index < count else None
+            following = self.begins[index + 1] if index + 1 < count else self.until
+            end = until if index >= count else min(following, until)
             yield begin, end, value
             begin, index = end, index + 1
 
@@ -121,8 +169,8 @@ class EnergyRates:
         cards: by model, for those that do not report their power.
     """
 
-    price: RateSeries | None = None
-    carbon: RateSeries | None = None
+    price: Rate | None = None
+    carbon: Rate | None = None
     cards: Mapping[str, DeclaredPower] = field(default_factory=dict)
 
     def charge(self, span: tuple[float, float], gpu_s: float, measured_j: float, declared_j: float = 0.0) -> EnergySum:

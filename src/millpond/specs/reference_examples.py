@@ -409,6 +409,14 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "carbon_file": "energy: {carbon_file: /etc/pond/carbon.csv}",
         "cards": "energy: {cards: {Ascend910B: {idle_w: 90, busy_w: 310}}}",
     },
+    "RateFile": {
+        "value": "energy: {price: {value: 0.31}}",
+        "hours": 'energy: {price: {value: 0.31, hours: [{window: "22:00-06:00", value: 0.19}]}}',
+    },
+    "RateHoursFile": {
+        "window": 'energy: {price: {value: 0.31, hours: [{window: "Sat-Sun 00:00-24:00", value: 0.19}]}}',
+        "value": 'energy: {price: {value: 0.31, hours: [{window: "22:00-06:00", value: 0.19}]}}',
+    },
     "DeclaredPowerFile": {
         "idle_w": "energy: {cards: {Ascend910B: {idle_w: 90, busy_w: 310}}}",
         "busy_w": "energy: {cards: {Ascend910B: {idle_w: 90, busy_w: 310}}}",

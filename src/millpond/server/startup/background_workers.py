@@ -43,6 +43,7 @@ from millpond.server.sessions.ssh.authorizer import SshAuthorizer
 from millpond.server.sessions.ssh.gateway_process import Gateway
 from millpond.server.startup.components import CoreComponents
 from millpond.server.startup.configuration import Current
+from millpond.server.startup.energy_watch import EnergyWatch
 from millpond.server.startup.kubernetes_engine import adopter_of
 from millpond.server.startup.local_engine import pretend
 from millpond.server.startup.options import ServerOptions
@@ -77,6 +78,8 @@ def attended(options: ServerOptions, current: Current, base: CoreComponents, ser
         held.callback(service.closing.set)
         for worker in _of_devices(current, base, service):
             attend(worker)
+        if options.config is not None:
+            attend(EnergyWatch(options.config, current))
         for worker in _of_work(current, base, service):
             attend(worker)
         if base.listener is not None:

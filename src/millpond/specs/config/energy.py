@@ -7,22 +7,61 @@ import io
 import math
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
 
-from millpond.model.energy import DeclaredPower, EnergyRates, RateSeries, regular_steps
+from millpond.model.energy import DeclaredPower, EnergyRates, Rate, RateHours, RateSeries, regular_steps
 from millpond.specs.errors import BadValueError, Problem
 from millpond.specs.job.mounts import HostPath
+from millpond.specs.job.windows import MOST_WINDOWS, WindowFile
 from millpond.specs.source_positions import Located
-from millpond.specs.validation import Strict
+from millpond.specs.validation import Shortened, Strict, or_short
 
 _TITLES: Final = ["at", "value"]
 _MOST_LINES: Final = 1_000_000
 _SHAPE: Final = "write a line at,value and below it lines such as 2026-11-26T18:00+01:00,0.31"
 
-_Rate = Annotated[float, Field(ge=-1_000_000, le=1_000_000, allow_inf_nan=False)]
+_Value = Annotated[float, Field(ge=-1_000_000, le=1_000_000, allow_inf_nan=False)]
 _Watts = Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)]
+
+
+class RateHoursFile(Strict):
+    """Hours that have a rate of their own.
+
+    Attributes:
+        window: the hours.
+        value: the rate in them.
+    """
+
+    window: WindowFile
+    value: _Value
+
+
+class RateFile(Shortened):
+    """What a kWh costs or emits: a number, or one for some hours and one for all others.
+
+    Attributes:
+        value: at all other hours.
+        hours: hours with rates of their own; where several hold, the first counts.
+    """
+
+    model_config = or_short({"type": "number"})
+
+    value: _Value
+    hours: Annotated[list[RateHoursFile], Field(max_length=MOST_WINDOWS)] = Field(default=[])
+
+    @classmethod
+    def from_short(cls, value: Any) -> Any:
+        """A number as the long form."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise BadValueError(f"{value!r} is no rate", "write a number, or {value: 0.31, hours: [...]}")
+        return {"value": value}
+
+    def rate(self) -> Rate:
+        """The model's form."""
+        hours = tuple((each.window.window(), each.value) for each in self.hours)
+        return RateHours(self.value, hours) if hours else RateSeries.constant(self.value)
 
 
 class DeclaredPowerFile(Strict):
@@ -54,9 +93,9 @@ class EnergyFile(Strict):
         cards: by model, what cards draw that do not report it; left out: their energy is unknown.
     """
 
-    price: _Rate | None = None
+    price: RateFile | None = None
     price_file: HostPath | None = None
-    carbon: _Rate | None = None
+    carbon: RateFile | None = None
     carbon_file: HostPath | None = None
     cards: dict[str, DeclaredPowerFile] = Field(default={})
 
@@ -75,14 +114,15 @@ class EnergyFile(Strict):
         """
         cards = {model: DeclaredPower(card.idle_w, card.busy_w) for model, card in self.cards.items()}
         price = _series(self.price, self.price_file, "price_file", located, problems)
-        return EnergyRates(price, _series(self.carbon, self.carbon_file, "carbon_file", located, problems), cards)
+        carbon = _series(self.carbon, self.carbon_file, "carbon_file", located, problems)
+        return EnergyRates(price, carbon, cards)
 
 
 def _series(
-    value: float | None, file: str | None, name: str, located: Located, problems: list[Problem]
-) -> RateSeries | None:
+    value: RateFile | None, file: str | None, name: str, located: Located, problems: list[Problem]
+) -> Rate | None:
     if file is None:
-        return None if value is None else RateSeries.constant(value)
+        return None if value is None else value.rate()
     try:
         return read_series(Path(file).expanduser().read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from millpond.model.energy import J_PER_KWH, EnergyRates, RateSeries
+from millpond.model.energy import J_PER_KWH, EnergyRates, Rate
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb
 from millpond.server.notifications.settings import delivery_info
@@ -118,7 +118,7 @@ class Bookkeeper:
 
     def _gaps(self, rates: EnergyRates, asked: UsageRequest, total: UsageRow) -> list[RateGap]:
         """Why energy is without a price or without emissions, where the configured series are the reason."""
-        known_kwh: dict[Literal["price", "carbon"], tuple[RateSeries | None, float]] = {
+        known_kwh: dict[Literal["price", "carbon"], tuple[Rate | None, float]] = {
             "price": (rates.price, total.priced_kwh),
             "carbon": (rates.carbon, total.carbon_kwh),
         }
