@@ -179,7 +179,7 @@ def test_a_stopped_task_has_its_grace_and_keeps_what_it_saved(bench: PodBench, c
     bench.launch = PodLaunch("i:1", {"worker": RoleNeeds("train", 1000, 0)}, notice_signal="SIGUSR1", grace_s=60.0)
     bench.started()
     container = bench.bound(POD)["spec"]["containers"][0]
-    assert container["lifecycle"]["preStop"]["exec"]["command"][-1].startswith("kill -USR1 1;")
+    assert container["lifecycle"]["preStop"]["exec"]["command"][-1].startswith("kill -USR1 1; kill -USR1 -1;")
     assert {"name": "MILLPOND_NOTICE_SIGNAL", "value": "SIGUSR1"} in container["env"]
     bench.engine.apply([stop(2, grace_s=45.0)])
     assert bench.next(Confirmed).decision == 2

@@ -133,6 +133,14 @@ def test_a_stopped_program_has_its_notice(pond: Pond) -> None:
     until(lambda: pond("logs", job).stdout.endswith("saved\n"))
 
 
+def test_a_program_below_the_shell_of_its_line_hears_the_notice_too(pond: Pond) -> None:
+    line = """sh -c 'trap "echo saved; exit 0" USR1; echo ready; while true; do sleep 0.1; done'; exit $?"""
+    job = run(pond, "--detach", "--set", "checkpoint={signal: SIGUSR1, grace: 60s}", "--", line).stdout.strip()
+    until(lambda: "ready" in pond("logs", job).stdout)
+    assert pond("stop", job).returncode == 0
+    until(lambda: pond("logs", job).stdout.endswith("saved\n"))
+
+
 def test_jobs_outlive_a_killed_server_and_their_logs_go_on(pond: Pond) -> None:
     line = "i=0; while [ $i -lt 150 ]; do echo line $i; i=$((i+1)); sleep 0.1; done"
     job = run(pond, "--detach", "--", line).stdout.strip()
