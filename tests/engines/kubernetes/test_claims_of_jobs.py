@@ -11,9 +11,10 @@ from lightkube.models.resource_v1 import AllocationResult, ResourceClaimSpec
 from pod_bench import PodBench, eventually
 from standin_cluster import StandinCluster, refusal
 
+from millpond.engines.kubernetes.claims import claim_book
 from millpond.engines.kubernetes.cluster.access import ClusterAccess
 from millpond.engines.kubernetes.engine import KubernetesEngine
-from millpond.model.events import Confirmed, Refused
+from millpond.model.events import Confirmed, Ended, Refused
 from millpond.node.task.records import TaskId
 
 JOB = "train-abcde"
@@ -153,9 +154,26 @@ def test_what_the_cluster_lacks_is_named(
         bench.close()
 
 
-def test_the_cards_of_a_task_that_has_ended_are_free_when_its_claim_has_let_go(
-    driver: DriverBench, bench: PodBench
+def test_a_task_has_ended_when_its_claim_has_let_go_of_its_cards(driver: DriverBench, bench: PodBench) -> None:
+    bench.engine.apply([start_on(1, JOB, 0, 1)])
+    bench.bound(POD)
+    driver.cluster.run(POD)
+    bench.next(Confirmed)
+    driver.cluster.finish(POD)
+    driver.add_claim("later")
+    driver.allocate("later", 3)
+    eventually(lambda: healths(bench)[3] == "busy-elsewhere")  # so the end of the pod was seen too
+    assert not any(isinstance(event, Ended) for event in [*bench.seen, *bench.engine.events()])
+    driver.deallocate(CLAIM)
+    bench.next(Ended)
+    assert healths(bench) == ["ok", "ok", "ok", "busy-elsewhere"]
+
+
+def test_the_cards_of_a_claim_that_does_not_let_go_are_given_to_nobody(
+    driver: DriverBench, bench: PodBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(claim_book, "PATIENCE_S", 0.0)
+
     def busy() -> list[int]:
         nodes = bench.engine.inventory().nodes
         return [each.index for node in nodes for each in node.devices if each.health.value != "ok"]

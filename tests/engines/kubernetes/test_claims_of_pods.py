@@ -13,7 +13,8 @@ from pod_bench import eventually
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
 from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey
-from millpond.model.events import Confirmed, Refused
+from millpond.engines.kubernetes.claims import claim_book
+from millpond.model.events import Confirmed, Ended, Refused
 from millpond.model.hardware.node_selection import selects
 from millpond.node.task.records import TaskId
 
@@ -159,7 +160,7 @@ def test_a_node_whose_cards_differ_is_not_one_for_some_of_them(driver: DriverBen
                     "selectors": [{"cel": {"expression": "device.attributes['gpu.nvidia.com'].uuid == 'GPU-1'"}}]
                 }
             },
-            "uuid tells single cards apart, and Millpond chooses these itself: select by productName",
+            "'uuid' tells single cards apart, and Millpond chooses these itself: select by productName",
         ),
     ],
 )
@@ -365,11 +366,14 @@ def test_a_restart_between_a_claim_and_its_binding_goes_on_or_takes_it_back(
         bench.close()
 
 
-def test_what_a_pod_had_is_free_when_its_claim_has_let_go(driver: DriverBench, bench: AdoptingBench) -> None:
+def test_what_a_pod_had_is_free_when_its_claim_has_let_go(
+    driver: DriverBench, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def busy() -> list[int]:
         nodes = bench.engine.inventory().nodes
         return [each.index for node in nodes for each in node.devices if each.health.value != "ok"]
 
+    monkeypatch.setattr(claim_book, "PATIENCE_S", 0.0)
     driver.add_claim("mine", 2)
     claiming(driver.cluster, "theirs")
     bind(bench, "theirs", 0, 1)
@@ -378,5 +382,22 @@ def test_what_a_pod_had_is_free_when_its_claim_has_let_go(driver: DriverBench, b
     assert not busy()
     driver.cluster.finish("theirs")
     eventually(lambda: busy() == [0, 1])
+    bench.next(Ended)
     driver.deallocate("mine")
     eventually(lambda: not busy())
+
+
+def test_a_pod_has_ended_when_its_claim_has_let_go(driver: DriverBench, bench: AdoptingBench) -> None:
+    driver.add_claim("mine")
+    claiming(driver.cluster, "theirs")
+    bind(bench, "theirs", 0)
+    driver.cluster.run("theirs")
+    bench.next(Confirmed)
+    driver.cluster.remove("pods", "theirs")
+    driver.add_claim("later")
+    driver.allocate("later", 3)
+    nodes = bench.engine.inventory
+    eventually(lambda: any(each.health.value != "ok" for node in nodes().nodes for each in node.devices))
+    assert not any(isinstance(event, Ended) for event in [*bench.seen, *bench.engine.events()])
+    driver.deallocate("mine")
+    bench.next(Ended)

@@ -65,8 +65,8 @@ def test_selectors_of_other_cards_do_not_mean_it(expression: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
-        (f"{OF}.uuid == 'GPU-1'", "uuid tells single cards apart"),
-        (f"'uuid' in {OF}", "uuid tells single cards apart"),
+        (f"{OF}.uuid == 'GPU-1'", "'uuid' tells single cards apart"),
+        (f"'uuid' in {OF}", "'uuid' tells single cards apart"),
         ("device.attributes['resource.kubernetes.io'].pcieRoot == 'pci0'", "tells single cards apart"),
         (f"{OF}.productName.split(' ')[0] == 'NVIDIA'", "split"),
         (f"{OF}.type == 'gpu' ? true : false", "does not read"),

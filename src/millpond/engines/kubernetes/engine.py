@@ -134,8 +134,17 @@ class KubernetesEngine:
         api, logs = ClusterApi(channel, self.namespace, self._lease.held), LogCopies(log_http, self.namespace)
         channels = PodChannels(channel, self.namespace)
         servers = frozenset(self._options.servers)
-        account = ClusterAccount(api, logs, PodInputs(channels), rules, self._state_dir, servers, self._options.runs)
         self._claims = ClaimWriter(api, ClaimBook(self._following, lambda node: self._view.recount(node)))
+        account = ClusterAccount(
+            api,
+            logs,
+            PodInputs(channels),
+            rules,
+            self._state_dir,
+            servers,
+            self._claims.book.let_go,
+            self._options.runs,
+        )
         sources = StartSources(
             self._launch_of,
             lambda nodes: self._view.resources(nodes),

@@ -27,6 +27,7 @@ from millpond.engines.kubernetes.adoption.output_notes import note_outputs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_binding import DELETED, bind_pod, matched
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.cluster.cluster_nodes import is_of_driver
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import LoopWork, all_of
 from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, TaskMark
@@ -55,6 +56,7 @@ class TakenPod:
     Attributes:
         stop_grace_s: what it has from its notice on; None when no decision ends it.
         is_gone: the cluster has nothing of it any more.
+        is_ending: it is over, and its claims are waited for.
     """
 
     mark: TaskMark
@@ -62,6 +64,7 @@ class TakenPod:
     node: str
     stop_grace_s: float | None = None
     is_gone: bool = False
+    is_ending: bool = False
 
     @property
     def has_begun(self) -> bool:
@@ -415,6 +418,20 @@ class AdoptedExecutor:
             self._outbox.ask_to_stop(taken.mark.job, "its pods were deleted in Kubernetes")
 
     def _finish(self, taken: TakenPod) -> None:
+        if any(map(is_of_driver, taken.mark.devices)):
+            if not taken.is_ending:
+                taken.is_ending = True
+                self._work.begin(self._finish_freed(taken))
+            return
+        self._report(taken)
+
+    async def _finish_freed(self, taken: TakenPod) -> None:
+        """Nobody is to look for other room while the cards of a task that is over are being freed."""
+        await self._claims.book.let_go(taken.mark.devices)
+        if self._taken.by_pod.get(taken.pod.key) is taken:  # its node may have been lost meanwhile
+            self._report(taken)
+
+    def _report(self, taken: TakenPod) -> None:
         self._ended[taken.pod.metadata.uid] = None
         if len(self._ended) > MOST_ENDED:
             del self._ended[next(iter(self._ended))]

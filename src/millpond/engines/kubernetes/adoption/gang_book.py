@@ -95,6 +95,7 @@ class GangBook:
         self._counting: set[GangKey] = set()
         """Those of which is known how many other pods count where."""
         self._described_at = self._tallied_at = 0
+        self._described_with = frozenset[str]()
         self._stale: set[GangKey] = set()
         self._asking: set[GangKey] = set()
 
@@ -151,6 +152,9 @@ class GangBook:
         self._stale.add(key)
 
     def _refresh_all(self) -> None:
+        if (marks := self._rules.marks()) != self._described_with:
+            self._described_with = marks
+            self._stale |= self._found.keys()
         if self._rules.neighbours.version != self._described_at:
             self._described_at = self._rules.neighbours.version
             self._stale |= self._found.keys()

@@ -6,9 +6,10 @@ else. Where the cluster does not serve the API, or does not let it be looked at,
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final
 
 from millpond.engines.kubernetes.claims.claim_objects import (
@@ -28,6 +29,9 @@ from millpond.engines.kubernetes.cluster.reflector import Reflector
 log = logging.getLogger(__name__)
 
 _FORBIDDEN, _NOT_FOUND = 403, 404
+PATIENCE_S: Final = 10.0
+"""Kubernetes' controller is given so long to free the cards of a pod that is over."""
+LOOK_EVERY_S: Final = 0.1
 ANY_CLAIM: Final = ""
 
 
@@ -103,6 +107,14 @@ class ClaimBook:
     def holders(self, name: DeviceName) -> Collection[str]:
         """The claims that have a device, by their namespaces and names."""
         return self._holders.get(name, ())
+
+    async def let_go(self, uuids: Iterable[str]) -> None:
+        """Wait until no claim has cards of a task that is over, so that who comes next may have them; not for ever."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + PATIENCE_S
+        names = [card.name for uuid in uuids if (card := self._cards.get(uuid)) is not None]
+        while any(map(self.holders, names)) and loop.time() < give_up_at:
+            await asyncio.sleep(LOOK_EVERY_S)
 
     def claim(self, namespace: str, name: str) -> ClaimObject | None:
         """A claim, as far as it was seen."""

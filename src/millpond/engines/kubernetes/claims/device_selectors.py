@@ -87,7 +87,7 @@ def version_of(text: str) -> tuple[int, ...]:
     """
     parts = text.split(".")
     if not all(part.isdecimal() for part in parts):
-        raise UnreadableSelectorError(f"{text!r} is no version of three numbers")
+        raise UnreadableSelectorError(f"{text[:80]!r} is no version of three numbers")
     return tuple(map(int, parts))
 
 
@@ -117,7 +117,7 @@ def amount_of(text: str) -> float:
     try:
         return float(parse_quantity(text) or 0)
     except (ValueError, ArithmeticError) as error:
-        raise UnreadableSelectorError(f"{text!r} is no quantity") from error
+        raise UnreadableSelectorError(f"{text[:80]!r} is no quantity") from error
 
 
 @lru_cache(maxsize=1_000)
@@ -195,9 +195,8 @@ def _has(within: ast.expr, key: Any, device: Mapping[str, Any]) -> bool:
 def _require_common(node: ast.expr, key: Any) -> None:
     """A device may have it, but what it says of a single card does not choose among nodes."""
     if ".attributes" in ast.unparse(node) and key not in KIND_ATTRIBUTES:
-        raise UnreadableSelectorError(
-            f"{key} tells single cards apart, and Millpond chooses these itself: select by {', '.join(_COMMON)}"
-        )
+        remedy = f"Millpond chooses these itself: select by {', '.join(_COMMON)}"
+        raise UnreadableSelectorError(f"{str(key)[:80]!r} tells single cards apart, and {remedy}")
 
 
 def _truth(value: Any) -> bool:

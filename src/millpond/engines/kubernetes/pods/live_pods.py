@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -83,6 +83,7 @@ class ClusterAccount:
     Attributes:
         state_dir: where the output of pods is copied to.
         servers: identities of the servers whose pods are its own.
+        let_go: waits until no claim has these cards of a task that is over.
         runs: hears which tasks have pods.
     """
 
@@ -92,6 +93,7 @@ class ClusterAccount:
     rules: PodRules
     state_dir: Path
     servers: frozenset[str]
+    let_go: Callable[[Iterable[str]], Awaitable[None]]
     runs: CarriedRuns = field(default_factory=CarriedRuns)
 
 
@@ -234,6 +236,7 @@ class LivePods:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(live.carried.wait(), CARRY_PATIENCE_S)
             verdict = with_files(verdict, live.pod)
+        await self._account.let_go(live.mark.devices)
         if self._live.by_pod.get(live.mark.pod) is not live:
             return  # its node was lost meanwhile
         self.drop(live.mark.pod)
