@@ -220,7 +220,6 @@ class SimulatedEngine:
         work.advance(at)
         lost_s = self._lost_s(work)
         work.failures += 1
-        work.failed_s += lost_s
         work.booked_s -= lost_s
         work.remaining_s += lost_s
         service_s = work.run_service_s - lost_s

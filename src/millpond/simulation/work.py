@@ -29,13 +29,13 @@ class Work:
         held_s, preemptions, lost_s, first_start_at, ended_at: its history; NaN is not yet.
         booked_s: work done since it holds these cards, without what it has to repeat.
         suspensions, switching_s: how often it left without ending, and what leaving and coming back took.
-        failures, failed_s: how often its runs failed, and the work that it repeats for that.
+        failures: how often its runs failed.
         truth: how fast it is on which cards; None: it knows no speeds but 1.
         measured: its rate when that was measured last; NaN in a run in which it was not.
     """
 
     __slots__ = (
-        "attempt", "booked_s", "ended_at", "failed_s", "fails_after_s", "failures", "first_start_at", "held_s",
+        "attempt", "booked_s", "ended_at", "fails_after_s", "failures", "first_start_at", "held_s",
         "held_since", "index", "is_over", "job", "lost_s", "measured", "overhead_s", "placements", "preemptions",
         "rate", "remaining_s", "run_service_s", "since", "started", "suspensions", "swapped_mib", "switching_s",
         "task_count", "truth", "version",
@@ -64,7 +64,6 @@ class Work:
         self.suspensions = 0
         self.switching_s = 0.0
         self.failures = 0
-        self.failed_s = 0.0
         self.fails_after_s = NEVER
         self.first_start_at = math.nan
         self.ended_at = math.nan

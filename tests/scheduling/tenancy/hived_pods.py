@@ -104,7 +104,7 @@ class HivedPods:
         models = (pod.model,) if pod.model else ()
         if pod.priority < 0:
             return self._on_physical_view(pod, sizes, models, suggested)
-        request = CellRequest(pod.group, (pod.cluster,), tuple(sizes), models, pod.pin, pod.priority, pod.lazy)
+        request = CellRequest(pod.group, (pod.cluster,), tuple(sizes), models, pod.pin, pod.priority)
         plan = self.cells.plan(request, self._allowed(suggested))
         if plan is None:
             return None

@@ -19,11 +19,11 @@ from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.estimating.displacer import Preemption
-from millpond.scheduling.estimating.futures import PoolModel
 from millpond.scheduling.estimating.kept_nodes import CLOSED, KeptNodes
 from millpond.scheduling.estimating.lengths import Length, Lengths, lasts
 from millpond.scheduling.estimating.limit_accounts import LimitAccounts
 from millpond.scheduling.estimating.line_order import Ranked
+from millpond.scheduling.estimating.pool_state import PoolModel
 from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, Entry, HeldRoom, Weighing
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ledger.holdings import HoldState

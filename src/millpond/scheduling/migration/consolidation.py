@@ -234,7 +234,7 @@ class Consolidation:
         journal = self._state.journal
         mark, found = journal.begin(), list[tuple[JobRecord, Placed]]()
         for job in jobs:
-            placed = self._migrations.take_elsewhere(job, both(self._claims.mask(job), targets.astype(np.uint8)))
+            placed = self._migrations.places.take(job, both(self._claims.mask(job), targets.astype(np.uint8)))
             if placed is None:
                 found.clear()
                 break
@@ -278,7 +278,7 @@ class Consolidation:
 
     def _place_aside(self, job: JobRecord, mask: NodeMask | None) -> Placed | None:
         mark = self._state.journal.begin()
-        placed = self._migrations.take_elsewhere(job, mask)
+        placed = self._migrations.places.take(job, mask)
         self._state.journal.rollback(mark)
         return placed
 

@@ -135,7 +135,7 @@ class HotSpots:
         if target == source or not self._bounds.may_begin([job]):
             return False
         texts = self._texts(source, target)
-        place = self._migrations.place_on_card(
+        place = self._migrations.places.on_card(
             job, target, both(self._claims.mask(job), self._claims.mask_of_closings(job))
         )
         if place is None:

@@ -13,10 +13,7 @@ lies in host memory comes back on other cards of its node when its own are taken
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from millpond.model.decisions import Migrate, Placement, Resume
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
@@ -27,18 +24,15 @@ from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import CheckpointMode
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.claims import Claim, Claims
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
-from millpond.scheduling.elastic.gang_sizes import tasks_of_next_run
-from millpond.scheduling.explaining.wording import card_memory_text, gpus_text
+from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration import device_moves
+from millpond.scheduling.migration.exchanges import PlaceExchange, taken_by_others
 from millpond.scheduling.migration.targets import MigrationTarget, devices_of, holders, resolve
-from millpond.scheduling.placement.filters import FilterStep
 from millpond.scheduling.records import BY_REQUEST, JobRecord, Migration, MigrationStage, TaskRecord, refuse_kept
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import can_swap, give_back, given_up, goes_on
-from millpond.scheduling.tenancy.bounds import Beyond
 from millpond.scheduling.tenancy.card_models import on_models
 from millpond.scheduling.tenancy.cells.stakes import stake_of
 
@@ -47,6 +41,7 @@ class Migrations:
     """Moves jobs within one state.
 
     Attributes:
+        places: finds where else jobs could be.
         decided: where jobs go by decisions of the log, which are not searched for again; empty but in a redo.
     """
 
@@ -54,6 +49,7 @@ class Migrations:
         self._state = state
         self._placer = placer
         self._claims = claims
+        self.places = PlaceExchange(state, placer, claims)
         self.decided: dict[str, Placement] = {}
 
     # ---- on request ---------------------------------------------------------------------------------------------
@@ -115,12 +111,12 @@ class Migrations:
         hindrance = device_moves.why_not_onto(self._state.cluster, holding, target.devices)
         if hindrance:
             return hindrance
-        found = self._given(record, target.devices)[0][1] if target.devices else self._found(record, holding)
+        found = self.places.given(record, target.devices)[0][1] if target.devices else self._found(record, holding)
         if found is None:
             return "no other card of its model on its node has room for it"
         if not self.go(record, found, Cause.MIGRATED, restarts=_may_restart(record, event.restart)):
             if target.devices:
-                raise _taken(self._state, target.devices)
+                raise taken_by_others(self._state, target.devices)
             return "no other card of its model on its node has room for it"
         return ""
 
@@ -208,7 +204,7 @@ class Migrations:
         Raises:
             ConflictError: there is no such place.
         """
-        self.restart_on(record, self._place_anew(record, target), Cause.MIGRATED)
+        self.restart_on(record, self.places.find(record, target), Cause.MIGRATED)
 
     def restart_on(self, record: JobRecord, placed: Placed, cause: Cause, for_job: str = "") -> None:
         """End a job for a place that is free now: it is claimed, and the job starts there."""
@@ -223,42 +219,6 @@ class Migrations:
         target = device_moves.names_of(cluster, [device for _, holding in placed for device in holding.devices])
         record.migration = Migration(False, source, target)
 
-    def _place_anew(self, record: JobRecord, target: MigrationTarget) -> Placed:
-        """A place for all tasks, found as if they were not there. Nothing is taken."""
-        state, cluster = self._state, self._state.cluster
-        mask = self._claims.mask(record)
-        if target.node is not None:
-            only = np.zeros(cluster.arrays.node_count, dtype=np.uint8)
-            only[target.node] = 1
-            mask = only if mask is None else mask & only
-        self._placer.refresh()
-        given = self._given(record, target.devices) if target.devices else []
-        own = devices_of(record)
-
-        def place(tasks: list[TaskRecord]) -> Placed | None:
-            device_moves.bar(cluster, own)
-            return self._taken(given) if given else self._placer.place(record, mask, tasks=tasks)
-
-        mark = state.journal.begin()
-        placed, in_the_way = self._take_anew(record, place)
-        state.journal.rollback(mark)
-        if in_the_way is not None:
-            queue, beyond = in_the_way
-            text = gpus_text if beyond.model else card_memory_text
-            raise ConflictError(
-                f"queue {queue!r} may hold {text(beyond.most)}{beyond.of_model}, and has {text(beyond.held)} of these "
-                f"beside job {record.id!r}",
-                "name cards of another model, or wait until other work of the queue has ended",
-            )
-        if placed is None and target.devices:
-            raise _taken(state, target.devices)
-        if placed is None:
-            where = "" if target.node is None else f" on node {cluster.node_name(target.node)}"
-            raise ConflictError(
-                f"job {record.id!r} finds no room on other cards{where} now", "wait until some are free; see `pond top`"
-            )
-        return placed
-
     def may_go_live(self, record: JobRecord, device: int) -> bool:
         """Whether the only task of a job can go to a card as it runs."""
         task, holding, _ = self._alone(record)
@@ -266,90 +226,6 @@ class Migrations:
         if task is None or holding is None or cluster.node_of(device) != holding.node:
             return False
         return not device_moves.why_not_onto(cluster, holding, [device])
-
-    def place_on_card(self, record: JobRecord, device: int, mask: NodeMask | None) -> Holding | None:
-        """A place of the only task of a running job on another card, in exchange for its own; None if there is none.
-
-        Nothing is taken.
-
-        Args:
-            mask: (nodes,), 0 keeps a node out.
-        """
-        state, cluster = self._state, self._state.cluster
-        node, allowed = cluster.node_of(device), self._placer.within_allowed(record, record.tasks, mask)
-        if allowed is not None and allowed[node] == 0:
-            return None
-        (shape,) = cluster.words.shapes_of(record.demand)
-
-        def place(tasks: list[TaskRecord]) -> Placed | None:
-            if self._placer.selector.fit(node, shape) is not FilterStep.FITS or not cluster.card_fits(device, shape):
-                return None
-            return self._taken([(tasks[0], cluster.holding(node, shape, [device]))])
-
-        mark = state.journal.begin()
-        placed, in_the_way = self._take_anew(record, place)
-        state.journal.rollback(mark)
-        return None if placed is None or in_the_way is not None else placed[0][1]
-
-    def take_elsewhere(self, record: JobRecord, mask: NodeMask | None) -> Placed | None:
-        """Take another place for a running job in the open transaction, in exchange for its own; None if there is none.
-
-        Args:
-            mask: (nodes,), 0 keeps a node out.
-        """
-        placed, in_the_way = self._take_anew(record, lambda tasks: self._placer.place(record, mask, tasks=tasks))
-        if placed is None or in_the_way is not None:
-            return None
-        self._state.charge(record, self._state.amounts.of_placed(record, placed), 1)
-        return placed
-
-    def _take_anew(
-        self, record: JobRecord, place: Callable[[list[TaskRecord]], Placed | None]
-    ) -> tuple[Placed | None, tuple[str, Beyond] | None]:
-        """Give a job's place back in the open transaction and take the one found then; and a limit in its way."""
-        state = self._state
-        tasks = tasks_of_next_run(record)
-        state.charge(record, state.amounts.held(record, record.holding_tasks()), -1)
-        for task in tasks:
-            if task.holding is not None:
-                state.cluster.change(task.holding, HoldState.NOTHING)
-        placed = place(tasks)
-        in_the_way = state.queues.cards_limit(record.queue, state.amounts.of_placed(record, placed)) if placed else None
-        if placed is not None and not state.settle(record, [holding for _, holding in placed]):
-            placed = None
-        return placed, in_the_way
-
-    def _taken(self, placed: Placed) -> Placed | None:
-        """The same places, taken in the open transaction; None if they are not free."""
-        for _, holding in placed:
-            self._state.cluster.change(holding, HoldState.RUNNING)
-            if self._state.cluster.is_overdrawn(holding):
-                return None
-        return placed
-
-    def _given(self, record: JobRecord, devices: Sequence[int]) -> Placed:
-        """Named devices dealt out to the tasks in their order.
-
-        Raises:
-            ConflictError: a task's devices would lie on several nodes, or are of a model that it does not take.
-        """
-        cluster, left, placed = self._state.cluster, list(devices), []
-        shapes = cluster.words.shapes_of(record.demand)
-        for task in tasks_of_next_run(record):
-            shape = shapes[task.role_index]
-            own, left = left[: shape.devices], left[shape.devices :]
-            if len({cluster.node_of(device) for device in own}) != 1:
-                raise ConflictError("the cards named for one task lie on several nodes", "name cards of one node")
-            models = record.job.roles[task.role_index].request.models
-            for pair in map(cluster.device, own):
-                if models and pair is not None and pair[1].model not in models:
-                    raise ConflictError(
-                        f"card {pair[0].name}/{pair[1].index} is a {pair[1].model}, which job {record.id!r} does not "
-                        "take",
-                        f"it asks for {', '.join(models)}",
-                    )
-            placed.append((task, cluster.holding(cluster.node_of(own[0]), shape, own)))
-        return placed
 
     # ---- the platform wants it ----------------------------------------------------------------------------------
 
@@ -468,8 +344,3 @@ def _may_restart(record: JobRecord, agreed: bool) -> bool:
 def _was_refused(record: JobRecord) -> bool:
     """Whether its engine has refused to move it in this run: only a request tries again."""
     return record.migration is not None and record.migration.stage is MigrationStage.REFUSED
-
-
-def _taken(state: State, devices: Sequence[int]) -> ConflictError:
-    cards = device_moves.names_of(state.cluster, devices)
-    return ConflictError(f"there is no room for it on {cards}", "`pond top` shows what is free; or name no card")

@@ -190,7 +190,7 @@ class PairPacking:
             if host is None or guest.job.pool in waiting or not is_judged(state, guest, host):
                 continue
             mark = state.journal.begin()
-            placed = self._migrations.take_elsewhere(guest, self._claims.mask(guest))
+            placed = self._migrations.places.take(guest, self._claims.mask(guest))
             state.journal.rollback(mark)
             if placed is not None and may_be_asked(state, guest):
                 self._claims.put(guest.id, Claim(placed, ((guest.id, guest.attempt, ()),), Cause.FITS))

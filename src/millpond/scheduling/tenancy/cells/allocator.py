@@ -46,7 +46,6 @@ class CellRequest:
     models: tuple[str, ...] = ()
     pin: str | None = ""
     priority: int = 0
-    lazy: bool = True
     preempts: bool = True
 
 
@@ -72,12 +71,10 @@ class CellPlan:
     Attributes:
         places: of its tasks, in their order.
         demoted: owners of the same cluster that lose their cells.
-        evicted: those of them that do not stay as visitors.
     """
 
     places: tuple[CellPlace, ...]
     demoted: tuple[str, ...] = ()
-    evicted: tuple[str, ...] = ()
 
 
 class CellAllocator:
@@ -241,7 +238,7 @@ class CellAllocator:
         entered, lost = DemotionSearch(self, self.lower(domain, request.priority), enter).find()
         if not entered:
             return None
-        return CellPlan(places, tuple(use.owner for use in lost), tuple(use.owner for use in lost if not use.lazy))
+        return CellPlan(places, tuple(use.owner for use in lost))
 
     def lower(self, domain: Domain, priority: int) -> list[CellUse]:
         """One use of each owner of a lower class in a domain, the lowest class first."""
@@ -264,10 +261,7 @@ class CellAllocator:
             if found is None:
                 break
             level, leaves = found
-            use = CellUse(
-                request.owner, domain.cluster, domain.chain.spec.levels[level], domain.pin, request.priority,
-                request.lazy,
-            )  # fmt: skip
+            use = CellUse(request.owner, domain.cluster, domain.chain.spec.levels[level], domain.pin, request.priority)
             if not self.hold(name, leaves, use):
                 raise AssertionError(f"cells of {domain.cluster} that are free cannot be held")
             taken.append(CellPlace(task, name, leaves, use))

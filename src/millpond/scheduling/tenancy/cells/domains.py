@@ -22,7 +22,6 @@ class CellUse:
         cluster: the virtual cluster whose cells it uses.
         level: name of the level of the cell that it is in.
         pin: name of the pinned cell; empty for one that is not.
-        lazy: whether it stays as a visitor where its cells go to a higher class and nobody needs its cards.
     """
 
     owner: str
@@ -30,7 +29,6 @@ class CellUse:
     level: str
     pin: str = ""
     priority: int = 0
-    lazy: bool = True
 
 
 class Domain:

@@ -1,0 +1,76 @@
+"""A pool as its futures begin: who runs, who waits, what is free, and by which rules the rest follows."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from millpond.scheduling.estimating.displacer import Preemption
+from millpond.scheduling.estimating.possible_jobs import Entry, HeldRoom
+from millpond.scheduling.estimating.wait_bounds import WaitBounds
+from millpond.scheduling.ordering.forecasts import NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRuns:
+    """Who runs when a future begins, and when they end in it: common to all line-ups of a pool.
+
+    Attributes:
+        held: of the resource, in all.
+        runs, end_of: by number; the latter in seconds from now.
+        ends, expected: (seconds from now, number) of those that end; a heap, and in order of what is expected.
+        last_sequence: nobody who runs came later.
+    """
+
+    held: int
+    runs: dict[int, HeldRoom]
+    end_of: dict[int, float]
+    ends: list[tuple[float, int]]
+    expected: list[tuple[float, int]]
+    last_sequence: int
+
+    @classmethod
+    def of(cls, running: Sequence[HeldRoom], ends: Sequence[float]) -> Self:
+        """For running jobs, and the instants at which they end."""
+        dated = [(end, number) for number, end in enumerate(ends) if end < NEVER]
+        heapq.heapify(dated)
+        return cls(
+            held=sum(amount for run in running for _, amount in run.taken),
+            runs=dict(enumerate(running)),
+            end_of=dict(enumerate(ends)),
+            ends=dated,
+            expected=sorted((running[number].expected_s, number) for _, number in dated),
+            last_sequence=max((run.entry[1] for run in running), default=0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolModel:
+    """Where all futures of one line-up begin.
+
+    Attributes:
+        free, kinds, unit: see ``rooms.Rooms``.
+        waiting: in order.
+        spare: how much each account may hold beyond what it does.
+        flips: (seconds from now, node, amount): nodes of which so much opens and, with an amount below 0, closes.
+        strict, reserves: whether a blocked job blocks all behind it, and whether room is kept for the first.
+        bounds: None where no job ever is overdue.
+        preemption: None where nobody leaves for others.
+        short_work: the amount that runs, by class of length.
+        fits_now: whether there may be room before anything has happened.
+    """
+
+    free: list[int]
+    kinds: list[int]
+    unit: int
+    waiting: list[Entry]
+    spare: list[int]
+    flips: list[tuple[float, int, int]]
+    strict: bool
+    reserves: bool
+    bounds: WaitBounds | None
+    preemption: Preemption | None
+    short_work: list[int]
+    fits_now: bool
