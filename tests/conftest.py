@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import signal
 import sys
 import tempfile
@@ -25,9 +26,9 @@ from own_postgresql import own_postgresql, what_is_missing
 from real_containers import RealPodman, make_real_podman
 
 # What is drawn is the same in every run, and no example may fail for its slowness: neither lots nor load decide.
-# `pytest --hypothesis-profile=explore` looks for what nobody has drawn yet.
+# `pytest --hypothesis-profile=explore` looks for what nobody has drawn yet, among twice as many examples.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("steady", settings.get_profile("explore"), derandomize=True, database=None)
+settings.register_profile("steady", settings.get_profile("explore"), derandomize=True, database=None, max_examples=50)
 settings.load_profile("steady")
 
 
@@ -48,6 +49,22 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
         gc.set_threshold(10_000)
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, object]:
+    """In a fresh clone, to prepare the asserts of all modules takes longer than all else about collecting them, and
+    what one process has prepared the others find: so each of several goes through them in an order of its own."""
+    report = yield
+    if isinstance(collector, pytest.Dir) and (worker := getattr(collector.config, "workerinput", None)):
+        random.Random(worker["workerid"]).shuffle(report.result)
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In whichever order they were collected, they run in that of their paths."""
+    items.sort(key=lambda item: item.path.parts)
 
 
 @pytest.fixture(autouse=True)
