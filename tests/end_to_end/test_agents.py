@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client, StdioServerParameters
 from real_pond import POND, Pond
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 pytestmark = pytest.mark.end_to_end
 READING = {"list_jobs", "get_job", "why", "logs", "plan", "list_queues", "get_queue", "pool", "what_if", "usage"}
@@ -18,6 +20,8 @@ HELLO = "name: hello\ncommand: echo hello from an agent\ncpus: 1\nmemory: 64MiB\
 
 def with_agent(pond: Pond, act: Callable[[Client], Awaitable[Any]], *options: str) -> Any:
     """What comes of something that an agent does."""
+    # Here, as most processes that collect this file run no test of it, and this takes 0.7 s of CPU.
+    from mcp import Client, StdioServerParameters
 
     async def session() -> Any:
         program = StdioServerParameters(command=str(POND), args=["mcp", *options], env=pond.env)
