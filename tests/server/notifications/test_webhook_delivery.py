@@ -207,6 +207,30 @@ def test_one_that_is_silent_is_asked_once_however_much_is_due_for_it_and_holds_n
     assert bench.states() == ["delivered"] * 6
 
 
+def test_those_that_were_silent_come_last_and_one_at_a_time(bench: Bench) -> None:
+    bench.hook()
+    for host in ("stuck-1", "stuck-2", "stuck-3"):
+        bench.hooks[host] = replace(bench.hooks["team"], name=host, url=f"http://{host}/told")
+        bench.receiver.silences[host] = httpx2.ReadTimeout("timed out")
+    bench.run("a")
+    bench.deliver()
+    bench.receiver.requests.clear()
+    bench.run("b")
+    passes = []
+    for number in range(3):
+        if number:
+            bench.run(f"c{number}")
+        assert bench.deliver() == 0.0 or number == 2
+        passes.append([request.url.host for request in bench.receiver.requests])
+        bench.receiver.requests.clear()
+    assert [hosts[:-1] for hosts in passes] == [["receiver"]] * 3
+    assert sorted(hosts[-1] for hosts in passes) == ["stuck-1", "stuck-2", "stuck-3"]
+    bench.receiver.silences.clear()
+    bench.server.clock.now += 10 * FIRST_PAUSE_S
+    bench.deliver()
+    assert bench.states() == ["delivered"] * 16, "who answers again is told of all at once"
+
+
 def test_what_was_not_told_waits_for_the_next_server(bench: Bench) -> None:
     bench.hook()
     bench.run()

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.server.notifications.outbox import NoticeOutbox
-from millpond.server.store.deliveries import DELIVERED, GIVEN_UP, WAITING, WEBHOOK, Delivery, DeliveryStore
+from millpond.server.store.deliveries import DELIVERED, GIVEN_UP, WAITING, WEBHOOK, Delivery, DeliveryStore, Target
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ CLOSES_WITHIN_S: Final = 10.0
 MOST_GATHERED: Final = 5_000
 """Deliveries in one message."""
 
-_AT_ONCE: Final = 50
+_AT_ONCE: Final = 500
 _LONGEST_SLEEP_S: Final = 60.0
 
 
@@ -89,6 +89,7 @@ class DeliveryWorker(Periodic):
         self._carrier = carrier
         self._clock = clock
         self._is_first = True
+        self._silent: dict[Target, None] = {}
         trouble = f"{carrier.name} wait for the store"
         self._worker = PeriodicWorker(carrier.name, self.deliver_due, FIRST_PAUSE_S, trouble, (*EXPECTED, DBAPIError))
         outbox.woken.append(self._worker.wake)
@@ -99,7 +100,11 @@ class DeliveryWorker(Periodic):
         self._carrier.close()
 
     def deliver_due(self) -> float:
-        """Try everything that is due once; returns after how many seconds something is due again."""
+        """Try what is due once; returns after how many seconds something is due again.
+
+        Of the targets that did not answer last time, one is tried, each in turn, behind all others: each may take as
+        long as a request may last, and the others should never wait for more than one of them.
+        """
         if self._is_first:  # who set it up learns of it before the first message
             self._is_first = False
             if trouble := self._carrier.why_not():
@@ -107,11 +112,15 @@ class DeliveryWorker(Periodic):
         channels = self._carrier.channels
         settled: set[int] = set()
         with self._carrier.opened() as carry:
-            for delivery in self._store.due(channels, self._clock(), _AT_ONCE):
+            due = self._store.due(channels, self._clock(), _AT_ONCE)
+            turns = {target: turn for turn, target in enumerate(self._silent, 1)}
+            for delivery in sorted(due, key=lambda each: turns.get(each.target, 0)):
                 if self._worker.closing:
                     break
                 if delivery.id not in settled:
                     settled |= self._deliver(self._together(delivery), carry)
+                    if delivery.target in turns and delivery.target in self._silent:
+                        break
         due_at = self._store.next_due(channels)
         return _LONGEST_SLEEP_S if due_at is None else min(max(due_at - self._clock(), 0.0), _LONGEST_SLEEP_S)
 
@@ -125,6 +134,9 @@ class DeliveryWorker(Periodic):
         """Try one message; returns the deliveries whose result is stored."""
         target = together[0].target
         carried, now = self._carried(together, carry), self._clock()
+        self._silent.pop(target, None)
+        if carried.is_silent:
+            self._silent[target] = None
         if not carried.trouble:
             self._store.tried([each.id for each in together], DELIVERED, now, "")
             if target.channel != WEBHOOK:
