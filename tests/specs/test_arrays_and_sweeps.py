@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.specs.errors import SpecError
+from millpond.specs.job import arrays, sweeps
 from millpond.specs.job.arrays import parse_members, written_indices
 from millpond.specs.job.job_ids import split_member
 from millpond.specs.job.job_spec import check_job, read_jobs, stored_job
-from millpond.specs.job.members import member_document, only_members
+from millpond.specs.job.members import member_document, member_file, members_of, only_members
 
 
 def job(**fields: Any) -> dict[str, Any]:
@@ -49,6 +50,35 @@ def test_an_array_has_the_members_that_are_written(array: Any, expected: list[in
     assert (list(members), len(members), members.parallel) == (expected, len(expected), parallel)
     assert [members.at(members.position(index) or 0) for index in expected] == expected
     assert members.position(1_000) is None
+
+
+@given(st.sets(st.integers(0, 300), min_size=1))
+def test_every_member_has_a_place_and_every_place_a_member(chosen: set[int]) -> None:
+    members = parse_members(written_indices(chosen))
+    assert [members.at(place) for place in range(len(members))] == sorted(chosen)
+    places = {index: place for place, index in enumerate(sorted(chosen))}
+    assert [members.position(index) for index in range(302)] == [places.get(index) for index in range(302)]
+    with pytest.raises(IndexError):
+        members.at(len(members))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [job(array=",".join(map(str, range(0, 99, 2)))), sweep(method="grid", only="0,1") | {"command": "t {lr}"}],
+)
+def test_the_indices_of_an_array_are_not_read_again_for_each_member(
+    document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = check_job(document).file
+    first = members_of(file)
+
+    def read_again(text: str) -> None:
+        raise AssertionError(text)
+
+    monkeypatch.setattr(arrays, "parse_members", read_again)
+    monkeypatch.setattr(sweeps, "parse_members", read_again)
+    assert first is not None
+    assert [member_file(file, index).env["MILLPOND_ARRAY_INDEX"] for index in first] == list(map(str, first))
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from functools import cached_property
+from itertools import accumulate, chain, pairwise
 from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
@@ -23,7 +25,7 @@ _COUNT: Final = re.compile(r"[0-9]{1,10}")
 _HINT: Final = "write a count (100), or indices such as 0-99, 0-99:2, 1,5,7-9, with %8 for at most 8 at once"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Members:
     """The indices of an array's members, rising.
 
@@ -36,13 +38,22 @@ class Members:
     parallel: int | None = None
 
     def __len__(self) -> int:
-        return sum(map(len, self.ranges))
+        return self._counts[-1]
 
     def __iter__(self) -> Iterator[int]:
         return chain.from_iterable(self.ranges)
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         return ",".join(map(_written, self.ranges))
+
+    @cached_property
+    def _counts(self) -> Sequence[int]:
+        """How many indices there are before each range, and in all: there may be as many ranges as members."""
+        return tuple(accumulate(map(len, self.ranges), initial=0))
 
     @property
     def first(self) -> int:
@@ -56,20 +67,23 @@ class Members:
 
     def position(self, index: int) -> int | None:
         """The place of an index among all, from 0; None when it is none of them."""
-        before = 0
-        for part in self.ranges:
-            if index in part:
-                return before + part.index(index)
-            before += len(part)
-        return None
+        place = bisect_right(self.ranges, index, key=_first_of) - 1
+        if place < 0 or index not in self.ranges[place]:
+            return None
+        return self._counts[place] + self.ranges[place].index(index)
 
     def at(self, position: int) -> int:
-        """The index at a place."""
-        for part in self.ranges:
-            if position < len(part):
-                return part[position]
-            position -= len(part)
-        raise IndexError(position)
+        """The index at a place.
+
+        Raises:
+            IndexError: there is no such place.
+        """
+        place = bisect_right(self._counts, position) - 1
+        return self.ranges[place][position - self._counts[place]]
+
+
+def _first_of(part: range) -> int:
+    return part[0]
 
 
 def parse_members(text: str) -> Members:
@@ -140,7 +154,7 @@ class ArrayFile(Shortened):
         self.members  # noqa: B018 - judges the indices
         return self
 
-    @property
+    @cached_property
     def members(self) -> Members:
         """Which members there are."""
         if self.count is not None:

@@ -10,6 +10,7 @@ import math
 import random
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
@@ -222,7 +223,7 @@ class SweepFile(Strict):
         size = math.prod(len(space.choices or ()) for space in self.parameters.values())
         return size if self.samples is None else min(size, self.samples)
 
-    @property
+    @cached_property
     def members(self) -> Members:
         """The trials to be run."""
         ranges = (range(self.count),) if self.only is None else parse_members(self.only).ranges
