@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -205,3 +206,20 @@ def test_a_reader_who_leaves_early_is_no_error():
     done = subprocess.run([pond, "--help"], stdout=write_end, stderr=subprocess.PIPE, text=True)
     os.close(write_end)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(("loading", "code"), [("click", -signal.SIGINT), ("millpond.client.cli.commands", 130)])
+def test_ctrl_c_while_modules_load_leaves_no_trace(loading, code):
+    program = (
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {loading!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from millpond.client.cli.entry import main\n"
+        "sys.argv = ['pond', 'ps']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
