@@ -42,8 +42,8 @@ class Outgoing:
         self._path = path
         self._folder = folder
         self._hashed: dict[str, tuple[tuple[int, int, int], str]] = {}
+        """By path: the digest of a file, with the inode, size and time of change for which it holds."""
         self._sent: object = None
-        # of each file its number, its size and its time; another as soon as its content is
         self._metrics = 0
         self.lost: list[str] = []
 

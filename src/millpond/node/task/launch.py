@@ -49,13 +49,12 @@ class LaunchSpec:
         workdir: absolute; where it runs, unless it was sent (``workspace.snapshot``).
         env: variables of the job; those that Millpond sets itself win.
         checkpoint_signal: the signal that asks the program to save its work, such as ``SIGUSR1``; empty means a plain
-        SIGTERM,
-            after which nothing counts as saved.
+            SIGTERM, after which nothing counts as saved.
         grace_s: seconds between notice and the end by force.
         role_commands: commands by role, for jobs whose roles differ.
         workspace: files to lay out for each attempt; None: none, not even a place for output.
         serves: each task gets a place to listen on.
-        listening: which.
+        listening: which kind of place that is.
         private_network: its gang has a network of its own, not the machine's.
         role_amounts: by role, what its tasks are kept to.
         said_memory: roles that named their memory and use no cards.

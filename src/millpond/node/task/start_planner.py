@@ -115,16 +115,7 @@ def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: S
         wrapped, container = _contained(start, launch, files, place, inside)
     elif sandbox is not None:
         installed = [*own_installation(), *_installed(program, start.env)]
-        request = SandboxRequest(
-            mounts=place.mounts,
-            installed=with_rights_of(identity, lambda: _reachable(installed)) if identity else installed,
-            identity=identity,
-            account=launch.account,
-            memory_mib=launch.amounts_of(start.placed.role).memory_mib,
-            # Who computes through NVIDIA's multi-process service meets it in the machine's.
-            own_shared_memory=launch.own_shared_memory and start.slices.hold is not SliceHold.MPS,
-        )
-        wrapped = sandbox.around(inside, request)
+        wrapped = sandbox.around(inside, _sandbox_request(start, launch, place, installed))
     record = _record(start, launch) | {
         "sandboxed": wrapped is not None,
         "container": "" if container is None else container.name,
@@ -153,6 +144,22 @@ def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: S
         container=container,
         socket=socket,
         keep=KeptPlacePlan(str(files.failure), launch.keep_s, inside) if launch.keep_s else None,
+    )
+
+
+def _sandbox_request(
+    start: TaskStart, launch: LaunchSpec, place: _TaskPlace, installed: Sequence[Path]
+) -> SandboxRequest:
+    """What a task is given in its sandbox."""
+    identity = launch.identity
+    return SandboxRequest(
+        mounts=place.mounts,
+        installed=with_rights_of(identity, lambda: _reachable(installed)) if identity else installed,
+        identity=identity,
+        account=launch.account,
+        memory_mib=launch.amounts_of(start.placed.role).memory_mib,
+        # Who computes through NVIDIA's multi-process service meets it in the machine's.
+        own_shared_memory=launch.own_shared_memory and start.slices.hold is not SliceHold.MPS,
     )
 
 

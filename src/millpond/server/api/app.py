@@ -77,15 +77,15 @@ def make_app(
     Args:
         pages: routes for people, which answer with pages.
         bound_to: the address that the server listens on.
-        secret: what passes to the programs of jobs are signed with.
+        secret: signs the access tokens for the programs of jobs.
         names: under which people outside know the server.
     """
-    passes = AccessTokens(secret, time.time)
-    routes = make_routes(service, security, tenants, passes, pages)
+    access_tokens = AccessTokens(secret, time.time)
+    routes = make_routes(service, security, tenants, access_tokens, pages)
     proxied = ProxyDependencies(
         service.lookup, service.job_files, service.front, service.activity, service.origins, service.access
     )
-    proxy = Proxy(proxied, passes, security.accounts, SecurityHeaders(BodyLimits(FastPath(routes))))
+    proxy = Proxy(proxied, access_tokens, security.accounts, SecurityHeaders(BodyLimits(FastPath(routes))))
     guarded = RequestGuard(proxy, security, bound_to, names, service.origins)
     return RequestMetrics(guarded, service.instruments)
 
@@ -94,7 +94,7 @@ def make_routes(
     service: Service,
     security: Security,
     tenants: Tenants,
-    passes: AccessTokens,
+    access_tokens: AccessTokens,
     pages: Iterable[BaseRoute] = (),
 ) -> FastAPI:
     """The routes alone, without the guard.
@@ -111,7 +111,7 @@ def make_routes(
         routes=[*_declared(), *pages],
     )
     app.state.service = service
-    app.state.passes = passes
+    app.state.access_tokens = access_tokens
     app.state.security = security
     app.state.tenants = tenants
     app.add_exception_handler(MillpondError, _refused)

@@ -193,7 +193,7 @@ def _kept_as(name: str) -> Any:
     return Depends(kept)
 
 
-AccessTokensOf = Annotated[AccessTokens, _kept_as("passes")]
+AccessTokensOf = Annotated[AccessTokens, _kept_as("access_tokens")]
 SecurityOf = Annotated[Security, _kept_as("security")]
 ServiceOf = Annotated[Service, _kept_as("service")]
 TenantsOf = Annotated[Tenants, _kept_as("tenants")]

@@ -84,7 +84,7 @@ class Batch:
         return self.entries[:-1]
 
     @property
-    def unfeedable(self) -> frozenset[str]:
+    def ending(self) -> frozenset[str]:
         """Arrays and members that this batch ends."""
         return frozenset((*self.closed, *(info.id for info, _ in self.settled)))
 

@@ -187,7 +187,7 @@ class TurnProcessor:
         for message in messages:
             self._add(batch, message)
         self._release_dependents(batch)
-        for member in self._arrays.due(self._core.scheduler.check, batch.unfeedable):
+        for member in self._arrays.due(self._core.scheduler.check, batch.ending):
             batch.add_member(member, self._dependencies.forecast(member))
         due = self._next_due(batch.now)
         if not batch.entries and not batch.new_jobs and (due is None or due > batch.now):

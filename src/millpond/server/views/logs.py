@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -127,7 +127,7 @@ class LogReader:
     """Reads the logs of one job.
 
     Args:
-        look: the job's present look.
+        look: gives the job as it is now.
         closing: whether the server goes away; followers then end without a last word and come back later.
 
     Raises:
@@ -180,7 +180,7 @@ class LogReader:
                     yield chunk
                 if over and task not in said:
                     said.add(task)
-                    yield self._chunk(info.id, task, attempt_over=True)
+                    yield replace(self._chunk(info.id, task), attempt_over=True)
             if all(_is_over(info, attempt, task) for task in tasks):
                 if info.attempt > attempt and self._request.attempt is None and self._request.follow:
                     self._position = Position(attempt + 1)
@@ -188,7 +188,7 @@ class LogReader:
                     continue
                 if info.settled:
                     last = self._request.task or 0
-                    yield self._chunk(info.id, last, job_over=True, exit_code=info.exit_code)
+                    yield replace(self._chunk(info.id, last), job_over=True, exit_code=info.exit_code)
                     return
                 if self._request.attempt is not None:
                     return
@@ -226,38 +226,22 @@ class LogReader:
                     begin, used = used, part.end - len(decoder.getstate()[0])
                     if used > begin:
                         self._position.offsets[task] = offset + used
-                        yield self._chunk(job, task, data=text, offset=offset + begin, part=part)
+                        yield replace(
+                            self._chunk(job, task),
+                            offset=offset + begin,
+                            data=text,
+                            stream="stderr" if part.stream is Stream.STDERR else "stdout",
+                            written_at=part.written_at if self._request.timestamps else None,
+                        )
                 if not used:
                     return
                 offset += used
 
-    def _chunk(
-        self,
-        job: str,
-        task: int,
-        *,
-        data: str = "",
-        offset: int | None = None,
-        part: log_parts.LogPart | None = None,
-        attempt_over: bool = False,
-        job_over: bool = False,
-        exit_code: int | None = None,
-    ) -> LogChunk:
+    def _chunk(self, job: str, task: int) -> LogChunk:
+        """A chunk without output, at the present position: what a silent connection is kept open with."""
         end = self._position.offsets.get(task, 0)
-        return LogChunk(
-            job=job,
-            task=task,
-            attempt=self._position.attempt,
-            offset=end if offset is None else offset,
-            next_offset=end,
-            data=data,
-            stream="stderr" if part is not None and part.stream is Stream.STDERR else "stdout",
-            written_at=part.written_at if part is not None and self._request.timestamps else None,
-            cursor=str(self._position),
-            attempt_over=attempt_over,
-            job_over=job_over,
-            exit_code=exit_code,
-        )
+        attempt, cursor = self._position.attempt, str(self._position)
+        return LogChunk(job=job, task=task, attempt=attempt, offset=end, next_offset=end, cursor=cursor)
 
 
 def _is_over(info: JobInfo, attempt: int, task: int) -> bool:

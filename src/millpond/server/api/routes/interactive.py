@@ -45,7 +45,7 @@ TaskNumber: TypeAlias = Annotated[int, Query(ge=0, lt=2**31)]
 async def link(
     job: str,
     service: ServiceOf,
-    passes: AccessTokensOf,
+    access_tokens: AccessTokensOf,
     security: SecurityOf,
     access: Seer,
     alone: Annotated[bool, Query()] = False,
@@ -64,7 +64,9 @@ async def link(
         raise ConflictError(f"job {info.id} has ended ({present.state})", f"start it anew with `pond clone {info.id}`")
     access.note("a link to what it serves")
     caller = access.caller
-    ticket = passes.link(AccessToken(address, caller.user, security.accounts.pass_epoch(caller.user), caller.token))
+    ticket = access_tokens.link(
+        AccessToken(address, caller.user, security.accounts.pass_epoch(caller.user), caller.token)
+    )
     origin = service.origins.url_of(address)
     return LinkInfo(
         open_path=f"{OPEN_PATH}?ticket={ticket}",

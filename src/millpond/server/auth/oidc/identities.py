@@ -1,6 +1,7 @@
 """Which account is whose at an OpenID Connect provider, in memory and in the store.
 
 An account is bound to issuer and subject, never to a name: names there may be chosen freely or change hands.
+Source: OpenID Connect Core 1.0, section 2 (``sub``).
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from millpond.model.errors import ConflictError, InvalidInputError, NotFoundErro
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.records import OidcIdentity, User
-
-"""OpenID Connect Core 1.0, section 2: ``sub``."""
 
 
 class Identities:

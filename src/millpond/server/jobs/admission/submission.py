@@ -44,11 +44,7 @@ class _Prepared:
 
 
 class Submissions:
-    """Takes jobs on.
-
-    Args:
-        forecaster: says how long a job will run.
-    """
+    """Takes jobs on."""
 
     def __init__(self, components: ServerComponents, queries: CoreQueries, requirements: Requirements) -> None:
         self._components = components

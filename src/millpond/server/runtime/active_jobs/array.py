@@ -24,7 +24,7 @@ FEWEST_WAITING: Final = 32
 MOST_WAITING: Final = 1_000
 _FAILED_CODE: Final = 1
 
-_UNFED, _WAITING, _RUNNING, _SUSPENDED, _SUCCEEDED, _FAILED, _CANCELLED, _PRUNED = b".qrhsfcp"
+_UNSUBMITTED, _WAITING, _RUNNING, _SUSPENDED, _SUCCEEDED, _FAILED, _CANCELLED, _PRUNED = b".qrhsfcp"
 _CODES: Final = {
     JobState.QUEUED: _WAITING,
     JobState.SUSPENDED: _SUSPENDED,
@@ -56,8 +56,8 @@ class Array:
         self.held = False
         self.closed = False
         self.first_started_at: float | None = None
-        self._states = bytearray([_UNFED]) * len(members)
-        self._counts = Counter({_UNFED: len(members)})
+        self._states = bytearray([_UNSUBMITTED]) * len(members)
+        self._counts = Counter({_UNSUBMITTED: len(members)})
         self._next = 0
         self._pruned: set[int] = set()
 
@@ -69,7 +69,7 @@ class Array:
     @property
     def over(self) -> bool:
         """Whether all members have ended, or never will be handed over."""
-        return not self.live and (self.closed or not self._counts[_UNFED])
+        return not self.live and (self.closed or not self._counts[_UNSUBMITTED])
 
     @property
     def live(self) -> int:
@@ -84,7 +84,7 @@ class Array:
     @property
     def room(self) -> int:
         """How many more members the scheduler may have now."""
-        if self.held or self.closed or not self._counts[_UNFED]:
+        if self.held or self.closed or not self._counts[_UNSUBMITTED]:
             return 0
         waiting, running = self._counts[_WAITING], self._counts[_RUNNING]
         room = min(max(FEWEST_WAITING, running), MOST_WAITING) - waiting
@@ -95,8 +95,8 @@ class Array:
     def next_members(self) -> Iterator[Job]:
         """The members that may be handed over now, as many as there is room for."""
         position = self._next
-        for _ in range(min(self.room, self._counts[_UNFED])):
-            position = self._states.index(_UNFED, position)
+        for _ in range(min(self.room, self._counts[_UNSUBMITTED])):
+            position = self._states.index(_UNSUBMITTED, position)
             yield self.member(self.members.at(position))
             position += 1
 
@@ -125,7 +125,7 @@ class Array:
         self._counts[self._states[place]] -= 1
         self._counts[code] += 1
         self._states[place] = code
-        while self._next < len(self._states) and self._states[self._next] != _UNFED:
+        while self._next < len(self._states) and self._states[self._next] != _UNSUBMITTED:
             self._next += 1
 
     def note_start(self, at: float | None) -> None:
@@ -142,7 +142,7 @@ class Array:
     def is_unsubmitted(self, index: int) -> bool:
         """Whether a member of this index is there and was not handed over yet."""
         place = self.members.position(index)
-        return place is not None and self._states[place] == _UNFED
+        return place is not None and self._states[place] == _UNSUBMITTED
 
     def view(self) -> JobInfo:
         """The array as lists and details show it."""
@@ -158,9 +158,9 @@ class Array:
 
     def ended_view(self, at: float) -> JobInfo:
         """Its last look; members that were never handed over count as cancelled."""
-        unsubmitted = self._counts[_UNFED]
+        unsubmitted = self._counts[_UNSUBMITTED]
         self._counts[_CANCELLED] += unsubmitted
-        self._counts[_UNFED] = 0
+        self._counts[_UNSUBMITTED] = 0
         state = self._last_state()
         codes = {JobState.SUCCEEDED: 0, JobState.FAILED: _FAILED_CODE, JobState.CANCELLED: STOPPED_WITHOUT_CODE}
         return replace(self.view(), state=state.value, ended_at=at, exit_code=codes[state])
@@ -196,7 +196,7 @@ class Array:
             indices=str(self.members),
             parallel=self.members.parallel,
             sweep=self.sweep,
-            unsubmitted=counts[_UNFED],
+            unsubmitted=counts[_UNSUBMITTED],
             waiting=counts[_WAITING],
             running=counts[_RUNNING],
             suspended=counts[_SUSPENDED],

@@ -76,22 +76,22 @@ class Arrays:
         """It has ended, durably."""
         self._arrays.pop(job, None)
 
-    def due(self, check: Callable[[Job], Reason | None], unfeedable: frozenset[str] = frozenset()) -> Iterator[Job]:
+    def due(self, check: Callable[[Job], Reason | None], ending: frozenset[str] = frozenset()) -> Iterator[Job]:
         """Members to be handed to the scheduler now.
 
         Args:
             check: why the cluster could never run a job. While that is so none of the array's is handed over: machines
                 come back.
-            unfeedable: arrays and members that are being ended.
+            ending: arrays and members that are being ended.
         """
         self._refused.clear()
         for array in self._arrays.values():
-            if not array.room or array.id in unfeedable:
+            if not array.room or array.id in ending:
                 continue
             if check(array.job) is not None:
                 self._refused.add(array.id)
                 continue
-            yield from (member for member in array.next_members() if member.id not in unfeedable)
+            yield from (member for member in array.next_members() if member.id not in ending)
 
     def note_row(self, row: NewJob) -> None:
         """The row of a member is there: it was handed to the scheduler, or ended before."""

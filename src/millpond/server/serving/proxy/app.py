@@ -60,11 +60,11 @@ class Proxy:
     """
 
     def __init__(
-        self, dependencies: ProxyDependencies, passes: AccessTokens, accounts: Accounts, others: ASGIApp
+        self, dependencies: ProxyDependencies, access_tokens: AccessTokens, accounts: Accounts, others: ASGIApp
     ) -> None:
         self._others = others
         self._lookup, self._job_files = dependencies.lookup, dependencies.job_files
-        self._passes = passes
+        self._access_tokens = access_tokens
         self._accounts = accounts
         self._activity = dependencies.activity
         self._polls = Polls()
@@ -85,14 +85,14 @@ class Proxy:
     async def _opened(self, scope: Scope) -> Response:
         """The answer to a link that opens a job's programs: the cookie, one for its name, and the way there."""
         ticket = parse_qs(scope["query_string"].decode("latin-1")).get("ticket", [""])[0]
-        granted, job = self._passes.redeem(ticket), job_addressed(scope)
+        granted, job = self._access_tokens.redeem(ticket), job_addressed(scope)
         if granted is None or job not in (None, granted.job) or self._caller_of(granted) is None:
             used = NotAllowedError(
                 "this link was used already, or is too old", "ask for another one with pond dev open JOB"
             )
             return pages.trouble(Headers(scope=scope), 403, used, html=True)
         if self._is_elsewhere(scope):
-            return self._to_origin(scope, granted.job, f"{ORIGIN_OPEN_PATH}?ticket={self._passes.link(granted)}")
+            return self._to_origin(scope, granted.job, f"{ORIGIN_OPEN_PATH}?ticket={self._access_tokens.link(granted)}")
         path = base_path(granted.job) if job is None else "/"
         answer = pages.forwarding(path)
         self._let_in(answer, scope, granted, path)
@@ -106,7 +106,7 @@ class Proxy:
         """Have a browser keep the cookie for what it was granted."""
         answer.set_cookie(
             pass_cookie(scope),
-            self._passes.cookie(granted),
+            self._access_tokens.cookie(granted),
             max_age=COOKIE_GOOD_FOR_S,
             path=path,
             secure=scope["scheme"] == "https",
@@ -158,7 +158,7 @@ class Proxy:
         bears_token = "authorization" in headers and act.caller is not None
         if bears_token or self._is_elsewhere(scope) or not is_begun_here(scope, headers):
             return None
-        return self._passes.granted(job, cookies_of(scope["headers"]).get(pass_cookie(scope), ""))
+        return self._access_tokens.granted(job, cookies_of(scope["headers"]).get(pass_cookie(scope), ""))
 
     async def _job_meant(self, scope: Scope, headers: Headers, written: str, granted: AccessToken | None) -> str | None:
         """The job that a request is for, if the caller, or whom the cookie is for, may open it now; else None.
