@@ -244,10 +244,10 @@ def test_what_an_array_used_is_one_line_of_the_books(server: Server) -> None:
     submit(server, "a", array="0-4%2", gpus=1)
     submit(server, "b", gpus=1)
     run_out(server, "a")
-    sums = {total.name: total for total in server.store.statistics.books.sums("job", 0.0, server.clock())}
+    sums = {total.name: total for total in server.store.books.sums("job", 0.0, server.clock())}
     assert sums.keys() == {"a", "b"}
     assert (sums["a"].jobs, sums["b"].jobs) == (5, 1)
-    (of_user,) = server.store.statistics.books.sums("user", 0.0, server.clock())
+    (of_user,) = server.store.books.sums("user", 0.0, server.clock())
     assert 0 < sums["a"].gpu_seconds == of_user.gpu_seconds - sums["b"].gpu_seconds
 
 

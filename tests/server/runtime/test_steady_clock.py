@@ -187,5 +187,5 @@ def test_a_clock_that_is_set_forward_ends_no_job_at_its_limit_and_books_no_time(
     server.scheduler.turn(0.0)
     server.scheduler.turn(0.0)
     assert not world.running
-    (used,) = server.store.statistics.books.sums("job", 0.0, 1e9)
+    (used,) = server.store.books.sums("job", 0.0, 1e9)
     assert used.gpu_seconds == pytest.approx(60.5)

@@ -14,7 +14,7 @@ from millpond.server.runtime.usage import HeldAmount, UsageChange, UsageInterval
 
 
 def gpu_seconds(server: Server, by: str = "job", since: float = 0.0, until: float = 1e9) -> dict[str, float]:
-    return {total.name: total.gpu_seconds for total in server.store.statistics.books.sums(by, since, until)}
+    return {total.name: total.gpu_seconds for total in server.store.books.sums(by, since, until)}
 
 
 def run_for(server: Server, job: str, seconds: float, **spec: object) -> None:
@@ -77,13 +77,13 @@ def test_sums_go_by_user_queue_kind_and_model(server: Server) -> None:
     run_for(server, "a", 10.0, gpus=1)
     run_for(server, "b", 10.0, gpus=1)
     for by, name in (("user", "ada"), ("queue", "default"), ("kind", "train"), ("model", "V100")):
-        (total,) = server.store.statistics.books.sums(by, 0.0, 1e9)
+        (total,) = server.store.books.sums(by, 0.0, 1e9)
         assert (total.name, total.model, total.gpu_seconds, total.jobs) == (name, "V100", 20.0, 2)
 
 
 def test_work_without_cards_is_in_the_books_too(server: Server) -> None:
     run_for(server, "a", 10.0, cpus=4, memory="2GiB")
-    (total,) = server.store.statistics.books.sums("job", 0.0, 1e9)
+    (total,) = server.store.books.sums("job", 0.0, 1e9)
     assert (total.model, total.gpu_seconds, total.cpu_seconds, total.memory_gib_seconds) == ("", 0.0, 40.0, 20.0)
 
 
@@ -91,7 +91,7 @@ def test_what_begins_and_ends_in_one_transaction_is_charged_for_just_that_long(s
     began = UsageInterval("a", "ada", "default", "train", 100.0, HeldAmount("V100", 2_000, 0, 0))
     server.store.record([], [], [UsageChange("a", 100.0, (began,), is_first=True), UsageChange("a", 160.0, ())])
     assert gpu_seconds(server) == {"a": 120.0}
-    assert server.store.statistics.books.open_intervals() == []
+    assert server.store.books.open_intervals() == []
 
 
 def test_a_restarted_server_goes_on_with_the_same_interval(server: Server, tmp_path: Path) -> None:
