@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from api_world import Api
-from fresh_databases import fresh_sqlite
+from fresh_databases import fresh_postgresql, fresh_sqlite
 from one_loop import one_loop
 from server_world import Clock, Server, World
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
@@ -73,8 +73,9 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def database_url(empty_database_url: str, tmp_path: Path) -> str:
-    """A database of each kind without rows; the SQLite one has its tables already, which is five times faster."""
-    return fresh_sqlite(tmp_path) if empty_database_url.startswith("sqlite:") else empty_database_url
+    """A database of each kind without rows, with its tables already, which is five times faster."""
+    is_sqlite = empty_database_url.startswith("sqlite:")
+    return fresh_sqlite(tmp_path) if is_sqlite else fresh_postgresql(empty_database_url)
 
 
 @pytest.fixture

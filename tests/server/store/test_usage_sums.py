@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fresh_databases import fresh_sqlite
+from fresh_databases import fresh_postgresql, fresh_sqlite
 
 from millpond.server.store.statistics.books import (
     ALL_USAGE,
@@ -29,7 +29,8 @@ JOBS = ("plain-abcde", "array-fghij.0", "array-fghij.17", "array-fghij.4", "old-
 @pytest.fixture(params=["SQLite", "PostgreSQL"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     is_postgresql = request.param == "PostgreSQL"
-    store = Store(request.getfixturevalue("postgresql_url") if is_postgresql else fresh_sqlite(tmp_path))
+    url = fresh_postgresql(request.getfixturevalue("postgresql_url")) if is_postgresql else fresh_sqlite(tmp_path)
+    store = Store(url)
     yield store
     store.close()
 
