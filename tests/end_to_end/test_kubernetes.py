@@ -175,6 +175,10 @@ def test_what_pods_are_not_given_is_refused_at_submission(pond: Pond, tmp_path: 
     seeing = pond("run", "--detach", "--gpus", "1", "--set", "env.NVIDIA_VISIBLE_DEVICES=all", "--", "true")
     assert seeing.returncode == 2
     assert "NVIDIA_VISIBLE_DEVICES of their own yet" in seeing.stderr
+    adapters = pond("run", "--detach", "--set", "extras.rdma=1", "--", "true")
+    assert adapters.returncode == 2
+    assert "no resource of the cluster is called rdma" in adapters.stderr
+    assert "kubernetes.extras" in adapters.stderr
     job_file = tmp_path / "job.yaml"
     job_file.write_text("kind: dev\nserve: {listen: socket}\ncommand: serve\n")
     unreached = pond("submit", str(job_file))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from standin_cluster import NAMESPACE, StandinCluster
 
 from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
+from millpond.engines.kubernetes.cluster.cluster_nodes import NodeRules
 from millpond.engines.kubernetes.engine import KubernetesOptions
 
 JOB = "theirs-abcde"
@@ -56,10 +56,12 @@ class AdoptingBench(PodBench):
     def __init__(self, cluster: StandinCluster, folder: Path, *, gated: bool = False) -> None:
         super().__init__(cluster, folder)
         self.stands_for, self.gated = {}, gated
+        self.extras: dict[str, str] = {}
 
     def open(self, expected: Any = (), unanswered: Any = ()) -> None:
-        adopts = AdoptionRules(frozenset("*"), self.stands_for, self.gated)
-        self.options = replace(KubernetesOptions(servers=("this-server",)), adopts=adopts)
+        names = {resource: name for name, resource in self.extras.items()}
+        adopts = AdoptionRules(frozenset("*"), self.stands_for, self.gated, names)
+        self.options = KubernetesOptions(nodes=NodeRules(extras=self.extras), servers=("this-server",), adopts=adopts)
         super().open(expected, unanswered)
 
     def gang(self) -> FoundGang:

@@ -248,10 +248,21 @@ class StandinCluster:
             self._note("DELETED", kind, plain)
 
     def add_node(
-        self, name: str, cards: int = 8, labels: Plain | None = None, *, ready: bool = True, **spec: Any
+        self,
+        name: str,
+        cards: int = 8,
+        labels: Plain | None = None,
+        *,
+        ready: bool = True,
+        others: Plain | None = None,
+        **spec: Any,
     ) -> None:
-        """A node, or another description of it."""
-        amounts = {"cpu": "32", "memory": "128Gi", "nvidia.com/gpu": str(cards)}
+        """A node, or another description of it.
+
+        Args:
+            others: what else it has, by the resource's name.
+        """
+        amounts = {"cpu": "32", "memory": "128Gi", "nvidia.com/gpu": str(cards), **(others or {})}
         labels = (
             {"millpond.io/pool": "default", "nvidia.com/gpu.product": "Tesla-V100-SXM2-32GB"}
             if labels is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,10 +59,10 @@ def bound_pair(cluster: StandinCluster, bench: AdoptingBench) -> None:
 def test_a_gang_that_cannot_be_looked_at_holds_up_no_other(
     cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def demand(pod: ScheduledPod, claims: ClaimDemand) -> PodDemand:
+    def demand(pod: ScheduledPod, claims: ClaimDemand, extras: Mapping[str, str]) -> PodDemand:
         if pod.metadata.name == "odd":
             raise KeyError("odd")
-        return demand_of(pod, claims)
+        return demand_of(pod, claims, extras)
 
     monkeypatch.setattr(gang_book, "demand_of", demand)
     foreign_pod(cluster, "odd")
@@ -489,7 +489,8 @@ def asking(**requests: str) -> list[dict[str, Any]]:
     [
         ({"annotations": {"millpond.io/topolgy": "rack"}}, "there is no annotation millpond.io/topolgy; there are"),
         ({"annotations": {"millpond.io/gpu-milli": "250"}}, "millpond.io/gpu-milli is no annotation"),
-        ({"containers": asking(millpond_io__x="1")}, "it asks for millpond.io/x, which Millpond does not count"),
+        ({"containers": asking(millpond_io__x="1")}, "it asks for millpond.io/x, which Millpond does not count: leave"),
+        ({"containers": asking(rdma__hca="1")}, "it asks for rdma/hca, which Millpond does not count: have an admin"),
         ({"containers": asking(cpu="1"), "resourceClaims": [{"name": "gpu"}]}, "it has resource claims (DRA)"),
     ],
 )

@@ -42,6 +42,7 @@ from millpond.model.engine import Inventory, Observed
 from millpond.model.errors import UnavailableError
 from millpond.model.events import Event
 from millpond.model.hardware.telemetry import SliceReading
+from millpond.model.sharing import GPU_SLICES
 from millpond.node.task.records import RunRecord, TaskId
 
 R = TypeVar("R")
@@ -323,7 +324,7 @@ class KubernetesEngine:
 
     def why_nothing_is_shared(self) -> str:
         """Why slices are refused here; empty where a node has an agent."""
-        return "" if any(node.extras for node in self.inventory().nodes) else NO_SLICES
+        return "" if any(GPU_SLICES in dict(node.extras) for node in self.inventory().nodes) else NO_SLICES
 
     def why_nothing_is_halted(self) -> str:
         """Why jobs are neither halted nor swapped; empty where a node has an agent, which does that."""

@@ -193,6 +193,7 @@ def _make_components(
         files,
         lambda: _cluster_settings(current).image or "",
         lambda: url_for_pods(current.config, own_url()),
+        {} if current.config.kubernetes is None else current.config.kubernetes.extras,
     )
     isolation = Isolation(host.apart, accounts, owner_name(), state_dir, lambda: current.config.run_as, time.time)
     components = ServerComponents(

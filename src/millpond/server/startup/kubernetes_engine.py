@@ -139,8 +139,8 @@ class PodLauncher:
 
         Raises:
             NotFoundError: there is no such job, or no more a secret of its.
-            InvalidInputError: this version no longer understands its file, or it may no longer have its image, or a
-                folder of a volume.
+            InvalidInputError: this version no longer understands its file, or it may no longer have its image, a folder
+                of a volume, or an extra resource.
             UnavailableError: a secret of its cannot be opened, or the server's certificate cannot be read.
         """
         from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RoleNeeds
@@ -154,7 +154,11 @@ class PodLauncher:
         checkpoint = spec.job.checkpoint
         roles = {
             role.name: RoleNeeds(
-                spec.commands[role.name], role.cpus or 0, role.memory or 0, file.names_memory(role.name)
+                spec.commands[role.name],
+                role.cpus or 0,
+                role.memory or 0,
+                file.names_memory(role.name),
+                self.pods.extended_resources(role),
             )
             for role in file.all_roles()
         }
@@ -258,10 +262,11 @@ def open_engine(
 
     adopts = None
     if config.adopt is not None:
-        adopts = AdoptionRules(frozenset(config.adopt.namespaces), launcher.stands_for(), config.adopt.gated)
+        names = {resource: name for name, resource in config.extras.items()}
+        adopts = AdoptionRules(frozenset(config.adopt.namespaces), launcher.stands_for(), config.adopt.gated, names)
     options = KubernetesOptions(
         wake,
-        NodeRules(config.nodes == "all"),
+        NodeRules(config.nodes == "all", extras=config.extras),
         config.node_timeout,
         servers,
         config.service_account or "",

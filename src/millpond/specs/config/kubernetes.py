@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import posixpath
+from collections import Counter
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
+from millpond.model.sharing import GPU_SLICES
 from millpond.specs.config.adoption import AdoptFile, ObjectName
 from millpond.specs.errors import BadValueError
-from millpond.specs.job.fields import Duration
+from millpond.specs.job.fields import Duration, Name
 from millpond.specs.job.images import Reference
 from millpond.specs.job.mounts import HostPath
 from millpond.specs.validation import Strict
 
 VolumeName = Annotated[str, Field(max_length=50, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
+ExtendedResource = Annotated[str, Field(max_length=300, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9][\w.-]*$")]
 MOST_VOLUMES: Final = 50
+MOST_EXTRAS: Final = 7
+"""The scheduler counts eight, of which one is for parts of cards."""
 
 
 class VolumeFile(Strict):
@@ -68,6 +73,8 @@ class KubernetesFile(Strict):
             service ``millpond`` of its namespace, elsewhere by ``listen.public_url``, or the address it listens on.
         helper_image: with Python 3.8 or later, in which files are carried; left out: the job's own image.
         volumes: storage that jobs may name by its paths.
+        extras: extended resources of the cluster besides cards, such as RDMA adapters, by what jobs call them in
+            ``extras``; at most seven, as they are when the server starts.
         adopt: pods of others that are scheduled here too; left out: none are.
         node_timeout: what runs on a node whose kubelet has been silent for so long is lost, and retried elsewhere.
     """
@@ -82,8 +89,20 @@ class KubernetesFile(Strict):
     server_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+/?$", max_length=300)] | None = None
     helper_image: Reference | None = None
     volumes: Annotated[dict[VolumeName, VolumeFile], Field(max_length=MOST_VOLUMES)] = Field(default={})
+    extras: Annotated[dict[Name, ExtendedResource], Field(max_length=MOST_EXTRAS)] = Field(default={})
     adopt: AdoptFile | None = None
     node_timeout: Annotated[Duration, Field(ge=10, le=3_600)] = 60.0
+
+    @model_validator(mode="after")
+    def _beside_cards(self) -> KubernetesFile:
+        if GPU_SLICES in self.extras:
+            raise BadValueError(f"{GPU_SLICES} stands for parts of cards", "give it another name")
+        for resource, count in Counter(self.extras.values()).items():
+            if count > 1:
+                raise BadValueError(f"{resource} has two names", "give it one")
+            if resource.endswith("/gpu") or resource.startswith("millpond.io/"):
+                raise BadValueError(f"{resource} stands for cards", "leave it out: jobs ask for these by gpus")
+        return self
 
     @model_validator(mode="after")
     def _distinct(self) -> KubernetesFile:

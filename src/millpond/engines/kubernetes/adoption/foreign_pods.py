@@ -37,11 +37,13 @@ class AdoptionRules:
         namespaces: of these, or of any where ``ANY_NAMESPACE`` is one.
         stands_for: the gangs for which jobs stand that an earlier server submitted.
         gated: those of other schedulers too that a gate holds for Millpond.
+        extras: what jobs call other extended resources, by their names in the cluster.
     """
 
     namespaces: frozenset[str]
     stands_for: Mapping[str, GangKey] = field(default_factory=dict)
     gated: bool = False
+    extras: Mapping[str, str] = field(default_factory=dict)
 
     def includes(self, namespace: str) -> bool:
         """Whether pods of a namespace are adopted."""
@@ -58,7 +60,9 @@ class ForeignPods:
     def __init__(self, around: ClusterParts, rules: AdoptionRules, servers: Sequence[str]) -> None:
         self.adopted = adopted = AdoptedExecutor(around, servers)
         self._found: Callable[[], None] = lambda: None
-        found = FoundPodRules(rules.includes, adopted.is_taken, around.marks, adopted.neighbours, around.claims.book)
+        found = FoundPodRules(
+            rules.includes, adopted.is_taken, around.marks, adopted.neighbours, around.claims.book, rules.extras
+        )
         self._held_back = False
         self._work = LoopWork(around.outbox)
         self._book = GangBook(around.api, found, self._said, self._work.begin)

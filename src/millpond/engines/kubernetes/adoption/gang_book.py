@@ -52,6 +52,7 @@ class FoundPodRules:
         marks: the pseudo-labels by which nodes differ, see ``pod_nodes``.
         neighbours: beside which pods nodes are.
         claims: what resource claims there are, and which nodes have cards for them.
+        extras: what jobs call other extended resources, by their names in the cluster.
     """
 
     is_ours: Callable[[str], bool]
@@ -59,6 +60,7 @@ class FoundPodRules:
     marks: Callable[[], frozenset[str]]
     neighbours: Neighbours
     claims: ClaimBook
+    extras: Mapping[str, str]
 
 
 class GangBook:
@@ -268,10 +270,10 @@ class GangBook:
 
     def _demand_of(self, pod: ScheduledPod) -> PodDemand:
         if pod.spec.resource_claims:  # what these come to changes with the cluster
-            return demand_of(pod, demand_of_claims(pod, self._rules.claims))
+            return demand_of(pod, demand_of_claims(pod, self._rules.claims), self._rules.extras)
         known = self._demands.get(pod.key)
         if known is None or known[0] is not pod:
-            known = self._demands[pod.key] = (pod, demand_of(pod, ClaimDemand()))
+            known = self._demands[pod.key] = (pod, demand_of(pod, ClaimDemand(), self._rules.extras))
         return known[1]
 
     def _asked_by_neighbours(self, waiting: Sequence[ScheduledPod], within: frozenset[MutualTerm]) -> NodeSelection:

@@ -5,7 +5,7 @@ Wishes that Kubernetes may leave unfulfilled (preferred affinities, ``ScheduleAn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -57,15 +57,18 @@ class PodDemand:
     selection: NodeSelection = ()
 
 
-def demand_of(pod: ScheduledPod, claims: ClaimDemand) -> PodDemand:
+def demand_of(pod: ScheduledPod, claims: ClaimDemand, extras: Mapping[str, str]) -> PodDemand:
     """What a pod asks of its node.
 
     Args:
         claims: what its resource claims come to.
+        extras: what jobs call other extended resources, by their names in the cluster.
     """
     amounts = asked_by(pod.spec)
-    trouble = next(_troubles(pod), "") or claims.trouble
-    whole = TaskRequest(amounts.cpu_milli, amounts.memory_mib, sum(amounts.cards.values()) + claims.cards)
+    trouble = next(_troubles(pod, extras), "") or claims.trouble
+    others = tuple(sorted((extras[name], count) for name, count in amounts.others.items() if name in extras))
+    devices = sum(amounts.cards.values()) + claims.cards
+    whole = TaskRequest(amounts.cpu_milli, amounts.memory_mib, devices, extras=others)
     milli, memory_mib = _asked_of_agent(pod)
     if trouble or not milli:
         return PodDemand(whole, trouble, claims.selection)
@@ -75,7 +78,7 @@ def demand_of(pod: ScheduledPod, claims: ClaimDemand) -> PodDemand:
             whole,
             devices=cards or 1,
             slice=SliceRequest(part, memory_mib or SHARE_OF_CARD, part) if part else SliceRequest(),
-            extras=((GPU_SLICES, 1),),
+            extras=tuple(sorted((*others, (GPU_SLICES, 1)))),
         )
     )
 
@@ -102,9 +105,9 @@ def terms_of(pod: ScheduledPod, marks: frozenset[str]) -> GangTerms:
     )
 
 
-def _troubles(pod: ScheduledPod) -> Iterator[str]:
+def _troubles(pod: ScheduledPod, extras: Mapping[str, str]) -> Iterator[str]:
     yield from _of_annotations(pod)
-    yield from _of_resources(pod)
+    yield from _of_resources(pod, extras)
     yield from _of_places(pod)
     spec = pod.spec
     if spec.preemption_policy == "Never":
@@ -126,11 +129,13 @@ def _of_annotations(pod: ScheduledPod) -> Iterator[str]:
         yield f"{GANG_ANNOTATION}: write at most {_LONGEST_NAME} printable characters"
 
 
-def _of_resources(pod: ScheduledPod) -> Iterator[str]:
+def _of_resources(pod: ScheduledPod, extras: Mapping[str, str]) -> Iterator[str]:
     containers = [*pod.spec.containers, *pod.spec.init_containers]
     for name in sorted({name for each in containers for name in each.resources.requests}):
-        if name not in _COUNTED:
-            yield f"it asks for {name}, which Millpond does not count"
+        if name not in _COUNTED and name not in extras:
+            counts = "/" in name and not name.startswith(ANNOTATION_PREFIX)
+            remedy = "have an admin name it in kubernetes.extras" if counts else "leave it out"
+            yield f"it asks for {name}, which Millpond does not count: {remedy}"
     yield from _of_parts(pod)
     kinds = {name for each in containers for name in each.resources.requests if name in (MILLI, *VENDORS)}
     kinds |= {"resource claims"} if pod.spec.resource_claims and kinds else set()

@@ -59,11 +59,21 @@ class NodeRules:
         all_nodes: every one that takes pods; otherwise those with ``POOL_LABEL``.
         tell_labels: jobs select nodes by their labels.
         timeout_s: one that has not been ready for so long is lost.
+        extras: what jobs call other extended resources of the cluster, with their names there.
     """
 
     all_nodes: bool = False
     tell_labels: bool = False
     timeout_s: float = 60.0
+    extras: Mapping[str, str] = field(default_factory=dict)
+
+    def extras_of(self, node: NodeObject, foreign: ResourceAmounts) -> tuple[tuple[str, int], ...]:
+        """What a node has of these, as jobs call it, but for what pods of others have."""
+        there = amounts_in(node.status.allocatable, round_up=False).others
+        return tuple(
+            (name, max(there.get(resource, 0) - foreign.others.get(resource, 0), 0))
+            for name, resource in self.extras.items()
+        )
 
     def pool_of(self, node: NodeObject) -> str:
         """The pool that a node is in; empty when it is not Millpond's."""

@@ -208,6 +208,9 @@ class ClusterView:
             held |= {uuid for pod in there if is_ours(pod) for uuid in devices_in(pod.metadata.annotations)}
         cards = self._known_cards(name, others, held)
         described = describe_node(node, pool, foreign, held, cards)
+        if self._rules.extras:
+            extras = (*described.extras, *self._rules.extras_of(node, foreign))
+            described = replace(described, extras=tuple(sorted(extras)))
         if self._rules.tell_labels:
             neighbours = self.ours.neighbours
             beside = {} if neighbours is None else neighbours.labels_of(node.metadata.labels)

@@ -22,11 +22,13 @@ class ResourceAmounts:
 
     Attributes:
         cards: by name of the extended resource, such as ``nvidia.com/gpu``.
+        others: of other extended resources, such as ``rdma/hca``.
     """
 
     cpu_milli: int = 0
     memory_mib: int = 0
     cards: Mapping[str, int] = field(default_factory=dict)
+    others: Mapping[str, int] = field(default_factory=dict)
 
 
 NOTHING = ResourceAmounts()
@@ -34,13 +36,15 @@ NOTHING = ResourceAmounts()
 
 def total(amounts: Iterable[ResourceAmounts]) -> ResourceAmounts:
     """All of them together."""
-    cpu_milli, memory_mib, cards = 0, 0, dict[str, int]()
+    cpu_milli, memory_mib, cards, others = 0, 0, dict[str, int](), dict[str, int]()
     for each in amounts:
         cpu_milli += each.cpu_milli
         memory_mib += each.memory_mib
         for name, count in each.cards.items():
             cards[name] = cards.get(name, 0) + count
-    return ResourceAmounts(cpu_milli, memory_mib, cards)
+        for name, count in each.others.items():
+            others[name] = others.get(name, 0) + count
+    return ResourceAmounts(cpu_milli, memory_mib, cards, others)
 
 
 @lru_cache(maxsize=10_000)
@@ -61,11 +65,13 @@ def amounts_in(quantities: Mapping[str, str], *, round_up: bool) -> ResourceAmou
     if not quantities:
         return NOTHING
     whole = math.ceil if round_up else math.floor
-    cards = {name: int(quantity(text)) for name, text in quantities.items() if name.endswith("/gpu")}
+    extended = {name: count for name, text in quantities.items() if "/" in name and (count := int(quantity(text)))}
+    cards = {name: count for name, count in extended.items() if name.endswith("/gpu")}
     return ResourceAmounts(
         whole(round(quantity(quantities.get("cpu", "0")) * 1000, 3)),
         whole(round(quantity(quantities.get("memory", "0")) / _MIB, 6)),
-        {name: count for name, count in cards.items() if count},
+        cards,
+        {name: count for name, count in extended.items() if name not in cards},
     )
 
 
@@ -95,5 +101,6 @@ def asked_by(spec: AskingSpec) -> ResourceAmounts:
             max(running.cpu_milli, first.cpu_milli),
             max(running.memory_mib, first.memory_mib),
             Counter(running.cards) | Counter(first.cards),
+            Counter(running.others) | Counter(first.others),
         )
     return running

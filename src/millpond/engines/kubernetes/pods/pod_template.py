@@ -140,12 +140,14 @@ class RoleNeeds:
 
     Attributes:
         memory_is_bound: it said how much memory it needs, and is kept to that.
+        extras: other extended resources, by their names in the cluster.
     """
 
     command: Command
     cpu_milli: int
     memory_mib: int
     memory_is_bound: bool = False
+    extras: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,10 +391,10 @@ def _resources(needs: RoleNeeds, grants: tuple[Grant, ...], resources: Mapping[s
         resource = resources[grant.device]
         asked[resource] = asked.get(resource, 0) + (milli_of((grant,)) if resource == MILLI else 1)
     claims = [ResourceClaim(name=CARDS_CLAIM)] if asked.pop(DRIVER, 0) else None
-    cards = {name: str(count) for name, count in asked.items()}
+    extended = {name: str(count) for name, count in (*asked.items(), *needs.extras.items()) if count}
     memory = {"memory": f"{needs.memory_mib}Mi"} if needs.memory_mib else {}
-    requests = {"cpu": f"{needs.cpu_milli}m", **memory, **cards}
-    limits = {**(memory if needs.memory_is_bound else {}), **cards}
+    requests = {"cpu": f"{needs.cpu_milli}m", **memory, **extended}
+    limits = {**(memory if needs.memory_is_bound else {}), **extended}
     return ResourceRequirements(requests=requests, limits=limits, claims=claims)
 
 

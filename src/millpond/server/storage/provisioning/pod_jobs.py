@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -33,6 +33,7 @@ class PodJobs:
         files: checks what they refer to.
         default_image: of jobs that name none; empty: there is none.
         server_url: how pods reach this server; empty: they do not.
+        extras: names of extended resources in the cluster, by what jobs call them.
     """
 
     sources: ImageSources
@@ -40,22 +41,39 @@ class PodJobs:
     files: FileService
     default_image: Callable[[], str]
     server_url: Callable[[], str]
+    extras: Mapping[str, str]
 
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
         """A job as it is stored.
 
         Raises:
             InvalidInputError: it asks for what pods are not given, for an image that it may not have, for a folder in
-                no volume, for a file that was not sent, or for files that pods cannot fetch.
+                no volume, for an extra resource that is none of the cluster's, for a file that was not sent, or for
+                files that pods cannot fetch.
         """
         missing = _not_in_pods(file)
         if missing:
             raise InvalidInputError(f"jobs on Kubernetes have no {missing} yet", ONE_MACHINE)
+        for role in file.all_roles():
+            self.extended_resources(role)
         self.image_of(file, by_admin=caller.admin)
         if brought_in(file) and not self.server_url():
             raise InvalidInputError(NO_WAY, WAY)
         document = _taking_slices(file, await self.files.admit(file, document, caller, None))
         return Settled(document, _warnings(file, self.working_folder(file)))
+
+    def extended_resources(self, role: RoleFile) -> dict[str, int]:
+        """What tasks of a role have of the cluster's extended resources besides cards.
+
+        Raises:
+            InvalidInputError: one of its extra resources stands for none.
+        """
+        asked = {name: amount for name, amount in (role.extras or {}).items() if name != GPU_SLICES}
+        for name in sorted(asked.keys() - self.extras.keys()):
+            known = ", ".join(sorted(self.extras))
+            remedy = f"name one of {known}" if known else "have an admin give one that name in kubernetes.extras"
+            raise InvalidInputError(f"no resource of the cluster is called {name}", remedy)
+        return {self.extras[name]: amount for name, amount in asked.items()}
 
     def working_folder(self, file: JobFile) -> tuple[VolumePlace, bool] | None:
         """The volume that a job which runs in place finds its folder in, and whether it may write there; None: it is
@@ -112,7 +130,6 @@ def _not_in_pods(file: JobFile) -> str:
         "programs that listen on Unix sockets (serve.listen: socket)": listens == "socket",
         "network of the machine (network: host)": file.network == "host",
         "places that are kept after a failure (keep)": file.keep is not None,
-        "extra resources (extras)": any(set(role.extras or ()) - {GPU_SLICES} for role in file.all_roles()),
         f"variable {given[0]} of their own{' beside a part of a card' * has_parts}" if given else "": bool(given),
     }
     return next((words for words, is_asked in asked.items() if is_asked), "")
