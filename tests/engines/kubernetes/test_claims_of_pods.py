@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,39 @@ def test_a_claim_of_a_template_is_waited_for(driver: DriverBench, bench: Adoptin
     assert bench.gang().roles[0].request.devices == 3
     bind(bench, "theirs", 0, 1, 2)
     assert len(driver.devices_of("theirs-gpu-x7")) == 3
+
+
+def test_a_gang_whose_pods_have_claims_of_their_own_is_bound_over_nodes(
+    driver: DriverBench, bench: AdoptingBench
+) -> None:
+    driver.cluster.put("jobs.batch", "theirs", {"spec": {"parallelism": 2}}, NAMESPACE)
+    for pod in ("theirs-0", "theirs-1"):
+        claiming(driver.cluster, pod, claims=[{"name": "gpu", "resourceClaimTemplateName": "two"}], owner=OWNER)
+        of_template(driver, pod, f"{pod}-gpu", 2)
+    gang = bench.gang()
+    assert [(role.request.devices, role.count) for role in gang.roles] == [(2, 2)]
+    bench.stand_for(gang.key)
+    one, other = start_on(1, JOB, 0, 1), start_on(1, JOB, 2, 3, node="n2", task=1)
+    bench.engine.apply([replace(one, placements=one.placements + other.placements)])
+    for pod in ("theirs-0", "theirs-1"):
+        bench.bound(pod)
+    assert driver.devices_of("theirs-0-gpu") == [("n1", "gpu-0"), ("n1", "gpu-1")]
+    assert driver.devices_of("theirs-1-gpu") == [("n2", "gpu-2"), ("n2", "gpu-3")]
+
+
+def test_the_cards_of_a_pod_are_divided_among_its_claims_and_their_lines(
+    driver: DriverBench, bench: AdoptingBench
+) -> None:
+    lines = [{"name": name, "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 1}} for name in ("big", "small")]
+    driver.add_claim("lines", requests=lines)
+    driver.add_claim("mine", 1)
+    entries = [{"name": name, "resourceClaimName": name} for name in ("lines", "mine")]
+    claiming(driver.cluster, "theirs", claims=entries)
+    assert bench.gang().roles[0].request.devices == 3
+    bind(bench, "theirs", 0, 1, 3)
+    results = driver.claim("lines")["status"]["allocation"]["devices"]["results"]
+    assert [(each["request"], each["device"]) for each in results] == [("big", "gpu-0"), ("small", "gpu-1")]
+    assert driver.devices_of("mine") == [("n1", "gpu-3")]
 
 
 def test_a_claim_that_was_made_for_an_earlier_pod_of_the_name_is_not_taken(
