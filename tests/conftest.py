@@ -62,9 +62,10 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, p
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In whichever order they were collected, they run in that of their paths."""
-    items.sort(key=lambda item: item.path.parts)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In whichever order several processes collected them, they run in that of their paths."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path.parts)
 
 
 @pytest.fixture(autouse=True)
