@@ -1,4 +1,4 @@
-"""Users, groups, tokens and identities in the database: read whole when the server starts, written record by record."""
+"""Users, groups, tokens and identities in the database: all are read at the start, and each record is written alone."""
 
 from __future__ import annotations
 

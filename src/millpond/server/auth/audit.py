@@ -1,4 +1,4 @@
-"""The audit log: every request that changes something, or was refused to, from one place in front of all routes.
+"""The audit log: every request that changes something, or was refused to, noted in one place in front of all routes.
 
 Entries are written by a thread of their own, many at once. Requests about accounts wait until theirs is on disk; those
 about jobs do not, because the scheduler's log, which is on disk before they are answered, names their user as well.

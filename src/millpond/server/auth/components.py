@@ -1,4 +1,4 @@
-"""Everything that the guard of the routes needs, opened and closed together."""
+"""The components behind the guard of the routes, opened and closed together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invitations into groups: a lead offers a place, the user takes it or not, and no user is a member unasked.
+"""Invitations into groups: a lead invites a user, who becomes a member only by accepting.
 
 A lead may invite any name: whether there is such a user is not disclosed. An invitation counts for 14 days, and only as
 long as the user who made it may still choose the group's members.

@@ -1,4 +1,4 @@
-"""In front of everything: who asks, whether the request may have been forged by a web page, and the audit log.
+"""The guard in front of all routes: authentication, protection against forged requests, and the audit log.
 
 It is a plain ASGI layer, so that it also covers streams and unknown paths. What the caller may do is decided behind it,
 by the permit that each route declares. The cookie of a browser's session is set and removed here as well.

@@ -1,4 +1,4 @@
-"""Whether the jobs of several people are kept apart on this machine, and what follows where they are not.
+"""Whether the jobs of different users are isolated on this machine, and what is refused where they are not.
 
 With one person on the server its jobs may read each other's files: they are all that person's. From the second on they
 may not. Where tasks cannot be kept apart then, nothing new starts, submissions are refused, and every answer says what

@@ -1,4 +1,4 @@
-"""Logging in: a password or an invitation in, a token or a session out; guessing slowed (``throttle``)."""
+"""Log in with a password or an invitation for a token or a session; guessing is slowed (``throttle``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links that log a browser in to the portal: for somebody who has shown who they are by a token, once, for minutes.
+"""Links that log a browser in to the portal: made by a request with a token, valid once and for minutes.
 
 A link is kept in memory alone. It gives no more than what it was asked for with: a confined token's session is confined
 as the token is, and a link for an account that was disabled, or whose logins were ended meanwhile, opens nothing.

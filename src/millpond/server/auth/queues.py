@@ -1,4 +1,4 @@
-"""For whom, and into which queue, a submission goes."""
+"""The user, the group and the queue of a submission."""
 
 from __future__ import annotations
 

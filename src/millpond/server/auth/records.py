@@ -1,4 +1,4 @@
-"""What is known of users, groups and tokens: immutable records, as they are stored."""
+"""Records of users, groups and tokens: immutable, as they are stored."""
 
 from __future__ import annotations
 

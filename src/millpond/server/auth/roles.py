@@ -1,4 +1,4 @@
-"""Who may do what: one table of role, verb and scope, and the one function that reads it.
+"""Authorization: one table of role, verb and scope, and the one function that reads it.
 
 Nothing else in the server decides about rights. Routes name a verb and an object (``server.api.permits``), which comes
 down to ``demand``; lists ask ``allows`` about each entry. What a user may not see reads exactly like what does not

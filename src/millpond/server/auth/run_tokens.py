@@ -1,4 +1,4 @@
-"""Tokens of runs: what a pod shows to fetch the files of its own run, and to bring back what that leaves.
+"""Tokens of runs: with one, a pod fetches the files of its own run and brings back its output.
 
 Nothing is stored: a token says whose run it is for, signed, and opens something only while that run lives.
 """

@@ -1,4 +1,4 @@
-"""Registered public keys: whom a key stands for. In memory and in the store, as accounts are (``accounts``)."""
+"""Registered public keys and the users they belong to, in memory and in the store, as accounts are (``accounts``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guessing made slow: after some failed logins, an account and an address have to wait, longer each time.
+"""Throttle guessing: after some failed logins, an account and an address have to wait, longer each time.
 
 An attempt counts as failed until it has succeeded, so that many attempts at once do not slip through together. Waiting
 is reported, not slept: a request that comes too early is refused and costs nothing.

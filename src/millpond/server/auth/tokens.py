@@ -1,4 +1,4 @@
-"""All tokens, in memory and in the store as accounts are: for whom they are valid, and until when."""
+"""All tokens, in memory and in the store as accounts are: whose they are, and until when they are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers under which users' tasks run on the machine, one for each user for ever."""
+"""The numbers (uids) under which users' tasks run on the machine: one for each user, never given to another."""
 
 from __future__ import annotations
 

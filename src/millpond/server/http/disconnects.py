@@ -1,4 +1,4 @@
-"""Work for a request that is given up as soon as its client has left: nobody would read the answer."""
+"""Give up the work for a request as soon as its client has left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each kind of error reads to a client: status, word, cause, remedy, in the language that it asks for."""
+"""Answers for each kind of error: status, code, cause and remedy, in the client's language."""
 
 from __future__ import annotations
 

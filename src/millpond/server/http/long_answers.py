@@ -1,4 +1,4 @@
-"""Answers that take long to make or are large: so many at once, and of one user one after the other.
+"""Bound answers that take long or are large: some at once in all, and one after the other for each user.
 
 All other requests share the threads and the memory of the server with them. So a user waits for their own answers
 alone, and an answer counts until its client has taken it.

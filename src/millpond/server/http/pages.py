@@ -1,4 +1,4 @@
-"""The few pages that the server makes itself: one frame for all of them."""
+"""The frame of the few pages that the server makes itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that takes long, so much at once of all users, and of one user one after the other: they wait for their own."""
+"""Bound work that takes long: some at once in all, and one after the other for each user."""
 
 from __future__ import annotations
 

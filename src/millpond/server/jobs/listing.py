@@ -1,4 +1,4 @@
-"""Jobs as the API shows them: one, many, why they wait, and the files that they were submitted with."""
+"""Jobs as the API shows them: one job, lists of jobs, and why a job waits."""
 
 from __future__ import annotations
 

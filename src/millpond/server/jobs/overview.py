@@ -1,4 +1,4 @@
-"""The pool at a glance: what is free, what starts next and when, what is held and does not compute."""
+"""The overview of the pool: free cards, the jobs that start next and when, and cards that are held and idle."""
 
 from __future__ import annotations
 

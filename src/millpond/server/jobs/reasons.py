@@ -1,4 +1,4 @@
-"""Why jobs wait or run, as a reader may see it: asked of the scheduler's thread, without what is not for them."""
+"""Why jobs wait or run: queried from the scheduler's thread, without what the reader may not see."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Lists of jobs that people have named, each for its user or for a group: who sees, keeps and forgets which.
+"""Saved views (named lists of jobs), each of one user or of a group: who may see, save and delete which.
 
-One's own are nobody else's. Those of a group are seen by all its members, and kept by its leads.
+A user's own views are visible to no one else. All members of a group see its views; its leads save and delete them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which jobs that have not ended are given which secret: whoever removes one is told of those that need it still."""
+"""Which jobs that have not ended use which secret. Who removes a secret is shown the jobs that still need it."""
 
 from __future__ import annotations
 

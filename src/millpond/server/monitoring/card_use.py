@@ -1,4 +1,4 @@
-"""Measures what jobs make of the cards that they hold, and what these draw, and adds it up in the store.
+"""Measure how much jobs use the cards that they hold and what the cards draw, and add it up in the store.
 
 A card that a job holds counts as idle for as long as it computes for at most ``IDLE_MILLI`` of the time between two
 looks. Where nothing says whether it computes (no samples, a card that several tasks share and whose driver does not

@@ -1,4 +1,4 @@
-"""Since when cards that tasks hold have not computed: what the overview, the alerts and the figures of cards go by.
+"""Since when held cards have not computed: for the overview, the alerts and the metrics of cards.
 
 The samples that are remembered of a card span a few minutes, so what is longer ago is noted look by look.
 """

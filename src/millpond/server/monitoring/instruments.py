@@ -1,4 +1,4 @@
-"""What is counted while it happens: requests, cycles of the scheduler, starts and ends of jobs. Since the last start.
+"""Counters since the last start: requests, cycles of the scheduler, starts and ends of jobs.
 
 Labels come from fixed sets and from what admins name (queues), so that no client can make the server remember more.
 """

@@ -1,4 +1,4 @@
-"""Measures how busy cards are, and tells the core where load decides where work goes.
+"""Measure how busy cards are, and tell the core where load decides placement.
 
 Each measurement is an event in the log, so little is told: means over some minutes (``node.devices.decayed_averages``),
 of nodes of which one card has changed by ``STEP_MILLI`` since it was told, with all cards that have changed by half as

@@ -1,4 +1,4 @@
-"""Keeps devices to the power and the clocks that their pools lay down, and puts everything back afterwards.
+"""Keep devices at the power and clocks that their pools set, and restore both afterwards.
 
 What a device was kept to before is written down before it is first changed, so that a server that was killed leaves
 nothing behind that the next one does not put back. Nothing is touched for pools without rules.

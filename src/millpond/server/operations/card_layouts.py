@@ -1,4 +1,4 @@
-"""Has idle cards divided otherwise (MIG): asks the core which, reports that it begins, and has the engine do it.
+"""Change how idle cards are divided (MIG): ask the core which, report the begin, and have the engine do it.
 
 The engine reports how it went, and before that what there is of the card. A change that an earlier server began is done
 again: what the card shows decides, not what was meant.

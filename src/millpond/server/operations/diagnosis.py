@@ -1,4 +1,4 @@
-"""What works on this machine, what does not, and what would mend it. Tries what has to be tried; leaves nothing."""
+"""Diagnose this machine: what works, what does not, and the remedy. Tries what has to be tried, and leaves nothing."""
 
 from __future__ import annotations
 

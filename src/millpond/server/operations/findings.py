@@ -1,4 +1,4 @@
-"""What a look at a machine finds: how well one thing works, and what would mend it."""
+"""Findings of a diagnosis: how well one thing works, and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How pods reach this server, as far as it can know."""
+"""The address at which pods reach this server, as far as it can be known."""
 
 from __future__ import annotations
 

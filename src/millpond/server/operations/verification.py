@@ -1,4 +1,4 @@
-"""Deciding again what a stored log says was decided: a check of the scheduler, for logs of the same version."""
+"""Verify a stored log: decide again and compare with the stored decisions, for logs of the same version."""
 
 from __future__ import annotations
 

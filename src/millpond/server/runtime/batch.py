@@ -1,4 +1,4 @@
-"""What one turn of the scheduler's thread makes durable together, and the requests it answers afterwards."""
+"""The entries that one turn of the scheduler's thread stores together, and the requests that it answers afterwards."""
 
 from __future__ import annotations
 

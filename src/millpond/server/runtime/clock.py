@@ -1,4 +1,4 @@
-"""The scheduler's time: that of the wall clock, except that it goes on while that is set back.
+"""The scheduler's clock: the wall clock, except that it never runs back when that is set back.
 
 The log's instants never run back. A scheduler that waited until the wall clock has caught up would end no time limit
 for as long as the clock was set back; after a jump far forward by mistake, for years. So its time goes on, a little

@@ -1,4 +1,4 @@
-"""The scheduler with what the log needs beside it: place in the log, clock that never runs back, open decisions.
+"""The scheduler with its place in the log, a clock that never runs back, and the decisions that are not answered yet.
 
 After a crash events are handled as before, and what was decided is carried out again (``redo``), not decided again.
 """

@@ -1,4 +1,4 @@
-"""How long jobs will run, by what those that ended took: learnt and asked outside the scheduler's thread.
+"""Forecasts of how long jobs run, learnt from ended jobs outside the scheduler's thread.
 
 Here a forecast is read by people and decides who waits, so nothing is said on slight grounds: only jobs of the same
 kind, queue, user and name predict how long one takes, and the fewer of them have ended, the longer the cautious length.

@@ -1,4 +1,4 @@
-"""What reaches the scheduler's thread from others, and the future by which each is answered."""
+"""Messages of other threads to the scheduler's thread, each with the future by which it is answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that take the scheduler's thread long: answered one after the other, for a part of each turn alone.
+"""Queries that keep the scheduler's thread long: answered one after the other, for a part of each turn.
 
 A script may ask of ten thousand jobs at once why they wait. What happens meanwhile is not kept waiting for all these
 answers, nor are other questions.

@@ -1,4 +1,4 @@
-"""What the scheduler's thread is given to call: the engine, and the parts of the server that act on what happens."""
+"""The parts of the server that the scheduler's thread calls: the engine, and those that act on what happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which policies a server is asked to decide by, and what that changes where others decided until now."""
+"""The policies that a server is started with, and the change from those that its log was decided by."""
 
 from __future__ import annotations
 

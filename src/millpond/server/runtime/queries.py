@@ -1,4 +1,4 @@
-"""Queries to the scheduler's thread, with an answer in time or an error."""
+"""Queries to the scheduler's thread, answered in time or with an error."""
 
 from __future__ import annotations
 

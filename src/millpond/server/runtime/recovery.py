@@ -1,4 +1,4 @@
-"""From the store back to a running core: restore, redo what is stored, and settle with what the engine observes."""
+"""Restore a running core from the store: snapshot, redone log, and agreement with what the engine observes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much each job has held for how long: what usage is reported and charged from.
+"""How much each job has held for how long: the base of reported and charged usage.
 
 Whenever what a job holds changes, its open usage intervals end and new ones begin. What counts is what counts for
 quotas: frozen work has its cards and memory, swapped work has memory alone, waiting work nothing.

@@ -1,4 +1,4 @@
-"""What the proxy and those who change services share: measurements, open requests, routes, requests that wait."""
+"""State shared by the proxy and those who change services: measurements, open requests, routes, waiting requests."""
 
 from __future__ import annotations
 

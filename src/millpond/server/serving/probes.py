@@ -1,4 +1,4 @@
-"""Whether replicas take requests, asked afresh from a thread; the proxy remembers answers (``proxy.load_balancer``)."""
+"""Readiness probes of replicas, asked anew from a thread; the proxy keeps answers (``proxy.load_balancer``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Giving a service another number of replicas without losing a request.
+"""Change the number of replicas of a service without losing a request.
 
 More replicas are asked for at once. Those that are one too many first get no new requests; they are ended when they
 have answered what they were asked, or when the time for that is over. So a change to fewer is asked for again and

@@ -1,4 +1,4 @@
-"""How many replicas a service will need once one that starts now is ready, by its own load of before.
+"""Forecast how many replicas a service needs by the time that a new one is ready, from its past load.
 
 What is kept is how many replicas the load asked for, the most of each ten minutes. A forecast is asked for the step in
 which a new replica can serve, with a bound that seven in ten steps stay within; with a higher one too many would be

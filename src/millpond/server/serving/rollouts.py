@@ -1,4 +1,4 @@
-"""The thread that brings revisions of services along, one step after the other, from what is stored.
+"""The thread that advances rollouts of services, one step after the other, from what is stored.
 
 It may be killed anywhere: which revision comes and which is present is in the store, how many replicas each has in the
 scheduler, and the rest follows. A revision's job is submitted when there is none by its id yet.

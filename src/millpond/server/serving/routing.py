@@ -1,4 +1,4 @@
-"""Which jobs answer what is asked of an address: one job, or the revisions of a service while one replaces another."""
+"""The jobs that answer requests to an address: one job, or the revisions of a service during a rollout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands behind the address of a service: its revisions, the jobs that run them, and what was asked of it."""
+"""The services behind addresses: their revisions, the jobs that run them, and their rollouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Having another revision of a service come: planned, begun, paused, promoted, withdrawn."""
+"""Update a service to another revision: plan, begin, pause, promote, withdraw."""
 
 from __future__ import annotations
 

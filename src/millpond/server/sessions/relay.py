@@ -1,4 +1,4 @@
-"""Passing messages on in both directions of a connection."""
+"""Relay messages in both directions of a connection."""
 
 from __future__ import annotations
 

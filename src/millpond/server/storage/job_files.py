@@ -1,4 +1,4 @@
-"""The files that jobs were submitted with, read and checked: the latest are remembered, as that takes a millisecond.
+"""The job files of submitted jobs, read and checked: the latest are cached, as that takes a millisecond.
 
 A job's file never changes once it was accepted, but for one field: what was found for the job while it waited for an
 image or for data (``JobStore.pin``). The start of a job takes the ``latest``. Any thread.

@@ -1,4 +1,4 @@
-"""The audit log in the database: added to, and read."""
+"""The audit log in the database: append and read."""
 
 from __future__ import annotations
 

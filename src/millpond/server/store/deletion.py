@@ -1,4 +1,4 @@
-"""Removing from the store what is too old: whole jobs with their histories, never what a restart would replay."""
+"""Delete old jobs with their histories from the store; what a restart replays is never deleted."""
 
 from __future__ import annotations
 

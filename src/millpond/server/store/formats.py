@@ -1,4 +1,4 @@
-"""Which states of the scheduler this version can read."""
+"""Formats of the stored scheduler state that this version can read."""
 
 from __future__ import annotations
 

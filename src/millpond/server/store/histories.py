@@ -1,4 +1,4 @@
-"""What the log and the decisions say: of one job, of one node, or of late."""
+"""Histories read from the log and the decisions: of one job, of one node, or the latest of all."""
 
 from __future__ import annotations
 

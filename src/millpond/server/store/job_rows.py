@@ -1,4 +1,4 @@
-"""What the rows of jobs hold: job files, and last looks. A damaged row keeps nothing else from being read."""
+"""Rows of jobs read as job files and last views. A damaged row does not keep the others from being read."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ OF_VIEW: Final = tuple(
 
 
 def last_view_in(row: sa.Row[Any] | None) -> JobInfo | None:
-    """The last look of a job; None where there is no such job, or it lives."""
+    """The last view of a job; None where there is no such job, or it lives."""
     return None if row is None or row.info is None else view_in(row)
 
 
 def view_in(row: sa.Row[Any]) -> JobInfo:
-    """The last look of a job; of a damaged one, what its other columns say."""
+    """The last view of a job; of a damaged one, what its other columns say."""
     try:
         found: JobInfo = JOB_INFO.validate_json(row.info)
     except ValidationError:
@@ -50,7 +50,7 @@ def view_in(row: sa.Row[Any]) -> JobInfo:
 
 
 def damaged_view(*, reason: str, **known: Any) -> JobInfo:
-    """The last look of a job of which nothing is known but why, and these fields."""
+    """The last view of a job of which nothing is known but why, and these fields."""
     fields = {"name": "", "queue": "", "pool": "", "kind": Kind.TRAIN.value, "priority": "normal", "attempt": 0}
     task = TaskInfo(task=0, role="", state=known["state"], detail=reason)  # whose detail lists and details show
     return JobInfo(**{**fields, **known}, reason=reason, tasks=[task])

@@ -1,6 +1,7 @@
-"""Jobs in the database: as they were accepted, as they ended, and the files they were submitted with.
+"""Jobs in the database: as accepted, as ended, and with their job files.
 
-New rows and last looks are written with the turn they belong to (``Store.append``, ``Store.record``). Any thread.
+New rows and last views are written in the transaction of their turn (``Store.append``, ``Store.record``). Safe for any
+thread.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class NewJob:
         state: ``LIVE``, ``DEPENDENT`` or ``CLOSED``.
         members: of an array, how many it has.
         parent: of a member, its array; then there is no document.
-        ended: of a job that ended before it was handed to the scheduler, its last look.
+        ended: of a job that ended before it was handed to the scheduler, its last view.
     """
 
     id: str
@@ -328,7 +329,7 @@ class JobStore(TableStore):
         return {row.id: row.state for row in self._rows(query)}
 
     def first_member(self, array: str) -> JobInfo | None:
-        """The last look of the member that was submitted first, if it has ended."""
+        """The last view of the member that was submitted first, if it has ended."""
         table = schema.jobs
         query = sa.select(*OF_VIEW).where(table.c.parent == array, table.c.info.is_not(None))
         return last_view_in(self._first(query.order_by(table.c.submitted_at, table.c.id).limit(1)))
@@ -376,7 +377,7 @@ def _matches(wanted: JobFilter, of: str | None, *, knows_values: bool) -> list[s
 
 
 def write_ended(connection: sa.Connection, ended: Sequence[JobInfo]) -> None:
-    """Keep the last looks of jobs that have ended, but of those that were deleted meanwhile."""
+    """Store the last views of jobs that have ended, but of those that were deleted meanwhile."""
     rows = [
         {
             "job": info.id,

@@ -1,4 +1,4 @@
-"""What users are told of, in the database: read whole when the server starts, written user by user."""
+"""Notification settings of users in the database: all are read at the start, and each user's are written alone."""
 
 from __future__ import annotations
 

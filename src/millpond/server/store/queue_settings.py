@@ -1,4 +1,4 @@
-"""What queues say: changed while the server runs, and what the configuration file said last."""
+"""Definitions of queues in the database: as changed while the server ran, and as last read from the configuration."""
 
 from __future__ import annotations
 

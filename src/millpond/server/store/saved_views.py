@@ -1,4 +1,4 @@
-"""Lists of jobs that people have named, in the database."""
+"""Saved views (named lists of jobs) in the database."""
 
 from __future__ import annotations
 

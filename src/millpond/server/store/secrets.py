@@ -1,4 +1,4 @@
-"""Secrets in the database: sealed before they come here."""
+"""Secrets in the database. The caller encrypts them."""
 
 from __future__ import annotations
 

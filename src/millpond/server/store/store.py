@@ -170,7 +170,7 @@ class Store(TableStore):
 
         Args:
             decisions: what was decided.
-            ended: the last look of jobs that have ended.
+            ended: the last view of jobs that have ended.
             held: changes of what jobs hold.
             new_deliveries: for webhooks and users.
             claims: what the cycle changed of them; None: nothing.

@@ -1,4 +1,4 @@
-"""What rows hold as JSON, read so that a damaged row is named: SQLite notices no bit that has turned within a value."""
+"""JSON columns, read so that an error names the damaged row: SQLite does not notice a flipped bit within a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stores of all subjects share: a statement, and what comes back, as a transaction of its own."""
+"""The base of the stores of all subjects: run one statement in a transaction of its own and return its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the trials of sweeps."""
+"""Results of the trials of sweeps in the database."""
 
 from __future__ import annotations
 

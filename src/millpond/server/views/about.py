@@ -1,4 +1,4 @@
-"""What the server says of itself."""
+"""What the server says about itself: version, address, limits and what it offers."""
 
 from __future__ import annotations
 

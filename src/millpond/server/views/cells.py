@@ -1,4 +1,4 @@
-"""Cells as the API shows them: hardware by its kinds, with the queues of others without their names."""
+"""Cells as the API shows them, by kind of hardware. Queues that the reader may not see have no names."""
 
 from __future__ import annotations
 

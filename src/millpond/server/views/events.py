@@ -1,4 +1,4 @@
-"""What happened, as the API shows it: to a job, to a machine, to everything; in order, a sentence each."""
+"""Events as the API shows them: of a job, of a machine, or all; in order, each as one sentence."""
 
 from __future__ import annotations
 

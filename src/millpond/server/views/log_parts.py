@@ -1,4 +1,4 @@
-"""What lies where in a task's log: which stream wrote a part and when, and where its last lines or hours begin."""
+"""The parts of a task's log: which stream wrote each and when, and where the last lines or hours begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following the output of a job's tasks, from attempt to attempt, as a stream of chunks."""
+"""Follow the output of a job's tasks across attempts, as a stream of chunks."""
 
 from __future__ import annotations
 

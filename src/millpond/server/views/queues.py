@@ -1,4 +1,4 @@
-"""Queues as the API shows them, each reader those that they may see."""
+"""Queues as the API shows them, limited to those that the reader may see."""
 
 from __future__ import annotations
 

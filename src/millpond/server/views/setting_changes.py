@@ -1,4 +1,4 @@
-"""What the log keeps of the configuration, of the accounts and of measurements, a sentence each."""
+"""Changes of configuration and accounts, and measurements, as the log keeps them; each as one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a job waited that has started or ended: the reasons in their order, and how true the estimate was."""
+"""Why a started or ended job has waited: the reasons in order, and how accurate the estimate was."""
 
 from __future__ import annotations
 

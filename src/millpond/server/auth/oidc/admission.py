@@ -1,4 +1,4 @@
-"""Which account a person gets for whom the provider vouches, and what follows from its word for that account."""
+"""The account for a user whom the provider has authenticated, and what the provider's claims change about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom an ID token is about, once everything about it has been checked (OpenID Connect Core 1.0, section 3.1.3.7)."""
+"""Check an ID token in full and return its claims (OpenID Connect Core 1.0, section 3.1.3.7)."""
 
 from __future__ import annotations
 

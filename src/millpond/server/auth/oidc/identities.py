@@ -1,4 +1,4 @@
-"""Which account is whose at an OpenID Connect provider, in memory and in the store.
+"""The accounts that identities at an OpenID Connect provider are bound to, in memory and in the store.
 
 An account is bound to issuer and subject, never to a name: names there may be chosen freely or change hands.
 Source: OpenID Connect Core 1.0, section 2 (``sub``).

@@ -1,4 +1,4 @@
-"""What people see on their way through a login.
+"""The pages of a login at a provider.
 
 No other page may look into these, not even one of a job's program under this server's own name: they open in a group
 of windows of their own, and in no frame.

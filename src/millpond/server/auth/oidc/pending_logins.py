@@ -1,4 +1,4 @@
-"""What has begun and waits for its other half: found by a secret, once, for a few minutes, and never without bound.
+"""Logins that have begun and are not finished: bounded, each found once by its secret, and expired after minutes.
 
 It is kept in memory: a restart of the server ends what was under way.
 """

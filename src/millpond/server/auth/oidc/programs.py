@@ -1,4 +1,4 @@
-"""Logins that a program began, such as ``pond login``, and that a person finishes in a browser.
+"""Logins that a program such as ``pond login`` begins and a user finishes in a browser.
 
 The program keeps a secret and shows its hash; nothing is handed out without the secret. Where the browser runs on the
 same machine, a second half comes to the program through a port of that machine (RFC 8252), so that a login that another

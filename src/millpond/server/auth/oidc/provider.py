@@ -1,4 +1,4 @@
-"""Talking to an OpenID Connect provider: what it says of itself, its keys, and a code turned into tokens.
+"""Requests to an OpenID Connect provider: its metadata, its keys, and the exchange of a code for tokens.
 
 Every answer is bounded in size and time, and no redirect is followed: secrets go where the provider's own description
 says, and nowhere else. Sources: OpenID Connect Core 1.0 (sections 3.1.3, 5.3), Discovery 1.0 (section 4), RFC 7636.

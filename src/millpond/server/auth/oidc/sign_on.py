@@ -1,4 +1,4 @@
-"""The whole way of a login at a provider: there, back, and what has been earned by it.
+"""A login at a provider from start to end: to the provider, back, and the session or token that follows.
 
 A browser is sent away with a state, a nonce and a PKCE challenge that count once, for a few minutes, and only with the
 cookie it was given (OpenID Connect Core 1.0, section 3.1; RFC 9700). Three things can have been begun: a session of

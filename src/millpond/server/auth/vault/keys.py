@@ -1,4 +1,4 @@
-"""Where keys come from: a file that only its owner can read, or a passphrase.
+"""Sources of keys: a file that only its owner can read, or a passphrase.
 
 A passphrase is stretched by scrypt (RFC 7914) with 128 MiB of memory; the parameters are written down beside what it
 locks, so that they can be raised later.

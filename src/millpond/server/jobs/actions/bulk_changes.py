@@ -1,4 +1,4 @@
-"""One thing done to several jobs: what fails for one is said of it, and the others get their turn."""
+"""Apply one action to several jobs. A failure is reported for its job and does not stop the others."""
 
 from __future__ import annotations
 

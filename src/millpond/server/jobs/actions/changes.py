@@ -1,5 +1,4 @@
-"""What people ask of jobs: to stop, to halt, to go on, to start anew, to have other cards, a size, more time, another
-priority, to be deleted."""
+"""Actions of users on jobs: stop, suspend, resume, requeue, migrate, resize, change time limit or priority, delete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs go back to their queue: a run that lasts is ended and waits for another, one that is over is submitted again."""
+"""Requeue jobs: a running job is ended and waits for another run; an ended job is submitted again."""
 
 from __future__ import annotations
 

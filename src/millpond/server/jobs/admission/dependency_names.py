@@ -1,4 +1,4 @@
-"""Which jobs the names in ``after`` mean: others of the same submission, any job by its id, or the caller's own."""
+"""Resolve the names in ``after`` to jobs: of the same submission, by id, or by name among the caller's own."""
 
 from __future__ import annotations
 

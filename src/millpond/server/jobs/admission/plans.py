@@ -1,4 +1,4 @@
-"""What would become of a job if it were submitted now; nothing is."""
+"""Plan a job without submitting it: what the scheduler would decide now."""
 
 from __future__ import annotations
 

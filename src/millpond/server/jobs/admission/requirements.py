@@ -1,4 +1,4 @@
-"""What a job needs of the server before it is taken on; a new job as much as the next revision of a service."""
+"""Check what a job requires of the server before it is accepted: a new job, or the next revision of a service."""
 
 from __future__ import annotations
 

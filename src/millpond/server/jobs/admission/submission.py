@@ -1,4 +1,4 @@
-"""Taking jobs on: what is checked, in which order, before a job is durably the scheduler's."""
+"""Submit jobs: the checks, in their order, before a job is stored and handed to the scheduler."""
 
 from __future__ import annotations
 

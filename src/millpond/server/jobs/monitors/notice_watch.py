@@ -1,6 +1,6 @@
-"""Tells users of what time alone brings about: long waits, idle cards, ends to come, reservations, changed queues.
+"""Notify users of what only time brings about: long waits, idle cards, ends to come, reservations, changed queues.
 
-All of it is looked at again and again, and told once: by a key that is stored with the delivery, also across restarts.
+Everything is checked again and again, and reported once, also across restarts: a key is stored with each delivery.
 """
 
 from __future__ import annotations

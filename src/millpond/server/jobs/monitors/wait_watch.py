@@ -1,7 +1,7 @@
-"""Keeps for later why jobs wait: a note in the log where the reason of a job has changed, with the estimate of then.
+"""Record why jobs wait: when the reason of a job changes, it is noted in the log with the estimate of that moment.
 
-Jobs are looked at in turn, a few at a time, once they have waited for a minute. A reason is another one where its cause
-is: numbers alone change all the time. So the log grows by the changes of jobs that wait long.
+Jobs that have waited for a minute are checked in turn, a few at a time. Only another cause counts as another reason, as
+numbers change all the time. So the log grows only by changes of jobs that wait long.
 """
 
 from __future__ import annotations

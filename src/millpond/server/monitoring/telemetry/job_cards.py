@@ -1,4 +1,4 @@
-"""What the cards of each job did over its life: a look each minute, kept beside the records of the attempt.
+"""The use of each job's cards over its life: one sample a minute, kept beside the records of the attempt.
 
 A file has ``MOST_LINES`` at the most: then each two become one, and a line stands for twice the time from then on. So
 the life of a job of weeks takes no more room than that of an afternoon, and goes when the job's folder goes.

@@ -1,4 +1,4 @@
-"""Who is on a device: the processes that its driver lists, else those of the tasks that hold it."""
+"""The processes on a device: as its driver lists them, else those of the tasks that hold it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks at all devices again and again, and remembers the last minutes of each."""
+"""Sample all devices regularly, and keep the last minutes of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each running task makes of its part of a device: by what holds it to that part, else by its processes."""
+"""How much each running task uses of its part of a device: by what enforces that part, else by its processes."""
 
 from __future__ import annotations
 

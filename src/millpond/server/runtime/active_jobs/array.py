@@ -1,4 +1,4 @@
-"""One array that has not ended: how far its members are, and how many more the scheduler may have.
+"""One array that has not ended: the states of its members, and how many more the scheduler may get.
 
 A member is an ordinary job to the scheduler, which knows nothing of arrays. It is handed over when only few of its kind
 wait there, so that ten thousand members are neither ten thousand jobs in line nor ten thousand rows at once.
@@ -157,7 +157,7 @@ class Array:
         )
 
     def ended_view(self, at: float) -> JobInfo:
-        """Its last look; members that were never handed over count as cancelled."""
+        """Its last view; members that were never handed over count as cancelled."""
         unsubmitted = self._counts[_UNSUBMITTED]
         self._counts[_CANCELLED] += unsubmitted
         self._counts[_UNSUBMITTED] = 0

@@ -1,4 +1,4 @@
-"""All arrays that have not ended. For the scheduler's thread, but for ``unsubmitted``.
+"""All arrays that have not ended. For the scheduler's thread, except ``unsubmitted``.
 
 What their members have come to follows from the members' rows in the store and from the core: a restarted server finds
 it out anew, so nothing here has to survive.

@@ -1,4 +1,4 @@
-"""Finds any job's present view, or its last, where it is kept at the moment."""
+"""Find the view of any job: the current one, or the last one of an ended job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a change of queues means for what runs, in sentences. Nothing is ended by it."""
+"""The effects of a change of queues on running work, in sentences. Nothing is ended by it."""
 
 from __future__ import annotations
 

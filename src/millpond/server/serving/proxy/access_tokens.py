@@ -1,4 +1,4 @@
-"""How a browser comes to the programs of jobs: a link that works once gives it a cookie for one job.
+"""Access of browsers to the programs of jobs: a link that works once gives a cookie for one job.
 
 A browser cannot send the API token in a header, and a token in an address would stay in histories and logs. So the
 bearer of the token asks for a link; it is good for a minute and for one use.

@@ -1,4 +1,4 @@
-"""Which job a request is for: by its path below this server, or by a host name of the job's own.
+"""The job that a request is for: by its path below this server, or by a host name of the job's own.
 
 Addresses stay: ``/proxy/NAME/`` leads to the living job of that name, whatever its id is this time.
 """

@@ -1,4 +1,4 @@
-"""The proxy as an application: who may see which program, which task serves it, and what is said when none does."""
+"""The proxy as an ASGI application: permission, choice of the task, and the answer where none serves."""
 
 from __future__ import annotations
 

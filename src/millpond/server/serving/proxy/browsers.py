@@ -1,4 +1,4 @@
-"""What counts when a browser comes to a job with a cookie: under paths of this server, or at the job's own origin.
+"""Rules for browsers that come to a job with a cookie: under paths of this server, or at the job's own origin.
 
 Cookies go with a request whatever page began it, so who began it is asked as well. Under paths all pages of all jobs
 are one origin, and only other sites can be kept out. Where each job has an origin, the pages of other jobs are

@@ -1,4 +1,4 @@
-"""Which replica of a job answers a request, and what is said when none can."""
+"""Choose the replica of a job that answers a request, or say why none can."""
 
 from __future__ import annotations
 

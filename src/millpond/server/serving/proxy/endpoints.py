@@ -1,4 +1,4 @@
-"""Where the programs of a job can be reached now."""
+"""The addresses at which the programs of a job can be reached now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which headers pass the proxy, and what is put in their place.
+"""The headers that pass the proxy, and those that it sets.
 
 Nothing that the platform itself trusts may reach a user's program: not the caller's ``Authorization``, not our cookies.
 And nothing that a user's program says may reach beyond its own paths: not its cookies, not its service workers.

@@ -1,4 +1,4 @@
-"""Which replica of a job gets the next request: of those that are ready, the one with the fewest open requests."""
+"""Balance requests among the replicas of a job: the ready one with the fewest open requests is next."""
 
 from __future__ import annotations
 

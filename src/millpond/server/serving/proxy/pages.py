@@ -1,4 +1,4 @@
-"""What a browser sees instead of a program: pages for people, JSON for programs."""
+"""Answers of the proxy itself in place of a program's: pages for people, JSON for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the proxy measures of each service: requests, how long they took, how many are open, how often it was woken."""
+"""Measurements of each service by the proxy: requests, their durations, open requests, and wake-ups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers the gateway: who a key stands for, whether they may be inside a job, and the connection to its task.
+"""Answer the gateway's requests: whose a key is, whether the user may enter a job, and the connection to its task.
 
 The gateway speaks with every client that connects, so it has no rights of its own: each session is judged here, by the
 rule that holds for ``pond exec``, at the moment at which it begins.

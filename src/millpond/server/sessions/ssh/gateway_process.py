@@ -1,4 +1,4 @@
-"""Keeps a gateway process going, and answers what it asks, on a thread of its own.
+"""Supervise the gateway's process and answer its requests, on a thread of its own.
 
 The listening socket is the server's: a gateway that dies is replaced without the port being free in between. A gateway
 whose server dies sees the end of their socket and ends too.

@@ -1,4 +1,4 @@
-"""The files of a submission: is everything there that it refers to, and may it have it?
+"""Check the files of a submission: that all it refers to exists, and that it may use it.
 
 Asked once when a job is submitted, and again when an attempt starts, as links and the configuration may have changed.
 """

@@ -1,4 +1,4 @@
-"""Contents named by their SHA-256: written once, never changed, shared by whatever refers to them.
+"""Contents named by their SHA-256: written once, never changed, shared by all that refer to them.
 
 ``STATE/blobs/ab/cd...``. A content comes under its name only when it is whole and its hash is right. Only this
 server reads or writes here: tasks get copies (``node.task.workspace``).

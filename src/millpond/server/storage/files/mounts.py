@@ -1,4 +1,4 @@
-"""Which folders of the machine a queue's jobs may read and write, by the configuration.
+"""The folders of the machine that jobs of a queue may read and write, by the configuration.
 
 What counts is where a path leads after all links, at submission and again when an attempt starts, as far as the account
 that the job's tasks run as can follow it. The state directory

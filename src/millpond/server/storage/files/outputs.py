@@ -1,4 +1,4 @@
-"""What tasks leave for the server, read without ever following a link: output files, metrics, results of functions."""
+"""Read what tasks leave, never following a link: output files, metrics, results of functions."""
 
 from __future__ import annotations
 

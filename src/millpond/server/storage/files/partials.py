@@ -1,4 +1,4 @@
-"""What came of large contents whose sending was cut off: kept aside for a day, so that it can go on from there.
+"""Partial uploads of large contents: kept for a day, so that a cut-off upload can be resumed.
 
 ``STATE/blobs/partials/DIGEST.USER``. A part belongs to its sender: no other user can spoil it by sending what it
 is not, and it counts as theirs on the disk. Whether it is what it is called is seen when it is whole. It grows under

@@ -1,4 +1,4 @@
-"""Which folders the jobs of a queue may have where they are pods: those that lie in volumes of the configuration.
+"""The folders that jobs of a queue may use in pods: those that lie in volumes of the configuration.
 
 The same lists of queues hold as on one machine (``mounts``). Paths are compared by their words alone: what lies in a
 volume only its nodes know, and the kubelet follows no link that leads out of one.

@@ -1,4 +1,4 @@
-"""Near copies of far data: what jobs read below a source is copied once, kept while there is room, and read by all.
+"""A cache of data sources: what jobs read below a source is copied once, kept while there is room, and read by all.
 
 ``CACHE/SOURCE/KEY/`` is a copy, ``KEY.json`` beside it says of what; its time is when it was last wanted. The key
 follows from the original's files, sizes and times: when they change, another copy is made, and jobs that read the old

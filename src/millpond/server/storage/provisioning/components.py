@@ -1,4 +1,4 @@
-"""All that provides for jobs, put together: one for each server."""
+"""The components that provide images and data for jobs, put together once for each server."""
 
 from __future__ import annotations
 

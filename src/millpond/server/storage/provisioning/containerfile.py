@@ -1,4 +1,4 @@
-"""What a Containerfile builds upon. Source: containerfile(5), FROM, COPY --from, RUN --mount=from."""
+"""The base images of a Containerfile. Source: containerfile(5), FROM, COPY --from, RUN --mount=from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copying a tree of files so that it can be stopped at any moment and gone on with later.
+"""Copy a tree of files so that it can be stopped at any moment and resumed later.
 
 A file of the copy is whole when it has the size and the time of its original; both are set at its end. What a stop left
 of a large file is gone on with. What was written is read once more and compared with what was read.

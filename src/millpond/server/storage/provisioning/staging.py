@@ -1,4 +1,4 @@
-"""Getting what jobs need to this machine before they queue, so that nothing is held on cards meanwhile.
+"""Stage images and data of jobs onto this machine before they queue, so that no cards are held meanwhile.
 
 What several jobs need is fetched once. Threads of this file's own fetch; a look at how far a job is never waits. All
 of it can be begun anew after a restart: what is here already is found here.

@@ -1,4 +1,4 @@
-"""Whose database this is."""
+"""Which server and state directory a database belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an older database to the tables of this version: the old one is kept, and nothing is half done.
+"""Upgrade an older database to the tables of this version. The old one is kept; an upgrade is done whole or not at all.
 
 SQLite: a copy is brought up to date and takes the database's place in one step; the old one stays beside it
 (``millpond.db.before-REVISION``). PostgreSQL: all steps are one transaction, and a backup is its operator's business.

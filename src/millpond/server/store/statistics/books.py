@@ -1,4 +1,4 @@
-"""The books of usage in the store: intervals written by the scheduler's thread, sums read by any."""
+"""Usage in the store: the scheduler's thread writes intervals, any thread reads sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs made of their cards, in the store: sums by job, model and day, which grow while it runs."""
+"""How much jobs used the cards that they held, in the store: sums by job, model and day, updated while a job runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long jobs waited, in the store: written with the last look of a job that has ended, kept when it is deleted."""
+"""How long jobs waited, in the store: written with the last view of an ended job, and kept when the job is deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pool's history: one row for each subject and span of time, with all its series."""
+"""The history of the pool: one row for each subject and span of time, with all series of the subject."""
 
 from __future__ import annotations
 

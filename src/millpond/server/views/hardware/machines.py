@@ -1,4 +1,4 @@
-"""What the API can be asked about machines and their devices."""
+"""Queries of the API about machines and their devices."""
 
 from __future__ import annotations
 

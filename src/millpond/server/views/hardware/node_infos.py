@@ -1,6 +1,6 @@
-"""Machines as the API shows them, made anew only where something has changed since the last look.
+"""Descriptions of machines for the API, made anew only where something has changed since the last request.
 
-To make a description of 40,000 cards takes a third of a second of CPU time, and little of it changes from look to look.
+To describe 40,000 cards takes a third of a second of CPU time, and little changes from one request to the next.
 """
 
 from __future__ import annotations

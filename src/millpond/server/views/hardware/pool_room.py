@@ -1,4 +1,4 @@
-"""What is free in the pool by model of card, and which jobs hold cards that do not compute: functions."""
+"""Free cards of the pool by model, and the jobs that hold cards which do not compute."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Figures about energy and forecasts for a Prometheus: what power machines are at, and what forecasts are worth.
+"""Metrics of energy and forecasts for Prometheus: the power state of machines, and the accuracy of forecasts.
 
-They are by pool and by queue: a label for each service would be a text of its owner, without bound.
+They are by pool and by queue: labels by service would be unbounded texts of users.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The page that a Prometheus reads: what was counted, and how things stand at the moment.
+"""The page that Prometheus scrapes: counters, and the current state.
 
 Names and units follow https://prometheus.io/docs/practices/naming/: base units, ratios from 0 to 1.
 """

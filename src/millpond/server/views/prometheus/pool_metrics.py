@@ -1,4 +1,4 @@
-"""The figures of machines and cards for a Prometheus, as text: of a large pool they are most of the page.
+"""Metrics of machines and cards for Prometheus, as text: in a large pool they are most of the page.
 
 Up to ``MOST_DEVICES`` cards, each has figures of its own. Beyond, the figures are those of machines, and only cards
 that somebody has to look after are named: those that cannot be handed out, and those that are hot. So a page of

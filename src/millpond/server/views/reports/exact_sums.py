@@ -1,4 +1,4 @@
-"""Amounts rounded so that those that are shown add up to the sum that is shown."""
+"""Round amounts so that the shown amounts add up to the shown sum."""
 
 from __future__ import annotations
 

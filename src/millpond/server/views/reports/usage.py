@@ -1,4 +1,4 @@
-"""Usage as the API shows it: who used what, at which price, and what was delivered to webhooks."""
+"""Usage as the API shows it: who used what at which price, and the deliveries to webhooks."""
 
 from __future__ import annotations
 
