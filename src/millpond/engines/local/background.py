@@ -1,4 +1,4 @@
-"""Work that blocks, beside the engine's loop; and work that the machine cannot do at the moment.
+"""Run blocking work beside the engine's loop, and report work that the machine cannot do at the moment.
 
 That a disk fails, or too many files are open, is no defect of the engine: what has to be done is done once it is
 possible.

@@ -1,4 +1,4 @@
-"""Looks regularly for tasks of this engine that use a device beyond their slices."""
+"""Look regularly for tasks of this engine that use a device beyond their slices."""
 
 from __future__ import annotations
 

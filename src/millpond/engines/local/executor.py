@@ -1,4 +1,4 @@
-"""Carries decisions out. Lives on the engine's loop: one thread, nothing here blocks.
+"""The executor carries decisions out. It lives on the engine's loop: one thread, nothing here blocks.
 
 Decisions about a job whose start is still pending wait for its answer, so that what the core receives always comes in
 an order it can follow.

@@ -1,4 +1,4 @@
-"""Looks after the devices: regularly, for faults and processes of others, and whenever a driver reports something.
+"""Watch the devices for faults and foreign processes: regularly, and whenever a driver reports something.
 
 What a driver reports as a fault of a device stays with it until it was reset (it was away, or the driver complained of
 it, and does so no longer), or has been quiet for ``QUIET_S`` without a complaint of the driver, or until the server

@@ -1,4 +1,4 @@
-"""What keeps the tasks of this engine to their slices: chosen at the start, and found again by the next engine."""
+"""Enforcement of slices for the tasks of this engine: chosen at the start, and found again by the next engine."""
 
 from __future__ import annotations
 

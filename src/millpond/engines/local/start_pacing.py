@@ -1,4 +1,4 @@
-"""How many starts are under way at once: a start is work for the processor, and the server wants some of it too."""
+"""Pace starts: how many are under way at once, as a start takes processor time that the server needs too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs on their way off their devices, back, or to others: one step of one job at a time, and the loop never waits.
+"""Suspend, resume and migrate jobs: one step of one job at a time; the loop never waits.
 
 Decisions about a job that is on its way wait until it has arrived; only its end does not.
 """

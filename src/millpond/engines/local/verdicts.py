@@ -1,4 +1,4 @@
-"""What a supervisor's record means: how a task ended, or why it could not start."""
+"""Read a supervisor's record: how a task ended, or why it could not start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The carrier as one file that Python runs, made of the modules that it consists of: the server has it in every secret.
+"""The carrier as one file that Python runs, made of its modules: the server puts it into every secret.
 
 So what runs in a pod is of the release that started it, and images need nothing of Millpond.
 """

@@ -1,4 +1,4 @@
-"""A carrier's way to the server: one connection, opened again as often as it breaks, until the server has answered."""
+"""The carrier's connection to the server: reopened as often as it breaks, until the server has answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files on their way into a pod: contents from the server, each compared with its hash, laid out as on a machine."""
+"""Carry files into a pod: fetch contents from the server, compare each with its hash, lay them out as on a machine."""
 
 from __future__ import annotations
 

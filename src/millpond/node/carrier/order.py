@@ -1,4 +1,4 @@
-"""What a carrier is told: whose files it carries, where they come from and go to, and where they lie in the pod."""
+"""The carrier's order: whose files it carries, from where to where, and where they lie in the pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files on their way out of a pod: what the server lacks of an output folder, sent as folders are from anywhere."""
+"""Carry files out of a pod: send what the server lacks of an output folder, as folders are sent from anywhere."""
 
 from __future__ import annotations
 

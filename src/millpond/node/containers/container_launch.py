@@ -1,4 +1,4 @@
-"""That a job's tasks run in containers: with what, and in what they run."""
+"""How a job's tasks run in containers: the runtime, the image and the mounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which container runtime this machine has, and whether it works."""
+"""Detect the container runtime of this machine, and whether it works."""
 
 from __future__ import annotations
 

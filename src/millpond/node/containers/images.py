@@ -1,4 +1,4 @@
-"""The images of this machine: which are here, fetching others, building them, making them of containers.
+"""The images of this machine: list, pull, build, and commit containers.
 
 Blocks, often for minutes; never to be called on a thread that others wait for.
 """

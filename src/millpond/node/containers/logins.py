@@ -1,4 +1,4 @@
-"""The login of a registry, and how podman and docker get it: in a file that lasts as long as they need it.
+"""Logins of registries, passed to podman and docker in a file that exists only while they need it.
 
 Neither command lines nor variables will do: others of the machine can read the first, and only apptainer knows the
 second. Source of the file: containers-auth.json(5), which is docker's ``config.json``.

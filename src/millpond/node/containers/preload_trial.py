@@ -1,4 +1,4 @@
-"""Whether a library of the machine can be loaded into the programs of an image: the image's own loader is asked.
+"""Try whether a library of the machine can be loaded into the programs of an image, by the image's own loader.
 
 Where it cannot, a task in the image would run without what the library does, or not at all: an image may be older than
 the C library that the other wants, or have another one altogether (musl).

@@ -1,5 +1,5 @@
-"""Whether a container runtime starts containers: it is asked to run a program of the machine's own, as no image need be
-here and no registry in reach.
+"""Try whether a container runtime starts containers, with a program of the machine's own: no image and no registry is
+needed.
 """
 
 from __future__ import annotations

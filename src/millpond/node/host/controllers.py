@@ -1,4 +1,4 @@
-"""The control groups that this server is in: where groups for tasks can be made, and what bounds all of them.
+"""The control groups that this server is in: where groups for tasks can be made, and which limits apply to all of them.
 
 A manager of a machine expects its groups to be left alone. Unless configured otherwise the server therefore uses a
 group only where it was handed to us: systemd marks what ``Delegate=yes`` gives away with an extended attribute. The

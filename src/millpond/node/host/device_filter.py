@@ -1,4 +1,4 @@
-"""Keeps the processes of a control group of version 2 off certain device files, by a program in the kernel.
+"""Deny the processes of a control group (version 2) certain device files, by a program in the kernel.
 
 Container runtimes, systemd (``DeviceAllow=``) and Slurm keep work to its devices in this way: opening another one fails
 with "operation not permitted", and CUDA does as if that card were not there. Needs root. Standard library only.

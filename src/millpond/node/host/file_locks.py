@@ -1,4 +1,4 @@
-"""Which process holds the lock of a file (flock(2)), as ``/proc`` lists what processes have open."""
+"""Find the process that holds the lock of a file (flock(2)), as ``/proc`` lists what processes have open."""
 
 from __future__ import annotations
 

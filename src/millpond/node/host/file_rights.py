@@ -1,4 +1,4 @@
-"""Looking at files with a user's rights from a process of root with several threads.
+"""Check files with a user's rights from a process of root with several threads.
 
 A thread of its own takes the rights on and ends with them, so no other thread ever has them, and none has to give them
 back. Source: setfsuid(2), credentials(7), capabilities(7) (a file-system user id that is not 0 has no capability that

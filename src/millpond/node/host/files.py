@@ -1,4 +1,4 @@
-"""Small files, those of JSON such that they are the old or the new one, never half of it; pipes and sockets.
+"""Write and read small files; JSON files are replaced as a whole. Also pipes and sockets.
 
 Imported by the supervisor, hence light: what ``open`` makes around a descriptor, with its buffers and five more system
 calls for each file, would be a good part of what a short task costs.

@@ -1,4 +1,4 @@
-"""Folders that tasks can write to, looked through and removed with all in them, whatever tasks have made of them.
+"""Walk and remove folders that tasks can write to, whatever tasks have made of them.
 
 A task can nest folders deeper than Python recurses and than a path may be long, take rights away, and put a link where
 a folder was while we look. So this goes one step at a time: down by a name in the open folder, never through a link, up

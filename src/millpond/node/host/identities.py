@@ -1,4 +1,4 @@
-"""Whom a task runs as on its machine, where the server is root: an account of its user's own.
+"""The accounts that tasks run as where the server is root: one account for each user.
 
 An account is of two kinds. Either the machine's own account of the same name, with its groups and its home; or a number
 that belongs to this user alone and to no account, with a home in the state directory.

@@ -1,4 +1,4 @@
-"""How many files a process may open: the server takes all that it is allowed, its tasks keep the usual number.
+"""Limits on open files: the server raises its own to the maximum, its tasks keep the usual one.
 
 The usual soft limit of 1,024 is there for programs that use ``select``, which knows no more. Standard library only.
 """

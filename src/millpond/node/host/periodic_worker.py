@@ -1,4 +1,4 @@
-"""The same thing done again and again in the background: a pass that fails is no reason not to begin the next."""
+"""A worker that repeats one pass in the background; a pass that fails does not stop the next."""
 
 from __future__ import annotations
 

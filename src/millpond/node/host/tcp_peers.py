@@ -1,4 +1,4 @@
-"""Which process is at the other end of a connection to a port of this machine.
+"""Find the process at the other end of a connection to a port of this machine.
 
 A port belongs to the process that binds it first, so the number that a task was given does not say who listens there. A
 connection is judged once it stands and before anything is sent on it: what accepted it, or whatever may still do so, is

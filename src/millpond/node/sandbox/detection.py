@@ -1,4 +1,4 @@
-"""Which sandbox this machine offers, tried out, or what keeps it from offering one."""
+"""Detect the sandbox that this machine offers by trying it, or say why there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where else a directory of this machine is found, as one file system can be mounted at several places.
+"""Find all places of a directory, as one file system can be mounted at several.
 
 Source: proc(5), ``/proc/pid/mountinfo``.
 """

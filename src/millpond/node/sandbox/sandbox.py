@@ -1,4 +1,4 @@
-"""Keeping tasks apart: each in namespaces of its own, made by bubblewrap (``bwrap``), where that is installed.
+"""Isolate tasks: each in namespaces of its own, made by bubblewrap (``bwrap``) where that is installed.
 
 A sandboxed task sees only its own processes, has a ``/tmp`` of its own, which ends with it, and finds nothing where the
 server keeps its state: not the database, not the API token, not the output of other jobs. Everything else is where it

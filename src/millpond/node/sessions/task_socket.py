@@ -1,4 +1,4 @@
-"""The socket of a task: the one by which its program is reached, and the small process that carries bytes through.
+"""The task socket: the socket that a task's program is reached by, and the small process that relays bytes.
 
 Every account of the machine can connect to a program that listens on a port of the machine. With a task socket it
 either listens on its port in a private network (``node.sandbox.namespaces``), or on a Unix socket in a folder of

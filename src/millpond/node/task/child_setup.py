@@ -1,4 +1,4 @@
-"""What a process becomes before it runs a task's command, or a command beside the task. Standard library only.
+"""Set a process up before it runs a task's command, or a command beside the task. Standard library only.
 
 Called by the supervisor's children, between fork and exec, and by the supervisor where no fork is needed.
 """

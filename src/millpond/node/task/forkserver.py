@@ -1,4 +1,4 @@
-"""Forks supervisors: one small process that has their code loaded, in a few milliseconds each.
+"""The forkserver: one small process that has the supervisors' code loaded and forks each in a few milliseconds.
 
 Starting an interpreter for each task would cost some 40 ms of CPU. The forkserver is the server's child, supervisors
 are the forkserver's. When the server ends in whatever way, the forkserver ends with the connection; its children live

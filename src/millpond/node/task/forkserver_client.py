@@ -1,5 +1,5 @@
-"""The server's end of the forkserver (``node.task.forkserver``): has supervisors forked, and replaces a forkserver that
-was killed."""
+"""The server's client of the forkserver (``node.task.forkserver``): requests supervisors, and replaces a forkserver
+that was killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a task runs as, and how its supervisor's processes become that user. Standard library only."""
+"""The user that a task runs as, and how its supervisor's processes become that user. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The place of a task whose program has failed is kept for a look inside: the supervisor's side. Standard library only.
+"""Keep the place of a task whose program has failed, so that its user can look inside: the supervisor's side. Standard
+library only.
 
 A sandbox and a container end with their first program. So that of a task whose place may be kept is a shell
 (``held``), which runs the program and stays when that has failed by itself: it reports the exit code through a named

@@ -1,4 +1,4 @@
-"""What a task executes: the part of a job that the scheduler need not know."""
+"""How a job's tasks are launched: the part of a job that the scheduler need not know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of folders as files on a disk: laid out, protected, and opened without ever following a link.
+"""Lay out snapshots of folders as files: protected, and opened without ever following a link.
 
 Standard library alone, as this is also part of the program that carries files into pods (``node.carrier``), which old
 releases of Python 3 have to understand.

@@ -1,4 +1,4 @@
-"""What keeps a task to the CPUs and the memory that it asked for: a control group where one can be had, else less.
+"""Keep a task to its CPUs and memory: by a control group where one can be had, else by less.
 
 Without a control group, and with one that has no say about CPUs (as systemd may leave it to users), a task is pinned to
 as many CPUs as it asked for, those first that the fewest others have. Without any, and where it said how much memory it

@@ -1,4 +1,4 @@
-"""What is on disk about each run of each task: where, and what it says.
+"""The files on disk about each run of each task: their places and contents.
 
 ``STATE/jobs/JOB/attempt-N/task-I.json`` is the record that the task's supervisor writes; beside it lies the output. It
 is all that a restarted server needs to find its tasks again.

@@ -1,4 +1,4 @@
-"""Ending, freezing and finding tasks as process trees, each under its supervisor."""
+"""End, freeze and find tasks as process trees, each under its supervisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the unit for tasks runs when the machine goes down: every task is asked to end, and has its time for that.
+"""Run by the unit for tasks when the machine shuts down: ask every task to end, and give it its grace.
 
 Without it systemd signals all processes at once, just before it kills them: a command would hear
 SIGTERM where its job asked for another signal to save its work. The supervisors get the signal instead and pass it to

@@ -1,4 +1,4 @@
-"""From a job's launch and a task's grants to the plan of its start (``start_plan``)."""
+"""Make the plan of a start (``start_plan``) from a job's launch and a task's grants."""
 
 from __future__ import annotations
 

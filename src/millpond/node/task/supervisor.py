@@ -1,4 +1,4 @@
-"""The small process that stands above each task, so that its end is known even when no server lives to see it.
+"""The supervisor: a small process above each task that records its end even when no server runs.
 
 It outlives the server. It starts the command in a session of its own, adopts whatever the command leaves behind, waits,
 and writes how it ended. It is asked to end the task by SIGTERM: it then gives notice to the command's process group

@@ -1,4 +1,4 @@
-"""How a task's supervisor starts its command: all that it needs first, and then the process. Standard library only."""
+"""Start a task's command in its supervisor: first all that it needs, then the process. Standard library only."""
 
 from __future__ import annotations
 
