@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from portal_visit import DESKTOP, PHONE, Visit, base_of, chromium, pond, submit, visit
+from portal_visit import DESKTOP, PHONE, Visit, base_of, chromium, expect, pond, submit, visit
 from real_pond import Pond, until
 
 from millpond.client.sdk import Client
@@ -69,6 +69,23 @@ def test_output_is_followed_and_the_job_stopped_by_a_button(pond: Pond, visit: V
     page.locator("#job .s-cancelled").first.wait_for()
     log.get_by_text("The output ends here.").wait_for()
     assert page.get_by_role("button", name="Stop").count() == 0
+
+
+def test_of_long_output_it_is_said_that_earlier_lines_are_not_here_and_were_not_searched(
+    pond: Pond, visit: Visit
+) -> None:
+    job = submit(pond, "echo ValueError: odd; seq 2000", "--gpus", "0")
+    until(lambda: "succeeded" in pond("get", job).stdout)
+    page = visit.enter(pond, job)
+    expect(page.locator("#log-lines")).to_contain_text("… earlier lines are not shown")
+    none = page.locator("#log-none")
+    expect(none).to_be_hidden()
+    page.get_by_role("button", name="Next error").click()
+    expect(none).to_be_visible()
+    page.fill("#log-search", "1999")
+    expect(none).to_be_hidden()
+    page.fill("#log-search", "odd")
+    expect(none).to_contain_text("pond logs has all")
 
 
 def test_a_list_lives_and_does_not_move_under_the_hand(pond: Pond, visit: Visit) -> None:

@@ -11,7 +11,9 @@ class Output {
     this.box = box;
     this.search = document.getElementById("log-search");
     this.follows = document.getElementById("log-follow");
+    this.none = document.getElementById("log-none");
     this.open = new Map(); // by task and stream: the line that has no end yet
+    this.tasks = new Set(); // those of which something has come
     this.serial = 0;
     this.search.addEventListener("input", () => this.filter());
     document.getElementById("log-task").addEventListener("change", () => this.begin());
@@ -29,7 +31,9 @@ class Output {
     this.stop?.abort();
     this.box.replaceChildren();
     this.open.clear();
-    this.isCut = false;
+    this.tasks.clear();
+    this.isCut = this.wantsError = false;
+    this.tellNone();
     const task = document.getElementById("log-task").value, attempt = document.getElementById("log-attempt").value;
     let cursor = "", pause = 500;
     while (serial === this.serial) {
@@ -67,6 +71,8 @@ class Output {
     const several = Number(this.box.dataset.tasks) > 1;
     for (const chunk of chunks) {
       const key = `${chunk.task} ${chunk.stream}`;
+      if (!this.tasks.has(chunk.task)) this.isCut ||= chunk.offset > 0;
+      this.tasks.add(chunk.task);
       const pieces = chunk.data.replace(colours, "").split("\n");
       pieces.forEach((piece, index) => {
         let line = index === 0 ? this.open.get(key) : null;
@@ -89,6 +95,7 @@ class Output {
       const first = this.box.firstElementChild;
       if (!first.classList.contains("note")) this.box.prepend(this.noteOf(said.saidCut));
     }
+    this.tellNone();
     this.toEnd();
   }
 
@@ -97,7 +104,17 @@ class Output {
     line.hidden = !line.textContent.toLowerCase().includes(this.search.value.toLowerCase());
   }
 
-  filter() { for (const line of this.box.children) this.judge(line); this.toEnd(); }
+  filter() {
+    for (const line of this.box.children) this.judge(line);
+    this.wantsError = false;
+    this.tellNone();
+    this.toEnd();
+  }
+
+  tellNone() {
+    const wanted = this.wantsError ? ".wrong:not([hidden])" : "div:not(.note):not([hidden])";
+    this.none.hidden = !(this.wantsError || this.search.value) || this.box.querySelector(wanted) !== null;
+  }
 
   toEnd() { if (this.follows.checked) this.box.scrollTop = this.box.scrollHeight; }
 
@@ -107,6 +124,8 @@ class Output {
 
   nextError() {
     const wrong = [...this.box.querySelectorAll(".wrong:not([hidden])")];
+    this.wantsError = !wrong.length;
+    this.tellNone();
     if (!wrong.length) return;
     this.follows.checked = false;
     const at = wrong.indexOf(this.box.querySelector(".here"));
