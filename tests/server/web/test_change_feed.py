@@ -13,7 +13,6 @@ from millpond.server.web.change_feed import ChangeFeed
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_feed, "LOOK_EVERY_S", 0.001)
-    monkeypatch.setattr(change_feed, "PAGES_A_SECOND", 10_000.0)
     monkeypatch.setattr(change_feed, "KEEP_ALIVE_S", 0.02)
 
 
@@ -35,6 +34,28 @@ def test_all_open_pages_hear_of_a_change_and_only_then() -> None:
         for stream in streams:
             said = await anext(stream)
             assert said == b"event: changed\ndata: \n\n"
+        for stream in streams:
+            await stream.aclose()
+
+    asyncio.run(walk())
+
+
+def test_many_open_pages_are_told_one_after_the_other_and_none_is_forgotten() -> None:
+    async def walk() -> None:
+        scene, told = Scene(), list[int]()
+        streams = [scene.feed.events(lambda: True) for _ in range(3 * change_feed.PAGES_A_LOOK)]
+        for stream in streams:
+            await anext(stream)
+        scene.version += 1
+
+        async def heard(number: int) -> None:
+            while await anext(streams[number]) != b"event: changed\ndata: \n\n":
+                pass
+            told.append(number)
+            scene.version += number == 0  # whoever is told first is behind again before the last has been told
+
+        await asyncio.gather(*(heard(number) for number in range(len(streams))))
+        assert told == list(range(len(streams)))
         for stream in streams:
             await stream.aclose()
 

@@ -1,19 +1,33 @@
 """Tells open pages that something has changed, so that none of them asks in vain.
 
 One task serves all of them. It compares two numbers in memory, and says nothing while they stay. The more pages are
-open, the less often it speaks, so that all of them together cost the server a bounded part of its time.
+open, the longer each of them waits, so that all of them together cost the server a bounded part of its time; they are
+told one after the other, as pages that are all made at one moment would hold up everybody else.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 LOOK_EVERY_S: Final = 0.5
-PAGES_A_SECOND: Final = 15.0
-"""So many pages are made anew each second at the most."""
+PAGES_A_LOOK: Final = 6
+"""So many pages at the most are told, and made anew, at each look."""
 KEEP_ALIVE_S: Final = 20.0
+
+
+@dataclass(eq=False, slots=True)
+class _OpenPage:
+    """A page that is open.
+
+    Attributes:
+        said: the number that it has heard of last.
+    """
+
+    said: int
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class ChangeFeed:
@@ -27,7 +41,8 @@ class ChangeFeed:
     def __init__(self, version: Callable[[], int], closing: Callable[[], bool]) -> None:
         self._version = version
         self._closing = closing
-        self._open: set[asyncio.Event] = set()
+        self._open: dict[_OpenPage, None] = {}
+        """Those first that were told least recently."""
         self._task: asyncio.Task[None] | None = None
 
     async def events(self, still_may: Callable[[], bool]) -> AsyncIterator[bytes]:
@@ -36,32 +51,32 @@ class ChangeFeed:
         Args:
             still_may: whether its reader is logged in still; it ends when they are not.
         """
-        changed = asyncio.Event()
-        self._open.add(changed)
+        page = _OpenPage(self._version())
+        self._open[page] = None
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._watch())
         try:
             yield b"event: hello\ndata: \n\n"
             while not self._closing() and still_may():
                 try:
-                    await asyncio.wait_for(changed.wait(), KEEP_ALIVE_S)
+                    await asyncio.wait_for(page.changed.wait(), KEEP_ALIVE_S)
                 except TimeoutError:
                     yield b": \n\n"
                     continue
-                changed.clear()
+                page.changed.clear()
                 if not self._closing():
                     yield b"event: changed\ndata: \n\n"
         finally:
-            self._open.discard(changed)
+            del self._open[page]
 
     async def _watch(self) -> None:
         """Wake the streams when there is something to say, until nobody listens."""
-        said = self._version()
         while self._open:
-            await asyncio.sleep(max(LOOK_EVERY_S, len(self._open) / PAGES_A_SECOND))
-            version = self._version()
-            if version == said and not self._closing():
-                continue
-            said = version
-            for changed in self._open:
-                changed.set()
+            await asyncio.sleep(LOOK_EVERY_S)
+            version, closing = self._version(), self._closing()
+            behind = [page for page in self._open if closing or page.said != version]
+            for page in behind if closing else behind[:PAGES_A_LOOK]:
+                page.said = version
+                page.changed.set()
+                del self._open[page]
+                self._open[page] = None
