@@ -12,11 +12,20 @@ from worlds import World, asks, gang, machine, queue
 
 from ledgers import check_everything
 from millpond.model.errors import ConflictError
-from millpond.model.events import CardClosed, CardLayoutChanged, CardOpened, DeviceHealthChanged, NodeClosed, NodeJoined
+from millpond.model.events import (
+    CardClosed,
+    CardLayoutChanged,
+    CardOpened,
+    DeviceHealthChanged,
+    NodeClosed,
+    NodeJoined,
+    ReservationMade,
+)
 from millpond.model.hardware.card_layouts import CardLayout, DivisibleCard, LayoutChangeState
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.nodes import Cordon, Node
 from millpond.model.reasons import Cause
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling.nodes.layout_planner import LEAST_WAIT_S as WAIT_S
 from millpond.scheduling.nodes.layout_planner import LayoutStep, in_layout
@@ -158,6 +167,18 @@ def test_a_card_that_a_job_ahead_could_use_as_it_is_stays_so() -> None:
     world.settle()
     assert "both" in world.running()
     world.end("both")
+    assert step(world) is not None
+
+
+def test_a_card_of_a_node_that_is_reserved_stays_as_it_was_agreed_upon_until_the_span_is_over() -> None:
+    world = World(divisible("a", WHOLE), queues=[queue("one"), queue("two")])
+    models = ("A100-MIG-7g.80gb",)
+    agreed = AdvanceReservation("show", "two", 1, 2_000.0, 3_000.0, models=models, beyond_guarantee=True)
+    world.tell(ReservationMade(world.now, agreed))
+    world.settle()
+    world.submit(wants("small", "1g.10gb", queue="one", time_limit_s=60.0))  # it would be over in time
+    assert step(world) is None
+    world.go_to(3_000.0 + STAY_S)
     assert step(world) is not None
 
 

@@ -4,7 +4,7 @@ A layout is tried on a twin of the scheduler: the job that starts there, and not
 limits, claims and all other rules count as they will. A card is left as it is while
 
 - anything holds any of it, work that was swapped off it too, a claim lies on it, or others use it;
-- it, or its node, is closed, soon will be, or has a fault;
+- it, or its node, is closed, soon will be, or has a fault; or cards of its node are reserved, as they are now;
 - a job further ahead, or for which nodes are reserved, could use what it is now, and not what it would become;
 - its last change, done or failed, is not ``stay_s`` ago: so demand that alternates does not make layouts alternate.
 
@@ -139,7 +139,7 @@ def _candidates(state: State, claims: Claims) -> Iterator[_Candidate]:
     for node in state.cluster.nodes:
         if node is None or not node.divisible or not node.schedulable or node.name in state.cluster.closed:
             continue
-        if state.cordons.next_of(node.name, state.now) is not None:
+        if node.name in state.cordons.kept or state.cordons.next_of(node.name, state.now) is not None:
             continue
         idle = idle_cards(state, claims, node)
         alike: dict[tuple[CardLayout, tuple[str, ...]], list[tuple[str, list[Device]]]] = {}
