@@ -28,7 +28,7 @@ from millpond.model.reasons import Cause
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling.nodes.layout_planner import LEAST_WAIT_S as WAIT_S
-from millpond.scheduling.nodes.layout_planner import LayoutStep, in_layout
+from millpond.scheduling.nodes.layout_planner import MOST_JOBS, LayoutStep, in_layout
 from millpond.scheduling.scheduler import Scheduler
 
 CHANGING, DONE, FAILED = LayoutChangeState
@@ -180,6 +180,17 @@ def test_a_card_of_a_node_that_is_reserved_stays_as_it_was_agreed_upon_until_the
     assert step(world) is None
     world.go_to(3_000.0 + STAY_S)
     assert step(world) is not None
+
+
+@pytest.mark.parametrize("pool", ["default", "other"])
+def test_a_job_behind_very_many_that_want_other_cards_has_a_card_divided(pool: str) -> None:
+    world = World(divisible("a", WHOLE), replace(machine("b", 1, model="H100"), pool=pool))
+    others = asks(1, models=("H100",))
+    world.submit(*(gang(f"other {number}", 1, others, pool=pool) for number in range(MOST_JOBS + 2)))
+    world.submit(wants("small", "1g.10gb"))
+    wanted = step(world)
+    assert wanted is not None
+    assert wanted.for_job == "small"
 
 
 def test_a_limit_or_a_lack_of_cpus_has_nothing_divided() -> None:

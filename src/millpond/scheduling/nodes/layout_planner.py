@@ -30,7 +30,7 @@ from millpond.scheduling.state import State
 
 LEAST_WAIT_S: Final = 10.0
 MOST_JOBS: Final = 64
-"""So many of those that are next in line are looked at."""
+"""So many of those that are next in line and could use the cards are looked at."""
 MOST_TRIALS: Final = 16
 
 Play = Callable[[Node | None], Sequence[str]]
@@ -71,7 +71,7 @@ def next_layout_step(state: State, claims: Claims, play: Play) -> LayoutStep | N
     candidates = list(_candidates(state, claims))
     if not candidates:
         return None
-    line = [record for _, _, record in islice(LineOrder(state).ranked, MOST_JOBS) if record.id not in claims.by_job]
+    line = list(islice(_in_line(state, claims, candidates), MOST_JOBS))
     places = {record.id: place for place, record in enumerate(line)}
     holders = [state.jobs[each.job] for each in claims.reservations.values() if each.job in places]
     wanted = [each for each in candidates if any(_wants(state, record, each) for record in line)]
@@ -154,6 +154,19 @@ def _candidates(state: State, claims: Claims) -> Iterator[_Candidate]:
             for count in sorted({1, len(some)}):
                 now = tuple(device for _, devices in some[:count] for device in devices)
                 yield _Candidate(node, tuple(card for card, _ in some[:count]), now, layout)
+
+
+def _in_line(state: State, claims: Claims, candidates: Sequence[_Candidate]) -> Iterator[JobRecord]:
+    """Those that wait and could use any of the cards, as they are or would become; the first in line first."""
+    kinds: dict[str, dict[tuple[str, int], Device]] = {}
+    for each in candidates:
+        well = (device for device in each.now if device.health is DeviceHealth.OK)
+        found = {(device.model, device.memory_mib): device for device in (*well, *each.layout.devices)}
+        kinds.setdefault(each.node.pool, {}).update(found)
+    devices = {pool: list(found.values()) for pool, found in kinds.items()}
+    for _, _, record in LineOrder(state).ranked:
+        if record.id not in claims.by_job and could_use(record, devices.get(record.job.pool, [])):
+            yield record
 
 
 def _may_change(state: State, card: DivisibleCard, devices: Sequence[Device]) -> bool:
