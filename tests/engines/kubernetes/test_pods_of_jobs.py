@@ -175,6 +175,15 @@ def test_an_image_that_does_not_come_is_waited_for_a_while(
     assert "registry: no route" in bench.next(Refused).reason
 
 
+def test_the_notice_reaches_all_processes_of_a_pod_whatever_the_job_says_of_saving(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    bench.launch = PodLaunch("i:1", {"worker": RoleNeeds("train && echo done", 1000, 0)})
+    bench.started()
+    container = bench.bound(POD)["spec"]["containers"][0]
+    assert container["lifecycle"]["preStop"]["exec"]["command"][-1].startswith("kill -TERM 1; kill -TERM -1;")
+
+
 def test_a_stopped_task_has_its_grace_and_keeps_what_it_saved(bench: PodBench, cluster: StandinCluster) -> None:
     bench.launch = PodLaunch("i:1", {"worker": RoleNeeds("train", 1000, 0)}, notice_signal="SIGUSR1", grace_s=60.0)
     bench.started()

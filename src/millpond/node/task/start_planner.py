@@ -35,6 +35,7 @@ from millpond.node.task.kept_place import held
 from millpond.node.task.launch import SHELL_LINE, LaunchSpec, ListenMode, heeding
 from millpond.node.task.limits import NO_LIMITS, TaskLimits
 from millpond.node.task.records import FILES, TaskFiles, TaskId
+from millpond.node.task.shell_grace import with_grace_below
 from millpond.node.task.start_plan import ContainerPlan, KeptPlacePlan, TaskSocketPlan, TaskStartPlan
 from millpond.node.task.workspace import WORK, make_output
 
@@ -107,7 +108,10 @@ def plan_start(state_dir: Path, start: TaskStart, launch: LaunchSpec, sandbox: S
     program = _program(argv)
     if launch.checkpoint_signal:
         argv = heeding(argv, launch.checkpoint_signal)
-    inside = held(argv, files.failure, launch.notice_signal) if launch.keep_s else argv
+    apart = sandbox is not None or launch.container is not None
+    inside = with_grace_below(argv, launch.notice_signal) if apart else argv
+    if launch.keep_s:
+        inside = held(inside, files.failure, launch.notice_signal)
     socket = _socket(state_dir, start, launch, files)
     place = _place(state_dir, start, launch, files, socket)
     wrapped, container = None, None

@@ -133,9 +133,10 @@ def test_a_stopped_program_has_its_notice(pond: Pond) -> None:
     until(lambda: pond("logs", job).stdout.endswith("saved\n"))
 
 
-def test_a_program_below_the_shell_of_its_line_hears_the_notice_too(pond: Pond) -> None:
-    line = """sh -c 'trap "echo saved; exit 0" USR1; echo ready; while true; do sleep 0.1; done'; exit $?"""
-    job = run(pond, "--detach", "--set", "checkpoint={signal: SIGUSR1, grace: 60s}", "--", line).stdout.strip()
+@pytest.mark.parametrize(("signal", "saves"), [("USR1", "checkpoint={signal: SIGUSR1, grace: 60s}"), ("TERM", "")])
+def test_a_program_below_the_shell_of_its_line_hears_the_notice_too(pond: Pond, signal: str, saves: str) -> None:
+    line = f"""sh -c 'trap "echo saved; exit 0" {signal}; echo ready; while true; do sleep 0.1; done'; exit $?"""
+    job = run(pond, "--detach", *(("--set", saves) if saves else ()), "--", line).stdout.strip()
     until(lambda: "ready" in pond("logs", job).stdout)
     assert pond("stop", job).returncode == 0
     until(lambda: pond("logs", job).stdout.endswith("saved\n"))

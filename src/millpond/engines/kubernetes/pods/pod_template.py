@@ -398,14 +398,12 @@ def _resources(needs: RoleNeeds, grants: tuple[Grant, ...], resources: Mapping[s
     return ResourceRequirements(requests=requests, limits=limits, claims=claims)
 
 
-def _notice(signal: str) -> Lifecycle | None:
-    """The signal on which a job saves its work, to all its processes; they have the whole grace for it.
+def _notice(signal: str) -> Lifecycle:
+    """The signal that asks a job to end, to all its processes; they have the whole grace for it.
 
     Kubernetes sends SIGTERM to the first process alone. Where that is the shell of a line, the kernel keeps the signal
     from it, and the program below it would not hear of its end.
     """
-    if not signal:
-        return None
-    name = signal.removeprefix("SIG")
+    name = (signal or "SIGTERM").removeprefix("SIG")
     line = f"kill -{name} 1; kill -{name} -1; while kill -0 1 2>/dev/null; do sleep 0.2; done"
     return Lifecycle(preStop=LifecycleHandler(exec=ExecAction(command=["/bin/sh", "-c", line])))
