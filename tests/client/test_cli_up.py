@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import NoReturn
 import pytest
 from click.testing import CliRunner
 
-from millpond.client.cli.commands.server import background
+from millpond.client.cli.commands.server import background, up
 from millpond.client.cli.main import cli
 from millpond.model.errors import UnavailableError
 from millpond.server.http.listener import listen
@@ -64,7 +65,7 @@ class UnreadyServer:
     """A program that runs on, and whose server says why it takes no requests, so many times."""
 
     def __init__(self, refusals: int) -> None:
-        self.pid, self.ended, self.clock = os.getpid(), False, Clock()
+        self.pid, self.ended, self.hangs, self.clock = os.getpid(), False, False, Clock()
         asked = iter(range(1, 1000))
 
         class Handler(BaseHTTPRequestHandler):
@@ -86,6 +87,11 @@ class UnreadyServer:
 
     def terminate(self) -> None:
         self.ended = True
+
+    def wait(self, timeout: float) -> int:
+        if self.hangs:
+            raise subprocess.TimeoutExpired("the server", timeout)
+        return 0
 
 
 @pytest.fixture
@@ -117,3 +123,34 @@ def test_a_server_that_stays_unready_is_ended_soon_and_its_reason_is_shown(
 def test_a_server_whose_database_only_stumbles_is_waited_for(tmp_path: Path, unready_server: UnreadyServer) -> None:
     assert background.start([], tmp_path).health.status == "ready"
     assert not unready_server.ended
+
+
+@pytest.mark.parametrize("unready_server", [100], indirect=True)
+@pytest.mark.parametrize(
+    ("hangs", "said"), [(False, "the server was ended before it was ready"), (True, "`kill -9 {pid}` ends it at once")]
+)
+def test_ctrl_c_before_a_server_is_ready_ends_it_and_says_so(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    unready_server: UnreadyServer,
+    hangs: bool,
+    said: str,
+) -> None:
+    unready_server.hangs = hangs
+    monkeypatch.setattr(unready_server.clock, "sleep", lambda _: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        background.start([], tmp_path)
+    assert unready_server.ended
+    assert said.format(pid=unready_server.pid) in capsys.readouterr().err
+
+
+def test_ctrl_c_once_a_server_is_up_says_that_it_runs_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = ServerFile(url="http://127.0.0.1:1", pid=1, token_path="t", version="1")
+    monkeypatch.setattr(background, "start", lambda *_: background.Started(left, HealthInfo(status="ready")))
+    monkeypatch.setattr(up, "Client", lambda **_: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        up._start_detached([], tmp_path)
+    assert "the server runs on; `pond down` ends it" in capsys.readouterr().err

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import httpx2
 
+from millpond.client.cli.error_output import say
+from millpond.client.cli.terminal.interrupts import held_back
 from millpond.client.sdk.transport.discovery import Address, read_server_file
 from millpond.client.sdk.transport.trust import trust
 from millpond.model.errors import MillpondError, UnavailableError
@@ -21,6 +23,7 @@ LOG_NAME = "server.log"
 READY_WITHIN_S = 180.0
 RECOVERS_WITHIN_S = 10.0
 """A database that only stumbles answers again by then; one that is damaged never does."""
+ENDS_WITHIN_S = 10.0
 _LOOK_EVERY_S = 0.05
 
 
@@ -39,8 +42,22 @@ def start(arguments: Sequence[str], state_dir: Path) -> Started:
         UnavailableError: it could not start (port in use, a second server, a directory it may not write), or answers
             that it takes no requests (its database is damaged).
         MillpondError: it ended in another way, or was not ready in time.
+        KeyboardInterrupt: Ctrl-C came before it was ready; it was told to end, and what became of it was said.
     """
     log = state_dir / LOG_NAME
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        with held_back():
+            process, begin = _begin(arguments, state_dir, log)
+        return _await_ready(process, state_dir, log, begin)
+    except KeyboardInterrupt:
+        if process is not None:
+            _end_interrupted(process)
+        raise
+
+
+def _begin(arguments: Sequence[str], state_dir: Path, log: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """The process of the server, and where what it writes begins in its log."""
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         with log.open("ab") as stream:
@@ -57,7 +74,19 @@ def start(arguments: Sequence[str], state_dir: Path) -> Started:
         raise UnavailableError(
             f"the state directory {state_dir} cannot be used ({error.strerror})", "name another with --state-dir"
         ) from error
-    return _await_ready(process, state_dir, log, begin)
+    return process, begin
+
+
+def _end_interrupted(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(ENDS_WITHIN_S)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        say(
+            f"the server (process {process.pid}) was told to end and has not yet\n`kill -9 {process.pid}` ends it at once"
+        )
+    else:
+        say("the server was ended before it was ready")
 
 
 def _await_ready(process: subprocess.Popen[bytes], state_dir: Path, log: Path, begin: int) -> Started:

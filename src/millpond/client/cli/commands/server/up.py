@@ -9,6 +9,7 @@ import click
 
 from millpond.client.cli.commands.server import background
 from millpond.client.cli.connection import state_dir_option
+from millpond.client.cli.error_output import say
 from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.policy_options import OrderingChoice, PlacementChoice
 from millpond.client.cli.printing import formats
@@ -172,6 +173,15 @@ def _start_detached(arguments: list[str], directory: Path) -> None:
         click.echo(f"Millpond stands by at {started.left.url}; {started.health.leader} leads")
         return
     click.echo(f"Millpond is up at {started.left.url}")
+    try:
+        _introduce(directory)
+    except KeyboardInterrupt:
+        say("the server runs on; `pond down` ends it")
+        raise
+
+
+def _introduce(directory: Path) -> None:
+    """Say what a server that has come up is like, and how people come in."""
     with Client(state_dir=directory) as client:
         click.echo(summary(client.nodes()))
         click.echo(f"portal: {client.accounts.portal_link().url} (works once, for ten minutes)")
