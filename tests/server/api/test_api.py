@@ -135,6 +135,20 @@ def test_a_list_shows_each_job_as_it_is_now_although_unchanged_ones_are_not_enco
     assert list(api.loop.job_cache._encoded) == [second.id]
 
 
+def test_a_list_has_the_beginning_of_the_indices_of_an_array_and_the_array_itself_all_of_them(api: Api) -> None:
+    indices = ",".join(str(index) for index in range(1, 4_000, 2))
+    array = api.submit(array={"indices": indices}, gpus=1)
+    listed = from_json(JobList, api.client.get(JOBS).content).jobs[0].array
+    whole = api.job(array.id).array
+    assert listed is not None
+    assert whole is not None
+    assert whole.indices == indices
+    assert listed.count == whole.count == 2_000
+    assert len(listed.indices) == 200
+    assert listed.indices.startswith("1,3,5,")
+    assert listed.indices.endswith("…")
+
+
 def test_a_waiting_job_says_why_in_lists_and_in_full(api: Api) -> None:
     api.submit(gpus=4, time_limit="1h")
     waiting = api.submit(gpus=4)

@@ -17,7 +17,7 @@ TRIALS_SHOWN = 20
 def members_text(array: ArrayInfo) -> Iterator[tuple[str, str]]:
     """What there is to say of an array's members, each with its title."""
     parallel = "" if array.parallel is None else f", at most {array.parallel} at once"
-    yield "members", f"{array.count} ({shortened(array.indices)}){parallel}"
+    yield "members", f"{array.count} ({array.indices_within(40)}){parallel}"
     counts = {
         "not yet in line": array.unsubmitted,
         "waiting": array.waiting,
@@ -61,11 +61,6 @@ def where(job: JobInfo) -> str:
     assert job.array is not None, "asked of arrays alone"
     under_way = job.array.running or job.array.suspended
     return f"{job.array.summary}; {job.reason}" if job.reason and not under_way else job.array.summary
-
-
-def shortened(indices: str) -> str:
-    """Indices that fit on a line."""
-    return indices if len(indices) <= 40 else f"{indices[:39]}…"
 
 
 def _number(value: float | None) -> str:

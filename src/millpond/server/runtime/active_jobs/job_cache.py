@@ -26,6 +26,8 @@ from millpond.specs.job.job_ids import split_member
 FAILED_WITHOUT_CODE = 1
 STOPPED_WITHOUT_CODE = 143
 """As a shell shows a program that was ended by SIGTERM."""
+LISTED_INDICES = 200
+"""Letters of an array's indices in a list."""
 
 _OWN_FAULT = (Outcome.USER_ERROR, Outcome.OUT_OF_MEMORY, Outcome.START_FAILED)
 
@@ -76,10 +78,10 @@ class JobCache:
         return self._jobs.get(job)
 
     def encoded(self, info: JobInfo) -> bytes:
-        """A job as JSON; that of its latest view is kept."""
+        """A job as JSON, as lists have it; that of its latest view is kept."""
         of, encoded = self._encoded.get(info.id, (None, b""))
         if of is not info:
-            encoded = adapter_of(JobInfo).dump_json(info)
+            encoded = adapter_of(JobInfo).dump_json(_as_listed(info))
             with self._lock:
                 if self._jobs.get(info.id) is info:
                     self._encoded[info.id] = info, encoded
@@ -93,6 +95,13 @@ class JobCache:
     def counts(self) -> Counter[str]:
         """How many are in which state; of arrays, the members count that the scheduler has."""
         return Counter(info.state for info in self.newest_first() if info.array is None)
+
+
+def _as_listed(info: JobInfo) -> JobInfo:
+    """A job in a list, in which one array may not take the room of thousands of jobs."""
+    if info.array is None or len(info.array.indices) <= LISTED_INDICES:
+        return info
+    return replace(info, array=replace(info.array, indices=info.array.indices_within(LISTED_INDICES)))
 
 
 def job_view(

@@ -59,7 +59,7 @@ class ArrayInfo:
     """How far the members of an array have come.
 
     Attributes:
-        indices: which members there are: ``0-99``.
+        indices: which members there are: ``0-99``; in lists of jobs, of a text of more than 200 letters its beginning.
         parallel: at most so many at once; None: no bound.
         sweep: whether the members are trials of a sweep.
         unsubmitted: not yet handed to the scheduler.
@@ -85,6 +85,10 @@ class ArrayInfo:
     def ended(self) -> int:
         """Members that have ended, however."""
         return self.succeeded + self.failed + self.cancelled + self.pruned
+
+    def indices_within(self, letters: int) -> str:
+        """The text of the indices, or so much of it, with an ellipsis behind it."""
+        return self.indices if len(self.indices) <= letters else f"{self.indices[: letters - 1]}…"
 
     @property
     def summary(self) -> str:
