@@ -13,6 +13,7 @@ from threading import Event
 from millpond.engines.task_access import TaskAccess
 from millpond.server.auth.queues import QueuePlace, longest_dev
 from millpond.server.http.long_answers import LongAnswers
+from millpond.server.http.user_counts import UserCounts
 from millpond.server.jobs.actions.changes import Changes, delete_job
 from millpond.server.jobs.actions.requeueing import Requeueing
 from millpond.server.jobs.admission.plans import Plans
@@ -38,6 +39,7 @@ from millpond.server.serving.rollouts import Rollouts
 from millpond.server.serving.services import Services
 from millpond.server.serving.updates import Updating
 from millpond.server.sessions.activity import Activity
+from millpond.server.sessions.websockets import MOST_SESSIONS
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.files.datasets import Datasets
 from millpond.server.views.about import About, ServerFacts, ServerHealth
@@ -68,6 +70,7 @@ class Service:
         origins: where browsers reach what jobs serve.
         instruments: count what happens.
         long_answers: makes what would take the threads and the memory of all others.
+        sessions: the commands and connections to ports that each user has open inside jobs.
         closing: set when the server is about to stop.
         version: gives a number that rises with all that happens to jobs, nodes and queues, and when more is known.
     """
@@ -91,6 +94,9 @@ class Service:
         self.version: Callable[[], int] = lambda: loop.seq + loop.job_cache.version + self.next_jobs.version
         self.activity = Activity(time.time)
         self.long_answers = LongAnswers()
+        self.sessions = UserCounts(
+            MOST_SESSIONS, "commands and forwarded connections of", "wait until some have ended, or close them"
+        )
         queries = CoreQueries(loop)
         self.machines = Machines(loop, queries, components.isolation, identity.unlimited, identity.cards_not_closed)
         self.about = About(identity, loop, store.jobs, self.isolation, self.machines)

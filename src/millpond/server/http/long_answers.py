@@ -42,13 +42,13 @@ class LongAnswers:
         Raises:
             UnavailableError: too many are under way for this user, or the client has left.
         """
-        self._turns.enter(user)
+        self._turns.counts.enter(user)
         try:
             made = await while_connected(request, self._in_turn(user, make))
         except BaseException:
-            self._turns.leave(user)
+            self._turns.counts.leave(user)
             raise
-        return _CountedAnswer(made, partial(self._turns.leave, user))
+        return _CountedAnswer(made, partial(self._turns.counts.leave, user))
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Do work that blocks; no other request waits for its thread."""

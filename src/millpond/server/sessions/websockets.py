@@ -27,6 +27,8 @@ from millpond.server.sessions.relay import until_one_ends
 from millpond.server.sessions.task_routes import TaskRoute
 from millpond.specs.api.jobs.jobs import JobInfo
 
+MOST_SESSIONS: Final = 256
+"""Commands and connections of one user: all others share the threads that look for the programs behind them."""
 _BLOCK: Final = 65_536
 _TAKEN_WITHIN_S: Final = 5.0
 _LAST_PORT: Final = 65_535

@@ -104,9 +104,10 @@ async def run_command(
     """Run a command beside a task; see ``server.sessions.websockets`` for the messages."""
 
     async def relay() -> None:
-        found = running_task(await service.lookup.soon(job), task)
-        connection = await service.access.open_session(found)
-        await relay_command(client, connection, lambda: service.activity.used(job), access.lasting(security.accounts))
+        with service.sessions.counted(access.caller.user):
+            found = running_task(await service.lookup.soon(job), task)
+            connection, still_may = await service.access.open_session(found), access.lasting(security.accounts)
+            await relay_command(client, connection, lambda: service.activity.used(job), still_may)
 
     await _serve(client, service.activity, job, relay)
 
@@ -124,9 +125,10 @@ async def forward(
     """Connect to a port of a task's machine; 0 is the port that the task was given."""
 
     async def relay() -> None:
-        found = running_task(await service.lookup.soon(job), task)
-        way = way_to_port(service.access, found, port)
-        await relay_port(client, way, lambda: service.activity.used(job), access.lasting(security.accounts))
+        with service.sessions.counted(access.caller.user):
+            found = running_task(await service.lookup.soon(job), task)
+            way, still_may = way_to_port(service.access, found, port), access.lasting(security.accounts)
+            await relay_port(client, way, lambda: service.activity.used(job), still_may)
 
     await _serve(client, service.activity, job, relay)
 

@@ -82,9 +82,8 @@ def _end_interrupted(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(ENDS_WITHIN_S)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        say(
-            f"the server (process {process.pid}) was told to end and has not yet\n`kill -9 {process.pid}` ends it at once"
-        )
+        remedy = f"`kill -9 {process.pid}` ends it at once"
+        say(f"the server (process {process.pid}) was told to end and has not yet\n{remedy}")
     else:
         say("the server was ended before it was ready")
 
