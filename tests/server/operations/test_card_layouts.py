@@ -14,7 +14,7 @@ from millpond.model.hardware.card_layouts import CardLayout, DivisibleCard, Layo
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.nodes import Node
 from millpond.scheduling.nodes.layout_planner import in_layout
-from millpond.server.operations.card_layouts import CardLayoutWorker
+from millpond.server.operations.card_layouts import CardLayoutWorker, is_under_way
 
 HALVES = CardLayout(("3g.40gb",) * 2, (Device("", 0, "nvidia", "A100-MIG-3g.40gb", 40_000),) * 2)
 
@@ -100,7 +100,9 @@ def test_a_card_that_could_not_be_divided_is_let_be_for_a_while(divided: Divided
 def test_what_a_server_that_was_killed_has_begun_is_finished_by_the_next(divided: Divided) -> None:
     divided.is_killed = True
     job = divided.api.submit(gpus=1)
+    assert not is_under_way(divided.api.loop)
     divided.look(20.0)
+    assert is_under_way(divided.api.loop)  # which a server looks after, whatever its configuration says by then
     why = divided.api.client.get(f"/api/v1/jobs/{job.id}/why").json()
     assert (why["cause"], why["summary"]) == (
         "card-being-divided",
@@ -109,4 +111,5 @@ def test_what_a_server_that_was_killed_has_begun_is_finished_by_the_next(divided
     divided.is_killed = False
     divided.look(1.0)
     assert divided.asked == divided.asked[:1] * 2
+    assert not is_under_way(divided.api.loop)
     assert divided.api.job(job.id).state == "running"

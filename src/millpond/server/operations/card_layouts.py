@@ -74,8 +74,18 @@ class CardLayoutWorker(Periodic):
         return {step.card: LayoutChange(LayoutChangeState.CHANGING, self._clock(), step.node, layout, step.for_job)}
 
 
+def is_under_way(loop: Loop) -> bool:
+    """Whether a card is being divided, as an earlier server began that."""
+    found: bool = loop.query(lambda core: bool(_under_way(core))).result(ANSWER_WITHIN_S)
+    return found
+
+
 def _planned(core: Core, now: float) -> tuple[dict[str, LayoutChange], LayoutStep | None]:
     """What is under way, and else what to begin."""
-    changes = core.scheduler.layout_changes()
-    begun = {card: change for card, change in changes.items() if change.state is LayoutChangeState.CHANGING}
+    begun = _under_way(core)
     return begun, None if begun else core.scheduler.layout_step(now)
+
+
+def _under_way(core: Core) -> dict[str, LayoutChange]:
+    changes = core.scheduler.layout_changes()
+    return {card: change for card, change in changes.items() if change.state is LayoutChangeState.CHANGING}

@@ -28,7 +28,7 @@ from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
 from millpond.server.monitoring.telemetry.views import classes_by_device, tenants_of
 from millpond.server.monitoring.time_series.recorder import TimeSeriesRecorder
-from millpond.server.operations.card_layouts import CardLayoutWorker
+from millpond.server.operations.card_layouts import CardLayoutWorker, is_under_way
 from millpond.server.operations.disk_watch import DiskWatch
 from millpond.server.operations.node_power import NodePowerWorker
 from millpond.server.operations.retention import RetentionLimits, RetentionWorker
@@ -198,11 +198,11 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
 
 
 def _of_card_layouts(base: CoreComponents) -> list[BackgroundWorker]:
-    """What divides cards, where any may be divided."""
-    if not any(node.divisible for node in base.host.machine.nodes):
+    """What divides cards, where any may be divided, or a change was begun under a rule that is gone."""
+    loop, may_divide = base.components.loop, any(node.divisible for node in base.host.machine.nodes)
+    if not isinstance(base.engine, LocalEngine) or not (may_divide or is_under_way(loop)):
         return []
-    assert isinstance(base.engine, LocalEngine), "the nodes of a cluster have no such cards"
-    return [CardLayoutWorker(base.components.loop, base.engine.divide)]
+    return [CardLayoutWorker(loop, base.engine.divide)]
 
 
 def _adopt_rules(current: Current) -> AdoptFile | None:
