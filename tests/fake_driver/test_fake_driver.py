@@ -430,7 +430,7 @@ def create(start):
         return error.value
 first = create(0)
 print(create(0), create(1), isinstance(create(4), int))
-pynvml.nvmlGpuInstanceCreateComputeInstance(first, 0)
+pynvml.nvmlGpuInstanceCreateComputeInstance(first, pynvml.NVML_COMPUTE_INSTANCE_PROFILE_3_SLICE)
 slice = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(card, 0)
 print(pynvml.nvmlDeviceGetUUID(slice)[:4], pynvml.nvmlDeviceGetAttributes(slice).memorySizeMB)
 try:

@@ -17,6 +17,10 @@ struct profile_info_v2 {
 };
 struct instance_info { nvmlDevice device; unsigned id, profile; struct placement placement; };
 struct compute_info { nvmlDevice device; void *instance; unsigned id, profile; struct placement placement; };
+struct compute_profile_info {
+    unsigned version, id, slices, instances, multiprocessors, copy_engines, decoders, encoders, jpeg, ofa;
+    char name[96];
+};
 struct attributes {
     unsigned multiprocessors, copy_engines, decoders, encoders, jpeg, ofa, gpu_slices, compute_slices;
     unsigned long long memory_mb;
@@ -201,11 +205,30 @@ API nvmlGpuInstanceGetInfo(void *handle, struct instance_info *info) {
     return NVML_SUCCESS;
 }
 
+// The number, and the id, of the compute profile that takes all of a GPU instance. As on a real card that is another one
+// than that of one slice where a slice has the memory of two.
+static unsigned whole_of(const struct profile *profile) {
+    return profile->slices == 7 ? 4 : profile->slices == 1 && profile->size == 2 ? 7 : profile->slices - 1;
+}
+
+API nvmlGpuInstanceGetComputeInstanceProfileInfoV(void *handle, unsigned number, unsigned engine,
+                                                  struct compute_profile_info *info) {
+    const struct fake_instance *instance = instance_at(handle);
+    if (!instance) return NVML_INVALID_ARGUMENT;
+    const struct profile *profile = by_id((unsigned)instance->profile);
+    bool whole = number == whole_of(profile);
+    if (engine || (!whole && number)) return NVML_NOT_SUPPORTED;
+    unsigned processors = (unsigned)nvml_at(nvml_device(handle))->knobs[KNOB_MULTIPROCESSORS] / EIGHTHS;
+    *info = (struct compute_profile_info){.version = info->version, .id = number, .slices = whole ? profile->slices : 1,
+                                          .multiprocessors = processors * (whole ? profile->size : 1)};
+    return NVML_SUCCESS;
+}
+
 // One compute instance, as large as its GPU instance, is all that is pretended.
 API nvmlGpuInstanceCreateComputeInstance(void *handle, unsigned profile, void **compute) {
     struct fake_instance *instance = instance_at(handle);
-    (void)profile;
     if (!instance) return NVML_INVALID_ARGUMENT;
+    if (profile != whole_of(by_id((unsigned)instance->profile))) return NVML_NOT_SUPPORTED;
     if (geteuid() != 0) return NVML_NO_PERMISSION;
     if (instance->has_compute) return NVML_INSUFFICIENT_RESOURCES;
     instance->has_compute = true;

@@ -18,12 +18,12 @@ from millpond.node.sharing.mig import Profile, plan
 
 # NVIDIA, Multi-Instance GPU User Guide, "Supported MIG Profiles": the placements of an H200.
 H200 = (
-    Profile("1g.18gb", 19, 0, 1, (0, 1, 2, 3, 4, 5, 6)),
-    Profile("1g.35gb", 15, 0, 2, (0, 2, 4, 6)),
-    Profile("2g.35gb", 14, 1, 2, (0, 2, 4)),
-    Profile("3g.71gb", 9, 2, 4, (0, 4)),
-    Profile("4g.71gb", 5, 3, 4, (0,)),
-    Profile("7g.141gb", 0, 4, 8, (0,)),
+    Profile("1g.18gb", 19, 1, (0, 1, 2, 3, 4, 5, 6)),
+    Profile("1g.35gb", 15, 2, (0, 2, 4, 6)),
+    Profile("2g.35gb", 14, 2, (0, 2, 4)),
+    Profile("3g.71gb", 9, 4, (0, 4)),
+    Profile("4g.71gb", 5, 4, (0,)),
+    Profile("7g.141gb", 0, 8, (0,)),
 )
 NAMES = [profile.name for profile in H200]
 

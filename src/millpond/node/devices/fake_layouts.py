@@ -116,7 +116,6 @@ def _profiles(card: Device) -> tuple[Profile, ...]:
         Profile(
             f"{slices}g.{int(card.memory_mib * size / _EIGHTHS / 1024 + 0.5)}gb",
             number,
-            number,
             size,
             starts,
             card.memory_mib * size // _EIGHTHS,

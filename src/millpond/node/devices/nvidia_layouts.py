@@ -8,6 +8,7 @@ Source: NVIDIA, NVML API Reference, "Multi Instance GPU Management".
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from millpond.model.errors import UnavailableError
 from millpond.model.hardware.card_layouts import CardLayout
 from millpond.model.hardware.devices import Device
 from millpond.node.devices.nvml import Nvml, instances_of
-from millpond.node.sharing.mig import MOST_PLACES, Placed, Profile, create, offered, plan
+from millpond.node.sharing.mig import MOST_PLACES, Placed, Profile, create, fill, offered, plan
 
 
 class NvidiaDivider:
@@ -112,5 +113,6 @@ class NvidiaDivider:
             place = nvml.module.c_nvmlGpuInstancePlacement_t(each.start, each.profile.size)
             arguments = (card, each.profile.id, ctypes.byref(place))
             instance = there.get(each.start) or nvml.ask("nvmlDeviceCreateGpuInstanceWithPlacement", *arguments)
-            if instance is not None:  # one that has its compute instance still takes no second
-                nvml.ask("nvmlGpuInstanceCreateComputeInstance", instance, each.profile.number)
+            if instance is not None:
+                with contextlib.suppress(nvml.error):  # one that has its compute instance still takes no second
+                    fill(nvml, instance)

@@ -34,7 +34,6 @@ class Profile:
 
     Attributes:
         id: the driver's number for it.
-        number: of the compute instance that takes all of it.
         size: in the card's memory slices.
         starts: where it may begin.
         memory_mib: what an instance has.
@@ -42,7 +41,6 @@ class Profile:
 
     name: str
     id: int
-    number: int
     size: int
     starts: tuple[int, ...]
     memory_mib: int = 0
@@ -136,8 +134,7 @@ def offered(nvml: Nvml, card: Any) -> Iterator[Profile]:
         starts = tuple(places[index].start for index in range(count.value))
         if starts:
             name = text(info.name).removeprefix("MIG ")
-            whole = int(getattr(nvml.module, f"NVML_COMPUTE_INSTANCE_PROFILE_{info.sliceCount}_SLICE"))
-            yield Profile(name, info.id, whole, places[0].size, starts, int(info.memorySizeMB))
+            yield Profile(name, info.id, places[0].size, starts, int(info.memorySizeMB))
 
 
 def create(nvml: Nvml, card: Any, placed: Sequence[Placed]) -> None:
@@ -152,7 +149,7 @@ def create(nvml: Nvml, card: Any, placed: Sequence[Placed]) -> None:
             place = nvml.module.c_nvmlGpuInstancePlacement_t(each.start, each.profile.size)
             instance = nvml.module.nvmlDeviceCreateGpuInstanceWithPlacement(card, each.profile.id, ctypes.byref(place))
             made.append(instance)
-            computing.append(nvml.module.nvmlGpuInstanceCreateComputeInstance(instance, each.profile.number))
+            computing.append(fill(nvml, instance))
     except nvml.error as error:
         for compute in computing:  # made here a moment ago: nothing can run on them yet
             nvml.ask("nvmlComputeInstanceDestroy", compute)
@@ -161,3 +158,22 @@ def create(nvml: Nvml, card: Any, placed: Sequence[Placed]) -> None:
         raise UnavailableError(
             f"the driver refuses ({error})", "run the server as root, or divide it by hand"
         ) from error
+
+
+def fill(nvml: Nvml, instance: Any) -> Any:
+    """Make the compute instance that takes all of a GPU instance; returns it.
+
+    That is the one with the most multiprocessors: a GPU instance with one slice and the memory of two (``1g.35gb``) has
+    more of them than the usual compute instance of one slice, and a kind of its own that takes them all.
+
+    Raises:
+        NVMLError: the driver refuses.
+    """
+    module = nvml.module
+    shared = module.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
+    asked = (
+        nvml.ask("nvmlGpuInstanceGetComputeInstanceProfileInfo", instance, number, shared)
+        for number in range(module.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
+    )
+    sizes = {info.id: info.multiprocessorCount for info in asked if info is not None}
+    return module.nvmlGpuInstanceCreateComputeInstance(instance, max(sizes, key=sizes.__getitem__, default=0))
