@@ -58,6 +58,16 @@ def test_a_task_opens_its_own_cards_alone_where_work_stays_on_its_cards(machine:
 
 
 @pytest.mark.usefixtures("kernel")
+def test_a_task_without_cards_cannot_open_the_only_one_of_its_machine() -> None:
+    found = describe_machine("1:V100-32GB").without_remaps()
+    limiter = make_limiter(
+        GroupMode.AUTO, replace(found, vendors={"fake": VendorWithFiles(found.nodes)}), CardsInSight.AUTO
+    )
+    assert limiter.closed_to([]) == (ZERO,)
+    assert limiter.closed_to(found.nodes[0].devices) == ()
+
+
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize(("cards", "closed"), [("auto", ()), ("all", ()), ("own", (ZERO, RANDOM))])
 def test_where_work_may_move_from_card_to_card_the_configuration_decides(
     machine: Machine, cards: str, closed: tuple[tuple[int, int], ...]

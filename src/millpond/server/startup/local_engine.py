@@ -205,10 +205,13 @@ def make_limiter(mode: GroupMode, machine: Machine, cards: CardsInSight) -> Limi
         raise UnavailableError(f"tasks cannot have control groups: {trouble}", "use --control-groups auto")
     limiter = Limiter(controllers, trouble, pins=VENDOR not in machine.vendors)
     numbers = {} if cards is CardsInSight.ALL else machine.device_numbers()
-    if len(numbers) < 2 or (cards is CardsInSight.AUTO and machine.remaps):
+    if not numbers or (cards is CardsInSight.AUTO and machine.remaps):
         return limiter
     open_to_all = trouble if controllers is None else controllers.trouble_with_devices
-    return replace(limiter, open_to_all=open_to_all, cards={} if open_to_all else numbers)
+    if not open_to_all:
+        return replace(limiter, cards=numbers)
+    # The only card of a workstation is open to tasks without one: no news for whoever starts a server there.
+    return limiter if len(numbers) == 1 else replace(limiter, open_to_all=open_to_all)
 
 
 def pretend(machine: Machine, tenants: Callable[[], Iterable[Tenant]]) -> None:
