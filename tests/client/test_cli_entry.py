@@ -119,7 +119,8 @@ def test_an_unknown_command_of_a_group_names_the_nearest(run_pond):
     assert run_pond("group", "remove")[2] == "pond: no command 'remove'; did you mean `pond group remove-member`?\n"
     assert run_pond("group", "delete")[2] == "pond: no command 'delete'; `pond group --help` lists the commands\n"
     assert run_pond("user", "delete")[2] == "pond: no command 'delete'; did you mean `pond user disable`?\n"
-    assert run_pond("nodes", "xyzzy")[2] == "pond: no command 'xyzzy'; `pond nodes --help` lists the commands\n"
+    assert run_pond("nodes", "drian")[2] == "pond: no command 'drian'; did you mean `pond nodes drain`?\n"
+    assert run_pond("nodes", "list")[2] == "pond: no command 'list'; `pond nodes --help` lists the commands\n"
 
 
 def test_a_wrong_option_points_to_the_commands_help(run_pond):

@@ -177,6 +177,17 @@ def test_a_closed_machine_says_why(server, run_pond):
     assert run_pond("nodes")[1].splitlines()[1].endswith("closed: repair")
 
 
+def test_a_node_is_shown_with_its_cards_where_a_command_could_stand(server, run_pond):
+    server.will(200, {"nodes": [MACHINE | {"devices": [CARD]}, MACHINE | {"name": "gpu-b"}]})
+    rows = [line.split()[:2] for line in run_pond("nodes", "a")[1].splitlines()]
+    assert rows == [["NODE", "CARDS"], ["a", "1"], [], ["NODE", "CARD"], ["a", "0"]]
+
+
+def test_an_unknown_node_is_refused_with_the_nearest_one(server, run_pond):
+    server.will(200, {"nodes": [MACHINE | {"name": "gpu-b"}]})
+    assert run_pond("nodes", "gpu-d")[2] == "pond: no node 'gpu-d'\n      did you mean gpu-b?\n"
+
+
 @pytest.mark.parametrize(
     ("spare", "text"),
     [

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driver_cards import card, with_driver
 from standin_cluster import StandinCluster
 
 from millpond.client.cli import main
@@ -105,6 +106,18 @@ def test_it_is_run_on_the_machine_and_its_cards_are_waited_for(
     assert "it offers 8 x nvidia.com/gpu after" in done.output
     assert (tmp_path / "words").read_text() == "-- root@gpu-3 sh -s\n", "no token where all can see it"
     assert TOKEN in (tmp_path / "line").read_text()
+
+
+def test_cards_that_a_driver_gives_out_by_claims_are_seen(cluster: StandinCluster, tmp_path: Path) -> None:
+    joining = JoiningCluster(KubernetesFile(kubeconfig=str(cluster.kubeconfig(tmp_path))))
+    before = joining.nodes()
+    cluster.add_node("gpu-3", cards=0)
+    driver = with_driver(cluster)
+    driver.publish("gpu-2", card(0, "gpu-2"))
+    driver.publish("gpu-3", card(0, "gpu-3"), card(1, "gpu-3"))
+    passed: list[float] = []
+    told = list(joining.joined(before, passed.append, lambda: 100 * sum(passed)))
+    assert told == ["node gpu-3 is ready after 0 s", "it offers 2 x gpu.nvidia.com after 0 s"]
 
 
 @pytest.mark.parametrize(

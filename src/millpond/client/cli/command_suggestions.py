@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from typing import Final
 
 import click
 
 _NO_LIMIT = 10_000
-_ELSEWHERE = {
+FOREIGN_WORDS: Final = {
     **dict.fromkeys(("list", "ls", "jobs", "squeue", "qstat", "sacct", "status"), ("ps", "ls", "show")),
     **dict.fromkeys(("describe", "inspect", "show", "info", "scontrol"), ("get", "show", "ls")),
     **dict.fromkeys(("rm", "remove", "del", "delete"), ("delete", "rm", "disable")),
@@ -45,19 +46,25 @@ class SuggestingGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-"):
-            near = [own for own in _ELSEWHERE.get(name, ()) if own.split()[0] in known]
-            near = near or self._spelt_alike(name, known)
+            near = self.meant(name, known)
             hint = f"`{ctx.command_path} --help` lists the commands"
             if near:
                 hint = f"did you mean `{ctx.command_path} {near[0]}`?"
             raise click.UsageError(f"no command {name!r}; {hint}")
         return super().resolve_command(ctx, args)
 
-    def _spelt_alike(self, name: str, known: list[str]) -> list[str]:
-        """Of a known word of other tools only what begins with it: ``delete`` is no slip of the pen for ``decline``."""
-        if name in _ELSEWHERE:
+    def meant(self, name: str, known: list[str], likeness: float = 0.5) -> list[str]:
+        """Commands that an unknown word may mean, the likeliest first.
+
+        Args:
+            likeness: of 0 to 1, how like a command a word has to be that no other tool knows.
+        """
+        near = [own for own in FOREIGN_WORDS.get(name, ()) if own.split()[0] in known]
+        if near:
+            return near
+        if name in FOREIGN_WORDS:  # `delete` is no slip of the pen for `decline`
             return [own for own in known if own.startswith(name)][:1]
-        return get_close_matches(name, known, n=1, cutoff=0.5)
+        return get_close_matches(name, known, n=1, cutoff=likeness)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """As click does it, but a sentence that is too long goes on in the next line instead of ending in dots."""

@@ -11,6 +11,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +20,10 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
+from millpond.engines.kubernetes.claims.claim_objects import SLICES, SliceObject
+from millpond.engines.kubernetes.claims.node_cards import cards_of, whole_pool
 from millpond.engines.kubernetes.cluster.access import find_config, sync_client
-from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, POOL_LABEL, VENDORS, is_ready
+from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER, MILLI, POOL_LABEL, VENDORS, is_ready
 from millpond.engines.kubernetes.cluster.objects import NodeObject
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.server.operations.cluster_check import access_of
@@ -112,7 +115,7 @@ class JoiningCluster:
                 if not named:
                     named = name
                     yield f"node {name} is ready after {clock() - began:.0f} s"
-                if name == named and (cards := _cards_of(node)):
+                if name == named and (cards := self._cards_of(node)):
                     yield f"it offers {cards} after {clock() - began:.0f} s"
                     return
             sleep(LOOK_EVERY_S)
@@ -138,6 +141,23 @@ class JoiningCluster:
             f"the kubeconfig reaches the cluster at {self._address}, which other machines do not",
             "say how they do: --server https://ADDRESS:6443",
         )
+
+    def _cards_of(self, node: NodeObject) -> str:
+        """What gives out cards there, in words; empty: nothing yet."""
+        counts = {name: node.status.allocatable.get(name, "0") for name in (MILLI, *VENDORS)}
+        counts[DRIVER] = str(len(cards_of(whole_pool(self._slices_of(node.metadata.name))).cards))
+        return ", ".join(f"{count} x {name}" for name, count in counts.items() if count != "0")
+
+    def _slices_of(self, node: str) -> list[SliceObject]:
+        """What a driver of resource claims publishes of a node; nothing in a cluster that knows none."""
+        try:
+            answer = self._client.get(SLICES.path, params=dict(SLICES.selectors))
+        except (httpx2.HTTPError, OSError):
+            return []
+        if answer.status_code != HTTPStatus.OK:
+            return []
+        found = (msgspec.convert(each, SliceObject) for each in answer.json()["items"])
+        return [each for each in found if each.spec.node_name == node]
 
     def _get(self, path: str) -> Any:
         try:
@@ -168,8 +188,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _cards_of(node: NodeObject) -> str:
-    offered = ((name, node.status.allocatable.get(name, "0")) for name in (MILLI, *VENDORS))
-    return ", ".join(f"{count} x {name}" for name, count in offered if count != "0")

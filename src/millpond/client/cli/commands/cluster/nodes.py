@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from difflib import get_close_matches
+from typing import Final
 
 import click
 
-from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.command_suggestions import FOREIGN_WORDS, SuggestingGroup
 from millpond.client.cli.commands.cluster.cordon import cordon, drain, maintain, uncordon
 from millpond.client.cli.commands.cluster.join import join
 from millpond.client.cli.commands.cluster.roll import roll
@@ -16,8 +18,12 @@ from millpond.client.cli.printing.formats import machine_state
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
+from millpond.model.errors import NotFoundError
 from millpond.model.resources import CARD_MILLI
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, NodeList, SliceInfo, SpareInfo
+
+_SLIP_OF_THE_PEN: Final = 0.8
+"""How like a command a word is that is not taken for the name of a node."""
 
 
 def _models(node: NodeInfo) -> str:
@@ -89,7 +95,20 @@ _CARDS: ListTable[tuple[NodeInfo, DeviceInfo]] = ListTable(
 )
 
 
-@click.group("nodes", cls=SuggestingGroup, invoke_without_command=True)
+class _NodesGroup(SuggestingGroup):
+    """Shows the node whose name stands where a command could."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, known = args[0], self.list_commands(ctx)
+        is_word = name.startswith("-") or name in FOREIGN_WORDS
+        if name in known or is_word or self.meant(name, known, _SLIP_OF_THE_PEN):
+            return super().resolve_command(ctx, args)
+        return get.name, get, args
+
+
+@click.group("nodes", cls=_NodesGroup, invoke_without_command=True)
 @lists()
 def command(client: Client) -> Listing:
     """List nodes and their free resources; with -o wide, each card. Cordon, drain, roll, uncordon and add nodes."""
@@ -118,5 +137,30 @@ def _spare_text(spare: SpareInfo) -> str:
     return f"{text}; no forecast: {spare.no_forecast}" if spare.no_forecast else text
 
 
-for subcommand in (cordon, drain, join, maintain, roll, uncordon):
+@click.command("get")
+@click.argument("names", nargs=-1, required=True, metavar="NODE...")
+@lists()
+def get(client: Client, names: tuple[str, ...]) -> Listing:
+    """Show each NODE and its cards, as `pond nodes NODE` does."""
+    known = {node.name: node for node in client.nodes()}
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            remedy = (
+                f"did you mean {near[0]}?" if near else "`pond nodes` lists the nodes, `pond nodes -h` the commands"
+            )
+            raise NotFoundError(f"no node {name!r}", remedy)
+    chosen = [known[name] for name in dict.fromkeys(names)]
+    return Listing(NodeList(nodes=chosen), [node.name for node in chosen], lambda _wide: _draw_with_cards(chosen))
+
+
+def _draw_with_cards(nodes: list[NodeInfo]) -> None:
+    _MACHINES.show(nodes, wide=False)
+    cards = [(node, device) for node in nodes for device in node.devices]
+    if cards:
+        click.echo()
+        _CARDS.show(cards, wide=False)
+
+
+for subcommand in (cordon, drain, get, join, maintain, roll, uncordon):
     command.add_command(subcommand)
