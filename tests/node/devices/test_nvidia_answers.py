@@ -74,6 +74,27 @@ def test_what_the_driver_takes_long_to_tell_is_asked_for_where_it_is_news() -> N
     assert sample.processes == (ProcessSample(9, 512, 200), ProcessSample(7, 1, None))
 
 
+def test_an_instance_that_was_made_again_under_its_uuid_is_sampled_by_its_new_handle() -> None:
+    instances = ["before"]
+    stub = StubNvml(
+        ["GPU-0"],
+        nvmlDeviceGetMigMode=(1, 1),
+        nvmlDeviceGetMaxMigDeviceCount=1,
+        nvmlDeviceGetMigDeviceHandleByIndex=lambda card, slot: instances[slot],
+        nvmlDeviceGetUUID=lambda handle: "GPU-0" if handle == "GPU-0" else "MIG-0",
+        nvmlDeviceGetMemoryInfo=lambda handle: (
+            plain(total=18 * MIB, used=2 * MIB) if handle in ("GPU-0", instances[0]) else NVMLError(UNKNOWN)
+        ),
+    )
+    vendor = NvidiaVendor(lambda: stub)
+    (sample,) = vendor.sample()
+    assert (sample.device, sample.memory_mib) == ("MIG-0", 18)
+    instances[0] = "after"
+    assert vendor.sample()[0].memory_mib is None
+    vendor.discover()
+    assert vendor.sample()[0].memory_mib == 18
+
+
 class Gpm(StubNvml):
     """A driver that counts what multiprocessors and tensor cores do, by the structures of the real binding."""
 
@@ -114,6 +135,17 @@ def test_what_multiprocessors_and_tensor_cores_do_is_a_mean_since_the_sample_bef
     first, second, third = stub.taken
     assert first == third != second
     assert stub.asked == [(first, second), (second, third)]
+
+
+def test_what_is_counted_goes_on_and_takes_no_more_memory_where_other_devices_come() -> None:
+    now, stub = [0.0], Gpm()
+    sampler = NvidiaSampler(Nvml(lambda: stub), {"GPU-0": "GPU-0"}, lambda: now[0])
+    assert sampler.renewed({"GPU-0": "GPU-0"}) is sampler
+    sampler.sample()
+    now[0] = 10.0
+    (sample, other) = sampler.renewed({"GPU-0": "GPU-0", "MIG-1": "MIG-1"}).sample()
+    assert (sample.sm_milli, other.sm_milli) == (316, None)
+    assert len(stub.taken) == 3
 
 
 @pytest.mark.parametrize(

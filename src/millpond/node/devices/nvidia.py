@@ -78,8 +78,7 @@ class NvidiaVendor:
         nvml = self._nvml()
         found = [pair for handle in self._handles() for pair in _card(nvml, handle, own)]
         handles = {device.uuid: handle for device, handle in found}
-        if self._sampler is None or self._sampler.devices != handles.keys():
-            self._sampler = NvidiaSampler(nvml, handles)
+        self._sampler = NvidiaSampler(nvml, handles) if self._sampler is None else self._sampler.renewed(handles)
         return tuple(device for device, _ in found)
 
     def sample(self) -> tuple[DeviceSample, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, KeysView, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from millpond.model.hardware.telemetry import DeviceSample, ProcessSample
 from millpond.node.devices.nvidia_activity import ActivityMeter
-from millpond.node.devices.nvml import Nvml
+from millpond.node.devices.nvml import Nvml, identity
 
 _MIB = 1024 * 1024
 _MILLI = 1000
@@ -55,10 +55,16 @@ class NvidiaSampler:
         self._energies: dict[str, _Energy] = {}
         self._activity = ActivityMeter(nvml)
 
-    @property
-    def devices(self) -> KeysView[str]:
-        """The UUIDs of what is sampled."""
-        return self._handles.keys()
+    def renewed(self, handles: Mapping[str, Any]) -> NvidiaSampler:
+        """What samples these from now on: itself, unless others are there or an instance has been made again.
+
+        An instance that is made again may have the UUID of the one before, whose handle is worth nothing any more.
+        """
+        if _identities(handles) == _identities(self._handles):
+            return self
+        another = NvidiaSampler(self._nvml, handles, self._clock)
+        another._activity = self._activity  # which holds memory of the driver
+        return another
 
     def sample(self) -> tuple[DeviceSample, ...]:
         """All of them; one that is lost is there, and nothing of it is known."""
@@ -117,3 +123,7 @@ class NvidiaSampler:
         if fresh:
             known = self._uses[uuid] = _Uses(max(sample.timeStamp for sample in samples), now, fresh)
         return known.milli if now - known.seen_at <= _STALE_AFTER_S else {}
+
+
+def _identities(handles: Mapping[str, Any]) -> dict[str, object]:
+    return {uuid: identity(handle) for uuid, handle in handles.items()}
