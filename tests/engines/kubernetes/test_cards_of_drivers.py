@@ -165,6 +165,8 @@ def test_the_check_says_what_claims_lack(
     def allow(request: str, body: dict[str, Any]) -> JSONResponse | None:
         of_claims = body.get("spec", {}).get("resourceAttributes", {}).get("resource") == "resourceclaims"
         is_missing = of_claims and missing in str(body)
+        if request == f"GET /apis/resource.k8s.io/v1/deviceclasses/{DRIVER}":  # the roles let them be listed
+            return refusal(403, "Forbidden", "no")
         is_asked = request.endswith("accessreviews")
         return JSONResponse({"status": {"allowed": not is_missing}}, 201) if is_asked else None
 

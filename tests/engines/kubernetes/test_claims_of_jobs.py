@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driver_cards import CLAIMS, DriverBench, device_of, start_on, with_driver
+from driver_cards import CLAIMS, SLICES, DriverBench, card, device_of, start_on, with_driver
 from lightkube.models.resource_v1 import AllocationResult, ResourceClaimSpec
 from pod_bench import PodBench, eventually
 from standin_cluster import StandinCluster, refusal
@@ -152,6 +152,29 @@ def test_what_the_cluster_lacks_is_named(
         assert refused.device_fault is device_fault
     finally:
         bench.close()
+
+
+def test_a_claim_of_an_earlier_pod_of_the_name_is_not_taken(driver: DriverBench, bench: PodBench) -> None:
+    driver.add_claim(CLAIM)
+    bench.engine.apply([start_on(1, JOB, 0)])
+    assert f"there is another resource claim {CLAIM}" in bench.next(Refused).reason
+    assert driver.devices_of(CLAIM) == []
+    assert driver.cluster.get("pods", POD) is None
+
+
+def test_a_task_keeps_its_card_while_the_driver_is_replaced(driver: DriverBench, bench: PodBench) -> None:
+    bench.engine.apply([start_on(1, JOB, 2)])
+    bench.bound(POD)
+    driver.cluster.run(POD)
+    bench.next(Confirmed)
+    driver.cluster.remove(SLICES, "n1-gpu-0", "")
+    eventually(lambda: healths(bench) == ["busy-elsewhere"])
+    driver.publish("n1", *(card(number) for number in range(4)))
+    eventually(lambda: healths(bench) == ["ok"] * 4)
+    driver.cluster.remove(SLICES, "n1-gpu-0", "")
+    driver.cluster.finish(POD)
+    bench.next(Ended)
+    eventually(lambda: healths(bench) == [])
 
 
 def test_a_task_has_ended_when_its_claim_has_let_go_of_its_cards(driver: DriverBench, bench: PodBench) -> None:

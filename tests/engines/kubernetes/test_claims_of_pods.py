@@ -293,6 +293,29 @@ def test_a_claim_that_another_scheduler_has_allocated_leads_to_its_node(
     assert driver.users_of("mine") == ["other", "theirs"]
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_pod_whose_claim_another_scheduler_allocates_is_not_placed_with_a_card_that_it_does_not_use(
+    driver: DriverBench, bench: AdoptingBench, is_late: bool
+) -> None:
+    driver.add_claim("mine")
+    claiming(driver.cluster, "theirs")
+    bench.stand_for(bench.gang().key)
+
+    def allocate(request: str, body: dict[str, Any]) -> None:
+        if request.startswith("PATCH") and request.endswith("mine/status"):
+            driver.cluster.refuses = lambda _request, _body: None
+            driver.allocate("mine", 3)
+
+    if is_late:
+        driver.cluster.refuses = allocate
+    else:
+        driver.allocate("mine", 3)
+        eventually(lambda: bench.gang().roles[0].request.devices == 0)
+    bench.engine.apply([start_on(1, JOB, 1)])
+    assert "given devices by another scheduler meanwhile" in bench.next(Refused).reason
+    assert driver.users_of("mine") == ["other"]
+
+
 # ---- changes in between --------------------------------------------------------------------------------------------
 
 
@@ -396,6 +419,31 @@ def test_a_restart_between_a_claim_and_its_binding_goes_on_or_takes_it_back(
             bench.open()
             eventually(lambda: not driver.devices_of("mine"))
             assert bench.gang().roles[0].request.devices == 1
+    finally:
+        bench.close()
+
+
+def test_what_an_earlier_start_left_is_given_back_before_the_pod_starts_again(
+    driver: DriverBench, tmp_path: Path
+) -> None:
+    driver.add_claim("mine")
+    claiming(driver.cluster, "theirs")
+    cut_off(driver, tmp_path)
+    uid = (driver.cluster.get("pods", "theirs") or {})["metadata"]["uid"]
+    bench = AdoptingBench(driver.cluster, tmp_path)
+    bench.stands_for = {JOB: GangKey(NAMESPACE, POD, "theirs", uid)}
+    giving_back = "PATCH /apis/resource.k8s.io/v1/namespaces/team/resourceclaims/mine/status"
+    driver.cluster.refuses = lambda request, _: refusal(503, "Unavailable", "no") if request == giving_back else None
+    asked = driver.cluster.requests
+    try:
+        bench.open()
+        tried = asked.count(giving_back)
+        bench.engine.apply([start_on(2, JOB, 1, attempt=2)])
+        eventually(lambda: asked.count(giving_back) >= tried + 2)
+        assert not (driver.cluster.get("pods", "theirs") or {})["spec"].get("nodeName")
+        driver.cluster.refuses = lambda _request, _body: None
+        bench.bound("theirs")
+        assert driver.devices_of("mine") == [("n1", "gpu-1")]
     finally:
         bench.close()
 

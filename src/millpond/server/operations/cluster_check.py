@@ -132,12 +132,13 @@ def _missing(client: httpx2.Client, namespace: str, wanted: Sequence[tuple[str, 
 
 def _resource_claims(client: httpx2.Client, namespace: str) -> Finding:
     """Whether cards can be given out by claims, where the cluster serves these."""
+    from millpond.engines.kubernetes.claims.claim_objects import CLASSES
     from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER
 
     if missing := _missing(client, namespace, (*SEEING_CLAIMS, *MAKING_CLAIMS)):
         remedy = "grant them: deploy/kubernetes/roles.yaml; until then cards of DRA drivers are not given out"
         return Finding("resource claims", Grade.LIMITED, f"this user may not {missing} ({namespace})", remedy)
-    if client.get(f"/apis/resource.k8s.io/v1/deviceclasses/{DRIVER}").status_code == _NOT_FOUND:
+    if not any(each["metadata"]["name"] == DRIVER for each in _get(client, CLASSES.path)["items"]):
         said = f"there is no device class {DRIVER}, so jobs get no cards by claims"
         return Finding("resource claims", Grade.LIMITED, said, "install NVIDIA's DRA driver, if you mean to use it")
     return Finding("resource claims", Grade.OK, f"cards of {DRIVER} are given out by claims")

@@ -111,6 +111,7 @@ class AdoptedExecutor:
         self._ended: dict[str, None] = {}
         """Pods that are over and were ours, by their uids, the oldest first."""
         self._latest = 0
+        self._is_given_back = asyncio.Event()
 
     def attach(self, book: GangBook, answers: PodAnswers, evictions: Evictions) -> None:
         """The parts that know of it in turn; to be called once, before anything else."""
@@ -174,9 +175,7 @@ class AdoptedExecutor:
         starts = [decision for decision in unanswered if isinstance(decision, Start)]
         starting = {TaskId(start.job, start.attempt, placed.task) for start in starts for placed in start.placements}
         pods, gangs = list(pods), {self._jobs[start.job] for start in starts}
-        for pod in pods:
-            if pod.waits and pod.spec.resource_claims and gang_of(pod) not in gangs:
-                self._work.begin(self._claims.give_back(pod))  # a start that is over has left it there
+        self._work.begin(self._give_back(pod for pod in pods if pod.waits and gang_of(pod) not in gangs))
         found = {mark.id: (pod, mark) for pod in pods if (mark := self._mark_of(pod)) is not None}
         for task in expected:
             if task in starting:
@@ -189,6 +188,11 @@ class AdoptedExecutor:
                 self._outbox.ended(task, EndVerdict(Outcome.NODE_LOST, None, "the cluster has no pod of it"))
         for decision in unanswered:
             self.carry_out(decision)
+
+    async def _give_back(self, waiting: Iterable[ScheduledPod]) -> None:
+        """What starts that are over have left to pods; a new start would find it there, and lose it when bound."""
+        await all_of([self._claims.give_back(pod) for pod in waiting if pod.spec.resource_claims])
+        self._is_given_back.set()
 
     def carry_out(self, decision: Decision) -> None:
         """Do what the core decided about a job that stands for pods of others; what was done is let be."""
@@ -314,6 +318,8 @@ class AdoptedExecutor:
 
     async def _bind(self, pending: GangBinding, taken: TakenPod, placed: Placement) -> None:
         pod = taken.pod
+        if pod.spec.resource_claims:
+            await self._is_given_back.wait()
         trouble = await self._claims.take(pod, placed) or await self._bind_pod(pod, taken.mark, placed)
         if trouble:
             await self._claims.give_back(pod)

@@ -43,13 +43,11 @@ class ClaimBook:
 
     Attributes:
         is_served: the cluster has the API, and lets this server look at it.
-        version: rises with each change of cards or classes.
         marks: by the mark of nodes, the kinds of cards that these have.
     """
 
     def __init__(self, channel: ApiChannel, node_changed: Callable[[str], None]) -> None:
         self.is_served = False
-        self.version = 0
         self.marks: dict[str, tuple[CardKind, ...]] = {}
         self._node_changed = node_changed
         self._claim_changed: Callable[[str], None] = lambda claim: None
@@ -158,7 +156,6 @@ class ClaimBook:
             self._node_changed(node)
 
     def _class_changed(self, _: ClassObject) -> None:
-        self.version += 1
         self._claim_changed(ANY_CLAIM)
 
     def _slice_changed(self, changed: SliceObject) -> None:
@@ -186,18 +183,19 @@ class ClaimBook:
         self._node_of_pool |= dict.fromkeys(pools, node)
         if found.parts:
             self._nodes[node] = found
-        else:
+        elif not pools:
             del self._on_node[node]
-        self._mark(before, found)
+        if self._mark(before, found):
+            self._claim_changed(ANY_CLAIM)
         self._node_changed(node)
-        self._claim_changed(ANY_CLAIM)
 
-    def _mark(self, before: NodeCards | None, found: NodeCards) -> None:
-        """Count the nodes of each mark: which there are says what selectors can choose among."""
+    def _mark(self, before: NodeCards | None, found: NodeCards) -> bool:
+        """Count the nodes of each mark; says whether others are there now, among which selectors choose."""
+        marks = set(self.marks)
         for cards, change in ((before, -1), (found, 1)):
             if cards is not None and cards.cards:
                 self._marked[cards.mark] += change
                 self.marks[cards.mark] = cards.kinds
                 if not self._marked[cards.mark]:
                     del self._marked[cards.mark], self.marks[cards.mark]
-        self.version += 1
+        return marks != self.marks.keys()

@@ -187,6 +187,11 @@ class ClaimObject(Struct):
         """Its namespace and name."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
+    @property
+    def owners(self) -> frozenset[str]:
+        """UIDs of what it goes with."""
+        return frozenset(each.uid for each in self.metadata.owner_references)
+
     def is_reserved_beside(self, uid: str) -> bool:
         """Whether other pods than this one may use it."""
         return any(each.uid != uid for each in self.status.reserved_for)

@@ -75,8 +75,7 @@ def claims_of(pod: ScheduledPod, book: ClaimBook) -> list[ClaimObject]:
             raise ClaimTroubleError(f"there is no resource claim {name}: make it")
         if claim.metadata.deletion_timestamp is not None:
             raise ClaimTroubleError(f"its claim {name} is being deleted: make it anew when it is gone")
-        owners = {owner.uid for owner in claim.metadata.owner_references}
-        if not entry.resource_claim_name and pod.metadata.uid not in owners:
+        if not entry.resource_claim_name and pod.metadata.uid not in claim.owners:
             raise ClaimTroubleError(f"its claim {name} was made for another pod of its name, and will be made anew")
         if len(claim.status.reserved_for) >= MOST_CONSUMERS and claim.is_reserved_beside(pod.metadata.uid):
             raise ClaimTroubleError(f"{MOST_CONSUMERS} pods have its claim {name}: no more may")

@@ -52,6 +52,7 @@ FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """Keeps a claim that is in use from being deleted; Kubernetes' controller takes it away."""
 _CONFLICT, _NOT_FOUND = 409, 404
 _MOST_TRIES: Final = 5
+_HAS_OTHERS: Final = "its claims were given devices by another scheduler meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,8 @@ class ClaimWriter:
             cards = iter(self._cards_of(placed))
             for claim in claims_of(pod, self.book):
                 await self._take_one(claim, user, placed.node, cards)
+            if next(cards, None) is not None:
+                raise ClaimTroubleError(_HAS_OTHERS)
         except ClaimTroubleError as error:
             return str(error)
         return ""
@@ -102,7 +105,7 @@ class ClaimWriter:
         for _, name in names_of(pod):
             claim = self.book.claim(pod.metadata.namespace, name)
             if claim is not None and any(each.uid == uid for each in claim.status.reserved_for):
-                with contextlib.suppress(ClaimTroubleError):  # one that is gone has nothing
+                with contextlib.suppress(ClaimTroubleError):  # it is gone, or the next start says the same
                     await self._let_go(claim, uid)
 
     async def make(self, name: str, user: ClaimUser, placed: Placement) -> None:
@@ -126,6 +129,8 @@ class ClaimWriter:
                     f"the cluster does not take its resource claim: {error}", passes=False
                 ) from error
             claim = await self._read(user.namespace, name)
+            if user.uid not in claim.owners:
+                raise ClaimTroubleError(f"there is another resource claim {name}: delete it if it stays") from error
         await self._take_one(claim, user, placed.node, iter(cards))
 
     def _cards_of(self, placed: Placement) -> list[DriverCard]:
@@ -159,6 +164,8 @@ class ClaimWriter:
                     continue
                 status = {"allocation": self._allocation(claim, chosen), "reservedFor": [user.reference]}
             else:
+                if chosen is not None:
+                    raise ClaimTroubleError(_HAS_OTHERS)
                 status = {"reservedFor": [*claim.status.reserved_for, user.reference]}
                 self._require_at(claim, node)
                 if any(each.uid == user.uid for each in claim.status.reserved_for):
@@ -172,7 +179,7 @@ class ClaimWriter:
                 if error.code not in (_CONFLICT, _NOT_FOUND):
                     raise ClaimTroubleError(f"its claim {name} cannot be allocated: {error}") from error
             claim = await self._read(user.namespace, name, of=claim.metadata.uid)
-        raise ClaimTroubleError(f"its claim {name} is changed by others all the time")
+        raise ClaimTroubleError(_is_contended(name))
 
     def _chosen(self, claim: ClaimObject, node: str, cards: Iterator[DriverCard]) -> ChosenCards:
         """The next of the cards, line by line.
@@ -231,7 +238,11 @@ class ClaimWriter:
             raise ClaimTroubleError(f"its claim {claim.metadata.name} has devices of {min(named)} by now")
 
     async def _let_go(self, claim: ClaimObject, uid: str) -> ClaimObject:
-        """Take a pod off a claim, and its devices if no other has it; as it is then."""
+        """Take a pod off a claim, and its devices if no other has it; as it is then.
+
+        Raises:
+            ClaimTroubleError: it is gone, or may not be changed.
+        """
         name, namespace = claim.metadata.name, claim.metadata.namespace
         for _ in range(_MOST_TRIES):
             left = [each for each in claim.status.reserved_for if each.uid != uid]
@@ -240,9 +251,9 @@ class ClaimWriter:
                 return await self._write(claim, status)
             except StatusError as error:
                 if error.code != _CONFLICT:
-                    return claim  # it is gone, or may not be changed: said where that matters
+                    raise ClaimTroubleError(f"its claim {name} cannot be let go: {error}") from error
             claim = await self._read(namespace, name)
-        return claim
+        raise ClaimTroubleError(_is_contended(name))
 
     async def _read(self, namespace: str, name: str, of: str = "") -> ClaimObject:
         """A claim as it is at this moment.
@@ -273,6 +284,10 @@ class ClaimWriter:
         written = msgspec.json.decode(answer, type=ClaimObject)
         self.book.written(written)
         return written
+
+
+def _is_contended(name: str) -> str:
+    return f"its claim {name} is changed by others all the time"
 
 
 def _has(claim: ClaimObject, chosen: ChosenCards) -> bool:

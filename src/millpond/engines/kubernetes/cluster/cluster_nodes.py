@@ -168,7 +168,7 @@ def labels_of(node: NodeObject, cards: AgentCards | DriverCards | None) -> Label
     if MILLI in there or cards is not None:  # the vendor's plugin would give out the same cards
         there = [name for name in there if VENDORS.get(name) != NVIDIA]
     found |= {offered(name): "" for name in there}
-    if isinstance(cards, DriverCards) and cards.devices:
+    if isinstance(cards, DriverCards) and cards.mark:
         found[offered(DRIVER)] = cards.mark
     return tuple(sorted(found.items()))
 
@@ -207,6 +207,18 @@ def describe_node(
         unschedulable_reason=trouble,
         keeps_cpu=True,
     )
+
+
+def with_held_cards(described: Node, before: Node, held: Collection[str]) -> Node:
+    """A node with the cards that our pods have, though their driver publishes them no more.
+
+    A driver that is being replaced has its slices removed, and no pod loses its card by that.
+    """
+    there = {device.uuid for device in described.devices}
+    kept = (each for each in before.devices if each.uuid in held and each.uuid not in there and is_of_driver(each.uuid))
+    why = "its driver does not publish it now"
+    late = tuple(replace(each, health=DeviceHealth.BUSY_ELSEWHERE, health_detail=why) for each in kept)
+    return replace(described, devices=described.devices + late) if late else described
 
 
 def _known_devices(

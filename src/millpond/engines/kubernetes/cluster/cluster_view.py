@@ -27,6 +27,7 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import (
     labels_of,
     offered,
     resource_of,
+    with_held_cards,
     with_taints,
 )
 from millpond.engines.kubernetes.cluster.node_conditions import NodeConditions
@@ -217,7 +218,8 @@ class ClusterView:
             described = replace(described, labels=tuple(sorted((*labels_of(node, cards), *beside.items()))))
         if not self._rules.pool_of(node):
             described = replace(described, schedulable=False, unschedulable_reason=_UNLABELLED)
-        before = self._reported.get(name)
+        if (before := self._reported.get(name)) is not None:
+            described = with_held_cards(described, before, held)
         if name in self._agents and not self._is_listing:
             self._conditions.tell(node, self._agents[name])
         if before != described:
@@ -234,8 +236,8 @@ class ClusterView:
 
         Where an agent reports the cards that a driver publishes too, the agent gives them out.
         """
-        published = self._claims.cards_on(name, held)
         report = self._agents.get(name)
+        published = self._claims.cards_on(name, held if report is None else ())
         if report is None:
             return published
         orders = ((pod, SliceOrder.of(pod.metadata.annotations)) for pod in others)
@@ -278,11 +280,13 @@ class ClusterView:
         return time.monotonic() - since >= self._rules.timeout_s
 
     def _lose(self, name: str) -> None:
-        self._marks = None
-        self._loads = {node: loads for node, loads in self._loads.items() if node != name}
-        if self._reported.pop(name, None) is not None and not self._is_listing:
-            self.ours.node_lost(name)
-            self._outbox.lost(name)
+        if name in self._loads:
+            self._loads = {node: loads for node, loads in self._loads.items() if node != name}
+        if self._reported.pop(name, None) is not None:
+            self._marks = None
+            if not self._is_listing:
+                self.ours.node_lost(name)
+                self._outbox.lost(name)
 
     async def _look_for_silence(self) -> None:
         for_each(list(self._silent_since), self.recount)
