@@ -294,6 +294,20 @@ def test_the_list_goes_on_behind_its_last_job_in_the_chosen_view(world: AuthWorl
     second = browser.get(address[1].replace("&amp;", "&")).text
     assert re.findall(r'<tr id="job-([^"]+)"', second) == jobs[2::-1]
     assert 'rel="next"' not in second
+    oldest = browser.get("/portal/jobs?name=many&order=oldest").text
+    assert re.findall(r'<tr id="job-([^"]+)"', oldest) == jobs[:100]
+    address = re.search(r'href="([^"]+)" rel="next"', oldest)
+    assert address is not None
+    rest = browser.get(address[1].replace("&amp;", "&")).text
+    assert re.findall(r'<tr id="job-([^"]+)"', rest) == jobs[100:]
+    assert 'href="/portal/jobs?name=many&amp;order=oldest">To the oldest' in rest
+    listed = world.client("max").get("/api/v1/jobs?order=oldest&limit=2").json()
+    assert ([job["id"] for job in listed["jobs"]], listed["truncated"]) == (jobs[:2], True)
+    assert browser.get("/portal/jobs?order=tallest").status_code == 422
+    refused = world.client("max").get("/api/v1/jobs?order=tallest")
+    assert refused.status_code == 422
+    assert "order" in refused.text
+    assert "oldest" in refused.text
 
 
 def test_each_page_speaks_the_language_of_its_reader(shared: AuthWorld) -> None:

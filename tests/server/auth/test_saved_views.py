@@ -36,8 +36,9 @@ def test_ones_own_are_nobody_elses_and_those_of_a_group_are_its_members(world: A
 
 
 def test_a_view_is_an_address_that_leads_to_its_filters(world: AuthWorld) -> None:
-    view = save(world, "lea", "ours", "all=true&behind=x&queue=vision&evil=%2F%2Fx&state=failed", group="vision").json()
-    assert view["query"] == "state=failed&queue=vision&all=true"
+    query = "order=oldest&all=true&behind=x&queue=vision&evil=%2F%2Fx&state=failed"
+    view = save(world, "lea", "ours", query, group="vision").json()
+    assert view["query"] == "state=failed&queue=vision&all=true&order=oldest"
     answer = browser_of(world, "vic").get(f"/portal/views/{view['id']}")
     assert (answer.status_code, answer.url.path, answer.url.query) == (200, "/portal/jobs", view["query"].encode())
     assert f'href="/portal/views/{view["id"]}" aria-current="true"' in answer.text

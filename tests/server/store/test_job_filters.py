@@ -53,9 +53,10 @@ def fill(store: Store) -> list[JobInfo]:
 def test_each_filter_gives_the_jobs_that_it_names_page_by_page(store: Store) -> None:
     infos = fill(store)
     states = ((), ("failed",), STATES, ("cancelled",))
-    for chosen in product(states, ("", "ada", "nobody"), ("", "r", "none"), ("", "train", "none")):
-        wanted = JobFilter(*chosen)
-        expected = [info.id for info in infos if wanted.matches(info)]
+    users, queues, names = ("", "ada", "nobody"), ("", "r", "none"), ("", "train", "none")
+    for chosen, oldest_first in product(product(states, users, queues, names), (False, True)):
+        wanted = JobFilter(*chosen, oldest_first=oldest_first)
+        expected = [info.id for info in (reversed(infos) if oldest_first else infos) if wanted.matches(info)]
         found = [info.id for info in store.jobs.ended_jobs(100, wanted)]
         assert found == expected, wanted
         paged: list[str] = []

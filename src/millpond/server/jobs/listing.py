@@ -67,7 +67,7 @@ class JobListing:
         return self._with_deadline(found)
 
     async def listed(self, request: ListRequest, reader: Reader) -> JobList:
-        """Jobs, the newest first, or the members of an array, the first first.
+        """Jobs in the order asked for, or the members of an array, the first first.
 
         Raises:
             NotFoundError: there is no such array for them, or no such job to stand behind.
@@ -76,9 +76,10 @@ class JobListing:
         if request.members_of and not reader.sees(await asyncio.to_thread(self._lookup.look, request.members_of)):
             raise absent("job", request.members_of)
         wanted, limit = await self._placed(request, reader), request.limit
+        cached = self._job_cache.newest_first()
         matching = (
             info
-            for info in self._job_cache.newest_first()
+            for info in (reversed(cached) if wanted.oldest_first else cached)
             if info.parent == request.members_of and wanted.matches(info) and reader.sees(info)
         )
         states = [JobState(state) for state in wanted.states]
@@ -90,12 +91,12 @@ class JobListing:
             found = (limit + 1, wanted, reader.owners, request.members_of)
             ended = await asyncio.to_thread(self._job_store.ended_jobs, *found)
         merged = {info.id: info for info in (*live, *ended)}
-        newest = sorted(merged.values(), key=listed_at)
+        ordered = sorted(merged.values(), key=listed_at, reverse=wanted.oldest_first)
         if request.members_of:
-            newest.sort(key=lambda info: info.index or 0)
-        shown = await self._reasons.foreseen(await self._reasons.added_to(newest[:limit], reader))
+            ordered.sort(key=lambda info: info.index or 0)
+        shown = await self._reasons.foreseen(await self._reasons.added_to(ordered[:limit], reader))
         jobs = [self._with_deadline(info) for info in shown if wanted.matches(info)]
-        return JobList(jobs=jobs, truncated=len(newest) > limit)
+        return JobList(jobs=jobs, truncated=len(ordered) > limit)
 
     async def _placed(self, request: ListRequest, reader: Reader) -> JobFilter:
         if not request.behind:

@@ -16,8 +16,8 @@ from millpond.server.auth.roles import AccessTarget, Caller, Verb, absent, allow
 from millpond.server.store.saved_views import SavedViewStore
 from millpond.specs.api.jobs.saved_views import SavedViewInfo, SavedViewRequest
 
-FILTERS: Final = ("state", "user", "queue", "name", "all")
-"""What lists of jobs are narrowed by."""
+FILTERS: Final = ("state", "user", "queue", "name", "all", "order")
+"""What lists of jobs are narrowed by, and their order."""
 MOST_VIEWS: Final = 50
 """Of one owner."""
 

@@ -105,7 +105,8 @@ class JobFilter:
     """Which jobs are wanted: those in one of these states, of this user, in this queue, of this name; empty: any.
 
     Attributes:
-        behind: instant of submission and id of the job behind which they stand in a list, the newest first.
+        behind: instant of submission and id of the job behind which they stand in a list.
+        oldest_first: so their list is ordered, else the newest first.
     """
 
     states: tuple[str, ...] = ()
@@ -113,6 +114,7 @@ class JobFilter:
     queue: str = ""
     name: str = ""
     behind: tuple[float, str] | None = None
+    oldest_first: bool = False
 
     def matches(self, info: JobInfo) -> bool:
         """Whether a job is one of them."""
@@ -121,8 +123,12 @@ class JobFilter:
             and (not self.user or info.user == self.user)
             and (not self.queue or info.queue == self.queue)
             and (not self.name or info.name == self.name)
-            and (self.behind is None or listed_at(info) > (-self.behind[0], self.behind[1]))
+            and (self.behind is None or self._is_behind(info, *self.behind))
         )
+
+    def _is_behind(self, info: JobInfo, at: float, job: str) -> bool:
+        own, other = listed_at(info), (-at, job)
+        return own < other if self.oldest_first else own > other
 
 
 ALL_JOBS: Final = JobFilter()
@@ -229,7 +235,7 @@ class JobStore(TableStore):
     def ended_jobs(
         self, limit: int, wanted: JobFilter = ALL_JOBS, owners: Owners | None = None, of: str | None = ""
     ) -> list[JobInfo]:
-        """Jobs that have ended, the latest submitted first; all, or those of some owners.
+        """Jobs that have ended, in the order of ``wanted``; all, or those of some owners.
 
         Args:
             wanted: which of these.
@@ -239,15 +245,13 @@ class JobStore(TableStore):
         query = sa.select(*OF_VIEW).where(table.c.info.is_not(None))
         query = query.where(*_matches(wanted, of, knows_values=self._engine.dialect.name != "sqlite"))
         if wanted.behind is not None:
-            at, job = wanted.behind
-            earlier = sa.or_(table.c.submitted_at < at, sa.and_(table.c.submitted_at == at, table.c.id > job))
-            query = query.where(
-                table.c.submitted_at <= at, earlier
-            )  # the first of the two finds the place in the index
+            query = query.where(*_stands_behind(*wanted.behind, oldest_first=wanted.oldest_first))
         if owners is not None:
             query = query.where(sa.or_(table.c.user == owners.user, table.c.group.in_(owners.groups)))
         if of:  # indices rise with time, and those of one instant with their ids, the shorter first
             query = query.order_by(table.c.submitted_at, sa.func.length(table.c.id), table.c.id).limit(limit)
+        elif wanted.oldest_first:
+            query = query.order_by(table.c.submitted_at, table.c.id.desc()).limit(limit)
         else:
             query = query.order_by(table.c.submitted_at.desc(), table.c.id).limit(limit)
         return [view_in(row) for row in self._rows(query)]
@@ -343,6 +347,14 @@ class JobStore(TableStore):
         """Job and digest of the submission that came with this idempotency key before."""
         row = self._first(_REPEATED, sought=key)
         return None if row is None else (row.job, row.digest)
+
+
+def _stands_behind(at: float, job: str, *, oldest_first: bool) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
+    """What is true of jobs behind one of an instant; the first of the two finds the place in the index."""
+    time, same = schema.jobs.c.submitted_at, schema.jobs.c.submitted_at == at
+    if oldest_first:
+        return time >= at, sa.or_(time > at, sa.and_(same, schema.jobs.c.id < job))
+    return time <= at, sa.or_(time < at, sa.and_(same, schema.jobs.c.id > job))
 
 
 def _matches(wanted: JobFilter, of: str | None, *, knows_values: bool) -> list[sa.ColumnElement[bool]]:

@@ -27,7 +27,7 @@ from millpond.server.views.logs import LogRequest
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.base import IDEMPOTENCY_HEADER
 from millpond.specs.api.events import EventList
-from millpond.specs.api.jobs.jobs import MOST_TOGETHER, JobInfo, JobList, JobsActed
+from millpond.specs.api.jobs.jobs import MOST_TOGETHER, JobInfo, JobList, JobOrder, JobsActed
 from millpond.specs.api.jobs.logs import LogChunk
 from millpond.specs.api.jobs.reasons import PlanInfo, ReasonInfo
 from millpond.specs.api.jobs.requests import (
@@ -127,8 +127,10 @@ async def _wanted(
     user: Word = "",
     queue: Word = "",
     name: Word = "",
+    order: JobOrder = "newest",
 ) -> JobFilter:
-    return JobFilter(tuple(each.value for each in state), user, queue, unicodedata.normalize("NFC", name))
+    normal = unicodedata.normalize("NFC", name)
+    return JobFilter(tuple(each.value for each in state), user, queue, normal, oldest_first=order == "oldest")
 
 
 @router.get("", response_model=JobList)
@@ -142,8 +144,9 @@ async def list_jobs(
     members: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
     behind: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
 ) -> Response:
-    """Jobs, the newest first: those that have not ended; those in some states; or all. An array is one of them; with
-    ``members`` its members are listed. Behind the last job of an answer the list goes on with ``behind``."""
+    """Jobs, the newest or the oldest first: those that have not ended; those in some states; or all. An array is one
+    of them; with ``members`` its members are listed. Behind the last job of an answer the list goes on with
+    ``behind``."""
     query = ListRequest(wanted, everything, limit, members, behind)
 
     async def make() -> Response:

@@ -28,7 +28,7 @@ from millpond.server.web.jobs.drafts import shown_text
 from millpond.server.web.jobs.life_line import life_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.rendering import show
-from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo, JobOrder
 from millpond.specs.api.jobs.saved_views import SavedViewInfo
 from millpond.specs.job.serving import SERVING_KINDS
 
@@ -53,12 +53,14 @@ async def jobs(
     user: Word = "",
     queue: Word = "",
     name: Word = "",
+    order: JobOrder = "newest",
     everything: Annotated[bool, Query(alias="all")] = False,
     members: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
     behind: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
 ) -> Response:
-    """Jobs, the newest first; the parameters are those of the API."""
-    wanted = JobFilter(tuple(each.value for each in state), user, queue, unicodedata.normalize("NFC", name))
+    """Jobs, the newest or the oldest first; the parameters are those of the API."""
+    normal = unicodedata.normalize("NFC", name)
+    wanted = JobFilter(tuple(each.value for each in state), user, queue, normal, oldest_first=order == "oldest")
     most = JOBS_ON_A_PAGE * (10 if members else 1)
     asked = ListRequest(wanted, everything or bool(members), most, members, behind)
     found = await service.jobs.listed(asked, reader_of(access.caller))
@@ -73,6 +75,7 @@ async def jobs(
         changeable=changeable,
         may_change=may_do(access.caller, Verb.CHANGE_JOBS),
         matching=f"/api/v1/jobs?{urlencode([*pairs, ('limit', MOST_MATCHING)])}",
+        first=f"?{urlencode(pairs)}",
         more=f"?{urlencode(following)}" if found.truncated and not members else "",
         truncated=found.truncated,
         wanted=wanted,

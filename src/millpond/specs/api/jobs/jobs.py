@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from millpond.model.amounts import pace_text
 from millpond.model.states import JobState, TaskState
@@ -284,9 +284,13 @@ class JobInfo:
         return max(0.0, min(ends, default=now) - self.started_at - self.suspended_s)
 
 
+JobOrder = Literal["newest", "oldest"]
+"""What a list of jobs begins with, by the time of submission."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobList:
-    """Jobs, newest first; ``truncated`` says that ``limit`` cut the list."""
+    """Jobs in the order asked for; ``truncated`` says that ``limit`` cut the list."""
 
     jobs: list[JobInfo]
     truncated: bool = False
