@@ -13,7 +13,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from millpond.model.errors import UnavailableError
 from millpond.server.store import migrations
-from millpond.server.store.connection.leadership import LEASE_S, Leadership, Seat, require_lock
+from millpond.server.store.connection.leadership import LEASE_S, Leadership, Seat, postgresql_options, require_lock
 
 DAMAGED: Final = "check that it is there and whole; one that is damaged is restored from a backup (pond restore)"
 
@@ -106,8 +106,7 @@ def _set_up_postgresql(connection: Any, _record: Any) -> None:
 
 
 def _engine(url: sa.URL, set_up: Callable[[Any, Any], None] = _set_up_sqlite) -> sa.Engine:
-    # A database without an encoding (SQL_ASCII, made under the locale C) would answer in bytes.
-    text: dict[str, Any] = {} if url.get_backend_name() == "sqlite" else {"client_encoding": "utf8"}
-    engine = sa.create_engine(url, **text)
+    options = {} if url.get_backend_name() == "sqlite" else postgresql_options(url)
+    engine = sa.create_engine(url, **options)
     sa.event.listen(engine, "connect", set_up)
     return engine

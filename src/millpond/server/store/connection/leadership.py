@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 LEASE_S: Final = 6.0
 """A leader that has not shown itself for so long leads no more."""
 SHOWS_EVERY_S: Final = 1.0
+CONNECTS_WITHIN_S: Final = 10
 _LOOKS_EVERY_S: Final = 0.05
 _LOCK: Final = {"key": 0x4D494C4C}
 _HAS_IDLE_LIMIT: Final = 140_000
@@ -57,6 +58,18 @@ class Seat:
     state_dir: str = ""
 
 
+def postgresql_options(url: sa.URL) -> dict[str, Any]:
+    """How connections to a database are opened, for ``sqlalchemy.create_engine``.
+
+    One that takes a connection and then says nothing is given up soon, unless the URL says when.
+    """
+    # A database without an encoding (SQL_ASCII, made under the locale C) would answer in bytes.
+    options: dict[str, Any] = {"client_encoding": "utf8"}
+    if "connect_timeout" not in url.query:
+        options["connect_args"] = {"connect_timeout": CONNECTS_WITHIN_S}
+    return options
+
+
 class NotLeadingError(OperationalError):
     """A transaction was not committed, as another server leads by now."""
 
@@ -75,7 +88,9 @@ class Leadership:
         self.epoch = 0
         self.lost = False
         self.on_lost: Callable[[], None] = lambda: None
-        self._engine = sa.create_engine(url, poolclass=NullPool, isolation_level="AUTOCOMMIT", client_encoding="utf8")
+        address = sa.make_url(url)
+        options = postgresql_options(address)
+        self._engine = sa.create_engine(address, poolclass=NullPool, isolation_level="AUTOCOMMIT", **options)
         self._session: sa.Connection | None = None
         self._holds = False
         self._busy = threading.RLock()
