@@ -130,7 +130,7 @@ def test_a_stopped_program_has_its_notice(pond: Pond) -> None:
     job = run(pond, "--detach", "--", line).stdout.strip()
     until(lambda: "ready" in pond("logs", job).stdout)
     assert pond("stop", job).returncode == 0
-    until(lambda: pond("logs", job).stdout.endswith("saved\n"))
+    until(lambda: "\nsaved\n" in pond("logs", job).stdout)  # busybox adds of its own child that it was terminated
 
 
 @pytest.mark.parametrize(("signal", "saves"), [("USR1", "checkpoint={signal: SIGUSR1, grace: 60s}"), ("TERM", "")])
@@ -139,7 +139,7 @@ def test_a_program_below_the_shell_of_its_line_hears_the_notice_too(pond: Pond, 
     job = run(pond, "--detach", *(("--set", saves) if saves else ()), "--", line).stdout.strip()
     until(lambda: "ready" in pond("logs", job).stdout)
     assert pond("stop", job).returncode == 0
-    until(lambda: pond("logs", job).stdout.endswith("saved\n"))
+    until(lambda: "\nsaved\n" in pond("logs", job).stdout)  # busybox adds of its own child that it was terminated
 
 
 def test_jobs_outlive_a_killed_server_and_their_logs_go_on(pond: Pond) -> None:
@@ -214,7 +214,7 @@ def test_a_command_whose_pod_is_deleted_says_so(pond: Pond, plane: ControlPlane)
     assert client.stdout is not None
     assert client.stdout.readline() == "ready\n"
     call(plane, "DELETE", f"/api/v1/namespaces/millpond/pods/{job}-1-0?gracePeriodSeconds=1")
-    assert client.wait(60) in (137, 255)
+    assert client.wait(60) in (137, 143, 255)  # the notice goes to all processes of the pod, this one too
 
 
 def test_standard_input_goes_on_after_the_server_was_killed(pond: Pond) -> None:
