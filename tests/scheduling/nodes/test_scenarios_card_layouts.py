@@ -318,3 +318,26 @@ def _divide(world: World, how: str) -> None:
         if how == "failed":
             tell(world, FAILED, wanted, "the driver refuses")
     assert running.items() <= {job: world.core.jobs[job].attempt for job in world.running()}.items()
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_instances_that_have_the_uuids_of_those_before_are_taken_for_what_they_are(is_away: bool) -> None:
+    def numbered(node: Node) -> Node:
+        devices = (replace(device, uuid=f"MIG-{number}") for number, device in enumerate(node.devices))
+        return replace(node, devices=tuple(devices))
+
+    unlike = layout("4g.40gb", "3g.40gb")
+    world = World(numbered(divisible("a", HALVES, allowed=(HALVES, unlike))))
+    world.submit(wants("four", "4g.40gb"))
+    wanted = step(world)
+    assert wanted is not None
+    tell(world, CHANGING, wanted)
+    before = described(world, "a")
+    after = numbered(in_layout(before, (wanted.card,), wanted.layout))
+    assert [each.uuid for each in before.devices] == [each.uuid for each in after.devices]
+    if is_away:
+        world.tell(NodeJoined(world.now, replace(after, devices=())))
+    world.tell(NodeJoined(world.now, after))
+    tell(world, DONE, wanted)
+    assert world.running() == {"four"}
+    check_everything(world.core)

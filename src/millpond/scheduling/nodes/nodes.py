@@ -46,7 +46,7 @@ class Nodes:
             self._placer.capacity_changed()
             return
         old = cluster.nodes[index]
-        if old is not None and [d.uuid for d in old.devices] == [d.uuid for d in node.devices]:
+        if old is not None and _kinds(old) == _kinds(node):
             cluster.update_node(node)
         else:
             self._replace_node(node, index)
@@ -197,6 +197,12 @@ class Nodes:
             for task in record.tasks
             if task.holding is not None and task.holding.node == node
         ]
+
+
+def _kinds(node: Node) -> list[tuple[str, str, int]]:
+    """What the ledger keeps of its devices for as long as they are there: instances of a card (MIG) that is divided
+    anew can have the UUIDs of those before."""
+    return [(device.uuid, device.model, device.memory_mib) for device in node.devices]
 
 
 def _by_job(tasks: list[tuple[JobRecord, TaskRecord]]) -> list[tuple[JobRecord, list[TaskRecord]]]:
