@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import BashComplete
 
-from millpond.client.cli.command_suggestions import _ELSEWHERE
+from millpond.client.cli.command_suggestions import FOREIGN_WORDS
 from millpond.client.cli.command_table import COMMANDS
 from millpond.client.cli.job_completion import VARIABLE
 from millpond.client.cli.main import cli
@@ -116,6 +116,6 @@ def test_the_words_of_other_tools_are_answered_with_ours(typed, meant):
 
 
 def test_no_word_of_another_tool_leads_nowhere():
-    for typed, own in _ELSEWHERE.items():
+    for typed, own in FOREIGN_WORDS.items():
         assert typed not in COMMANDS or typed in ("delete", "start"), typed
         assert any(name.split()[0] in COMMANDS for name in own) or typed in ("upload", "push"), typed
