@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpcore2
 import pytest
+from driver_cards import DriverBench, with_driver
 from pod_bench import PodBench
 from standin_cluster import StandinCluster
 
@@ -35,6 +36,12 @@ def cluster() -> Iterator[StandinCluster]:
     cluster.start()
     yield cluster
     cluster.stop()
+
+
+@pytest.fixture
+def driver(cluster: StandinCluster) -> DriverBench:
+    """The cluster with the cards of a driver, for tests that ask for it."""
+    return with_driver(cluster)
 
 
 @pytest.fixture

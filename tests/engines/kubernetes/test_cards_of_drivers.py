@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from driver_cards import CLAIMS, CLASSES, DRIVER, SLICES, DriverBench, card, device_of, with_driver
+from driver_cards import CLAIMS, CLASSES, DRIVER, SLICES, DriverBench, card, device_of
 from foreign_pods import foreign_pod
 from pod_bench import PodBench, eventually
-from standin_cluster import StandinCluster, refusal
+from standin_cluster import refusal
 from starlette.responses import JSONResponse
 
 from millpond.engines.kubernetes.engine import KUBELET_CHOOSES
@@ -19,18 +18,7 @@ from millpond.server.operations.cluster_check import check_cluster
 from millpond.server.operations.findings import Grade
 from millpond.specs.config.kubernetes import KubernetesFile
 
-
-@pytest.fixture
-def driver(cluster: StandinCluster) -> DriverBench:
-    return with_driver(cluster)
-
-
-@pytest.fixture
-def bench(driver: DriverBench, tmp_path: Path) -> Iterator[PodBench]:
-    bench = PodBench(driver.cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+pytestmark = pytest.mark.usefixtures("driver")  # which is there before the engine
 
 
 def devices(bench: PodBench, node: str = "n1") -> tuple[Device, ...]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driver_cards import CLAIMS, SLICES, DriverBench, card, device_of, start_on, with_driver
+from driver_cards import CLAIMS, SLICES, DriverBench, card, device_of, start_on
 from lightkube.models.resource_v1 import AllocationResult, ResourceClaimSpec
 from pod_bench import PodBench, eventually
-from standin_cluster import StandinCluster, refusal
+from standin_cluster import refusal
 
 from millpond.engines.kubernetes.claims import claim_book
 from millpond.engines.kubernetes.cluster.access import ClusterAccess
@@ -21,17 +20,7 @@ JOB = "train-abcde"
 POD, CLAIM = f"{JOB}-1-0", f"{JOB}-1-0-1"
 
 
-@pytest.fixture
-def driver(cluster: StandinCluster) -> DriverBench:
-    return with_driver(cluster)
-
-
-@pytest.fixture
-def bench(driver: DriverBench, tmp_path: Path) -> Iterator[PodBench]:
-    bench = PodBench(driver.cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+pytestmark = pytest.mark.usefixtures("driver")  # which is there before the engine
 
 
 def healths(bench: PodBench) -> list[str]:

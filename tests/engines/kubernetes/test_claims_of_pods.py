@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver_cards import CLAIMS, DriverBench, card, start_on, with_driver
+from driver_cards import CLAIMS, DriverBench, card, start_on
 from foreign_pods import JOB, OWNER, AdoptingBench, condition, foreign_pod
 from pod_bench import eventually
 from standin_cluster import NAMESPACE, StandinCluster, refusal
@@ -23,8 +23,7 @@ A100 = "NVIDIA A100-SXM4-40GB"
 
 
 @pytest.fixture
-def driver(cluster: StandinCluster) -> DriverBench:
-    driver = with_driver(cluster)
+def driver(driver: DriverBench) -> DriverBench:
     driver.publish("n2", *(card(number, "n2", A100, architecture="Ampere", memory="40Gi") for number in range(4)))
     return driver
 

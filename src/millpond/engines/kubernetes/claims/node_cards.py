@@ -56,21 +56,14 @@ class NodeCards:
 
     Attributes:
         parts: for each of its devices, the UUID of the card that it is, or is a part of.
+        kinds: of its cards, each once.
+        mark: by which nodes with other kinds of cards differ.
     """
 
     cards: tuple[DriverCard, ...]
     parts: Mapping[DeviceName, str]
-
-    @property
-    def kinds(self) -> tuple[CardKind, ...]:
-        """The kinds of cards that there are, each once."""
-        return tuple(dict.fromkeys(card.kind for card in self.cards))
-
-    @property
-    def mark(self) -> str:
-        """By which nodes with other kinds of cards differ."""
-        names = (f"{dict(kind.attributes).get('productName', '')} {hash_of(kind)}" for kind in self.kinds)
-        return " + ".join(sorted(names))
+    kinds: tuple[CardKind, ...]
+    mark: str
 
     def given(self, holders: Mapping[DeviceName, Collection[str]], held: Collection[str]) -> DriverCards:
         """As the node is described.
@@ -104,12 +97,15 @@ def cards_of(slices: Iterable[SliceObject]) -> NodeCards:
             parts[name] = f"{DRIVER}/{uuid}"
             if device.said("type") == _WHOLE_CARD:
                 cards.append(_card(name, parts[name], device, numbers))
-    return NodeCards(tuple(sorted(cards, key=lambda card: (card.device.index, card.name))), parts)
+    cards.sort(key=lambda card: (card.device.index, card.name))
+    kinds = tuple(dict.fromkeys(card.kind for card in cards))
+    return NodeCards(tuple(cards), parts, kinds, " + ".join(sorted(map(_name_of, kinds))))
 
 
-def hash_of(kind: CardKind) -> str:
-    """A few letters by which kinds of one product differ."""
-    return hashlib.sha256(repr(kind).encode()).hexdigest()[:6]
+def _name_of(kind: CardKind) -> str:
+    """Its product, with a few letters by which kinds of one product differ."""
+    product = dict(kind.attributes).get("productName", "")
+    return f"{product} {hashlib.sha256(repr(kind).encode()).hexdigest()[:6]}"
 
 
 def _card(name: DeviceName, uuid: str, device: SliceDevice, numbers: Mapping[str, dict[str, int]]) -> DriverCard:
