@@ -15,6 +15,8 @@ from millpond.specs.api.jobs.jobs import JobInfo
 from served import ServedPond
 
 _LINE = re.compile(r"(\S+) (\d+) (\d+) line (\d+)")
+_SHELLS_NOTICE = "Terminated"
+"""What a shell says when the notice to end reached the command below it first."""
 _ALL_START_WITHIN_S = 60.0
 _SHOWN = 20
 
@@ -134,6 +136,8 @@ def _check_lines(findings: Findings, seen: Observed, key: str, text: str, where:
     kind = seen.kinds[key]
     runs: dict[tuple[str, str], list[int]] = defaultdict(list)
     for line in text.splitlines():
+        if kind.stopped and line == _SHELLS_NOTICE:
+            continue
         match = _LINE.fullmatch(line)
         if match is None or match[1] != key:
             findings.wrong.append(f"a line of {key} is not whole: {line!r}")
