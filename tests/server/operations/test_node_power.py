@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -168,6 +170,30 @@ def test_a_command_gets_the_name_is_ended_in_time_with_all_its_children_and_its_
     assert named.read_text() == "n 1; x\n"
     assert PowerHooks().run_command("echo no rights; exit 3", "n1", 60.0) == "the command ended with 3: no rights"
     assert PowerHooks().run_command("sleep 600 & sleep 600", "n1", 0.2) == "the command was ended after 0.2 s"
+    assert PowerHooks().run_command("exec >&- 2>&-; sleep 600", "n1", 0.2) == "the command was ended after 0.2 s"
+
+
+def test_a_child_that_left_the_commands_group_and_holds_its_output_keeps_no_server_from_its_end(tmp_path: Path) -> None:
+    hooks = PowerHooks()
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    with ThreadPoolExecutor(1) as threads:
+        ended = threads.submit(
+            hooks.run_command, f"setsid sh -c 'echo $$ > {begun}; exec sleep 600' & sleep 600", "n1", 600.0
+        )
+        child = int(begun.read_text())
+        hooks.close()
+        assert ended.result(60) == "the server ends"
+    os.kill(child, signal.SIGKILL)  # it lives
+
+
+def test_of_what_a_command_says_only_the_end_is_kept() -> None:
+    tracemalloc.start()
+    said = PowerHooks().run_command("head -c 50000000 /dev/zero; echo no rights; exit 3", "n1", 60.0)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert said.endswith("no rights")
+    assert most < 2**20
 
 
 def test_a_server_that_ends_ends_its_hooks_and_begins_none(tmp_path: Path) -> None:
@@ -178,7 +204,7 @@ def test_a_server_that_ends_ends_its_hooks_and_begins_none(tmp_path: Path) -> No
         ended = threads.submit(hooks.run_command, f"echo > {begun}; sleep 600 & sleep 600", "n1", 600.0)
         begun.read_text()
         hooks.close()
-        assert ended.result(60) == "the command ended with -9"
+        assert ended.result(60) == "the server ends"
     assert hooks.run_command("true", "n1", 600.0) == "the server ends"
 
 

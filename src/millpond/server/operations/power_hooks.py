@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
+import time
 from contextlib import suppress
 from threading import Lock
 from typing import Final
@@ -13,6 +15,10 @@ from typing import Final
 from millpond.specs.config.power_saving import PowerHook
 
 LONGEST_OUTPUT: Final = 300
+_KEPT: Final = 4 * LONGEST_OUTPUT
+"""Bytes; a character takes four at most."""
+_PIECE: Final = 2**16
+_CLOSES_WITHIN_S: Final = 0.2
 _WAKE_PORT: Final = 9
 _MAC_REPEATS: Final = 16
 
@@ -44,7 +50,8 @@ class PowerHooks:
     def run_command(self, line: str, node: str, within_s: float) -> str:
         """Run a line of sh with the node's name as ``NODE``; all that it started is ended with it.
 
-        Its output is read to its end, so a child that keeps it open counts as the command.
+        Its output is read to its end, so a child that keeps it open counts as the command. One that also leaves its
+        group of processes outlives it, and is not waited for.
         """
         with self._lock:
             if self._is_closed:
@@ -58,19 +65,37 @@ class PowerHooks:
                 start_new_session=True,
             )
             self._running.add(process)
-        try:
-            output, _ = process.communicate(timeout=within_s)
-        except subprocess.TimeoutExpired:
+        with process:
+            try:
+                said = self._await_end(process, within_s)
+            finally:
+                with self._lock:
+                    self._running.discard(process)
+                _end(process)
+        if self._is_closed:
+            return "the server ends"
+        if said is None:
             return f"the command was ended after {within_s:g} s"
-        finally:
-            with self._lock:
-                self._running.discard(process)
-            _end(process)
-            process.communicate()
         if process.returncode == 0:
             return ""
-        said = output.decode("utf-8", "replace").strip()[-LONGEST_OUTPUT:]
         return f"the command ended with {process.returncode}" + (f": {said}" if said else "")
+
+    def _await_end(self, process: subprocess.Popen[bytes], within_s: float) -> str | None:
+        """The last that a command says, once its output is closed and it has ended; None if that takes too long."""
+        assert process.stdout is not None
+        output, deadline = process.stdout.fileno(), time.monotonic() + within_s
+        something, said = select.poll(), b""
+        something.register(output, select.POLLIN)
+        while (left_s := deadline - time.monotonic()) > 0 and not self._is_closed:
+            if not something.poll(min(left_s, _CLOSES_WITHIN_S) * 1_000):
+                continue
+            if piece := os.read(output, _PIECE):
+                said = (said + piece)[-_KEPT:]
+                continue
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(left_s)
+                return said.decode("utf-8", "replace").strip()[-LONGEST_OUTPUT:]
+        return None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
