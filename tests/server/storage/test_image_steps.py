@@ -10,7 +10,7 @@ from typing import cast
 from millpond.model.errors import ConflictError
 from millpond.node.containers.images import Notify
 from millpond.server.storage.provisioning.catalogue import CatalogueImage
-from millpond.server.storage.provisioning.image_steps import ImageSteps
+from millpond.server.storage.provisioning.image_steps import MOST_UNTAKEN, ImageSteps
 from millpond.specs.api.jobs.images import ImageInfo
 
 WITHIN_S = 20.0
@@ -62,5 +62,25 @@ def test_what_was_not_begun_when_its_client_left_is_told_to_have_ended() -> None
         goes_on.set()
         for each in running:
             assert [step.error is not None async for step in each] == [True]
+
+    asyncio.run(scene())
+
+
+def test_work_that_says_more_than_its_client_takes_waits_for_it() -> None:
+    said, lines = 0, 20 * MOST_UNTAKEN
+
+    def talk(notify: Notify) -> CatalogueImage:
+        nonlocal said
+        for _ in range(lines):
+            notify("more")
+            said += 1
+        raise ConflictError("refused", "")
+
+    async def scene() -> None:
+        taken = 0
+        async for step in steps().run(talk, lambda _status, _words: None):
+            taken += step.line == "more"
+            assert said - taken <= MOST_UNTAKEN
+        assert taken == lines
 
     asyncio.run(scene())

@@ -29,7 +29,7 @@ Notify = Callable[[str], None]
 """Takes a line of what a program says, an empty one while it says nothing; whatever it raises ends the program."""
 
 _QUICK_S: Final = 60.0
-_PIECE: Final = 2**20
+_PIECE: Final = 2**12
 _SILENCE_S: Final = 1.0
 _PUSHED: Final = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b")
 
@@ -397,14 +397,19 @@ def _run(order: Sequence[str], env: Mapping[str, str], notify: Notify, error: Ca
 
 
 def _lines(output: int) -> Iterator[str]:
-    """The lines of a program's output up to its end, and an empty one whenever it says nothing for a while."""
-    rest = b""
+    """The lines of a program's output up to its end, very long ones in pieces; an empty one whenever it says nothing
+    for a while."""
+    said, rest = select.poll(), b""
+    said.register(output, select.POLLIN)
     while True:
-        if not select.select([output], [], [], _SILENCE_S)[0]:
+        if not said.poll(_SILENCE_S * 1_000):
             yield ""
         elif piece := os.read(output, _PIECE):
             *lines, rest = (rest + piece).split(b"\n")
             yield from (line.decode(errors="replace").rstrip() for line in lines)
+            if len(rest) > _PIECE:
+                yield rest.decode(errors="replace")
+                rest = b""
         else:
             if rest:
                 yield rest.decode(errors="replace").rstrip()

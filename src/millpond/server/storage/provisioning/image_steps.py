@@ -24,6 +24,9 @@ _KEPT_WITHIN_S: Final = 10.0
 _AT_ONCE: Final = 4
 _MOST_LEFT_BEHIND: Final = 4
 """So many more may go on whose clients are gone, as nothing that could end them has happened since."""
+MOST_UNTAKEN: Final = 256
+"""Lines that a client has yet to take; the work that says more waits for it."""
+_LEAVES_WITHIN_S: Final = 1.0
 _LEFT: Final = "the client that asked for it is gone"
 
 
@@ -48,13 +51,15 @@ class ImageSteps:
                 returns.
         """
         loop, lines = asyncio.get_running_loop(), asyncio.Queue[ImageStep | None]()
-        left = threading.Event()
+        left, room = threading.Event(), threading.Semaphore(MOST_UNTAKEN)
 
         def put(step: ImageStep | None) -> None:
             with suppress(RuntimeError):  # the server has ended
                 loop.call_soon_threadsafe(lines.put_nowait, step)
 
         def notify(line: str) -> None:
+            while not left.is_set() and not room.acquire(timeout=_LEAVES_WITHIN_S):
+                pass
             if left.is_set():
                 raise ConflictError(_LEFT, "ask again")
             put(ImageStep(line=line))
@@ -81,6 +86,7 @@ class ImageSteps:
             async with self._room:
                 doing = self._threads.submit(do)
                 while (step := await lines.get()) is not None:
+                    room.release()
                     yield step
                 await asyncio.wrap_future(doing)
         finally:

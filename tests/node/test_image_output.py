@@ -1,0 +1,43 @@
+"""What a program that works on an image says, as the user is told it."""
+
+from __future__ import annotations
+
+import os
+import resource
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from millpond.model.errors import UnavailableError
+from millpond.node.containers.images import OciImages
+
+LONGEST = 2 * 4_096
+
+
+def told(tmp_path: Path, script: str) -> list[str]:
+    """All lines of a build that fails."""
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n{script}\nexit 1\n")
+    program.chmod(0o755)
+    lines: list[str] = []
+    with pytest.raises(UnavailableError):
+        OciImages(str(program), {"PATH": os.environ["PATH"]}, tmp_path).build(tmp_path, "f", "n", lines.append, {})
+    return lines
+
+
+def test_a_line_without_end_is_told_in_pieces(tmp_path: Path) -> None:
+    lines = told(tmp_path, "head -c 300000 /dev/zero | tr '\\0' x; echo; echo end")
+    assert "".join(lines) == "x" * 300_000 + "end"
+    assert lines[-1] == "end"
+    assert max(map(len, lines)) <= LONGEST
+
+
+def test_a_server_with_very_many_open_connections_still_hears_it(tmp_path: Path) -> None:
+    many = 1_100
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 2 * many:
+        pytest.skip("the limit of open files is too low")
+    with ExitStack() as stack:
+        for _ in range(many):
+            stack.callback(os.close, os.dup(0))
+        assert told(tmp_path, "echo begun") == ["begun"]
