@@ -36,7 +36,7 @@ PING = b"\x89\x80\0\0\0\0"
 
 
 async def answer_all(scope: Any, receive: Any, send: Any) -> None:
-    """Answer at once, and read nothing of a body."""
+    """Answer at once, and read nothing of a body; ``/whole`` reads it and tells the headers."""
     if scope["type"] == "websocket":
         await receive()
         if scope["path"] == "/refused":
@@ -47,8 +47,13 @@ async def answer_all(scope: Any, receive: Any, send: Any) -> None:
         while (message := await receive())["type"] == "websocket.receive":
             await send({"type": "websocket.send", "text": str(len(message["bytes"]))})
         return
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
+    told = b"ok"
+    if scope["path"] == "/whole":
+        while (await receive()).get("more_body"):
+            pass
+        told = b",".join(name for name, _ in scope["headers"])
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(told))]})
+    await send({"type": "http.response.body", "body": told})
 
 
 def while_serving(visit: Callable[[int], T], options: HttpOptions = PLAIN) -> T:
@@ -146,6 +151,29 @@ def test_a_body_that_nobody_reads_is_not_taken_without_end_and_the_answer_arrive
             return answer
 
     assert while_serving(visit).startswith(b"HTTP/1.1 200")
+
+
+IN_CHUNKS = b"POST /whole HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+
+
+@pytest.mark.parametrize("begun", [b"0\r\nX: ", b"0\r\nX: a\r\n" * 2, b"2;", b"0;"])
+def test_what_comes_behind_a_body_without_end_is_broken_off(begun: bytes):
+    def visit(port: int) -> None:
+        with connected(port) as client:
+            client.sendall(IN_CHUNKS + begun)
+            with pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
+                client.sendall(b"x" * (1_000 * LARGEST_HEAD))
+
+    while_serving(visit)
+
+
+def test_what_comes_behind_a_body_is_no_header_and_many_small_chunks_are_a_body():
+    def visit(port: int) -> bytes:
+        with connected(port) as client:
+            client.sendall(IN_CHUNKS + b"1\r\nx\r\n" * LARGEST_HEAD + b"0\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n")
+            return all_of(client)
+
+    assert while_serving(visit).endswith(b"\r\n\r\nhost,connection,transfer-encoding")
 
 
 def test_a_websocket_that_ended_is_no_connection_any_more(monkeypatch):

@@ -1,6 +1,7 @@
 """One connection of the HTTP server, over uvicorn's parser: bounded in what it sends and in how long it takes.
 
-The parser itself takes headers without end, waits for them for ever, and reads to the end what has been answered.
+The parser itself takes headers and trailers without end, waits for them for ever, and reads to the end what has been
+answered.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from millpond.server.http.connections import HEAD_WITHIN_S, Connections, Counted
 from millpond.server.http.websocket_protocol import WebSocketConnection
 
 LARGEST_HEAD: Final = 64 * 1024
-"""Bytes that a request's first line and headers may take together."""
+"""Bytes that a request's first line and headers may take together, and what is neither body nor head at a time: the
+trailers behind a body in chunks, and what the sizes of these say beside."""
 LARGEST_LEFTOVER: Final = 2**20
 """Bytes of a body that are read and dropped after the answer, so that the client comes to read that."""
 _HANDSHAKE: Final = b"\x16"
@@ -61,6 +63,8 @@ class _HttpConnection(HttpToolsProtocol):
     _head_bytes: int | None = None
     """Received of a head that is not complete; None between heads."""
     _is_body_whole = True
+    _bodiless_bytes = 0
+    """Received behind the head since the last of the body."""
     _leftover_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -76,8 +80,11 @@ class _HttpConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what arrived."""
+        self._bodiless_bytes += len(data)
         super().data_received(data)
-        if self._head_bytes is not None:
+        if not self._is_body_whole and self._bodiless_bytes > LARGEST_HEAD:
+            self.transport.abort()
+        elif self._head_bytes is not None:
             self._head_bytes += len(data)
             if self._head_bytes > LARGEST_HEAD and not self.transport.is_closing():
                 self.send_400_response(f"The headers of a request may take {LARGEST_HEAD // 1024} KiB.")
@@ -92,12 +99,23 @@ class _HttpConnection(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header is here; one behind the body is none of the request's (RFC 9110, section 6.5.1)."""
+        if self._head_bytes is not None:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """Its head is here."""
         self._head_bytes = None
+        self._bodiless_bytes = 0
         self._is_body_whole = False
         self.counted.all.works(self.counted)
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of its body is here."""
+        self._bodiless_bytes = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """All of it is here."""
