@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -26,9 +27,9 @@ until [ -e "$MILLPOND_OUTPUT/more" ]; do sleep 0.1; [ $((n = n + 1)) -lt 30 ] ||
 report 8 0.05; sleep 600
 """
 
-TWIN = """async () => {
+TWIN = """async (index) => {
   const token = document.querySelector("meta[name=csrf-token]").content;
-  const path = document.querySelector(".twin").textContent.replace("GET ", "");
+  const path = document.querySelectorAll(".twin")[index].textContent.replace("GET ", "");
   return (await fetch(path, { headers: { "X-CSRF-Token": token } })).json();
 }"""
 
@@ -44,9 +45,10 @@ def past(pond: Pond) -> float:
         held = (minute + 180) / 45
         cards = (4.0, held, 0.0, 4.0, held / 2, 400.0, 50.0)
         queue = (2.0, held, max(0.0, held - 2), 0.0, 0.0, 0.0)
+        sibling = (0.0, 4.0 - held, 0.0, 0.0, 1.0, 2.0)
         at = now + minute * MINUTE
         rows.append(SeriesRow("models", MINUTE, at, 1, {"<b>V100</b>": cards}))
-        rows.append(SeriesRow("queues", MINUTE, at, 1, {"default": queue}))
+        rows.append(SeriesRow("queues", MINUTE, at, 1, {"default": queue, "speech": sibling}))
     store.write(rows)
     engine.dispose()
     return float(now - 3 * HOUR)
@@ -79,6 +81,25 @@ def test_a_chart_of_the_pool_gives_values_and_a_span_of_it_becomes_the_view(
     assert page.get_by_text("<b>V100</b>").count() >= 1
     page.goto(f"{base(page)}/portal/history?subject=queues&from={past:.0f}&to={past + 3 * HOUR:.0f}")
     page.locator("#queue-chart-1 .lines .promised").wait_for(state="attached")
+
+
+def test_fairness_over_time_is_drawn_with_its_rule_and_with_what_each_queue_was_due(
+    pond: Pond, visit: Visit, past: float
+) -> None:
+    assert pond("queue", "add", "speech", "weight=3").returncode == 0
+    page = visit.enter(pond)
+    page.goto(f"{base(page)}/portal/history?subject=queues&from={past:.0f}&to={past + 3 * HOUR:.0f}")
+    page.locator("#fairness-index .lines .line").wait_for(state="attached")
+    row = page.locator("tr", has=page.get_by_role("link", name="speech"))
+    assert re.sub(r"\s+", " ", row.inner_text()) == "speech 3 2.01 cards 2.29 cards 88 %"
+    said = re.search(r"The index is (\S+) on the mean and (\S+) at the least", page.locator("#history").inner_text())
+    assert said is not None
+    assert 0.5 < float(said[2]) < float(said[1]) < 1
+    assert page.locator("#queue-chart-1 .legend").get_by_text("due").count() == 1
+    (division,) = page.evaluate(TWIN, 1)["siblings"]
+    assert {each["name"] for each in division["queues"]} == {"default", "speech"}
+    page.get_by_role("link", name="简体中文").click()
+    page.get_by_role("heading", name="公平性").wait_for()
 
 
 def test_a_chart_is_used_by_the_keyboard_alone(pond: Pond, visit: Visit, past: float) -> None:
@@ -117,7 +138,7 @@ def test_curves_of_several_runs_grow_while_they_are_looked_at(pond: Pond, visit:
     page.locator(f"#run-{second}").get_by_text("0.05 at 8").wait_for()
     assert page.locator("#curve-1 .lines .line").count() == 2
     page.locator("#best-so-far").wait_for()
-    twin = page.evaluate(TWIN)
+    twin = page.evaluate(TWIN, 0)
     assert [curve["count"] for curve in twin["curves"]] == [9, 9]
     pond("stop", first, second)
     page.locator("[data-every]").wait_for(state="detached")

@@ -70,3 +70,27 @@ def test_the_history_of_queues_is_that_of_ones_own(world: AuthWorld) -> None:
         for user in ("max", "sam", "nob", "amy")
     }
     assert seen == {"max": ["vision"], "sam": ["speech"], "nob": [], "amy": ["speech", "vision"]}
+
+
+def test_fairness_is_that_between_the_queues_that_one_may_see_as_if_there_were_no_others(world: AuthWorld) -> None:
+    guarantee(world, vision=0, speech=0, other=0)
+    figures = {"vision": 6.0, "speech": 2.0, "other": 4.0}
+    rows = {name: (0.0, held, None, None, 1.0, 9.0) for name, held in figures.items()}
+    world.store.time_series.write([SeriesRow("queues", 60, int(time.time()) // 60 * 60, 1, rows)])
+
+    def seen(user: str) -> Any:
+        return world.client(user).get(f"{API}/time-series/fairness").json()
+
+    assert [seen(user)["siblings"] for user in ("max", "nob")] == [[], []]
+    added = world.client("amy").put(f"{API}/groups/speech/members/max", json={"role": "viewer"})
+    assert added.status_code < 300, added.text
+    (both,) = seen("max")["siblings"]
+    held_and_due = {each["name"]: (each["got"], each["due"]) for each in both["queues"]}
+    assert held_and_due == {"speech": ([2.0], [4.0]), "vision": ([6.0], [4.0])}
+    assert (seen("max")["whole"], seen("amy")["whole"]) == (False, True)
+    (everything,) = seen("amy")["siblings"]
+    assert {each["name"]: each["due"] for each in everything["queues"]} == {name: [4.0] for name in figures}
+
+
+def test_fairness_of_a_span_that_ends_before_it_begins_is_refused(world: AuthWorld) -> None:
+    assert world.client("amy").get(f"{API}/time-series/fairness?from=10&to=5").status_code == 422

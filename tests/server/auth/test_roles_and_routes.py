@@ -40,6 +40,7 @@ ALLOWED = {
     ("GET", "/settings"): "++-------!",
     ("GET", "/overview"): "+++++++++!",
     ("GET", "/time-series"): "+++++++++!",
+    ("GET", "/time-series/fairness"): "+++++++++!",
     ("GET", "/curves"): "+++++++++!",
     ("POST", "/portal/links"): "+++++++++!",
     ("GET", "/reservations"): "+++++++++!",

@@ -9,6 +9,7 @@ from millpond.client.sdk.transport.connection import Requests, given, segment
 
 if TYPE_CHECKING:
     from millpond.specs.api.jobs.curves import CurvesInfo
+    from millpond.specs.api.reports.fairness import FairnessInfo
     from millpond.specs.api.reports.time_series import TimeSeriesInfo
 
 _ALL_FILES_WITHIN = 60
@@ -59,6 +60,13 @@ class ChartsClient(Requests):
 
         params = given(subject=subject, to=end, step=step_s, **{"from": begin})
         return self._ask(TimeSeriesInfo, "GET", "/time-series", params=params)
+
+    def fairness(self, begin: float | None = None, end: float | None = None, step_s: float = 0.0) -> FairnessInfo:
+        """How fair cards were divided between queues; the span is as that of ``time_series``."""
+        from millpond.specs.api.reports.fairness import FairnessInfo
+
+        params = given(to=end, step=step_s, **{"from": begin})
+        return self._ask(FairnessInfo, "GET", "/time-series/fairness", params=params)
 
     def cards_of(self, job_id: str) -> TimeSeriesInfo:
         """What the cards of a job did over its life, as far as their driver measures it."""

@@ -11,9 +11,11 @@ from millpond.server.api.description import api_router
 from millpond.server.api.permits import ClusterReader, ServiceOf, job_in_path, may
 from millpond.server.auth.roles import Verb
 from millpond.server.monitoring.telemetry.job_cards import cards_of
+from millpond.server.monitoring.time_series.fairness import fairness_of
 from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.monitoring.time_series.reader import TimeSpan
 from millpond.specs.api.base import LATEST
+from millpond.specs.api.reports.fairness import FairnessInfo
 from millpond.specs.api.reports.time_series import TimeSeriesInfo
 
 router = api_router(tags=["cluster"])
@@ -40,6 +42,25 @@ async def time_series(
     """
     names = service.queues.names_for(access.caller) if subject is Subject.QUEUES else None
     return await asyncio.to_thread(service.time_series.of, subject, TimeSpan(begin, end, step), names)
+
+
+@router.get("/time-series/fairness")
+async def fairness(
+    service: ServiceOf, access: ClusterReader, begin: Begin = None, end: End = None, step: Step = 0.0
+) -> FairnessInfo:
+    """How fair cards were divided between the queues below the same queue: what each got and was due, and Jain's index.
+
+    Only queues whose jobs the caller may read are counted, as if there were no others. Guarantees, use and demand are
+    those of each interval, from the server's history; weights, limits and places in the tree are those of today.
+    """
+    names = service.queues.names_for(access.caller)
+    queues = await service.queues.seen_by(access.caller)
+
+    def divided() -> FairnessInfo:
+        history = service.time_series.of(Subject.QUEUES, TimeSpan(begin, end, step), names)
+        return fairness_of(history, queues, whole=names is None)
+
+    return await asyncio.to_thread(divided)
 
 
 @router.get("/jobs/{job}/cards", dependencies=[may(Verb.READ_JOBS, job_in_path)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
@@ -14,11 +14,13 @@ from millpond.server.api.permits import ClusterReader, ServiceOf
 from millpond.server.api.routes.time_series import Begin, End
 from millpond.server.api.service import Service
 from millpond.server.monitoring.telemetry.job_cards import FIGURES
+from millpond.server.monitoring.time_series.fairness import fairness_of
 from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.monitoring.time_series.reader import TimeSpan
 from millpond.server.web.charts.svg_charts import COLOURS, DASHES, Chart, Frame, Line, draw, look_of
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
+from millpond.specs.api.reports.fairness import FairnessInfo, SiblingFairness
 from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
 
 MOST_CHARTS: Final = 12
@@ -37,6 +39,16 @@ class NamedChart:
 
     name: str
     drawn: Chart
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDivision:
+    """A row of the table of fairness: how many cards a queue got and was due, on the mean."""
+
+    name: str
+    weight: float
+    got: float
+    due: float
 
 
 def series_of(
@@ -79,18 +91,44 @@ def charts_of(history: TimeSeriesInfo, lines: Sequence[tuple[str, str, str]]) ->
     """One chart for each series, those with the highest figures first.
 
     Args:
-        lines: of each line its figure, its name and its look.
+        lines: of each line its figure, its name and its look; series that lack the figure have no such line.
     """
     figures = [figure for figure, _, _ in lines]
     shown = [each for each in history.series if _highest(each, figures) > 0]
     shown.sort(key=lambda each: (-_highest(each, figures), each.name))
-    return [
-        NamedChart(
-            each.name,
-            draw([Line(name, look, history.at, each.figures[figure]) for figure, name, look in lines], _frame(history)),
-        )
-        for each in shown[:MOST_CHARTS]
+
+    def drawn(series: NamedSeries) -> Chart:
+        found = [(series.figures.get(figure), name, look) for figure, name, look in lines]
+        return draw([Line(name, look, history.at, ys) for ys, name, look in found if ys is not None], _frame(history))
+
+    return [NamedChart(each.name, drawn(each)) for each in shown[:MOST_CHARTS]]
+
+
+def with_due(history: TimeSeriesInfo, fairness: FairnessInfo) -> TimeSeriesInfo:
+    """The history of queues with ``due`` as a further figure of those that have siblings."""
+    due = {queue.name: queue.due for division in fairness.siblings for queue in division.queues}
+    return replace(
+        history,
+        series=[
+            replace(each, figures={**each.figures, "due": due[each.name]}) if each.name in due else each
+            for each in history.series
+        ],
+    )
+
+
+def index_chart(fairness: FairnessInfo) -> Chart:
+    """Jain's index over time, with a line for the queues below each queue."""
+    lines = [
+        Line(each.parent, look_of(number), fairness.at, each.index)
+        for number, each in enumerate(fairness.siblings[: COLOURS * DASHES])
     ]
+    return draw(lines, _frame(fairness))
+
+
+def divisions_of(siblings: SiblingFairness) -> list[QueueDivision]:
+    """What each of them got and was due, those with most due first; queues that had no demand at all are left out."""
+    rows = [QueueDivision(each.name, each.weight, _mean(each.got), _mean(each.due)) for each in siblings.queues]
+    return sorted([row for row in rows if row.got or row.due], key=lambda row: (-row.due, row.name))
 
 
 @router.get("/history")
@@ -108,14 +146,21 @@ async def history(
         end = time.time()
         begin = end - SPANS[back]
 
-    names = service.queues.names_for(access.caller) if subject is Subject.QUEUES else None
+    is_of_queues = subject is Subject.QUEUES
+    names = service.queues.names_for(access.caller) if is_of_queues else None
+    queues = await service.queues.seen_by(access.caller) if is_of_queues else []
 
     def drawn() -> Response:
+        found = series_of(service, subject, begin, end, names)
+        fairness = fairness_of(found, queues, whole=names is None) if is_of_queues else None
         return show(
             "charts/history.html",
             visit,
             subject=subject.value,
-            history=series_of(service, subject, begin, end, names),
+            history=found if fairness is None else with_due(found, fairness),
+            fairness=fairness,
+            index_chart=index_chart,
+            divisions_of=divisions_of,
             back=back or ("day" if begin is None else ""),
             is_chosen=begin is not None and not back,
             most=MOST_CHARTS,
@@ -140,7 +185,7 @@ def card_charts(cards: TimeSeriesInfo) -> dict[str, Chart]:
     }
 
 
-def _frame(history: TimeSeriesInfo) -> Frame:
+def _frame(history: TimeSeriesInfo | FairnessInfo) -> Frame:
     return Frame(history.begin, history.end, is_time=True, gap=1.5 * history.step_s, from_zero=True)
 
 
@@ -150,5 +195,11 @@ def _sums(columns: Sequence[Sequence[float | None]]) -> list[float | None]:
     return [sum(known) if known else None for known in rows]
 
 
+def _mean(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else 0.0
+
+
 def _highest(series: NamedSeries, figures: Sequence[str]) -> float:
-    return max((value for figure in figures for value in series.figures[figure] if value is not None), default=0.0)
+    columns = [series.figures[figure] for figure in figures if figure in series.figures]
+    return max((value for column in columns for value in column if value is not None), default=0.0)
