@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,8 @@ def test_a_wrong_price_is_refused(written: str, words: str) -> None:
         ("at,value\n2026-11-26T00:00,1\n", "line 2: .* has no time zone"),
         ("at,value\n2026-11-26T00:00Z,cheap\n", "line 2: 'cheap' is no number"),
         ("at,value\n2026-11-26T00:00Z,nan\n", "line 2: 'nan' is no number"),
+        ("at,value\n2026-11-26T00:00Z,1e300\n", "line 2: '1e300' is no number of at most 1,000,000"),
+        ('at,value\n"' + 200_000 * "x", "its lines cannot be told apart"),
         ("at,value\n2026-11-26T01:00Z,1\n2026-11-26T00:00Z,1\n", "line 3 is not later"),
         ("at,value\n2026-11-26T00:00Z,1,2\n", "line 2 has 3 fields"),
     ],
@@ -69,6 +72,18 @@ def test_a_wrong_price_is_refused(written: str, words: str) -> None:
 def test_a_wrong_file_is_refused_with_its_line(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         of_file(tmp_path, text)
+
+
+def test_what_others_put_in_place_of_a_file_keeps_no_server_waiting(tmp_path: Path) -> None:
+    path = tmp_path / "prices.csv"
+    os.mkfifo(path)
+    with pytest.raises(SpecError, match="it is no file"):
+        read_cluster(f"energy: {{price_file: {path}}}\n")
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(SpecError, match="keep it to 64 MiB"):
+        read_cluster(f"energy: {{price_file: {path}}}\n")
 
 
 SAVING = "kubernetes: {namespace: m}\npools: [{name: gold, save_energy: {off: 'x', RULE}}]\n"

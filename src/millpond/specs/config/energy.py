@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import stat
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -20,9 +21,12 @@ from millpond.specs.validation import Shortened, Strict, or_short
 
 _TITLES: Final = ["at", "value"]
 _MOST_LINES: Final = 1_000_000
+_LARGEST: Final = 64 * 2**20
+"""Bytes."""
 _SHAPE: Final = "write a line at,value and below it lines such as 2026-11-26T18:00+01:00,0.31"
 
-_Value = Annotated[float, Field(ge=-1_000_000, le=1_000_000, allow_inf_nan=False)]
+_MOST: Final = 1_000_000
+_Value = Annotated[float, Field(ge=-_MOST, le=_MOST, allow_inf_nan=False)]
 _Watts = Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)]
 
 
@@ -124,7 +128,7 @@ def _series(
     if file is None:
         return None if value is None else value.rate()
     try:
-        return read_series(Path(file).expanduser().read_text(encoding="utf-8-sig"))
+        return read_series(_text_of(Path(file).expanduser()))
     except (OSError, UnicodeDecodeError) as error:
         message = f"{file} cannot be read ({getattr(error, 'strerror', None) or 'it is no UTF-8 text'})"
         problems.append(located.problem(("energy", name), message, "name a file that the server's account may read"))
@@ -133,13 +137,26 @@ def _series(
     return None
 
 
+def _text_of(path: Path) -> str:
+    """Raises OSError, UnicodeDecodeError, or BadValueError where reading it would take for ever."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise BadValueError("it is no file", _SHAPE)
+    if found.st_size > _LARGEST:
+        raise BadValueError(f"{found.st_size / 2**20:.0f} MiB", f"keep it to {_LARGEST // 2**20} MiB")
+    return path.read_text(encoding="utf-8-sig")
+
+
 def read_series(text: str) -> RateSeries:
     """A series from lines of ``at,value``; an empty value is a gap, as is a missing line of a regular series.
 
     Raises:
         BadValueError: a line is wrong, with its number, or the instants do not rise.
     """
-    lines = list(csv.reader(io.StringIO(text)))
+    try:
+        lines = list(csv.reader(io.StringIO(text)))
+    except csv.Error as error:  # as of a quote that is never closed
+        raise BadValueError(f"its lines cannot be told apart ({error})", _SHAPE) from error
     if not lines or [title.strip() for title in lines[0]] != _TITLES:
         raise BadValueError("the first line is not at,value", _SHAPE)
     if len(lines) > _MOST_LINES:
@@ -180,8 +197,9 @@ def _value(text: str, number: int) -> float | None:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
+    if not abs(value) <= _MOST:  # nor where it is no number
         raise BadValueError(
-            f"line {number}: {text[:40]!r} is no number", "write a number, or nothing where none is known"
+            f"line {number}: {text[:40]!r} is no number of at most {_MOST:,}",
+            "write a number, or nothing where none is known",
         )
     return value
