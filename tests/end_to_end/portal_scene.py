@@ -28,9 +28,10 @@ OPTIONS: Final = (
 SIZES: Final = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 NO_PAGES: Final = (
     "/portal/stream", "/portal/enter", "/portal/static/", "/portal/language/", "/portal/{path", "/portal/views/",
-    "/portal/what-if/answer",
+    "/portal/what-if/answer", "/portal/jobs/{job}/output",
 )  # fmt: skip
 """Routes that answer with something else than a page, or with a part of one, or lead on to one."""
+TRAINS: Final = 'cd "$MILLPOND_OUTPUT" && mkdir ckpt && echo 1 | tee ckpt/epoch-1.pt ckpt/epoch-2.pt log.csv; sleep 600'
 CONFIGURATION: Final = """
 pools: [{name: default, suspends: true}]
 queues:
@@ -56,7 +57,7 @@ def scene(folder: Path) -> Iterator[tuple[Pond, dict[str, str]]]:
     pond.up("--fake-gpus", "none", "--config", str(config))
     try:
         jobs = [
-            _run(pond, "--gpus", "2", "--queue", "vision", "--name", "train-resnet", command="echo epoch 1; sleep 600"),
+            _run(pond, "--gpus", "2", "--queue", "vision", "--name", "train-resnet", command=TRAINS),
             _run(pond, "--gpus", "0.25", "--queue", "speech", "--name", "notebook"),
             _run(pond, "--gpus", "8", "--queue", "speech", "--name", "align"),
             _run(pond, "--gpus", "8", "--queue", "vision", "--name", "w" * 60),

@@ -14,7 +14,7 @@ from api_world import JOBS, Api, error_of
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.folders import DEEPEST, LARGEST_BATCH, LARGEST_BATCHED, MOST_BATCHED, batch_of, batches, digest_of
-from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
+from millpond.node.task.records import TaskFiles, TaskId, attempt_dir, note_of_removal
 from millpond.node.task.workspace import OUTPUT, blob_path, lay_out_dataset
 from millpond.server.storage.disk_use import size_of
 from millpond.server.storage.files import collector as collector_module
@@ -428,6 +428,16 @@ def test_an_output_that_leads_to_a_name_that_no_answer_can_carry_is_told(api: Ap
     answer = api.client.get(f"{JOBS}/{job.id}/output")
     assert (answer.status_code, error_of(answer).cause) == (409, "the job writes its output to /??]0;owned?")
     assert api.client.get("/api/v1/curves", params={"job": job.id}).status_code == 200
+
+
+def test_an_output_that_was_removed_to_make_room_is_not_said_to_be_empty(api: Api) -> None:
+    job = api.submit()
+    output_of(api, job.id)
+    note_of_removal(api.state_dir, job.id).touch()
+    for path in ("output", "output/model.pt"):
+        answer = api.client.get(f"{JOBS}/{job.id}/{path}")
+        assert answer.status_code == 404
+        assert "was removed to make room" in error_of(answer).cause
 
 
 def test_names_of_metrics_that_no_answer_can_carry_are_mended(api: Api) -> None:

@@ -23,6 +23,7 @@ from millpond.server.http.streamed_answers import StreamedAnswer
 from millpond.server.storage.files.outputs import OpenedFile
 from millpond.server.storage.files.service import Span
 from millpond.specs.api.base import ErrorBody
+from millpond.specs.escaped_text import visible
 
 _SPAN: Final = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.ASCII)
 SPAN_PATTERN: Final = r"^(bytes [0-9]{1,18}-[0-9]{1,18}/[0-9]{1,18})?$"
@@ -43,13 +44,13 @@ def answer_with(opened: OpenedFile, asked: Headers, name: str = "") -> Response:
     What a job wrote is never shown by a browser in this server's name, only saved.
 
     Args:
-        name: what a browser saves it as.
+        name: what a browser saves it as, with a question mark for each character that nobody sees.
     """
     tag = f'"{opened.version}"'
     headers = {
         "Accept-Ranges": "bytes",
         "ETag": tag,
-        "Content-Disposition": "attachment" + (f"; filename*=UTF-8''{quote(name, safe='')}" if name else ""),
+        "Content-Disposition": "attachment" + (f"; filename*=UTF-8''{quote(visible(name), safe='')}" if name else ""),
         "X-Content-Type-Options": "nosniff",
     }
     if asked.get("if-match", "*") not in ("*", tag):

@@ -17,8 +17,9 @@ from typing import Final
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.states import JobState, TaskState
 from millpond.node.task.output import Stream
-from millpond.node.task.records import TaskFiles, TaskId, note_of_removal
+from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
+from millpond.server.storage.files.outputs import check_not_removed
 from millpond.server.views import log_parts
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.logs import LogChunk
@@ -148,10 +149,7 @@ class LogReader:
             raise NotFoundError(
                 f"job {info.id!r} has no attempt {request.attempt}", f"attempts are 1 to {info.attempt}"
             )
-        if note_of_removal(state_dir, info.id).exists():
-            raise NotFoundError(
-                f"the output of job {info.id!r} was removed to make room", "keep more with `pond up --keep-logs-gib`"
-            )
+        check_not_removed(state_dir, info.id)
         if request.cursor:
             self._position = Position.parse(request.cursor).of_tasks(len(info.tasks))
         else:

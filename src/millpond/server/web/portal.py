@@ -12,7 +12,7 @@ from millpond.server.http.streamed_answers import StreamedAnswer
 from millpond.server.web import admin_pages, entry, notification_page
 from millpond.server.web.change_feed import ChangeFeed
 from millpond.server.web.charts import curves_page, history_pages
-from millpond.server.web.jobs import job_pages, sessions_page, submit_page
+from millpond.server.web.jobs import job_pages, output_page, sessions_page, submit_page
 from millpond.server.web.pages import PageRoute
 from millpond.server.web.pool import node_pages, overview_page, reservation_pages
 from millpond.server.web.queues import queue_pages
@@ -26,6 +26,7 @@ def portal_routes() -> list[BaseRoute]:
     parts = (
         overview_page.router,
         job_pages.router,
+        output_page.router,
         submit_page.router,
         submit_page.drafts,
         sessions_page.router,

@@ -10,6 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -17,13 +18,16 @@ from millpond.model.errors import ConflictError, NotFoundError
 from millpond.model.folders import is_inside
 from millpond.node.host.folder_trees import Entry, entries_below
 from millpond.node.task.layout import open_regular
-from millpond.node.task.records import TaskFiles, TaskId
+from millpond.node.task.records import TaskFiles, TaskId, note_of_removal
 from millpond.node.task.workspace import OUTPUT
 from millpond.specs.api.jobs.files import MetricPoint, MetricSeries, MetricsInfo, OutputFile, OutputList
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.escaped_text import visible
 
 MOST_LISTED: Final = 100_000
+MOST_SEEN: Final = 1_000
+"""Entries of a folder that are looked at for a glimpse of it."""
+MOST_GLIMPSED: Final = 100
 TAIL_BYTES: Final = 16 * 2**20
 """Of a longer file of metrics, the end is read."""
 MOST_READ: Final = 4 * TAIL_BYTES
@@ -45,6 +49,48 @@ class OpenedFile:
     version: str
 
 
+@dataclass(frozen=True, slots=True)
+class LeftFile:
+    """A file of an output, or a link, which is never followed.
+
+    Attributes:
+        path: from the top; bytes of it that are no UTF-8 are lone surrogates.
+    """
+
+    path: str
+    size: int
+    modified_at: float
+    is_link: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputGlimpse:
+    """The newest files of an attempt's output, as far as a bounded look finds them.
+
+    Attributes:
+        files: the newest first.
+        count: how many were seen, those that are left out here too.
+        whole: there are no entries beyond those that were looked at.
+    """
+
+    attempt: int
+    files: list[LeftFile]
+    count: int
+    whole: bool
+
+
+def check_not_removed(state_dir: Path, job: str) -> None:
+    """Returns if what a job wrote was not removed to make room.
+
+    Raises:
+        NotFoundError: it was.
+    """
+    if note_of_removal(state_dir, job).exists():
+        raise NotFoundError(
+            f"the output of job {job!r} was removed to make room", "keep more with `pond up --keep-logs-gib`"
+        )
+
+
 def list_output(attempt_dir: Path, job: str, attempt: int) -> OutputList:
     """The regular files of an attempt's output, by path.
 
@@ -58,6 +104,22 @@ def list_output(attempt_dir: Path, job: str, attempt: int) -> OutputList:
         for path, status in first[:MOST_LISTED]
     ]
     return OutputList(job=job, attempt=attempt, files=files, truncated=len(first) > MOST_LISTED)
+
+
+def glimpse_output(attempt_dir: Path, attempt: int) -> OutputGlimpse:
+    """The newest files among the first ``MOST_SEEN`` entries of an attempt's output, whatever their names are.
+
+    Raises:
+        ConflictError: as in ``list_output``.
+    """
+    seen = list(islice(entries_below(own_output(attempt_dir)), MOST_SEEN + 1))
+    files = [
+        LeftFile(entry.path, entry.status.st_size, entry.status.st_mtime, stat.S_ISLNK(entry.status.st_mode))
+        for entry in seen[:MOST_SEEN]
+        if entry.path is not None and (stat.S_ISREG(entry.status.st_mode) or stat.S_ISLNK(entry.status.st_mode))
+    ]
+    files.sort(key=lambda file: (-file.modified_at, file.path))
+    return OutputGlimpse(attempt, files[:MOST_GLIMPSED], len(files), len(seen) <= MOST_SEEN)
 
 
 def open_output(attempt_dir: Path, path: str) -> OpenedFile:

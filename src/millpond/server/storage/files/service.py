@@ -19,7 +19,16 @@ from millpond.server.storage.files.blobs import BlobStore, Incoming
 from millpond.server.storage.files.collector import Collector
 from millpond.server.storage.files.datasets import Dataset, Datasets
 from millpond.server.storage.files.mounts import FolderRules
-from millpond.server.storage.files.outputs import OpenedFile, list_output, open_output, open_result, read_metrics
+from millpond.server.storage.files.outputs import (
+    OpenedFile,
+    OutputGlimpse,
+    check_not_removed,
+    glimpse_output,
+    list_output,
+    open_output,
+    open_result,
+    read_metrics,
+)
 from millpond.server.storage.files.partials import KEPT_S, Partials
 from millpond.server.storage.files.run_files import RunFiles
 from millpond.server.storage.files.sent_contents import SentContents
@@ -227,24 +236,30 @@ class FileService:
 
     def outputs(self, info: JobInfo, attempt: int | None) -> OutputList:
         """What an attempt left."""
-        number = _attempt(info, attempt)
-        return list_output(self._folder(info, number), info.id, number)
+        number = attempt_of(info, attempt)
+        return list_output(self._output(info, number), info.id, number)
+
+    def glimpse(self, info: JobInfo, attempt: int | None) -> OutputGlimpse:
+        """The newest of it."""
+        number = attempt_of(info, attempt)
+        return glimpse_output(self._output(info, number), number)
 
     def output(self, info: JobInfo, attempt: int | None, path: str) -> OpenedFile:
         """One file of it."""
-        return open_output(self._folder(info, _attempt(info, attempt)), path)
+        return open_output(self._output(info, attempt_of(info, attempt)), path)
 
     def metrics(self, info: JobInfo, attempt: int | None, task: int | None, last: int) -> MetricsInfo:
         """What an attempt's tasks reported."""
-        return read_metrics(self._state_dir, info, _attempt(info, attempt), _task(info, task), last)
+        return read_metrics(self._state_dir, info, attempt_of(info, attempt), _task(info, task), last)
 
     def result(self, info: JobInfo, attempt: int | None, task: int) -> OpenedFile:
         """What a task's function returned."""
-        number = _attempt(info, attempt)
+        number = attempt_of(info, attempt)
         _task(info, task)
         return open_result(self._state_dir, info, number, task)
 
-    def _folder(self, info: JobInfo, attempt: int) -> Path:
+    def _output(self, info: JobInfo, attempt: int) -> Path:
+        check_not_removed(self._state_dir, info.id)
         return attempt_dir(self._state_dir, info.id, attempt)
 
 
@@ -271,8 +286,12 @@ async def _fill(incoming: Incoming, pieces: AsyncIterator[bytes]) -> None:
         incoming.write(bytes(waiting))
 
 
-def _attempt(info: JobInfo, attempt: int | None) -> int:
-    """The attempt that is meant: the last one unless said otherwise."""
+def attempt_of(info: JobInfo, attempt: int | None) -> int:
+    """The attempt that is meant: the last one unless said otherwise.
+
+    Raises:
+        NotFoundError: there is none of this number.
+    """
     if attempt is not None and attempt > max(info.attempt, 1):
         raise NotFoundError(f"job {info.id!r} has no attempt {attempt}", f"attempts are 1 to {info.attempt}")
     return max(info.attempt, 1) if attempt is None else attempt

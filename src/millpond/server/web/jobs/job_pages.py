@@ -20,12 +20,14 @@ from millpond.server.jobs.curves.service import MOST_RUNS
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.jobs.saved_views import filters_in
 from millpond.server.monitoring.telemetry.job_cards import cards_of
+from millpond.server.storage.files.service import attempt_of
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.visibility import reader_of
 from millpond.server.web.charts import history_pages
 from millpond.server.web.jobs import submit_page
 from millpond.server.web.jobs.drafts import shown_text
 from millpond.server.web.jobs.life_line import life_of
+from millpond.server.web.jobs.output_page import AttemptOf
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.rendering import show
 from millpond.specs.api.jobs.jobs import JobInfo, JobOrder
@@ -36,6 +38,7 @@ JOBS_ON_A_PAGE: Final = 100
 MOST_MATCHING: Final = 100_000
 """So many jobs of a view can be acted on together."""
 EVENTS_SHOWN: Final = 200
+ATTEMPTS_SHOWN: Final = 100
 
 Lister = Annotated[Access, may(Verb.READ_JOBS)]
 Reader = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
@@ -113,10 +116,12 @@ async def saved_view(
 
 
 @router.get("/jobs/{job}")
-async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf) -> Response:
-    """One job with all that is known of it."""
+async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf, attempt: AttemptOf = None) -> Response:
+    """One job with all that is known of it; ``attempt`` is the one whose output is shown, by default the latest."""
     reader = reader_of(access.caller)
     info = await service.jobs.show(job, reader)
+    if attempt is not None:
+        attempt_of(info, attempt)
     reason = await service.waits.added_to(await service.jobs.why(job, reader))
     events = await service.events.of_job(job, reader)
     can_change = may_do(access.caller, Verb.CHANGE_JOBS, job_target(info))
@@ -128,6 +133,8 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf) 
         visit,
         job=info,
         reason=reason,
+        attempts_offered=_attempts_offered(info, attempt),
+        attempt=attempt,
         events=events[-EVENTS_SHOWN:],
         left_out=max(len(events) - EVENTS_SHOWN, 0),
         card_charts={} if cards is None else history_pages.card_charts(cards),
@@ -140,6 +147,12 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf) 
         spec=spec,
         now=now,
     )
+
+
+def _attempts_offered(job: JobInfo, chosen: int | None) -> list[int]:
+    """The attempts whose output can be chosen: the latest, and the one that the address names."""
+    offered = {*range(max(job.attempt - ATTEMPTS_SHOWN, 0) + 1, job.attempt + 1), *([] if chosen is None else [chosen])}
+    return sorted(offered)
 
 
 async def _can_open(service: Service, access: Access, job: JobInfo) -> bool:

@@ -169,6 +169,12 @@ function makeReachable() {
 }
 addEventListener("resize", makeReachable);
 
+function takeRegion(region, wanted) {
+  if (isUsed(region)) takeSteadily(region, wanted);
+  else { waiting.delete(region); takeChildren(region, wanted); if (region.dataset.steady !== undefined) showWaiting(region); }
+  showTimes(region);
+}
+
 async function refresh() {
   if (!document.querySelector("[data-live]")) return; // a form: nothing on it follows the server
   reading = new AbortController();
@@ -179,9 +185,7 @@ async function refresh() {
   for (const region of document.querySelectorAll("[data-live]")) {
     const wanted = fresh.getElementById(region.id);
     if (!wanted) continue;
-    if (isUsed(region)) takeSteadily(region, wanted);
-    else { waiting.delete(region); takeChildren(region, wanted); if (region.dataset.steady !== undefined) showWaiting(region); }
-    showTimes(region);
+    takeRegion(region, wanted);
   }
   makeReachable();
 }
