@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from api_world import JOBS, Api, error_of
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from millpond.server.api.description import api_router
 
 _REQUESTS = (
     ("GET", JOBS),
@@ -70,3 +75,25 @@ def test_what_many_clients_ask_for_takes_the_fast_path(limits: Any) -> None:
     planned = {each.route.name for routes in limits._app._routes.values() for each in routes if each.plan is not None}
     assert {"submit", "list_jobs", "show", "why", "stop", "events"} <= planned
     assert "logs" not in planned
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """An answer."""
+
+    meters: float
+
+
+def test_what_writes_an_answer_is_made_when_it_is_first_asked_for() -> None:
+    router = api_router()
+
+    @router.get("/depth")
+    async def depth() -> Depth:
+        return Depth(2.5)
+
+    (route,) = router.routes
+    app = FastAPI(routes=[route])
+    adapter = route.response_field._type_adapter  # type: ignore[attr-defined]
+    assert not adapter.pydantic_complete
+    assert TestClient(app).get("/api/v1/depth").json() == {"meters": 2.5}
+    assert adapter.pydantic_complete
