@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from api_world import Api
+from fastapi.routing import APIRoute
 from fresh_databases import fresh_postgresql, fresh_sqlite
 from one_loop import one_loop
 from server_world import Clock, Server, World
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
+from millpond.server.api.description import DescribedApi
 from millpond.server.monitoring.time_series import load_history
 from millpond.server.store.connection.database import sqlite_url
 
@@ -60,6 +62,21 @@ def _statements_are_compiled_once() -> Iterator[None]:
         patch.setattr(SQLiteDialect_pysqlite, "__hash__", lambda dialect: hash(type(dialect)))
         yield
     sa.event.remove(sa.Engine, "engine_connect", share)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _routes_are_described_once() -> Iterator[None]:
+    """For all servers that declare the same ones: a description takes ten times as long as to start such a server."""
+    describe = DescribedApi.openapi
+    described: dict[tuple[int, ...], DescribedApi] = {}
+
+    def described_once(app: DescribedApi) -> dict[str, Any]:
+        declared = tuple(id(route) for route in app.routes if isinstance(route, APIRoute))
+        return describe(described.setdefault(declared, app))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DescribedApi, "openapi", described_once)
+        yield
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
