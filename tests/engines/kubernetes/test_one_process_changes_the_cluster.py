@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pod_bench import PodBench, eventually, start
 from standin_cluster import NAMESPACE, Plain, StandinCluster, refusal
 
 from millpond.engines.kubernetes.cluster.cluster_lease import LeaseTimes
+from millpond.engines.kubernetes.engine import KubernetesEngine
 from millpond.model.errors import LeadershipLostError, UnavailableError
 
 LEASES = "leases.coordination.k8s.io"
@@ -85,6 +87,22 @@ def test_a_lease_that_is_asked_for_when_an_engine_ends_is_given_back(cluster: St
     is_closed.set()
     assert cluster.get(LEASES, LEASE) is not None
     assert holder(cluster) == ""
+
+
+def test_a_lease_is_given_back_however_far_its_request_was_sent_when_an_engine_ends(
+    cluster: StandinCluster, tmp_path: Path
+) -> None:
+    async def ends_while_it_asks(engine: KubernetesEngine, steps: int) -> None:
+        engine._lease.asking = asyncio.create_task(engine._lease._ask_for_it())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await engine._end()
+
+    for steps in range(12):
+        with another(cluster, tmp_path / str(steps), LeaseTimes()) as bench:
+            eventually(lambda: holder(cluster))
+            asyncio.run_coroutine_threadsafe(ends_while_it_asks(bench.engine, steps), bench.engine._loop).result()
+            assert holder(cluster) == "", steps
 
 
 def test_the_next_process_waits_until_the_lease_is_given_back(

@@ -357,8 +357,9 @@ class KubernetesEngine:
         self._loop.close()
 
     async def _end(self) -> None:
-        stay = {asyncio.current_task(), self._lease.asking if self._is_adopted else None}
-        others = [task for task in asyncio.all_tasks() if task not in stay]
+        if self._is_adopted:
+            await self._lease.settle()  # the client sends by tasks of its own, which are among the others
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)

@@ -122,13 +122,17 @@ class ClusterLease:
             self._renewed = asyncio.Event()
         return has
 
+    async def settle(self) -> None:
+        """Wait for the answer to what was asked last, before tasks are ended of which some may be sending it."""
+        if self.asking is not None:
+            await asyncio.wait((self.asking,), timeout=_RELEASED_WITHIN_S)
+
     async def release(self) -> None:
-        """Let another process have it at once."""
+        """Let another process have it at once; what was asked last has been settled."""
+        is_known = self.asking is None or not self.asking.cancelled()
         try:
             async with asyncio.timeout(_RELEASED_WITHIN_S):
-                if self.asking is not None:
-                    await asyncio.wait((self.asking,))
-                if not self._version or time.monotonic() >= self._until:
+                if not is_known or not self._version or time.monotonic() >= self._until:
                     return
                 self._until = 0.0
                 while (await self._write("", self._version)).status_code in PASSING:
@@ -137,8 +141,6 @@ class ClusterLease:
             log.debug("the lease runs out by itself: %s", error)
         finally:
             self._until = 0.0
-            if self.asking is not None:
-                self.asking.cancel()
 
     async def _renew(self) -> bool:
         answer = await self._write(self.holder, self._version)
