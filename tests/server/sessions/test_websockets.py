@@ -8,12 +8,14 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
+import pytest
 from starlette.websockets import WebSocket
 
 from millpond.engines.task_access import TaskAccess
 from millpond.model.errors import UnavailableError
 from millpond.node.task.records import TaskId
 from millpond.server.api.routes.interactive import _serve
+from millpond.server.sessions import relay as sessions
 from millpond.server.sessions.activity import Activity
 from millpond.server.sessions.task_routes import TaskRoute
 from millpond.server.sessions.websockets import relay_command, relay_port
@@ -61,13 +63,17 @@ def served(
     return [message.get("text") or message["type"] for message in sent], got
 
 
-async def to_port(client: WebSocket, connection: socket.socket) -> None:
+def allowed() -> bool:
+    return True
+
+
+async def to_port(client: WebSocket, connection: socket.socket, still_may: Callable[[], bool] = allowed) -> None:
     way = TaskRoute(TaskId("job-1", 1, 0), 80, cast(TaskAccess, OneConnection(connection)))
-    await relay_port(client, way, lambda: None, lambda: True)
+    await relay_port(client, way, lambda: None, still_may)
 
 
-async def to_command(client: WebSocket, connection: socket.socket) -> None:
-    await relay_command(client, connection, lambda: None, lambda: True)
+async def to_command(client: WebSocket, connection: socket.socket, still_may: Callable[[], bool] = allowed) -> None:
+    await relay_command(client, connection, lambda: None, still_may)
 
 
 def test_who_sends_more_behind_the_end_of_the_input_is_told() -> None:
@@ -89,3 +95,15 @@ def test_a_client_that_is_gone_before_its_error_is_no_fault_of_the_server() -> N
         raise UnavailableError("the task has ended", "submit it again")
 
     assert served([GONE], fail) == (["websocket.accept"], b"")
+
+
+@pytest.mark.parametrize("relay", [to_port, to_command])
+def test_a_session_ends_with_its_users_rights_though_nothing_passes_through_it(
+    relay: Callable[..., Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "LOOK_EVERY_S", 0.0)
+    said, answers = {"type": "websocket.receive", "bytes": b"all"}, [True, True, False]
+    sent, got = served([said], lambda client, connection: relay(client, connection, lambda: answers.pop(0)))
+    assert got == b"all"
+    assert "has ended" in json.loads(sent[1])["error"]
+    assert answers == []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+LOOK_EVERY_S: Final = 5.0
 
 
 async def until_one_ends(*directions: Coroutine[Any, Any, None]) -> None:
@@ -22,3 +24,14 @@ async def until_one_ends(*directions: Coroutine[Any, Any, None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def keep_asking(require: Callable[[], None]) -> None:
+    """Ask every few seconds whether a session may go on, as nothing may pass through it for long; never returns.
+
+    Raises:
+        Exception: what says that it may not.
+    """
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        require()

@@ -12,6 +12,7 @@ import json
 import socket
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from typing import Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -23,7 +24,7 @@ from millpond.node.sessions.exec_sessions import MOST_AT_ONCE
 from millpond.node.sessions.session import LARGEST_MESSAGE
 from millpond.node.task.records import TaskId
 from millpond.server.runtime.active_jobs.array import array_named
-from millpond.server.sessions.relay import until_one_ends
+from millpond.server.sessions.relay import keep_asking, until_one_ends
 from millpond.server.sessions.task_routes import TaskRoute
 from millpond.specs.api.jobs.jobs import JobInfo
 
@@ -63,7 +64,7 @@ async def relay_command(
     """Pass messages on between a client and its command, until either is done.
 
     Args:
-        still_may: asked before each message is passed on.
+        still_may: asked before each message is passed on, and every few seconds.
 
     Raises:
         NotAllowedError: the client no longer may; its command is ended like that of a client that leaves.
@@ -96,7 +97,7 @@ async def relay_command(
         raise UnavailableError(cause, f"try again once fewer commands run there: {MOST_AT_ONCE} may at once")
 
     with connection, suppress(*_BROKEN_OFF):
-        await until_one_ends(to_command(), to_client())
+        await until_one_ends(to_command(), to_client(), keep_asking(partial(_require, still_may)))
 
 
 async def _received(connection: socket.socket) -> bytes:
@@ -171,7 +172,7 @@ async def relay_port(
             await client.send_bytes(data)
 
     with closing(writer), suppress(*_BROKEN_OFF):
-        await until_one_ends(to_port(), to_client())
+        await until_one_ends(to_port(), to_client(), keep_asking(partial(_require, still_may)))
 
 
 def _require(still_may: Callable[[], bool]) -> None:

@@ -15,7 +15,7 @@ from millpond.engines.task_access import ForeignListenerError
 from millpond.server.http.held_messages import HeldMessages
 from millpond.server.http.server import LARGEST_MESSAGE
 from millpond.server.serving.proxy.requests import CONNECT_WITHIN_S, BrokenAnswerError, ProxiedRequest
-from millpond.server.sessions.relay import until_one_ends
+from millpond.server.sessions.relay import keep_asking, until_one_ends
 from millpond.server.sessions.task_routes import ADDRESS
 
 _NORMAL, _GOING_AWAY, _NO_CODE, _NOT_ALLOWED = 1000, 1001, 1005, 1008
@@ -45,7 +45,7 @@ class SocketRelay:
 
         Args:
             on_input: called with each message from the client.
-            holds: asked before each message is passed on; when it says no, both are closed.
+            holds: asked before each message is passed on, and every few seconds; when it says no, both are closed.
 
         Raises:
             ConnectionError: no program listens there, or not the task (``ForeignListenerError``).
@@ -65,7 +65,11 @@ class SocketRelay:
             await receive()  # the client's own request to open
             await send({"type": "websocket.accept", "subprotocol": program.subprotocol})
             try:
-                await until_one_ends(_to_program(receive, program, on_input, holds), _to_client(program, send, holds))
+                await until_one_ends(
+                    _to_program(receive, program, on_input, holds),
+                    _to_client(program, send, holds),
+                    keep_asking(partial(_require, holds)),
+                )
             except _NoLongerAllowedError:
                 await send({"type": "websocket.close", "code": _NOT_ALLOWED, "reason": "you are no longer signed in"})
 
