@@ -238,6 +238,32 @@ def test_a_member_that_is_no_file_within_is_not_unpacked(tmp_path, name, kind):
     assert list((tmp_path / "in").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "manifest", [b'{"format": 1, "version": "0"}', b'{"format": 1, "files": {}}', b"[" * 100_000], ids=len
+)
+def test_a_manifest_that_says_too_little_or_cannot_be_read_restores_nothing(tmp_path, manifest):
+    member = tarfile.TarInfo(MANIFEST)
+    member.size = len(manifest)
+    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as evil:
+        evil.addfile(member, io.BytesIO(manifest))
+    with pytest.raises(InvalidInputError, match="not a whole backup"):
+        restore(tmp_path / "evil.tar.gz", tmp_path / "in" / "fresh")
+    assert list((tmp_path / "in").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "said", [{"mtime": "inf"}, {"mtime": "nan"}, {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}], ids=str
+)
+def test_a_member_that_says_what_cannot_be_of_itself_restores_nothing(tmp_path, said):
+    member = tarfile.TarInfo("file")
+    member.pax_headers, member.size = said, 1
+    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as evil:
+        evil.addfile(member, io.BytesIO(b"x"))
+    with pytest.raises(InvalidInputError, match=r"evil\.tar\.gz is damaged or no backup"):
+        restore(tmp_path / "evil.tar.gz", tmp_path / "in" / "fresh")
+    assert list((tmp_path / "in").iterdir()) == []
+
+
 LOCKS = [Lock(KeySource(file=b"k" * 32), cipher) for cipher in Cipher]
 
 

@@ -169,7 +169,7 @@ def restore(archive: Path, state_dir: Path, key: KeySource | None = None) -> Bac
             fresh.rename(state_dir)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, EOFError, zlib.error, ValueError, OverflowError) as error:
         raise InvalidInputError(f"{archive} is damaged or no backup ({error})", "use another backup") from error
     except OSError as error:
         raise UnavailableError(f"{archive} cannot be restored ({error})", "see its path and the disk's room") from error
@@ -275,8 +275,8 @@ def _unpack(archive: Path, target: Path, key: KeySource | None) -> dict[str, Any
             raise InvalidInputError(f"{archive}: {error.cause}", error.remedy) from error
     try:
         manifest = json.loads((target / MANIFEST).read_bytes())
-        known = manifest["format"] == FORMAT
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        known = manifest["format"] == FORMAT and "version" in manifest and isinstance(manifest["files"], dict)
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         known = False
     if not known:
         raise InvalidInputError(f"{archive} is not a whole backup of Millpond", "name a file that `pond backup` wrote")
