@@ -142,11 +142,48 @@ def test_a_word_in_place_of_a_whole_number_is_called_no_whole_number(run_pond):
 
 
 def test_a_mistyped_option_names_those_like_it(run_pond):
-    first = run_pond("run", "--gpu", "1", "--", "true")[2].splitlines()[0]
-    assert first == "pond: no such option '--gpu'; did you mean --cpus or --gpu-model or --gpus?"
+    first = run_pond("run", "--retry", "1", "--", "true")[2].splitlines()[0]
+    assert first == "pond: no such option '--retry'; did you mean --retries or --array?"
     assert run_pond("run", "--zzz", "--", "true")[2].splitlines()[0] == "pond: no such option '--zzz'"
     assert run_pond("ps", "--json")[2].splitlines()[0] == "pond: no such option '--json'; did you mean -o json?"
     assert "-o json" not in run_pond("run", "--json", "--", "true")[2]
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("run --gpu 1 -- true", "--gpus"),
+        ("run --partition a100 -- true", "--queue"),
+        ("run --time 2h -- true", "--time-limit"),
+        ("run --mem 4G -- true", "--memory"),
+        ("ps -u ada", "--user"),
+        ("submit --gpus 2 job.yaml", "--set gpus=…"),
+        ("submit --mem 4G job.yaml", "--set memory=…"),
+        ("dev --name notes", "--set name=…"),
+    ],
+)
+def test_an_option_of_another_tool_or_a_field_of_job_files_names_ours(run_pond, line, meant):
+    code, _, err = run_pond(*line.split())
+    assert code == 2
+    assert err.splitlines()[0].endswith(f"; did you mean {meant}?")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "remedy"),
+    [
+        ("train.sh", "#!/bin/bash\n#SBATCH --gres=gpu:1\nsrun python train.py\n", "bash {file}"),
+        ("train.py", "import torch\n", "python {file}"),
+        ("train", "#!/usr/bin/env python3\nprint(1)\n", "{file}"),
+    ],
+)
+def test_a_program_in_place_of_a_job_file_is_told_how_to_be_run(run_pond, tmp_path, name, text, remedy):
+    file = tmp_path / name
+    file.write_text(text)
+    code, _, err = run_pond("submit", str(file))
+    assert code == 2
+    assert f"{file} is a program, not a job file" in err
+    assert f"`pond run -d --gpus 1 -- {remedy.format(file=file)}` submits it" in err
+    assert ("#SBATCH" in err) == ("#SBATCH" in text)
 
 
 @pytest.mark.parametrize(

@@ -285,6 +285,16 @@ def test_jobs_are_listed_by_state_user_queue_and_name(server, run_pond, make_job
     assert (code, "'faild' is no state; did you mean failed?" in err) == (2, True)
 
 
+def test_a_trial_that_was_stopped_early_is_called_so_with_how_it_fell_behind(server, run_pond, make_job):
+    behind = "behind the best half of 4 at step 5: loss 0.9, and 0.5 was needed"
+    server.will(200, asdict(make_job("tune-abcde")))
+    server.will(200, {"jobs": [asdict(make_job("tune.3", state="cancelled", parent="tune", stopped_early=behind))]})
+    _, out, _ = run_pond("ps", "--members", "tune-abcde")
+    assert "stopped early" in out
+    assert behind in out
+    assert "cancelled" not in out
+
+
 def test_that_no_jobs_are_like_that_is_said(server, run_pond):
     server.will(200, {"jobs": []})
     assert run_pond("ps", "--user", "bob")[2] == "no such jobs wait or run (`pond ps -a` shows ended ones)\n"
@@ -349,6 +359,17 @@ def test_queues_are_listed_below_one_another_in_80_columns(server, run_pond):
     ]
     assert out.splitlines()[2].startswith("  a-group")
     assert len(out.splitlines()[2]) - len("  a-group-of-forty-people") + len("  vision-long") <= 80
+
+
+def test_queues_are_listed_without_a_command(server, run_pond):
+    server.will(200, QUEUES)
+    assert run_pond("queue", "-o", "name")[:2] == (0, "root\na-group-of-forty-people\n")
+
+
+def test_one_queue_is_shown_where_a_command_could_stand(server, run_pond):
+    server.will(200, DETAIL)
+    assert run_pond("queue", "vision", "-o", "name")[:2] == (0, "vision\n")
+    assert run_pond("queue", "ad")[2] == "pond: no command 'ad'; did you mean `pond queue add`?\n"
 
 
 def test_what_background_work_holds_is_shown_beside_what_queues_hold(server, run_pond):

@@ -166,7 +166,7 @@ def test_a_job_is_found_by_the_beginning_of_its_id(client, server, make_job):
 def test_a_beginning_that_several_jobs_share_is_refused_with_some_of_them(client, server, make_job):
     server.will(404, {"error": {"cause": "no job 'train'"}})
     server.will(200, {"jobs": [asdict(make_job("train-a")), asdict(make_job("train-b"))]})
-    with pytest.raises(ConflictError, match=r"2 jobs begin with 'train' \(train-a, train-b\)"):
+    with pytest.raises(ConflictError, match=r"2 jobs begin with 'train', the newest first: train-a \w+, train-b \w+;"):
         client.find("train")
 
 

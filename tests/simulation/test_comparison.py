@@ -30,7 +30,11 @@ def test_a_comparison_writes_one_page_that_loads_nothing(tmp_path: Path) -> None
     result = pond(*CASE, "--policies", "fifo,srtf", "--workers", "2", "--html", str(page))
     assert result.exception is None, result.output
     text = page.read_text()
-    assert "2 runs compared" in result.stdout
+    heading, *rows, last = result.stdout.splitlines()
+    assert heading.split() == ["POLICY", "COMPLETION", "P99", "WAIT", "ALLOCATED"]
+    assert [row.split()[0] for row in rows] == ["fifo", "srtf"]
+    assert all(figure in text for row in rows for figure in re.split("  +", row)[1:])
+    assert last.startswith("2 runs compared")
     assert all(label in text for label in ("fifo", "srtf", "Mean completion time"))
     assert text.count("<svg") == 6
     assert not re.search(r"https?://|<link|src=|@import|url\(", text)

@@ -202,8 +202,16 @@ def test_trials_that_fall_behind_are_stopped_and_the_best_is_told(api: Api) -> N
     told = [event["text"] for event in api.client.get(f"{JOBS}/{job}/events").json()["events"]]
     assert told[1:] == [
         f"trial 1 is stopped: {found.trials[-1].stopped}",
-        "succeeded: 4/4 done, 1 stopped; the best is trial 3 with 0.1",
+        "succeeded: 4/4 done, 1 stopped early; the best is trial 3 with 0.1",
     ]
+    loser = api.job(f"{job}.1")
+    assert (loser.state, loser.stopped_early, loser.state_text) == (
+        "cancelled",
+        found.trials[-1].stopped,
+        "stopped early",
+    )
+    assert api.client.get(f"{JOBS}/{job}.1/why").json()["summary"] == f"it was stopped early: {loser.stopped_early}"
+    assert api.job(f"{job}.2").stopped_early == ""
     of_trial = [event["text"] for event in api.client.get(f"{JOBS}/{job}.1/events").json()["events"]]
     assert f"the sweep asked for its end: {found.trials[-1].stopped}" in of_trial
     assert api.store.trials.of(job)[f"{job}.3"]["settled"] is True
@@ -280,7 +288,9 @@ def test_a_trial_stopped_before_a_kill_counts_as_stopped_afterwards(tmp_path: Pa
     first.turn(3)
     handed_in.answer.result(0)
     first.store.trials.write("a", {"a.1": {"stopped": "behind", "rungs": {"3": 0.9}}})
-    answer = first.loop.change_job(ChangeJob("a.1", lambda _, now: StopRequested(now, "a.1", "s", "behind"), "", True))
+    answer = first.loop.change_job(
+        ChangeJob("a.1", lambda _, now: StopRequested(now, "a.1", "s", "behind"), "", "behind")
+    )
     first.turn()
     answer.result(0)
     first.store.close()
@@ -294,6 +304,9 @@ def test_a_trial_stopped_before_a_kill_counts_as_stopped_afterwards(tmp_path: Pa
     ended = second.store.jobs.ended_job("a")
     assert ended is not None
     assert ended.state == "succeeded"
+    loser = second.store.jobs.ended_job("a.1")
+    assert loser is not None
+    assert loser.stopped_early == "behind"
     second.store.close()
 
 

@@ -108,6 +108,8 @@ def test_moves_are_told_in_the_language_of_the_reader() -> None:
     "text",
     [
         "it succeeded", "it was cancelled", "it failed with exit code 1", "it succeeded: 3/3 done", "never ran",
+        "it was stopped early: behind the best third of 7 at step 9: x-1 0.81, and 0.42 was needed",
+        "it succeeded: 3/3 done, 1 stopped early",
         ("it failed and never ran: command 'x-1' was not found on node n-1; check its spelling and PATH, or give its "
         "whole path (of a script: also the interpreter in its first line)"),
         ("could not be started: working directory 'x-1' on node n-1: Permission denied; send it with the job (--ship), "

@@ -1,9 +1,12 @@
-"""Groups of commands that name the nearest one to an unknown one, and list each with its whole first sentence."""
+"""What may have been meant by an unknown command or option, and groups of commands that say so.
+
+They list each command with its whole first sentence.
+"""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -36,6 +39,49 @@ FOREIGN_WORDS: Final = {
     **{word: (f"nodes {word}",) for word in ("cordon", "drain", "uncordon")},
 }
 """Words of other tools (kubectl, docker, Slurm and its kin), each with our own, the first that a group has."""
+FOREIGN_OPTIONS: Final = {
+    **dict.fromkeys(("--partition", "-p", "--account", "-A"), "--queue"),
+    **dict.fromkeys(("--time", "-t", "--timeout", "--walltime"), "--time-limit"),
+    **dict.fromkeys(("--mem", "-m"), "--memory"),
+    **dict.fromkeys(("--gpu", "--gres", "-G", "--gpus-per-task", "--gpus-per-node"), "--gpus"),
+    **dict.fromkeys(("--ntasks", "--nodes", "-N", "--replicas"), "--tasks"),
+    **dict.fromkeys(("--cpus-per-task", "--cpu", "-c"), "--cpus"),
+    **dict.fromkeys(("--job-name", "-J"), "--name"),
+    **dict.fromkeys(("--chdir", "-D", "--cwd"), "--workdir"),
+    **dict.fromkeys(("--constraint", "-C"), "--gpu-model"),
+    **dict.fromkeys(("--export",), "--env"),
+    **dict.fromkeys(("--dependency",), "--after"),
+    **dict.fromkeys(("--qos", "--nice"), "--priority"),
+    **dict.fromkeys(("--me", "-u"), "--user"),
+    **dict.fromkeys(("--states",), "--state"),
+    **dict.fromkeys(("--lines", "-n"), "--tail"),
+    **dict.fromkeys(("--force",), "--yes"),
+}
+"""Options of other tools, each with our own."""
+_OPTIONS_NAMED: Final = 2
+
+
+def meant_option(error: click.NoSuchOption) -> str:
+    """What may have been meant by an option that a command does not have; empty: nothing is like it."""
+    options = error.ctx.command.params if error.ctx is not None else []
+    own = {name for option in options for name in option.opts}
+    foreign = FOREIGN_OPTIONS.get(error.option_name, error.option_name)
+    if error.option_name == "--json" and any("-o" in each.opts and "json" in _choices(each) for each in options):
+        return "-o json"
+    if foreign in own:
+        return foreign
+    if any("--set" in option.opts and option.metavar == "FIELD=VALUE" for option in options):
+        from millpond.specs.job.job_file import JobFile
+
+        field = foreign.lstrip("-").replace("-", "_")
+        if field in JobFile.model_fields:
+            return f"--set {field}=…"
+    near = get_close_matches(error.option_name, error.possibilities or (), _OPTIONS_NAMED, 0.0)
+    return " or ".join(near)
+
+
+def _choices(option: click.Parameter) -> tuple[Any, ...]:
+    return tuple(getattr(option.type, "choices", ()))
 
 
 class SuggestingGroup(click.Group):
@@ -72,3 +118,28 @@ class SuggestingGroup(click.Group):
         rows = [(name, each.get_short_help_str(_NO_LIMIT)) for name, each in commands if each and not each.hidden]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+_SLIP_OF_THE_PEN: Final = 0.8
+"""How like a command a word is that is not taken for a name."""
+
+
+class NamingGroup(SuggestingGroup):
+    """A group in which a name may stand where a command could: it is for one command, such as that which shows it.
+
+    Args:
+        named: that command's name.
+    """
+
+    def __init__(self, *arguments: Any, named: str, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._named = named
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, known = args[0], self.list_commands(ctx)
+        is_word = name.startswith("-") or name in FOREIGN_WORDS
+        if name in known or is_word or self.meant(name, known, _SLIP_OF_THE_PEN):
+            return super().resolve_command(ctx, args)
+        return self._named, self.get_command(ctx, self._named), args

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from millpond.client.cli.command_suggestions import meant_option
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.specs.escaped_text import visible
 
@@ -46,7 +47,7 @@ def complain_about_usage(error: click.ClickException) -> None:
     """Print a wrong use of the command line to standard error, with the help that explains it."""
     message = error.format_message()
     if isinstance(error, click.NoSuchOption):
-        near = _json_output(error) or " or ".join(sorted(error.possibilities or ()))
+        near = meant_option(error)
         message = f"no such option {error.option_name!r}" + (f"; did you mean {near}?" if near else "")
     if isinstance(error, click.BadParameter) and error.param is not None and isinstance(error.param.type, click.Choice):
         message = _nearest(error.message, error.param.type) or message
@@ -56,13 +57,6 @@ def complain_about_usage(error: click.ClickException) -> None:
     say(f"{message[:1].lower()}{message[1:].rstrip('.')}")
     if isinstance(error, click.UsageError) and error.ctx is not None and error.ctx.parent is not None:
         click.echo(f"{' ' * len(_MARK)}`{error.ctx.command_path} --help` explains it", err=True)
-
-
-def _json_output(error: click.NoSuchOption) -> str | None:
-    """How the command prints JSON, where that is asked for as other tools call it."""
-    options = error.ctx.command.params if error.ctx is not None else []
-    has_form = any("-o" in each.opts and "json" in getattr(each.type, "choices", ()) for each in options)
-    return "-o json" if has_form and error.option_name == "--json" else None
 
 
 def _nearest(message: str, known: click.Choice[Any]) -> str:

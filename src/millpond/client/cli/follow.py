@@ -70,6 +70,8 @@ def accounts_of(job: JobInfo) -> list[str]:
     """What has to be said about the end of a job's work beyond its output and exit code, a line for each account."""
     if job.array is not None:
         return [f"{job.id}: {job.array.summary}"]
+    if job.stopped_early:
+        return [f"{job.id} was stopped early: {job.stopped_early}"]
     if job.state == "cancelled":
         why = job.tasks[0].detail if job.attempt == 0 and job.tasks else ""
         return [f"{job.id} was cancelled: {why}" if why else f"{job.id} was cancelled"]

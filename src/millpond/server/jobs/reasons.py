@@ -122,6 +122,9 @@ class ReasonCache:
 
 def last_word(info: JobInfo) -> ReasonInfo:
     """How a job ended."""
+    if info.stopped_early:
+        summary = f"it was stopped early: {info.stopped_early}"
+        return ReasonInfo(job=info.id, state=info.state, cause=info.state, summary=summary)
     summary = "it was cancelled" if info.state == JobState.CANCELLED else f"it {info.state}"
     if info.array is not None:
         summary += f": {info.reason or info.array.summary}"

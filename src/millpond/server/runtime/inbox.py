@@ -66,7 +66,7 @@ class ChangeJob:
         event: what happens to the job, given its record and the instant; raises a MillpondError when it cannot.
         stopped_by: the user who asks for its end; None where something else is asked. Jobs that wait for others, which
             the core does not know yet, and arrays can be ended as well.
-        pruned: it is to end because it fell behind in its sweep.
+        pruned: why it is to end, a trial that fell behind in its sweep; empty: for another reason.
         priority: the class of priority that it is to have; jobs that wait for others, and arrays with the members that
             follow, can have another as well.
         by: the user who asks for that.
@@ -75,7 +75,7 @@ class ChangeJob:
     job: str
     event: Callable[[JobRecord, float], Event]
     stopped_by: str | None = None
-    pruned: bool = False
+    pruned: str = ""
     priority: Priority | None = None
     by: str = ""
     answer: Future[JobInfo] = field(default_factory=Future)

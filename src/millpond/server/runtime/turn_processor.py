@@ -224,7 +224,7 @@ class TurnProcessor:
                 self._change_unsubmitted(batch, message, unsubmitted)
             case ChangeJob():
                 if message.pruned:
-                    self._arrays.prune(message.job)
+                    self._arrays.prune(message.job, message.pruned)
                 batch.add_change(message)
             case ChangeSetting():
                 batch.add_setting(message)

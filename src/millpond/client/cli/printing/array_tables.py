@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from millpond.client.cli.printing.tables import Column
+from millpond.specs.api.jobs.jobs import STOPPED_EARLY
 
 if TYPE_CHECKING:
     from millpond.specs.api.jobs.jobs import ArrayInfo, JobInfo
@@ -26,7 +27,7 @@ def members_text(array: ArrayInfo) -> Iterator[tuple[str, str]]:
         "succeeded": array.succeeded,
         "failed": array.failed,
         "cancelled": array.cancelled,
-        "stopped as they fell behind": array.pruned,
+        STOPPED_EARLY: array.pruned,
     }
     yield "of these", ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
@@ -41,7 +42,8 @@ def trial_columns(found: TrialList) -> list[Column]:
 def trial_row(found: TrialList, trial: TrialInfo) -> list[str]:
     """A trial in these columns."""
     metric = [_number(trial.value), _number(trial.step)] if found.metric else []
-    return [str(trial.index), trial.state, *metric, *(_parameter(value) for value in trial.parameters.values())]
+    state = STOPPED_EARLY if trial.stopped else trial.state
+    return [str(trial.index), state, *metric, *(_parameter(value) for value in trial.parameters.values())]
 
 
 def best_text(found: TrialList) -> str:

@@ -155,4 +155,5 @@ _STYLES = {
     "suspended": "yellow",
     "failed": "red",
     "cancelled": "dim",
+    "stopped early": "dim",
 }

@@ -35,8 +35,11 @@ def the_one_meant(prefix: str, found: Sequence[JobInfo]) -> JobInfo:
     left = living if len(living) == 1 else named or found
     if len(left) == 1:
         return left[0]
-    some = ", ".join(sorted(job.id for job in left)[:_NAMED_IN_DOUBT])
-    raise ConflictError(f"{len(left)} jobs begin with {prefix!r} ({some})", "write more of the id")
+    some = ", ".join(f"{job.id} {job.state_text}" for job in left[:_NAMED_IN_DOUBT])
+    more = ", …" if len(left) > _NAMED_IN_DOUBT else ""
+    raise ConflictError(
+        f"{len(left)} jobs begin with {prefix!r}, the newest first: {some}{more}", "write more of the id"
+    )
 
 
 def _living(jobs: Sequence[JobInfo]) -> list[JobInfo]:

@@ -13,6 +13,7 @@ from typing import Final
 from millpond.model.errors import InvalidInputError, MillpondError
 from millpond.server.jobs.curves.curve import Curve, CurvePoints, thinned
 from millpond.server.jobs.curves.run_curves import CurveKey, RunCurves
+from millpond.server.jobs.sweeps.trials import STOPPED
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs.curves import CurveInfo, CurveRun, CurvesInfo
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -176,7 +177,7 @@ class Curves:
             job=info.id,
             name=info.name,
             user=info.user,
-            state=info.state,
+            state=STOPPED if info.stopped_early else info.state,
             attempt=info.attempt,
             started_at=info.first_started_at,
             parent=info.parent,

@@ -63,6 +63,6 @@ class SweepWatch(Periodic):
             return StopRequested(now, trial, WHO, reason)
 
         try:
-            self._loop.change_job(ChangeJob(trial, stop, pruned=True)).result(_ANSWER_WITHIN_S)
+            self._loop.change_job(ChangeJob(trial, stop, pruned=reason)).result(_ANSWER_WITHIN_S)
         except MillpondError as error:
             log.info("%s goes on: %s", trial, error)  # it ended meanwhile

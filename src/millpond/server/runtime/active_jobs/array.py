@@ -59,7 +59,7 @@ class Array:
         self._states = bytearray([_UNSUBMITTED]) * len(members)
         self._counts = Counter({_UNSUBMITTED: len(members)})
         self._next = 0
-        self._pruned: set[int] = set()
+        self._pruned: dict[int, str] = {}
 
     @property
     def id(self) -> str:
@@ -133,11 +133,16 @@ class Array:
         if at is not None:
             self.first_started_at = min(at, self.first_started_at or at)
 
-    def prune(self, member: str) -> None:
+    def prune(self, member: str, why: str) -> None:
         """Its end, when it comes, is that of a trial that fell behind."""
         place = self._place(member)
         if place is not None:
-            self._pruned.add(place)
+            self._pruned[place] = why
+
+    def why_pruned(self, member: str) -> str:
+        """How a trial fell behind whose end was asked for because of that; empty for all others."""
+        place = self._place(member)
+        return "" if place is None else self._pruned.get(place, "")
 
     def is_unsubmitted(self, index: int) -> bool:
         """Whether a member of this index is there and was not handed over yet."""

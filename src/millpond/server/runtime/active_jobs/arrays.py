@@ -108,11 +108,16 @@ class Arrays:
             array.note_start(member.first_started_at)
             self._changed[array.id] = None
 
-    def prune(self, member: str) -> None:
+    def prune(self, member: str, why: str) -> None:
         """The member is being ended because it fell behind."""
         array = self.of(member)
         if array is not None:
-            array.prune(member)
+            array.prune(member, why)
+
+    def why_pruned(self, member: str) -> str:
+        """Why a member is being ended, or was, as a trial that fell behind; empty when it is not."""
+        array = self.of(member)
+        return "" if array is None else array.why_pruned(member)
 
     def changed_views(self, now: float) -> list[JobInfo]:
         """The new views of arrays that have changed; of those that are over, the last."""
@@ -196,7 +201,7 @@ def _restored(row: NewJob, job_store: JobStore, trials: TrialStore) -> Array:
     array.held, array.closed = row.state == DEPENDENT, row.state == CLOSED
     for member, known in trials.of(row.id).items():
         if known.get("stopped"):
-            array.prune(member)
+            array.prune(member, known["stopped"])
     for member, state in job_store.member_states(row.id).items():
         array.note(member, JobState.QUEUED if state == LIVE else JobState(state))
     first = job_store.first_member(row.id)

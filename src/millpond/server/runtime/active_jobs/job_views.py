@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 
 from millpond.model.confinement import UNTOLD, Confinement, loosest
 from millpond.model.engine import Observed
@@ -81,6 +82,8 @@ class JobViews:
             confinement = self._confinements.get(record.id, UNTOLD)
             before = self._job_cache.get(record.id)
             info = job_view(record, self._core.devices, confinement, before)
+            if info.parent and record.state is JobState.CANCELLED:
+                info = replace(info, stopped_early=self._arrays.why_pruned(info.id))
             if info.is_kept and before is not None and not before.is_kept:
                 self.kept.append(info)
             self._job_cache.put(info)

@@ -10,6 +10,7 @@ class CurveRun:
     """One of the runs.
 
     Attributes:
+        state: as that of a trial (``TrialInfo``).
         parameters: of a trial of a sweep.
         metrics: all that it has, by name.
         notes: what of it could not be read.

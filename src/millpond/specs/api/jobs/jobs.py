@@ -12,6 +12,9 @@ from millpond.specs.api.base import ErrorBody
 MOST_TOGETHER: Final = 1_000
 """Jobs of one submission, or of one request that does the same to several."""
 
+STOPPED_EARLY: Final = "stopped early"
+"""For people, the state of a trial that was cancelled because it fell behind in its sweep."""
+
 _FINAL: Final = frozenset(state.value for state in JobState if state.ended)
 
 
@@ -98,7 +101,7 @@ class ArrayInfo:
             "suspended": self.suspended,
             "failed": self.failed,
             "cancelled": self.cancelled,
-            "stopped": self.pruned,
+            STOPPED_EARLY: self.pruned,
         }
         return ", ".join([f"{self.ended}/{self.count} done", *(f"{n} {what}" for what, n in parts.items() if n)])
 
@@ -164,6 +167,7 @@ class JobInfo:
         group: the group of users it belongs to; empty when none.
         array: of an array: how far its members have come.
         parent, index: of a member: its array, and its number in it.
+        stopped_early: of a trial of a sweep that was cancelled because it fell behind: how it did; else empty.
         unsandboxed: its present (or last) run can see files and processes of others.
         limited_by: what keeps that run to the CPUs and the memory it asked for: ``control-group`` (all its processes
             together) or ``process`` (each by itself); empty: unknown, or it never ran.
@@ -215,6 +219,7 @@ class JobInfo:
     array: ArrayInfo | None = None
     parent: str = ""
     index: int | None = None
+    stopped_early: str = ""
     unsandboxed: bool = False
     limited_by: str = ""
     held_by: str = ""
@@ -232,6 +237,11 @@ class JobInfo:
     deadline: DeadlineInfo | None = None
     progress: ProgressInfo | None = None
     apart: bool = False
+
+    @property
+    def state_text(self) -> str:
+        """Its state for people."""
+        return STOPPED_EARLY if self.stopped_early else self.state
 
     @property
     def is_kept(self) -> bool:

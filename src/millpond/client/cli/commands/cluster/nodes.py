@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from difflib import get_close_matches
-from typing import Final
 
 import click
 
-from millpond.client.cli.command_suggestions import FOREIGN_WORDS, SuggestingGroup
+from millpond.client.cli.command_suggestions import NamingGroup
 from millpond.client.cli.commands.cluster.cordon import cordon, drain, maintain, uncordon
 from millpond.client.cli.commands.cluster.join import join
 from millpond.client.cli.commands.cluster.roll import roll
@@ -21,9 +20,6 @@ from millpond.client.sdk import Client
 from millpond.model.errors import NotFoundError
 from millpond.model.resources import CARD_MILLI
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, NodeList, SliceInfo, SpareInfo
-
-_SLIP_OF_THE_PEN: Final = 0.8
-"""How like a command a word is that is not taken for the name of a node."""
 
 
 def _models(node: NodeInfo) -> str:
@@ -95,20 +91,7 @@ _CARDS: ListTable[tuple[NodeInfo, DeviceInfo]] = ListTable(
 )
 
 
-class _NodesGroup(SuggestingGroup):
-    """Shows the node whose name stands where a command could."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, known = args[0], self.list_commands(ctx)
-        is_word = name.startswith("-") or name in FOREIGN_WORDS
-        if name in known or is_word or self.meant(name, known, _SLIP_OF_THE_PEN):
-            return super().resolve_command(ctx, args)
-        return get.name, get, args
-
-
-@click.group("nodes", cls=_NodesGroup, invoke_without_command=True)
+@click.group("nodes", cls=NamingGroup, named="get", invoke_without_command=True)
 @lists()
 def command(client: Client) -> Listing:
     """List nodes and their free resources; with -o wide, each card. Cordon, drain, roll, uncordon and add nodes."""

@@ -116,7 +116,7 @@ def _show_trials(found: TrialList) -> None:
 def _account_lines(account: JobAccount, now: float, server_url: str) -> Iterator[str]:
     """The job in a line, its steps up to the first that is not done, and what stands in its way."""
     job = account.job
-    yield f"{job.id}: {job.state} ({job.kind} of {job.user or 'somebody'} in queue {job.queue}, GPUs: {job.gpus})"
+    yield f"{job.id}: {job.state_text} ({job.kind} of {job.user or 'somebody'} in queue {job.queue}, GPUs: {job.gpus})"
     if job.name and not job.id.startswith(f"{job.name}-"):
         yield _line("", "name", job.name)
     for step in _steps(job, now):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.command_suggestions import NamingGroup
 from millpond.client.cli.connection import with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.job_completion import job_argument
@@ -47,9 +47,9 @@ def get_output(client: Client, job: str, path: str, into: Path | None, attempt: 
         say(f"{found.id} has left nothing in its output folder")
 
 
-@click.group("output", cls=SuggestingGroup)
+@click.group("output", cls=NamingGroup, named="ls")
 def group() -> None:
-    """Output files of jobs; `pond get-output` downloads them."""
+    """List the output files of JOB; `pond get-output` downloads them."""
 
 
 @group.command("ls")

@@ -37,6 +37,8 @@ def _where(job: JobInfo) -> str:
         return array_tables.where(job)
     if job.state == "failed":
         return job.failure
+    if job.stopped_early:
+        return job.stopped_early
     if job.is_kept and job.kept_until is not None:
         return (
             f"failed ({job.blamed or f'exit code {job.exit_code}'}), kept until {formats.instant_text(job.kept_until)}"
@@ -77,7 +79,7 @@ def _deadline(job: JobInfo) -> str:
 _TABLE: ListTable[JobInfo] = ListTable(
     (
         Column("ID", lambda job: job.id),
-        Column("STATE", lambda job: job.state),
+        Column("STATE", lambda job: job.state_text),
         Column("GPUS", lambda job: job.gpus, right=True),
         Column("AGE", lambda job: formats.age(job.submitted_at), right=True),
         Column("RAN", _ran, right=True),
@@ -105,7 +107,8 @@ def _states(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[s
     for state in states:
         if state not in _STATES:
             near = get_close_matches(state, _STATES, n=1)
-            raise click.BadParameter(f"{state!r} is no state" + (f"; did you mean {near[0]}?" if near else ""))
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_STATES)}"
+            raise click.BadParameter(f"{state!r} is no state; {hint}")
     return states
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -20,10 +20,25 @@ from millpond.client.cli.commands.simulation.simulation_options import (
     write_text,
 )
 from millpond.client.cli.error_output import INTERRUPTED, say
+from millpond.client.cli.printing.tables import Column, show
 from millpond.model.errors import InvalidInputError
 from millpond.model.policies import ORDERINGS, PLACEMENTS, orderings_of, placements_of
 
+if TYPE_CHECKING:
+    from millpond.simulation.comparison import Replay
+
 _MOST_SEEDS = 10_000
+_FIGURES: Final = {
+    "Mean completion time": "COMPLETION",
+    "99th percentile": "P99",
+    "Mean wait": "WAIT",
+    "GPU time allocated": "ALLOCATED",
+    "Preemptions": "PREEMPTIONS",
+    "Allocated at 100 % asked": "ALLOCATED",
+    "Allocated at 130 % asked": "AT 130 % ASKED",
+    "Pods placed": "PLACED",
+}
+"""The metrics of the page that the terminal shows, with their titles there."""
 
 
 @click.command()
@@ -70,8 +85,21 @@ def command(policies: str | None, seeds: str, workers: int | None, html_file: st
     source = f"{len(workload.jobs):,} {kind} of {name} on {cluster}"
     write_text(html_file, render("Policies compared", replays, source))
     if html_file != "-":
+        _print_figures(replays, packs=first.packs)
         click.echo(f"{len(replays)} runs compared in {html_file}")
     return 0
+
+
+def _print_figures(replays: Sequence[Replay], *, packs: bool) -> None:
+    """The figures that people ask for first, a line for each policy; the page has all of them."""
+    from millpond.simulation.report.table import PACKING_METRICS, QUEUEING_METRICS, table_rows
+
+    labels = list(dict.fromkeys(replay.label for replay in replays))
+    by_policy = [[replay.summary for replay in replays if replay.label == label] for label in labels]
+    rows = table_rows(PACKING_METRICS if packs else QUEUEING_METRICS, by_policy)
+    shown = [row for row in rows if row.label in _FIGURES]
+    columns = [Column("POLICY"), *(Column(_FIGURES[row.label], right=True) for row in shown)]
+    show(columns, [[label, *(row.cells[place].text for row in shown)] for place, label in enumerate(labels)])
 
 
 def _policies(text: str | None, *, packs: bool) -> list[tuple[str, dict[str, Any]]]:

@@ -29,7 +29,12 @@ _OPTIONS = (
     click.option("--cluster", default="", metavar="NxG[:MODEL]", help="N nodes of G cards each, such as 30x8."),
     click.option("--nodes", type=_FILE, help="A node list (openb form) instead of --cluster."),
     click.option("--arrivals", type=click.Choice(["inflate"]), help="openb: all pods once, then clones (default)."),
-    click.option("--until", type=_NUMBER, help="openb: arrivals ask for this many times the GPUs.  [default: 1.3]"),
+    click.option(
+        "--until",
+        type=_NUMBER,
+        metavar="TIMES",
+        help="openb: pods arrive until they ask for so many times the GPUs.  [default: 1.3]",
+    ),
     click.option("--order", type=_FILE, help="openb: an arrival order (seq,source_pod) instead of --arrivals."),
     click.option(
         "--durations", type=click.Choice(KNOWLEDGE), help="What the policy knows of durations.  [default: none]"

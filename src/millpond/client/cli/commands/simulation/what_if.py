@@ -35,9 +35,9 @@ ANSWER_WITHIN_S: Final = 90.0
 @click.option("--cancel", multiple=True, metavar="JOB", help="End a job.")
 @click.option("--submit", multiple=True, metavar="FILE", help="Submit the jobs of a file.")
 @click.option("--horizon", metavar="TIME", help="How far to play the present forward.  [default: 7d]")
-@click.option("--past", metavar="TIME", help="Replay the jobs of the last TIME, such as 7d, instead of the present.")
-@click.option("--since", metavar="DATE", help="Replay the jobs that were submitted since then.")
-@click.option("--until", metavar="DATE", help="Only those that were submitted before.")
+@click.option("--past", metavar="TIME", help="Instead of the present, replay the jobs of the last TIME, such as 7d.")
+@click.option("--since", metavar="DATE", help="The same, of the jobs submitted since then, such as 2026-11-01.")
+@click.option("--until", metavar="DATE", help="With --past or --since: only of those submitted before.")
 @click.option("--all", "everything", is_flag=True, help="List every job that starts earlier or later.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @asks_server

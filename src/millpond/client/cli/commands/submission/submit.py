@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -21,6 +21,9 @@ from millpond.specs.job.job_spec import JobSpec, read_jobs
 if TYPE_CHECKING:
     from millpond.client.sdk import Client
     from millpond.specs.api.jobs.jobs import JobInfo
+
+_INTERPRETERS: Final = {".py": "python", ".sh": "bash"}
+"""What runs a file by its name."""
 
 
 @click.command("submit")
@@ -65,6 +68,7 @@ def read(
 ) -> list[JobSpec]:
     """The checked jobs of a file, each with the changes (``gpus=2``) made to it, and the fields that options gave."""
     text, source, base = _text(file)
+    _refuse_program(text, file)
     parsed = [FieldEdit.parse(change) for change in changes]
     for field, value in options.items():
         if value is not None:
@@ -73,6 +77,24 @@ def read(
     for spec in specs:
         spec.submitted_at(time.time())  # a deadline that is past is named with its line; the server's clock decides
     return specs
+
+
+def _refuse_program(text: str, file: str) -> None:
+    """Say how a program is run that was given in place of a job file, as other schedulers take one.
+
+    Raises:
+        InvalidInputError: it is a program.
+    """
+    first = text.partition("\n")[0]
+    suffix = Path(file).suffix
+    if not (first.startswith("#!") and "pond" not in first) and suffix not in _INTERPRETERS:
+        return
+    program = f"{_INTERPRETERS[suffix]} {file}" if suffix in _INTERPRETERS else "PROGRAM" if file == "-" else file
+    ignored = " (its lines #SBATCH mean nothing here)" if "\n#SBATCH " in text else ""
+    raise InvalidInputError(
+        f"{'standard input' if file == '-' else file} is a program, not a job file{ignored}",
+        f"`pond run -d --gpus 1 -- {program}` submits it; a job file names it as `command: {program}`",
+    )
 
 
 def _text(file: str) -> tuple[str, str, Path]:
