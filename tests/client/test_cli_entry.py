@@ -157,6 +157,7 @@ def test_a_mistyped_option_names_those_like_it(run_pond):
         ("run --time 2h -- true", "--time-limit"),
         ("run --mem 4G -- true", "--memory"),
         ("ps -u ada", "--user"),
+        ("ps -q", "-o name"),
         ("submit --gpus 2 job.yaml", "--set gpus=…"),
         ("submit --mem 4G job.yaml", "--set memory=…"),
         ("dev --name notes", "--set name=…"),
@@ -261,3 +262,14 @@ def test_ctrl_c_while_modules_load_leaves_no_trace(loading, code):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+def test_a_configuration_is_not_called_good_that_needs_a_package_which_is_not_installed(
+    run_pond, tmp_path, monkeypatch
+):
+    file = tmp_path / "pond.yaml"
+    file.write_text("ssh: {port: 0}\n")
+    monkeypatch.setattr("millpond.server.sessions.ssh.listener.importlib.util.find_spec", lambda _name: None)
+    code, out, err = run_pond("config", "check", str(file))
+    assert (code, out) == (2, "")
+    assert "pip install 'millpond[ssh]'" in err

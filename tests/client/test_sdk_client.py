@@ -175,12 +175,26 @@ def test_a_beginning_that_several_jobs_share_is_refused_with_some_of_them(client
     [
         ([("train-a", "train", "running"), ("train-b", "train", "failed")], "train-a"),
         ([("train-a", "train", "failed"), ("training-b", "training", "running")], "train-a"),
+        ([("train-c", "train", "failed"), ("train-a", "train", "succeeded")], "train-c"),
     ],
 )
-def test_a_whole_name_means_the_job_that_has_it_and_has_not_ended(client, server, make_job, jobs, meant):
+def test_a_whole_name_means_the_job_that_has_it_and_has_not_ended_or_the_one_submitted_last(
+    client, server, make_job, jobs, meant
+):
     server.will(404, {"error": {"cause": "no job 'train'"}})
     server.will(200, {"jobs": [asdict(make_job(id_, state, name=name)) for id_, name, state in jobs]})
     assert client.find("train").id == meant
+
+
+@pytest.mark.parametrize(("users", "doubtless"), [(("ada", "max"), False), (("ada", "ada"), True)])
+def test_of_ended_jobs_of_a_name_none_is_taken_that_another_user_or_a_deletion_might_mean(
+    client, server, make_job, users, doubtless
+):
+    server.will(404, {"error": {"cause": "no job 'train'"}})
+    jobs = [make_job(f"train-{user}{number}", "failed", user=user) for number, user in enumerate(users)]
+    server.will(200, {"jobs": list(map(asdict, jobs))})
+    with pytest.raises(ConflictError, match="the newest first: train-ada0 failed, train-"):
+        client.find("train", doubtless=doubtless)
 
 
 def test_an_unknown_job_keeps_the_servers_words(client, server):

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from api_world import Api, error_of
 
@@ -112,10 +113,16 @@ def test_several_changes_are_made_together(api: Api) -> None:
     assert [job.effect for job in answer.jobs if job.job == "new-1"] == ["new"]
 
 
-def test_the_report_fits_80_columns_and_names_who_gains(api: Api, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_fits_80_columns_and_names_who_gains(
+    api: Api, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
     full(api)
-    draw(ask(api, add_nodes=["1x4"]), everything=False)
-    text = capsys.readouterr().out
+    answer = ask(api, add_nodes=["1x4"])
+    draw(answer, everything=False)
+    text = click.unstyle(capsys.readouterr().out)
+    assert "cards in use until 1970-01-01 " in text
     assert max(map(len, text.splitlines())) <= 80
     assert "mean wait" in text
     assert "speech" in text

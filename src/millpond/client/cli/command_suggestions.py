@@ -58,6 +58,7 @@ FOREIGN_OPTIONS: Final = {
     **dict.fromkeys(("--force",), "--yes"),
 }
 """Options of other tools, each with our own."""
+_FOREIGN_FORMS: Final = {"--json": "json", "--yaml": "yaml", **dict.fromkeys(("-q", "--quiet", "--noheader"), "name")}
 _OPTIONS_NAMED: Final = 2
 
 
@@ -66,8 +67,9 @@ def meant_option(error: click.NoSuchOption) -> str:
     options = error.ctx.command.params if error.ctx is not None else []
     own = {name for option in options for name in option.opts}
     foreign = FOREIGN_OPTIONS.get(error.option_name, error.option_name)
-    if error.option_name == "--json" and any("-o" in each.opts and "json" in _choices(each) for each in options):
-        return "-o json"
+    form = _FOREIGN_FORMS.get(error.option_name)
+    if form is not None and any("-o" in each.opts and form in getattr(each.type, "choices", ()) for each in options):
+        return f"-o {form}"
     if foreign in own:
         return foreign
     if any("--set" in option.opts and option.metavar == "FIELD=VALUE" for option in options):
@@ -78,10 +80,6 @@ def meant_option(error: click.NoSuchOption) -> str:
             return f"--set {field}=…"
     near = get_close_matches(error.option_name, error.possibilities or (), _OPTIONS_NAMED, 0.0)
     return " or ".join(near)
-
-
-def _choices(option: click.Parameter) -> tuple[Any, ...]:
-    return tuple(getattr(option.type, "choices", ()))
 
 
 class SuggestingGroup(click.Group):

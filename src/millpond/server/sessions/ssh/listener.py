@@ -37,15 +37,24 @@ class SshListener:
     info: SshInfo
 
 
+def require_asyncssh() -> None:
+    """Check that the library behind the gateway is there.
+
+    Raises:
+        UnavailableError: it is not installed.
+    """
+    if importlib.util.find_spec("asyncssh") is None:
+        remedy = "pip install 'millpond[ssh]', or take the section ssh out of the configuration"
+        raise UnavailableError("the configuration has a section ssh, and asyncssh is not installed", remedy)
+
+
 def open_listener(rules: SshFile, state_dir: Path) -> SshListener:
     """Listen, with the key by which clients know this server.
 
     Raises:
         UnavailableError: the port or the key cannot be used, or the extra ``ssh`` is not installed.
     """
-    if importlib.util.find_spec("asyncssh") is None:
-        remedy = "pip install 'millpond[ssh]', or take the section ssh out of the configuration"
-        raise UnavailableError("the configuration has a section ssh, and asyncssh is not installed", remedy)
+    require_asyncssh()
     host_key = host_key_in(state_dir)
     listener = listen(rules.host, rules.port, "ssh in the configuration")
     name = f"{HOST_KEY_ALIAS}-{PublicKey.parse(host_key.public).id[:8]}"

@@ -23,6 +23,7 @@ def check(file: Path) -> None:
     """Check FILE as `pond up --config FILE` would; every fault with its line and column."""
     from millpond.server.auth.oidc.id_tokens import jose
     from millpond.server.http.tls import open_encryption
+    from millpond.server.sessions.ssh.listener import require_asyncssh
     from millpond.specs.config.cluster import load_cluster
 
     config = load_cluster(file)
@@ -34,6 +35,8 @@ def check(file: Path) -> None:
     encryption = open_encryption(config.listening)
     if config.oidc is not None:
         jose()
+    if config.ssh is not None:
+        require_asyncssh()
     click.echo(f"{file} is good: {', '.join(parts)}")
     if encryption is not None:
         ends_at = datetime.fromtimestamp(encryption.certificate.ends_at, UTC)

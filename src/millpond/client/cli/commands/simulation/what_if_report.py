@@ -69,7 +69,7 @@ def _draw_sums(answer: WhatIfInfo) -> None:
         row("jobs that do not start", lambda side: str(side.not_started)),
         row("preemptions", lambda side: str(side.preemptions)),
     ]
-    show([Column(""), Column("BEFORE", right=True), Column("AFTER", right=True)], rows)
+    show([Column("", whole=True), Column("BEFORE", right=True), Column("AFTER", right=True)], rows)
 
 
 def _draw_shares(title: str, shares: Sequence[WhatIfShare]) -> None:
