@@ -17,6 +17,7 @@ from millpond.model import codec
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import Ended, JobSubmitted
+from millpond.model.hardware.topology import Level
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.states import Outcome
 from millpond.model.tenancy.cells import CellCount
@@ -74,11 +75,13 @@ def cell_counts() -> st.SearchStrategy[CellCount]:
 
 
 def jobs() -> st.SearchStrategy[Job]:
-    """Valid jobs: background work is not protected."""
+    """Valid jobs: background work is not protected, and what must lie together is told how near."""
     unprotected = {"preemptible": True, "minimum_run_s": 0.0, "preemption_budget": UNBOUNDED_PREEMPTIONS}
 
-    def made(priority: Priority, **given: Any) -> Job:
-        return Job(priority=priority, **given | (unprotected if priority is Priority.BACKGROUND else {}))
+    def made(priority: Priority, together: Level, together_required: bool, **given: Any) -> Job:
+        must = together_required and together <= Level.ZONE
+        protection = unprotected if priority is Priority.BACKGROUND else {}
+        return Job(priority=priority, together=together, together_required=must, **given | protection)
 
     free = {
         f.name: fitting(hint)
