@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 TestCore = CoreMachine.TestCase
 TestCore.settings = settings(
-    max_examples=30,
+    max_examples=10,
     stateful_step_count=30,
     phases=(Phase.explicit, Phase.generate),
     derandomize=True,
@@ -19,4 +19,6 @@ TestCore.settings = settings(
 
 @pytest.mark.long
 class TestCoreWithCompiledTwins(TestCore):
-    """Quick tests compile no kernels."""
+    """Quick tests compile no kernels, and try a third of this."""
+
+    settings = settings(TestCore.settings, max_examples=30)

@@ -51,7 +51,7 @@ JOBS = {
 JOBS = {name: replace(job, keep_s=100.0) for name, job in JOBS.items()}
 OUTCOMES = (Outcome.SUCCESS, Outcome.USER_ERROR, Outcome.NODE_LOST, Outcome.STOPPED, Outcome.TIME_LIMIT)
 MOST_ROUNDS = 40
-SHARED_BY = 10
+SHARED_BY = 20
 
 
 class Bench:

@@ -55,7 +55,10 @@ def halfway(workload: Workload, settings: Settings, at: float) -> dict[str, Any]
 
 @pytest.mark.parametrize(
     "settings",
-    [Settings(), Settings(preempt=True, preemption_cost=FREE), Settings("srtf", preempt=True, preemption_cost=FREE)],
+    few_then_many(
+        [Settings(), Settings(preempt=True, preemption_cost=FREE)],
+        [Settings("srtf", preempt=True, preemption_cost=FREE)],
+    ),
 )
 @pytest.mark.parametrize("seed", few_then_many([1], [2]))
 def test_a_copy_starts_and_ends_every_job_when_the_original_does(settings: Settings, seed: int) -> None:

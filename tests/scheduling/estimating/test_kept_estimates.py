@@ -39,7 +39,7 @@ def waiting(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("ordering", few_then_many(["default"], ["fifo", "fair"]))
-@pytest.mark.parametrize(("own", "most_nodes"), [("", 1), ("", 96), ("edf", 96)])
+@pytest.mark.parametrize(("own", "most_nodes"), few_then_many([("edf", 96)], [("", 1), ("", 96)]))
 def test_whoever_was_asked_about_before_the_answer_is_the_same(
     ordering: str, own: str, most_nodes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

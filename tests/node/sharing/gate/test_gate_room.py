@@ -114,7 +114,7 @@ def test_backfill_beside_idle_online_work_loses_nothing(timed_card: GatedCard, k
     assert found >= PART
 
 
-@pytest.mark.parametrize(("kernel_ns", "most"), [(50_000, 1.05), (500_000, 1.3)])
+@pytest.mark.parametrize(("kernel_ns", "most"), [pytest.param(50_000, 1.05, marks=pytest.mark.long), (500_000, 1.3)])
 def test_requests_beside_backfill_are_hardly_later(timed_card: GatedCard, kernel_ns: int, most: float) -> None:
     [online, backfill] = timed_card.programs({"share_class": ShareClass.ONLINE}, BACKFILL)
     alone = latencies(timed_card, online)
