@@ -42,9 +42,9 @@ def test_files_that_a_job_wrote_are_downloaded_and_do_not_move_under_the_hand(po
     place = link.bounding_box()
     pond("stop", job)
     page.locator("#job .s-cancelled").first.wait_for()
-    page.locator("button.waiting", has_text="Changes wait").wait_for()
+    page.locator("button.waiting:visible").wait_for()
     expect(files.get_by_text("late.txt")).to_have_count(0)
-    assert link.bounding_box()["x"] == place["x"]
+    assert link.bounding_box() == pytest.approx(place, abs=2)
     page.evaluate("document.activeElement.blur()")
     page.mouse.move(5, 5)
     expect(files.locator("tbody tr").first).to_contain_text("late.txt")
@@ -63,3 +63,34 @@ def test_the_files_of_a_job_are_read_on_a_phone_and_in_chinese(pond: Pond, visit
     page.get_by_role("heading", name="输出文件").wait_for()
     page.goto(page.url.replace(job, empty))
     page.get_by_text("没有留下文件。").wait_for()
+
+
+def test_earlier_attempts_stay_under_the_hand_and_lead_to_their_output_and_files(pond: Pond, visit: Visit) -> None:
+    command = 'at=$MILLPOND_ATTEMPT; echo "run $at" | tee "$MILLPOND_OUTPUT/of-$at"; [ $at = 1 ] && exit 3; sleep 600'
+    job = submit(pond, command, "--gpus", "1", "--retries", "1")
+    page = visit.enter(pond, job)
+    row = page.locator("#attempt-1")
+    expect(row).to_contain_text("task 0 ended (user-error, exit code 3)")
+    expect(page.locator("#attempt-2")).to_contain_text("running")
+    page.locator("#attempt-2").hover()
+    place = row.bounding_box()
+    assert pond("requeue", job).returncode == 0
+    page.locator("button.waiting:visible").wait_for()
+    expect(page.locator("#attempt-2")).to_contain_text("requeued")
+    expect(page.locator("#attempt-3")).to_have_count(0)
+    assert row.bounding_box() == pytest.approx(place, abs=2)
+    page.mouse.move(5, 5)
+    page.locator("#attempt-3").wait_for()
+    row.get_by_role("link", name="of attempt 1").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**?attempt=1#log")
+    expect(page.locator("#log-lines")).to_contain_text("run 1")
+    assert page.locator("#log-attempt").input_value() == "1"
+    page.locator("#output-files").get_by_role("link", name="of-1").wait_for()
+    page.locator("#log-attempt").select_option("2")
+    page.locator("#output-files").get_by_role("link", name="of-2").wait_for()
+    page.set_viewport_size(PHONE)
+    page.get_by_role("link", name="简体中文").click()
+    expect(page.locator("#attempt-1")).to_contain_text("退出码 3")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    pond("stop", job)

@@ -25,6 +25,7 @@ from millpond.server.store.jobs import JobFilter
 from millpond.server.views.visibility import reader_of
 from millpond.server.web.charts import history_pages
 from millpond.server.web.jobs import submit_page
+from millpond.server.web.jobs.attempts import attempts_of
 from millpond.server.web.jobs.drafts import shown_text
 from millpond.server.web.jobs.life_line import life_of
 from millpond.server.web.jobs.output_page import AttemptOf
@@ -133,6 +134,8 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf, 
         visit,
         job=info,
         reason=reason,
+        attempts=[] if info.array else attempts_of(info, events),
+        most_attempts=ATTEMPTS_SHOWN,
         attempts_offered=_attempts_offered(info, attempt),
         attempt=attempt,
         events=events[-EVENTS_SHOWN:],

@@ -45,7 +45,7 @@ class OutputFiles {
 
   show(found, isChosen) {
     if (isChosen) { waiting.delete(this.box); takeChildren(this.box, found); showWaiting(this.box); showTimes(this.box); }
-    else takeRegion(this.box, found);
+    else keepPlace(() => takeRegion(this.box, found));
     makeReachable();
   }
 }

@@ -175,6 +175,14 @@ function takeRegion(region, wanted) {
   showTimes(region);
 }
 
+// Nor do rows move where what stands above them grows: then the page is scrolled by as much.
+function keepPlace(change) {
+  const used = [...document.querySelectorAll("[data-steady]")].find(isUsed);
+  const top = used?.getBoundingClientRect().top;
+  change();
+  if (used) scrollBy({ top: used.getBoundingClientRect().top - top, behavior: "instant" });
+}
+
 async function refresh() {
   if (!document.querySelector("[data-live]")) return; // a form: nothing on it follows the server
   reading = new AbortController();
@@ -182,11 +190,12 @@ async function refresh() {
   if (answer.status === 401 || answer.status === 403 || answer.redirected) { tell(said.saidOut, said.saidLogin); return; }
   if (!answer.ok) { tell(await troubleIn(answer)); return; }
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  for (const region of document.querySelectorAll("[data-live]")) {
-    const wanted = fresh.getElementById(region.id);
-    if (!wanted) continue;
-    takeRegion(region, wanted);
-  }
+  keepPlace(() => {
+    for (const region of document.querySelectorAll("[data-live]")) {
+      const wanted = fresh.getElementById(region.id);
+      if (wanted) takeRegion(region, wanted);
+    }
+  });
   makeReachable();
 }
 
