@@ -194,6 +194,20 @@ def test_a_pipe_or_a_link_that_takes_the_place_of_a_file_meanwhile_is_not_backed
     assert [path.name for path in fresh.iterdir()] == ["task-0.log"]
 
 
+def test_a_file_that_is_all_but_empty_does_not_keep_a_backup_from_its_end(state, database, tmp_path):
+    output = state / "jobs" / "train-abcde" / "attempt-1" / "files"
+    output.mkdir()
+    for name, size in (("endless", 2**42), ("with-a-hole", 2**20)):
+        with (output / name).open("wb") as file:
+            file.write(b"begin")
+            file.truncate(size)
+    assert back_up(state, tmp_path / "b", 0.0).left_out == 1
+    restore(tmp_path / "b", tmp_path / "fresh")
+    (restored,) = (tmp_path / "fresh" / output.relative_to(state)).iterdir()
+    assert restored.name == "with-a-hole"
+    assert restored.read_bytes() == b"begin".ljust(2**20, b"\0")
+
+
 def test_a_file_with_two_names_comes_back_under_both(state, database, tmp_path):
     folder = state / "jobs" / "train-abcde" / "attempt-1"
     (folder / "best.pt").write_bytes(b"weights")

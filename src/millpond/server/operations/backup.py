@@ -54,6 +54,9 @@ _BESIDE_DATABASE: Final = (f"{DATABASE_FILE}-", f"{DATABASE_FILE}.")
 """What SQLite keeps beside the database, which is copied by itself, and what an upgrade left there."""
 _PARTIAL, _PARTIAL_DATABASE, _RESTORING = ".partial", ".db", ".restoring"
 """What is not whole yet lies beside where it belongs: NAME, the process, and one of these."""
+MOST_HOLES: Final = 64 * 2**30
+"""Bytes of a file that were never written: a job makes petabytes of them in a moment."""
+_BLOCK: Final = 512
 _LONGEST: Final = 2_000
 """Bytes of a path: there is to be room for that of the folder that is restored into."""
 
@@ -64,7 +67,7 @@ class BackupSummary:
 
     Attributes:
         size_bytes: of the archive.
-        left_out: number of files of jobs that could not be read, or lie too deep to be restored.
+        left_out: number of files of jobs that could not be read, lie too deep to be restored, or are all but empty.
     """
 
     files: int
@@ -237,6 +240,10 @@ def _write(archive: tarfile.TarFile, database: Path, state_dir: Path, members: l
         if body is None:
             left_out += not name or (state_dir / name).exists()  # else it was cleaned away meanwhile
             continue
+        if name != DATABASE_FILE and _holes_bytes(body) > MOST_HOLES:
+            body.close()
+            left_out += 1
+            continue
         with body:
             info = archive.gettarinfo(arcname=name, fileobj=body)
             reader = _Digesting(body)
@@ -247,6 +254,21 @@ def _write(archive: tarfile.TarFile, database: Path, state_dir: Path, members: l
     last.size, last.mode, last.mtime = len(manifest), 0o600, int(at)
     archive.addfile(last, io.BytesIO(manifest))
     return len(digests), left_out
+
+
+def _holes_bytes(body: IO[bytes]) -> int:
+    """How much of a file was never written: it takes no room, but as long to be copied as if it did."""
+    found = os.fstat(body.fileno())
+    if found.st_size - found.st_blocks * _BLOCK <= MOST_HOLES:
+        return 0
+    data = end = 0
+    with contextlib.suppress(OSError):  # behind the last of the data
+        while True:
+            begin = os.lseek(body.fileno(), end, os.SEEK_DATA)
+            end = os.lseek(body.fileno(), begin, os.SEEK_HOLE)
+            data += end - begin
+    body.seek(0)
+    return found.st_size - data
 
 
 class _Digesting(io.RawIOBase):

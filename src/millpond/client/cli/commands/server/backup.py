@@ -56,7 +56,8 @@ def backup(
     click.echo(f"{formats.count(summary.files, 'file')}, {summary.size_bytes / 2**20:.1f} MiB in {file}{how}")
     if summary.left_out:
         left_out = formats.count(summary.left_out, "file")
-        click.echo(f"{left_out} of jobs left out, which cannot be read or lie too deep in folders", err=True)
+        why = "which cannot be read, lie too deep in folders, or have holes of more than 64 GiB"
+        click.echo(f"{left_out} of jobs left out, {why}", err=True)
 
 
 @click.command("restore")
