@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +35,7 @@ from millpond.specs.config.queues import QueueRules
 from millpond.specs.errors import SpecError
 from millpond.specs.job.images import CATALOGUE_PREFIX
 from millpond.specs.job.job_spec import check_job
+from nested_folders import nested
 from real_containers import IMAGE, RealPodman
 
 PATIENCE_S = 60.0
@@ -98,6 +100,17 @@ def test_a_folder_that_was_closed_is_closed_in_the_copy(shelf: Shelf, far: Path)
     assert [(copied / name).stat().st_mode & 0o777 for name in ("deep", "empty")] == [0o700, 0o750]
     (far / "one/deep").chmod(0o755)
     assert shelf.cache.place(shelf.fetch(far / "one")) != copied
+
+
+def test_a_copy_of_a_program_gives_nobody_the_rights_of_its_owner(shelf: Shelf, far: Path) -> None:
+    (far / "one/deep/words").chmod(0o6755)
+    copied = shelf.cache.place(shelf.fetch(far / "one"))
+    assert stat.S_IMODE((copied / "deep/words").stat().st_mode) == 0o755
+
+
+def test_folders_too_deep_in_each_other_are_refused_by_name(shelf: Shelf, far: Path) -> None:
+    with nested(far / "one", 1_500), pytest.raises(InvalidInputError, match="one has folders too deep"):
+        shelf.fetch(far / "one")
 
 
 def test_a_file_that_was_replaced_after_it_was_listed_is_not_copied(shelf: Shelf, far: Path, tmp_path: Path) -> None:

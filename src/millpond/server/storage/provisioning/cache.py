@@ -108,6 +108,8 @@ class DataCache:
             return self._fetch(source, path, progress, stop)
         except FileNotFoundError as error:
             raise InvalidInputError(f"there is nothing at the data path {error.filename}", "check it") from error
+        except RecursionError as error:
+            raise InvalidInputError(f"{path} has folders too deep in each other", "pack it into one file") from error
         except OSError as error:
             where = f" ({error.filename})" if error.filename else ""
             raise UnavailableError(f"{path} cannot be copied: {error.strerror}{where}", "see to the source") from error

@@ -155,12 +155,13 @@ def _opened(entry: TreeEntry, source: Path) -> BinaryIO:
 
 
 def _give_rights(entry: TreeEntry, target: Path) -> None:
-    """Users who may read the original may read the copy, and no others."""
+    """Users who may read the original may read the copy, and no others; it gives nobody another's rights (setuid)."""
+    mode = entry.mode & 0o777
     if os.geteuid() == 0:
         os.chown(target, entry.user, entry.group)
-        target.chmod(entry.mode)
+        target.chmod(mode)
     else:
-        target.chmod(entry.mode | (0o500 if entry.is_folder else 0o400))
+        target.chmod(mode | (0o500 if entry.is_folder else 0o400))
 
 
 def _hash_of(path: Path) -> hashlib._Hash:
