@@ -19,6 +19,7 @@ from starlette.types import Message
 from millpond.model.errors import LeadershipLostError, UnavailableError
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.api import body_limits
+from millpond.server.api.description import DescribedApi
 from millpond.server.api.routes import jobs as job_routes
 from millpond.server.http.long_answers import LongAnswers
 from millpond.server.jobs.reasons import last_word
@@ -499,6 +500,14 @@ def test_the_description_is_complete_and_the_reference_needs_nothing_from_elsewh
     assert "POST /api/v1/jobs" in page
     assert "JobFile" in page
     assert not re.search(r"(src|href)=.https?:", page)
+
+
+def test_the_description_is_written_once_however_often_anybody_asks_for_it(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = [api.client.get(path).content for path in ("/openapi.json", "/docs")]
+    monkeypatch.setattr(DescribedApi, "openapi", None)
+    assert [api.client.get(path).content for path in ("/openapi.json", "/docs")] == first
 
 
 @pytest.mark.parametrize(

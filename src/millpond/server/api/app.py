@@ -10,7 +10,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from millpond.model.errors import MillpondError
 from millpond.server.api.body_limits import BodyLimits, RefusedBodyError, refuse_body
-from millpond.server.api.description import DescribedApi, reference_page
+from millpond.server.api.description import DescribedApi
 from millpond.server.api.fast_path import FastPath
 from millpond.server.api.permits import check_permits, open_to_all
 from millpond.server.api.routes import (
@@ -107,6 +107,7 @@ def make_routes(
         version=VERSION,
         description="One calm pool out of a team's GPU machines.",
         docs_url=None,
+        openapi_url=None,
         redoc_url=None,
         routes=[*_declared(), *pages],
     )
@@ -129,8 +130,13 @@ _reference = APIRouter()
 
 
 @_reference.get("/docs", include_in_schema=False, dependencies=[open_to_all])
-def docs(request: Request) -> HTMLResponse:
-    return HTMLResponse(reference_page(request.app.openapi()), headers=PLAIN_PAGE)
+async def docs(request: Request) -> HTMLResponse:
+    return HTMLResponse(request.app.as_page, headers=PLAIN_PAGE)
+
+
+@_reference.get("/openapi.json", include_in_schema=False, dependencies=[open_to_all])
+async def description(request: Request) -> Response:
+    return Response(request.app.as_json, media_type="application/json")
 
 
 def _declared() -> list[BaseRoute]:
