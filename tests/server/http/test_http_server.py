@@ -48,6 +48,9 @@ async def answer_all(scope: Any, receive: Any, send: Any) -> None:
             await send({"type": "websocket.send", "text": str(len(message["bytes"]))})
         return
     told = b"ok"
+    if scope["path"] == "/left":
+        while (await receive())["type"] != "http.disconnect":
+            pass
     if scope["path"] == "/whole":
         while (await receive()).get("more_body"):
             pass
@@ -151,6 +154,15 @@ def test_a_body_that_nobody_reads_is_not_taken_without_end_and_the_answer_arrive
             return answer
 
     assert while_serving(visit).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_that_leaves_several_requests_behind_leaves_no_error(caplog: pytest.LogCaptureFixture):
+    def visit(port: int) -> None:
+        with connected(port) as client:
+            client.sendall(REQUEST.replace(b"/", b"/left", 1) + REQUEST)
+
+    while_serving(visit)
+    assert caplog.text == ""
 
 
 IN_CHUNKS = b"POST /whole HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"

@@ -14,8 +14,9 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.server import ServerState
 
@@ -60,6 +61,7 @@ class _HttpConnection(HttpToolsProtocol):
     """Requests and answers, one after the other."""
 
     counted: CountedConnection
+    _answering: RequestResponseCycle | None = None
     _head_bytes: int | None = None
     """Received of a head that is not complete; None between heads."""
     _is_body_whole = True
@@ -74,8 +76,11 @@ class _HttpConnection(HttpToolsProtocol):
         self.counted.opened(self.client[0] if self.client else "", transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """It is gone; so is who asked for what is being answered, which may be an earlier request than the last."""
         self.counted.all.closed(self.counted)
+        if self._answering is not None:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -121,6 +126,10 @@ class _HttpConnection(HttpToolsProtocol):
         """All of it is here."""
         self._is_body_whole = True
         super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """It is answered."""
