@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from real_pond import Pond
 from test_portal_in_a_browser import DESKTOP, PHONE, Visit, chromium, pond, submit, visit
 
+from millpond.client.sdk import Client
 from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.store.statistics.time_series import SeriesRow, TimeSeriesStore
 
@@ -98,6 +99,9 @@ def test_fairness_over_time_is_drawn_with_its_rule_and_with_what_each_queue_was_
     assert page.locator("#queue-chart-1 .legend").get_by_text("due").count() == 1
     (division,) = page.evaluate(TWIN, 1)["siblings"]
     assert {each["name"] for each in division["queues"]} == {"default", "speech"}
+    with Client(state_dir=pond.state_dir) as client:
+        (same,) = client.charts.fairness(past, past + 3 * HOUR).siblings
+    assert [each.name for each in same.queues] == [each["name"] for each in division["queues"]]
     page.get_by_role("link", name="简体中文").click()
     page.get_by_role("heading", name="公平性").wait_for()
 

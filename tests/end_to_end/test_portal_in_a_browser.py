@@ -71,21 +71,63 @@ def test_output_is_followed_and_the_job_stopped_by_a_button(pond: Pond, visit: V
     assert page.get_by_role("button", name="Stop").count() == 0
 
 
-def test_of_long_output_it_is_said_that_earlier_lines_are_not_here_and_were_not_searched(
-    pond: Pond, visit: Visit
-) -> None:
+def test_a_search_goes_through_all_of_a_long_output_and_the_view_goes_where_it_leads(pond: Pond, visit: Visit) -> None:
+    command = "seq 400000; echo ValueError: odd; seq 400001 2000000; echo 'loss: nan'; seq 9; echo Needle"
+    job = submit(pond, command, "--gpus", "0")
+    until(lambda: "succeeded" in pond("get", job).stdout)
+    page = visit.enter(pond, job)
+    log, told = page.locator("#log-lines"), page.locator("#log-told")
+    here = log.locator(".here")
+    expect(log).to_contain_text("… earlier lines are not shown")
+    page.get_by_role("button", name="Next error").click()
+    expect(here).to_have_text("ValueError: odd")
+    expect(here).to_be_in_viewport()
+    expect(told).to_be_hidden()
+    expect(log.get_by_text("400000", exact=True)).to_be_attached()
+    expect(log.get_by_text("400001", exact=True)).to_be_attached()
+    page.get_by_role("button", name="Later lines").click()
+    expect(log.get_by_text("404000", exact=True)).to_be_attached()
+    page.get_by_role("button", name="Earlier lines").click()
+    page.get_by_role("button", name="Next error").click()
+    expect(here).to_have_text("loss: nan")
+    page.get_by_role("button", name="Next error").click()
+    expect(here).to_have_text("ValueError: odd")
+    expect(told).to_have_text("Gone around to the other end.")
+    page.get_by_role("button", name="Previous error").click()
+    expect(here).to_have_text("loss: nan")
+    page.fill("#log-search", "1234567")
+    page.press("#log-search", "Shift+Enter")
+    expect(here).to_have_text("1234567")
+    page.fill("#log-search", "nEEDLE")
+    page.press("#log-search", "Enter")
+    expect(here).to_have_text("Needle")
+    page.set_viewport_size(PHONE)
+    page.get_by_role("button", name="Next error").click()
+    expect(here).to_have_text("ValueError: odd")
+    expect(here).to_be_in_viewport()
+    page.fill("#log-search", "nowhere")
+    page.press("#log-search", "Enter")
+    expect(told).to_have_text("None in all of the output.")
+    page.get_by_label("Follow").check()
+    expect(log).to_contain_text("The output ends here.")
+    expect(log.locator(".here")).to_have_count(0)
+    with Client(state_dir=pond.state_dir) as client:
+        found = client.search_logs(job, errors=True, backwards=True)
+        assert [hit.line for hit in found] == ["loss: nan", "ValueError: odd"]
+
+
+def test_lines_in_view_are_filtered_while_one_types_and_it_is_said_when_none_is_left(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "echo ValueError: odd; seq 2000", "--gpus", "0")
     until(lambda: "succeeded" in pond("get", job).stdout)
     page = visit.enter(pond, job)
-    expect(page.locator("#log-lines")).to_contain_text("… earlier lines are not shown")
-    none = page.locator("#log-none")
-    expect(none).to_be_hidden()
-    page.get_by_role("button", name="Next error").click()
-    expect(none).to_be_visible()
+    log, told = page.locator("#log-lines"), page.locator("#log-told")
+    expect(log).to_contain_text("… earlier lines are not shown")
+    expect(told).to_be_hidden()
     page.fill("#log-search", "1999")
-    expect(none).to_be_hidden()
+    expect(log.locator("div:visible:not(.note)")).to_have_count(1)
+    expect(told).to_be_hidden()
     page.fill("#log-search", "odd")
-    expect(none).to_contain_text("pond logs has all")
+    expect(told).to_contain_text("Enter looks through all of the output")
 
 
 def test_a_list_lives_and_does_not_move_under_the_hand(pond: Pond, visit: Visit) -> None:

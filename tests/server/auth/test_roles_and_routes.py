@@ -54,6 +54,7 @@ ALLOWED = {
     ("GET", "/jobs/{job}/events"): "++++++000!",
     ("GET", "/jobs/{job}/cards"): "++++++000!",
     ("GET", "/jobs/{job}/logs"): "++++++000!",
+    ("GET", "/jobs/{job}/logs/search"): "++++++000!",
     ("GET", "/jobs/{job}/document"): "++++--000!",
     ("DELETE", "/jobs/{job}"): "++++--000!",
     ("GET", "/events"): "+++++++++!",

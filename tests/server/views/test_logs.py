@@ -74,6 +74,13 @@ class Scene:
         self.script.pop(0)()
 
 
+def test_of_a_part_of_a_log_no_more_is_read_than_was_asked_for(scene: Scene) -> None:
+    scene.set(state="succeeded")
+    scene.write(b"one\ntwo\nthree\n")
+    chunks = scene.read(LogRequest(task=0, offset=4, end=8))
+    assert [(chunk.offset, chunk.data) for chunk in chunks if chunk.data] == [(4, "two\n")]
+
+
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(tmp_path, monkeypatch)

@@ -46,6 +46,7 @@ from millpond.server.views.about import About, ServerFacts, ServerHealth
 from millpond.server.views.cells import Cells
 from millpond.server.views.events import EventLog
 from millpond.server.views.hardware.machines import Machines
+from millpond.server.views.log_search import LogSearch
 from millpond.server.views.logs import Logs
 from millpond.server.views.prometheus.metrics_page import MetricsPage, MetricsSources
 from millpond.server.views.queues import Queues
@@ -120,6 +121,7 @@ class Service:
         self.events = EventLog(store, self.lookup, self.sweeps.table)
         self.inputs = TaskInputs(state_dir, loop.job_cache.get, self.closing)
         self.logs = Logs(state_dir, self.lookup, self.closing)
+        self.log_search = LogSearch(state_dir, self.lookup)
 
         requirements = Requirements(components, queries, self.disk)
         self.front = ServiceFront(loop, components.job_files.file_of)

@@ -74,6 +74,7 @@ class LogRequest:
         tail: begin with so many last lines of each task's log; None: with the first.
         since: begin with what was written then or later, in seconds since 1970.
         timestamps: each chunk says when it was written.
+        end: read no further than this offset of each task's log.
         cursor: of an earlier chunk; goes on behind it, whatever ``offset``, ``tail`` and ``since`` say.
     """
 
@@ -85,6 +86,7 @@ class LogRequest:
     tail: int | None = None
     since: float | None = None
     timestamps: bool = False
+    end: int | None = None
 
 
 class Logs:
@@ -143,13 +145,7 @@ class LogReader:
         self._request = request
         self._closing = closing
         info = look()
-        if request.task is not None and not 0 <= request.task < len(info.tasks):
-            raise NotFoundError(f"job {info.id!r} has no task {request.task}", f"tasks are 0 to {len(info.tasks) - 1}")
-        if request.attempt is not None and not 1 <= request.attempt <= max(info.attempt, 1):
-            raise NotFoundError(
-                f"job {info.id!r} has no attempt {request.attempt}", f"attempts are 1 to {info.attempt}"
-            )
-        check_not_removed(state_dir, info.id)
+        require_log(state_dir, info, request.task, request.attempt)
         if request.cursor:
             self._position = Position.parse(request.cursor).of_tasks(len(info.tasks))
         else:
@@ -213,6 +209,7 @@ class LogReader:
             return
         with file:
             size = os.fstat(file.fileno()).st_size  # what is written from now on waits for the next round
+            size = size if self._request.end is None else min(size, self._request.end)
             while offset < size:
                 file.seek(offset)
                 data = file.read(min(CHUNK_BYTES, size - offset))
@@ -240,6 +237,19 @@ class LogReader:
         end = self._position.offsets.get(task, 0)
         attempt, cursor = self._position.attempt, str(self._position)
         return LogChunk(job=job, task=task, attempt=attempt, offset=end, next_offset=end, cursor=cursor)
+
+
+def require_log(state_dir: Path, job: JobInfo, task: int | None, attempt: int | None) -> None:
+    """Refuse to read output that cannot be there; None is any task, and the present attempt.
+
+    Raises:
+        NotFoundError: there is no such task or attempt, or the output was removed.
+    """
+    if task is not None and not 0 <= task < len(job.tasks):
+        raise NotFoundError(f"job {job.id!r} has no task {task}", f"tasks are 0 to {len(job.tasks) - 1}")
+    if attempt is not None and not 1 <= attempt <= max(job.attempt, 1):
+        raise NotFoundError(f"job {job.id!r} has no attempt {attempt}", f"attempts are 1 to {job.attempt}")
+    check_not_removed(state_dir, job.id)
 
 
 def _is_over(info: JobInfo, attempt: int, task: int) -> bool:

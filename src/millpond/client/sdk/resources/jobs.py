@@ -24,7 +24,7 @@ from millpond.specs.job.job_ids import member_id, split_member
 if TYPE_CHECKING:
     from millpond.client.sdk.resources.files import FilesClient
     from millpond.specs.api.events import EventInfo
-    from millpond.specs.api.jobs.logs import LogChunk
+    from millpond.specs.api.jobs.logs import LogChunk, LogHit
     from millpond.specs.api.jobs.reasons import PlanInfo, ReasonInfo
     from millpond.specs.api.jobs.trials import TrialList
 
@@ -367,6 +367,37 @@ class JobRequests(Requests, ABC):
             yield from logs.read(self._connection, path, wanted)
         except httpx2.TransportError as error:
             raise failures.from_transport(error, self._connection.address.url) from error
+
+    def search_logs(
+        self,
+        job_id: str,
+        text: str = "",
+        *,
+        errors: bool = False,
+        task: int | None = None,
+        attempt: int | None = None,
+        backwards: bool = False,
+    ) -> Iterator[LogHit]:
+        """Lines of a job's output that have a text, in ASCII letters of either case, from the first to the last.
+
+        Args:
+            errors: those that look like errors; with a text, of its lines.
+            attempt: left out: the present one.
+            backwards: from the last to the first.
+
+        Raises:
+            NotFoundError: no such job, task or attempt.
+        """
+        from millpond.specs.api.jobs.logs import LogSearchInfo
+
+        wanted = given(text=text or None, errors=errors, task=task, attempt=attempt, backwards=backwards)
+        while True:
+            found = self._ask(LogSearchInfo, "GET", f"/jobs/{segment(job_id)}/logs/search", params=wanted)
+            if found.hit is not None:
+                yield found.hit
+            if found.over:
+                return
+            wanted |= {"attempt": found.attempt, "at_task": found.at_task, "at_offset": found.at_offset}
 
     def watch(self, job_id: str, every_s: float = 1.0) -> Iterator[JobInfo]:
         """The job as it is now, again and again, often at first and then every ``every_s`` seconds, up to its end.

@@ -23,12 +23,13 @@ from millpond.server.http.streamed_answers import StreamedAnswer
 from millpond.server.jobs.actions.bulk_changes import act_on_each
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.store.jobs import JobFilter
+from millpond.server.views.log_search import LogPlace, LogSearchRequest
 from millpond.server.views.logs import LogRequest
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.base import IDEMPOTENCY_HEADER
 from millpond.specs.api.events import EventList
 from millpond.specs.api.jobs.jobs import MOST_TOGETHER, JobInfo, JobList, JobOrder, JobsActed
-from millpond.specs.api.jobs.logs import LogChunk
+from millpond.specs.api.jobs.logs import LogChunk, LogSearchInfo
 from millpond.specs.api.jobs.reasons import PlanInfo, ReasonInfo
 from millpond.specs.api.jobs.requests import (
     ExtendRequest,
@@ -287,16 +288,40 @@ async def logs(
     tail: Annotated[int | None, Query(ge=0, lt=2**62)] = None,
     since: Annotated[float | None, Query(ge=0, lt=2**40, allow_inf_nan=False)] = None,
     timestamps: bool = False,
+    end: Annotated[int | None, Query(ge=0, lt=2**62)] = None,
 ) -> StreamingResponse:
     """A job's output, one JSON chunk per line; with ``follow`` until the job is over, through all its attempts.
 
     A chunk is of one stream, standard output or standard error. ``tail`` begins with so many last lines of each task,
     found within the last 16 MiB of the logs together, ``since`` with what was written at this time or later (seconds
-    since 1970); with ``timestamps`` each chunk says when it was written.
+    since 1970); with ``timestamps`` each chunk says when it was written. Of each task's log nothing is sent from
+    ``end`` on.
     """
-    query = LogRequest(task, attempt, offset, follow, cursor, tail, since, timestamps)
+    query = LogRequest(task, attempt, offset, follow, cursor, tail, since, timestamps, end)
     chunks = await service.logs.read(job, query)
     return StreamedAnswer(_lines(chunks, access.lasting(security.accounts)), media_type="application/x-ndjson")
+
+
+@router.get("/{job}/logs/search", dependencies=[may(Verb.READ_JOBS, job_in_path)])
+def search_logs(
+    job: str,
+    service: ServiceOf,
+    text: Annotated[str, Query(max_length=200)] = "",
+    errors: bool = False,
+    task: Annotated[int | None, Query(ge=0)] = None,
+    attempt: Annotated[int | None, Query(ge=1)] = None,
+    backwards: bool = False,
+    at_task: Annotated[int | None, Query(ge=0)] = None,
+    at_offset: Annotated[int, Query(ge=0, lt=2**62)] = 0,
+) -> LogSearchInfo:
+    """The next line of a job's output that has a text, in ASCII letters of either case, or that looks like an error.
+
+    It begins at ``at_offset`` of ``at_task``, without these at the beginning, and goes through one task after the
+    other; ``backwards`` it finds the nearest line before that place, without one from the end. After a quarter of a
+    second it answers how far it came; ask again from there until it has a ``hit`` or is ``over``.
+    """
+    at = None if at_task is None else LogPlace(at_task, at_offset)
+    return service.log_search.find(job, LogSearchRequest(text, errors, task, attempt, backwards, at))
 
 
 def _priority(name: str | None) -> Priority:

@@ -22,6 +22,7 @@ from millpond.server.jobs.saved_views import filters_in
 from millpond.server.monitoring.telemetry.job_cards import cards_of
 from millpond.server.storage.files.service import attempt_of
 from millpond.server.store.jobs import JobFilter
+from millpond.server.views.log_search import ERROR_LINE
 from millpond.server.views.visibility import reader_of
 from millpond.server.web.charts import history_pages
 from millpond.server.web.jobs import submit_page
@@ -148,6 +149,7 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf, 
         can_open=await _can_open(service, access, info),
         served=await service.services.info(job) if info.kind == Kind.SERVICE and not has_ended else None,
         spec=spec,
+        wrong=ERROR_LINE,
         now=now,
     )
 

@@ -1,9 +1,9 @@
-// The output of a job as it is written: followed, searched, and led through from error to error. The newest lines are
-// kept in view; `pond logs` has all of them.
+// The output of a job: its newest lines, as they are written, or those around a place, to which a search leads that the
+// server makes through all of it.
 "use strict";
 
 const MOST_LINES = 5000, FIRST_LINES = 1000;
-const looksWrong = /(error|exception|traceback|\bfatal|\bfailed|\bkilled|out of memory|segmentation fault|\bnan)\b/i;
+const BYTES_AROUND = 16384; // before a place, and behind it
 const colours = /\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)/g;
 
 class Output {
@@ -11,28 +11,42 @@ class Output {
     this.box = box;
     this.search = document.getElementById("log-search");
     this.follows = document.getElementById("log-follow");
-    this.none = document.getElementById("log-none");
+    this.told = document.getElementById("log-told");
     this.open = new Map(); // by task and stream: the line that has no end yet
     this.tasks = new Set(); // those of which something has come
-    this.serial = 0;
+    this.serial = this.searches = 0; // what is loaded and looked for now; what was asked for earlier counts no more
+    this.looksWrong = new RegExp(box.dataset.wrong, "i");
     this.search.addEventListener("input", () => this.filter());
+    this.search.addEventListener("keydown", (key) => {
+      if (key.key === "Enter" && !key.isComposing) this.find("text", key.shiftKey);
+    });
     document.getElementById("log-task").addEventListener("change", () => this.begin());
     document.getElementById("log-attempt").addEventListener("change", () => this.begin());
-    document.getElementById("log-error").addEventListener("click", () => this.nextError());
-    this.follows.addEventListener("change", () => this.toEnd());
+    for (const button of document.querySelectorAll("[data-find]")) {
+      button.addEventListener("click", () => this.find(button.dataset.find, "back" in button.dataset));
+    }
+    this.follows.addEventListener("change", () => { if (this.isPlace && this.follows.checked) this.begin(); else this.toEnd(); });
     box.addEventListener("scroll", () => {
       if (this.follows.checked && box.scrollTop + box.clientHeight < box.scrollHeight - 60) this.follows.checked = false;
     });
     this.begin();
   }
 
-  async begin() {
-    const serial = ++this.serial;
+  empty() {
     this.stop?.abort();
     this.box.replaceChildren();
     this.open.clear();
     this.tasks.clear();
-    this.isCut = this.wantsError = false;
+    this.isCut = false;
+  }
+
+  // The newest lines, and what comes.
+  async begin() {
+    const serial = ++this.serial;
+    this.empty();
+    this.searches += 1;
+    this.isPlace = this.isAsked = false;
+    this.hit = null;
     this.tellNone();
     const task = document.getElementById("log-task").value, attempt = document.getElementById("log-attempt").value;
     let cursor = "", pause = 500;
@@ -90,6 +104,7 @@ class Output {
       });
     }
     this.box.append(fresh);
+    if (this.isPlace) return;
     while (this.box.childElementCount > MOST_LINES) { this.isCut = true; this.box.firstElementChild.remove(); }
     if (this.isCut) {
       const first = this.box.firstElementChild;
@@ -100,20 +115,28 @@ class Output {
   }
 
   judge(line) {
-    line.classList.toggle("wrong", looksWrong.test(line.textContent));
-    line.hidden = !line.textContent.toLowerCase().includes(this.search.value.toLowerCase());
+    line.classList.toggle("wrong", this.looksWrong.test(line.textContent));
+    line.hidden = !this.isPlace && !line.textContent.toLowerCase().includes(this.search.value.toLowerCase());
   }
 
   filter() {
-    for (const line of this.box.children) this.judge(line);
-    this.wantsError = false;
+    this.searches += 1;
+    this.isAsked = false;
+    for (const line of this.box.children) if (!line.classList.contains("note")) this.judge(line);
     this.tellNone();
     this.toEnd();
   }
 
+  // While a place is shown no line is hidden; what a search said stays until the next one.
   tellNone() {
-    const wanted = this.wantsError ? ".wrong:not([hidden])" : "div:not(.note):not([hidden])";
-    this.none.hidden = !(this.wantsError || this.search.value) || this.box.querySelector(wanted) !== null;
+    if (this.isAsked) return;
+    const hasNone = !this.isPlace && this.search.value && !this.box.querySelector("div:not(.note):not([hidden])");
+    this.say(hasNone ? this.told.dataset.none : "");
+  }
+
+  say(text) {
+    this.told.textContent = text;
+    this.told.hidden = !text;
   }
 
   toEnd() { if (this.follows.checked) this.box.scrollTop = this.box.scrollHeight; }
@@ -122,17 +145,78 @@ class Output {
 
   note(text) { this.box.append(this.noteOf(text)); this.toEnd(); }
 
-  nextError() {
-    const wrong = [...this.box.querySelectorAll(".wrong:not([hidden])")];
-    this.wantsError = !wrong.length;
-    this.tellNone();
-    if (!wrong.length) return;
+  // The next line of all the output with the text that is typed, or that looks like an error, and then around to the
+  // other end. The server answers in pieces of a quarter of a second.
+  async find(kind, isBack) {
+    const text = this.search.value, serial = ++this.searches;
+    if (kind === "text" && !text) { this.search.focus(); return; }
+    this.isAsked = true;
+    const task = document.getElementById("log-task").value;
+    const attempt = this.hit?.attempt ?? document.getElementById("log-attempt").value;
+    let place = this.hit && { at_task: this.hit.task, at_offset: isBack ? this.hit.offset : this.hit.next_offset };
+    let isAround = false; // of a search that did not begin at an end
+    const isWhole = !place;
+    for (;;) {
+      const query = new URLSearchParams({ backwards: isBack, ...(kind === "text" ? { text } : { errors: true }), ...place });
+      if (task) query.set("task", task);
+      if (attempt) query.set("attempt", attempt);
+      let found;
+      try { found = await (await send(`${this.box.dataset.log}/search?${query}`, undefined, "GET")).json(); }
+      catch (error) { if (serial === this.searches) this.say(error.message); return; }
+      if (serial !== this.searches) return;
+      if (found.hit) {
+        this.hit = { ...found.hit, attempt: found.attempt };
+        this.say(isAround ? this.told.dataset.around : "");
+        await this.show(this.hit, true);
+        return;
+      }
+      if (found.over && (isWhole || isAround)) { this.say(this.told.dataset.nowhere); return; }
+      if (found.over) isAround = true;
+      place = found.over ? {} : { at_task: found.at_task, at_offset: found.at_offset };
+      if (!found.over) this.say(`${this.told.dataset.searching} ${(found.at_offset / 1e6).toFixed(0)} MB`);
+    }
+  }
+
+  // The lines around a place of one task's output.
+  async show({ task, attempt, offset }, isHit) {
+    const serial = ++this.serial;
+    const begin = Math.max(offset - BYTES_AROUND, 0);
+    let before, after;
+    try {
+      before = begin < offset ? await this.piece(task, attempt, begin, offset) : [];
+      after = await this.piece(task, attempt, offset, offset + BYTES_AROUND);
+    } catch (error) { if (serial === this.serial) this.say(error.message); return; }
+    if (serial !== this.serial) return;
+    this.empty();
+    this.isPlace = true;
     this.follows.checked = false;
-    const at = wrong.indexOf(this.box.querySelector(".here"));
-    wrong[at]?.classList.remove("here");
-    const next = wrong[(at + 1) % wrong.length];
-    next.classList.add("here");
-    next.scrollIntoView({ block: "center" });
+    this.add(before);
+    const first = this.box.firstElementChild;
+    if (begin && ![...this.open.values()].includes(first)) first?.remove(); // it may lack its beginning
+    const last = this.box.lastElementChild;
+    this.add(after);
+    const here = last ? last.nextElementSibling ?? last : this.box.firstElementChild;
+    if (isHit) here?.classList.add("here");
+    const end = after.at(-1)?.next_offset ?? offset;
+    if (begin) this.box.prepend(this.onwards(this.told.dataset.earlier, { task, attempt, offset: begin }));
+    if (end >= offset + BYTES_AROUND - 4) this.box.append(this.onwards(this.told.dataset.later, { task, attempt, offset: end }));
+    here?.scrollIntoView({ block: "center" });
+    requestAnimationFrame(() => here?.scrollIntoView({ block: "center" })); // lines have their true heights once shown
+  }
+
+  onwards(text, place) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "note";
+    button.textContent = text;
+    button.addEventListener("click", async () => { await this.show(place, false); this.box.focus(); });
+    return button;
+  }
+
+  async piece(task, attempt, offset, end) {
+    const query = new URLSearchParams({ task, attempt, offset, end });
+    const lines = (await (await send(`${this.box.dataset.log}?${query}`, undefined, "GET")).text()).split("\n");
+    return lines.filter(Boolean).map((line) => JSON.parse(line)).filter((chunk) => chunk.data);
   }
 }
 

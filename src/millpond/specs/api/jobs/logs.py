@@ -38,3 +38,36 @@ class LogChunk:
     attempt_over: bool = False
     job_over: bool = False
     exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogHit:
+    """A line that a search found.
+
+    Attributes:
+        offset, next_offset: where it begins and ends in the task's log file, in bytes.
+        line: its first 1,000 bytes as text.
+    """
+
+    task: int
+    offset: int
+    next_offset: int
+    line: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSearchInfo:
+    """What a search of the output found in the time that one request has.
+
+    Attributes:
+        hit: the nearest line; null where none was found so far.
+        at_task, at_offset: ask with these to go on from here.
+        over: everything was searched, up to the end or, backwards, to the beginning.
+    """
+
+    job: str
+    attempt: int
+    hit: LogHit | None = None
+    at_task: int = 0
+    at_offset: int = 0
+    over: bool = False
