@@ -22,6 +22,7 @@ from millpond.model.errors import UnavailableError
 from millpond.server.http.listener import listen
 from millpond.server.startup import process
 from millpond.server.state_dir import StateDir
+from millpond.specs.api.pool.nodes import NodeInfo
 from millpond.specs.api.server import SERVER_FILE, HealthInfo, ServerFile
 
 
@@ -143,6 +144,14 @@ def test_ctrl_c_before_a_server_is_ready_ends_it_and_says_so(
         background.start([], tmp_path)
     assert unready_server.ended
     assert said.format(pid=unready_server.pid) in capsys.readouterr().err
+
+
+def test_a_machine_without_cards_is_told_how_to_find_out_why_and_to_pretend_some() -> None:
+    node = NodeInfo(
+        name="vm", pool="default", cpu_milli=2000, free_cpu_milli=2000, memory_mib=2048, free_memory_mib=2048
+    )
+    said = "1 node, 0 cards: `pond doctor` says why, and `--fake-gpus 4x8:V100-32GB` pretends some"
+    assert up.summary([node]) == said
 
 
 def test_ctrl_c_once_a_server_is_up_says_that_it_runs_on(

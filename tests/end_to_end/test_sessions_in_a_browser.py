@@ -71,6 +71,7 @@ def started(pond: Pond, visit: Visit, home: Path) -> tuple[Any, Any]:
     pond.up()
     page = sessions_of(pond, visit)
     page.get_by_role("button", name="jupyterlab: ¼ card").click()
+    page.locator("#notice.good", has_text="It starts").wait_for()
     row = page.locator("tr[id^=session-]")
     row.locator(".s-running").wait_for()
     return page, row

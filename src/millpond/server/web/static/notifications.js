@@ -51,5 +51,5 @@ choice?.querySelector("[data-trial]")?.addEventListener("click", (click) => atte
   const answer = await change("/api/v1/notifications/trial", "POST");
   const troubles = Object.entries(answer.troubles).map(([channel, trouble]) => `${channel}: ${trouble}`);
   if (troubles.length) throw new Error(troubles.join(" – "));
-  tell(click.target.dataset.saidSent);
+  inform(click.target.dataset.saidSent);
 }));

@@ -33,7 +33,13 @@ function tell(text, link) {
     a.textContent = link;
     notice.append(" ", a);
   }
+  notice.classList.remove("good");
   notice.hidden = !text;
+}
+
+function inform(text) {
+  tell(text);
+  notice.classList.add("good");
 }
 
 async function troubleIn(answer) {

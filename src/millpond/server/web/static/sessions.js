@@ -5,7 +5,7 @@ async function startSession(button) {
   const options = document.getElementById("session-options");
   const body = { template: button.dataset.start, gpus: button.dataset.gpus, ...Object.fromEntries(new FormData(options)) };
   await send("/portal/sessions", JSON.stringify(body));
-  tell(options.dataset.saidStarting);
+  inform(options.dataset.saidStarting);
   await followChange();
   document.getElementById("sessions").scrollIntoView({ block: "nearest" });
 }

@@ -205,6 +205,8 @@ def summary(nodes: list[NodeInfo]) -> str:
     cards = [device for node in nodes for device in node.devices]
     fake = sum(device.fake for device in cards)
     parts = [formats.count(len(nodes), "node"), formats.count(len(cards), "card")]
+    if nodes and not cards:
+        parts[-1] += ": `pond doctor` says why, and `--fake-gpus 4x8:V100-32GB` pretends some"
     if fake:
         parts.append("all fake (pretended, no GPU is used)" if fake == len(cards) else f"{fake} of them fake")
     return ", ".join(parts)
