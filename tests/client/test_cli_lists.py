@@ -295,6 +295,16 @@ def test_a_trial_that_was_stopped_early_is_called_so_with_how_it_fell_behind(ser
     assert "cancelled" not in out
 
 
+def test_why_a_trial_was_stopped_early_is_told_under_that_name(server, run_pond, make_job):
+    trial = make_job("tune.3", state="cancelled", parent="tune", stopped_early="behind the best half of 4")
+    server.will(200, asdict(make_job("tune")))
+    server.will(200, asdict(trial))
+    summary = f"it was stopped early: {trial.stopped_early}"
+    server.will(200, {"job": "tune.3", "state": "cancelled", "cause": "cancelled", "summary": summary})
+    _, out, _ = run_pond("why", "tune.3")
+    assert out.splitlines() == ["tune.3: stopped early", f"  why     {summary}"]
+
+
 def test_that_no_jobs_are_like_that_is_said(server, run_pond):
     server.will(200, {"jobs": []})
     assert run_pond("ps", "--user", "bob")[2] == "no such jobs wait or run (`pond ps -a` shows ended ones)\n"

@@ -250,6 +250,11 @@ def test_the_history_of_a_machine_is_asked_for_by_its_name(server, run_pond):
     assert server.requests[0].url.path == "/api/v1/nodes/n1/events"
 
 
+def test_that_nothing_happened_to_a_machine_is_said(server, run_pond):
+    server.will(200, {"events": []})
+    assert run_pond("events", "--node", "gpu-9") == (0, "", "pond: no events\n")
+
+
 def test_a_followed_job_is_told_to_its_end_each_line_once(server, run_pond, make_job):
     running, over = asdict(make_job()), asdict(make_job(state="succeeded"))
     first, second, third = event(1, "submitted"), event(2, "started"), event(3, "all tasks ended")

@@ -66,7 +66,9 @@ def command(
 def _table(infos: list[EventInfo], wide: bool, *, with_about: bool) -> None:
     about = [Column("ABOUT")] if with_about else []
     columns = [Column("TIME"), *about, Column("WHAT", wraps=True)]
-    show(columns, [[_time(one), *([one.about] if with_about else []), one.text] for one in infos], fitted=not wide)
+    show(
+        columns, [[_time(one), *([one.about] if with_about else []), one.text] for one in infos], not wide, "no events"
+    )
 
 
 def _follow(client: Client, job: str, infos: list[EventInfo]) -> None:

@@ -55,7 +55,8 @@ def command(client: Client, job: str, output: str) -> None:
         click.echo(json_text(reason))
         return
     place = f", number {reason.position} in line" if reason.position is not None else ""
-    click.echo(f"{reason.job}: {reason.state}{place}")
+    state = info.state_text if info.stopped_early else reason.state
+    click.echo(f"{reason.job}: {state}{place}")
     for title, text in (*facts_of(reason, time.time()), *waits_of(reason)):
         click.echo(textwrap.fill(text, 80, initial_indent=f"  {title:<8}", subsequent_indent=" " * 10))
     for line in last_lines(client, info):
