@@ -31,7 +31,10 @@ NO_PAGES: Final = (
     "/portal/what-if/answer", "/portal/jobs/{job}/output",
 )  # fmt: skip
 """Routes that answer with something else than a page, or with a part of one, or lead on to one."""
-TRAINS: Final = 'cd "$MILLPOND_OUTPUT" && mkdir ckpt && echo 1 | tee ckpt/epoch-1.pt ckpt/epoch-2.pt log.csv; sleep 600'
+TRAINS: Final = """
+[ "$MILLPOND_ATTEMPT" -gt 1 ] || exit 3
+cd "$MILLPOND_OUTPUT" && mkdir ckpt && echo epoch 1 | tee ckpt/epoch-1.pt ckpt/epoch-2.pt log.csv; sleep 600
+"""
 CONFIGURATION: Final = """
 pools: [{name: default, suspends: true}]
 queues:
@@ -57,7 +60,7 @@ def scene(folder: Path) -> Iterator[tuple[Pond, dict[str, str]]]:
     pond.up("--fake-gpus", "none", "--config", str(config))
     try:
         jobs = [
-            _run(pond, "--gpus", "2", "--queue", "vision", "--name", "train-resnet", command=TRAINS),
+            _run(pond, "--gpus", "2", "--queue", "vision", "--name", "train-resnet", "--retries", "1", command=TRAINS),
             _run(pond, "--gpus", "0.25", "--queue", "speech", "--name", "notebook"),
             _run(pond, "--gpus", "8", "--queue", "speech", "--name", "align"),
             _run(pond, "--gpus", "8", "--queue", "vision", "--name", "w" * 60),

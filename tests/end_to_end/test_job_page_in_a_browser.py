@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from portal_visit import DESKTOP, PHONE, Visit, chromium, expect, pond, submit, visit
@@ -94,3 +97,21 @@ def test_earlier_attempts_stay_under_the_hand_and_lead_to_their_output_and_files
     expect(page.locator("#attempt-1")).to_contain_text("退出码 3")
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     pond("stop", job)
+
+
+def test_a_slow_disk_holds_no_page_and_what_is_not_wanted_any_more_is_not_waited_for(pond: Pond, visit: Visit) -> None:
+    job = submit(pond, 'touch "$MILLPOND_OUTPUT/weights"', "--gpus", "0")
+    pond("wait", job)
+    held: list[Any] = []
+    visit.page.route(re.compile("/output(\\?.*)?$"), lambda route: held.append(route))
+    page = visit.enter(pond, job)
+    page.locator("#log-lines").get_by_text("The output ends here.").wait_for()
+    expect(page.locator("#output-files")).to_have_text("The folder is being read …")
+    page.locator("#log-attempt").select_option("1")
+    while len(held) < 2:
+        page.wait_for_timeout(50)
+    assert [urlsplit(each.request.url).query for each in held] == ["", "attempt=1"]
+    held[1].continue_()
+    page.locator("#output-files").get_by_role("link", name="weights").wait_for()
+    assert held[0].request.failure is not None
+    visit.wrong.clear()  # the browser notes each request that was given up

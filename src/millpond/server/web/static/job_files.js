@@ -12,7 +12,7 @@ class OutputFiles {
     this.serial = 0;
     this.attempt.addEventListener("change", () => this.load(true));
     new MutationObserver(() => this.load(false)).observe(this.run, { attributes: true });
-    setInterval(() => { if (this.isSeen()) this.load(false); }, FILES_EACH_MS);
+    setInterval(() => { if (!this.isReading && this.isSeen()) this.load(false); }, FILES_EACH_MS);
     this.load(true);
   }
 
@@ -24,16 +24,24 @@ class OutputFiles {
   // What was chosen by hand is shown at once; else rows stay where they are while somebody is at them.
   async load(isChosen) {
     const serial = ++this.serial;
+    this.stop?.abort(); // an answer that is not wanted any more keeps none waiting
+    this.stop = new AbortController();
+    this.isReading = true; // a slow disk is not asked again before it has answered
+    await this.read(serial, isChosen);
+    if (serial === this.serial) this.isReading = false;
+  }
+
+  async read(serial, isChosen) {
     const query = this.attempt.value ? `?attempt=${this.attempt.value}` : "";
     for (let pause = FIRST_PAUSE_MS; serial === this.serial; pause = Math.min(pause * 2, FILES_EACH_MS)) {
       try {
-        const answer = await ask(`${this.box.dataset.load}${query}`, { headers: { Accept: "text/html" } });
+        const answer = await ask(`${this.box.dataset.load}${query}`, { headers: { Accept: "text/html" }, signal: this.stop.signal });
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         const found = page.getElementById("output-files");
         if (serial !== this.serial || answer.redirected) return;
         if (found) { this.show(found, isChosen); return; }
         if (answer.status < 500) { this.tellTrouble(page.querySelector("main h1")); return; }
-      } catch { /* the server is away */ }
+      } catch { /* the server is away, or this was ended */ }
       await wait(pause);
     }
   }
