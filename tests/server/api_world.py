@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from millpond.server.auth.components import open_security
 from millpond.server.auth.isolation import Isolation, IsolationLevel
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
+from millpond.server.monitoring.activity import Activity
 from millpond.server.monitoring.instruments import Instruments
 from millpond.server.notifications.settings import NotificationContext
 from millpond.server.runtime.active_jobs.job_cache import JobCache
@@ -55,7 +57,7 @@ def forecasts_of(store: Store) -> Forecaster:
 
 
 def dependencies(
-    clock: Clock, provisioning: Provisioning, forecaster: Forecaster, instruments: Instruments
+    clock: Clock, provisioning: Provisioning, forecaster: Forecaster, instruments: Instruments, activity: Activity
 ) -> LoopDependencies:
     """What a whole server's loop is given, but for webhooks."""
     return LoopDependencies(
@@ -63,7 +65,7 @@ def dependencies(
         stages=provisioning.staging,
         forecast=forecaster.predict_at_once,
         on_cycle=instruments.cycled,
-        on_ended=(forecaster.note, instruments.ended),
+        on_ended=(forecaster.note, instruments.ended, activity.ended),
     )
 
 
@@ -82,7 +84,8 @@ class Api:
         self.provisioning = Provisioning(self.store, state_dir, self.vault, means)
         self.core = recover(self.store)
         forecaster, instruments = forecasts_of(self.store), Instruments()
-        watching = dependencies(self.clock, self.provisioning, forecaster, instruments)
+        activity = Activity(time.time)
+        watching = dependencies(self.clock, self.provisioning, forecaster, instruments, activity)
         self.loop = Loop(JobCache(instruments.started, instruments.suspended))
         self.processor = TurnProcessor(self.store, self.core, self.loop, watching)
         self.scheduler = SchedulerThread(self.loop, self.processor)
@@ -113,6 +116,7 @@ class Api:
             make_told(self.store, accounts, self.vault, context),
             forecaster,
             instruments,
+            activity,
         )
         self.components = components
         self.service = Service(components, identity, LocalTaskAccess(state_dir))

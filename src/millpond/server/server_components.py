@@ -10,6 +10,7 @@ from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.vault.secrets import Vault
+from millpond.server.monitoring.activity import Activity
 from millpond.server.monitoring.instruments import Instruments
 from millpond.server.notifications.components import Notifications
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
@@ -45,6 +46,7 @@ class ServerComponents:
         runs: those whose files are carried into and out of pods; None where jobs are the machine's processes.
         notifications: what tells people and programs of what happens.
         forecaster, instruments: the loop reports to them what jobs do.
+        activity: when jobs were last used.
     """
 
     state_dir: Path
@@ -62,6 +64,7 @@ class ServerComponents:
     notifications: Notifications
     forecaster: Forecaster
     instruments: Instruments
+    activity: Activity
     pods: PodJobs | None = None
     runs: CarriedRuns | None = None
 

@@ -528,3 +528,15 @@ def test_answers_with_tokens_are_kept_by_nobody(api: Api) -> None:
     answer = api.client.post("/api/v1/tokens", json={"name": "mine"})
     assert answer.json()["secret"]
     assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_when_a_job_was_used_is_remembered_until_it_ends(api: Api) -> None:
+    job = api.submit()
+    activity = api.service.activity
+    with activity.use(job.id):
+        pass
+    assert activity.last_used(job.id) is not None
+    with activity.use(job.id):
+        api.engine.finish(TaskId(job.id, 1, 0))
+        assert api.job(job.id).state == "succeeded"
+    assert activity.last_used(job.id) is None

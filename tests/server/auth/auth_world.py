@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import tempfile
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from millpond.server.auth.records import TokenKind, User
 from millpond.server.auth.roles import UserRole
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
+from millpond.server.monitoring.activity import Activity
 from millpond.server.monitoring.instruments import Instruments
 from millpond.server.notifications.settings import NotificationContext
 from millpond.server.runtime.active_jobs.job_cache import JobCache
@@ -81,7 +83,8 @@ class AuthWorld:
         )
         core = recover(self.store)
         forecaster, instruments = forecasts_of(self.store), Instruments()
-        watching = dependencies(self.clock, self.provisioning, forecaster, instruments)
+        activity = Activity(time.time)
+        watching = dependencies(self.clock, self.provisioning, forecaster, instruments, activity)
         self.loop = Loop(JobCache(instruments.started, instruments.suspended))
         self.processor = TurnProcessor(self.store, core, self.loop, watching)
         self.scheduler = SchedulerThread(self.loop, self.processor)
@@ -118,6 +121,7 @@ class AuthWorld:
             self.told,
             forecaster,
             instruments,
+            activity,
         )
         self.service = Service(components, identity, LocalTaskAccess(state_dir))
         self._tokens: dict[str, str] = {}

@@ -20,7 +20,7 @@ from millpond.node.host import procfs
 from millpond.node.host.files import write_json
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.jobs.monitors.idle_jobs import LOOK_EVERY_S, IdleVerdict, IdleWatch, judge
-from millpond.server.sessions.activity import Activity
+from millpond.server.monitoring.activity import Activity
 from millpond.server.views.events import story
 from millpond.specs.config.tasks import DevRules
 

@@ -14,8 +14,8 @@ import pytest
 from server_world import Clock
 from starlette.types import Message
 
+from millpond.server.monitoring.activity import Activity
 from millpond.server.serving.proxy.presence import POLLS_WITHIN_S, Conversation, Doing, Polls, doing_of
-from millpond.server.sessions.activity import Activity
 
 RECORDED = Path(__file__).parent / "recorded"
 VS_CODE = b"/stable-53c2f32?reconnectionToken=527ec2c1&reconnection=false&skipWebSocketFrames=false"
@@ -231,5 +231,3 @@ def test_pages_can_be_left_out_of_what_counts() -> None:
     activity.used("lab", of_page=True)
     assert activity.last_used("lab") == clock.now
     assert activity.last_used("lab", of_pages=False) == clock.now - 60.0
-    activity.forget("lab")
-    assert activity.last_used("lab") is None

@@ -15,8 +15,8 @@ from millpond.engines.task_access import TaskAccess
 from millpond.model.errors import UnavailableError
 from millpond.node.task.records import TaskId
 from millpond.server.api.routes.interactive import _serve
+from millpond.server.monitoring.activity import Activity
 from millpond.server.sessions import relay as sessions
-from millpond.server.sessions.activity import Activity
 from millpond.server.sessions.task_routes import TaskRoute
 from millpond.server.sessions.websockets import relay_command, relay_port
 

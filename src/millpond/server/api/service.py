@@ -38,7 +38,6 @@ from millpond.server.serving.registry import Revisions, RevisionStore
 from millpond.server.serving.rollouts import Rollouts
 from millpond.server.serving.services import Services
 from millpond.server.serving.updates import Updating
-from millpond.server.sessions.activity import Activity
 from millpond.server.sessions.websockets import MOST_SESSIONS
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.files.datasets import Datasets
@@ -93,7 +92,7 @@ class Service:
         self.job_files, self.images = components.job_files, components.provisioning.images
         self.closing = Event()
         self.version: Callable[[], int] = lambda: loop.seq + loop.job_cache.version + self.next_jobs.version
-        self.activity = Activity(time.time)
+        self.activity = components.activity
         self.long_answers = LongAnswers()
         self.sessions = UserCounts(
             MOST_SESSIONS, "commands and forwarded connections of", "wait until some have ended, or close them"

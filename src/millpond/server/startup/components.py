@@ -17,6 +17,7 @@ from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
+from millpond.server.monitoring.activity import Activity
 from millpond.server.monitoring.instruments import Instruments
 from millpond.server.notifications.components import NotificationSources, make_notifications
 from millpond.server.notifications.messages import MessageWriter
@@ -168,6 +169,7 @@ def _make_components(
         NotificationContext(lambda: current.config.notifications, time.time, lambda: loop.read_only),
     )
     forecaster, instruments = Forecaster(lambda most: store.jobs.ended_jobs(most, of=None)), Instruments()
+    activity = Activity(time.time)
     clock = SteadyClock(core.now, kept=KeptOffset(state_dir / "clock.json"))
     dependencies = LoopDependencies(
         clock=clock,
@@ -176,7 +178,7 @@ def _make_components(
         notices=notifications.outbox,
         forecast=forecaster.predict_at_once,
         on_cycle=instruments.cycled,
-        on_ended=(forecaster.note, instruments.ended),
+        on_ended=(forecaster.note, instruments.ended, activity.ended),
     )
     loop = Loop(JobCache(instruments.started, instruments.suspended))
     queue_settings = QueueSettings(store.queue_settings, loop, accounts, time.time)
@@ -197,21 +199,22 @@ def _make_components(
     )
     isolation = Isolation(host.apart, accounts, owner_name(), state_dir, lambda: current.config.run_as, time.time)
     components = ServerComponents(
-        state_dir,
-        store,
-        loop,
-        processor.lookup,
-        processor.reason_outside_core,
-        accounts,
-        isolation,
-        vault,
-        files,
-        JobFiles(store.jobs),
-        provisioning,
-        queue_settings,
-        notifications,
-        forecaster,
-        instruments,
+        state_dir=state_dir,
+        store=store,
+        loop=loop,
+        lookup=processor.lookup,
+        reason_outside_core=processor.reason_outside_core,
+        accounts=accounts,
+        isolation=isolation,
+        vault=vault,
+        files=files,
+        job_files=JobFiles(store.jobs),
+        provisioning=provisioning,
+        queue_settings=queue_settings,
+        notifications=notifications,
+        forecaster=forecaster,
+        instruments=instruments,
+        activity=activity,
         pods=pods if in_pods else None,
         runs=runs if in_pods else None,
     )

@@ -17,8 +17,8 @@ from millpond.server.api.description import BYTES_BODY, api_router
 from millpond.server.api.permits import Access, AccessTokensOf, SecurityOf, ServiceOf, job_in_path, may
 from millpond.server.auth.roles import Verb, demand, program_permission
 from millpond.server.jobs.task_inputs import InputPiece
+from millpond.server.monitoring.activity import Activity
 from millpond.server.serving.proxy.access_tokens import LINK_GOOD_FOR_S, AccessToken
-from millpond.server.sessions.activity import Activity
 from millpond.server.sessions.websockets import (
     as_message,
     relay_command,

@@ -21,9 +21,9 @@ from millpond.model.states import JobState
 from millpond.model.workloads import Kind
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker, for_each
 from millpond.node.task.records import TaskFiles, TaskId
+from millpond.server.monitoring.activity import Activity
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
-from millpond.server.sessions.activity import Activity
 from millpond.server.wording import lasting
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.config.tasks import DevRules

@@ -22,8 +22,8 @@ from millpond.model.errors import ConflictError, MillpondError, NotLoggedInError
 from millpond.server.auth.audit import Act
 from millpond.server.auth.components import Security
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand, job_target
+from millpond.server.monitoring.activity import Activity
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
-from millpond.server.sessions.activity import Activity
 from millpond.server.sessions.ssh.messages import GatewayRequest
 from millpond.server.sessions.task_routes import TaskRoute
 from millpond.server.sessions.websockets import running_task, way_to_port

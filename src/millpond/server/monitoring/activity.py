@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 class Activity:
@@ -41,7 +43,8 @@ class Activity:
             self.used(job)
             yield
         finally:
-            self.used(job)
+            if job in self._used_at:  # it has not ended meanwhile
+                self.used(job)
             with self._lock:
                 self._uses[job] -= 1
                 if not self._uses[job]:
@@ -58,7 +61,8 @@ class Activity:
         known = (self._used_at.get(job), self._page_used_at.get(job) if of_pages else None)
         return max((at for at in known if at is not None), default=None)
 
-    def forget(self, job: str) -> None:
-        """It has ended."""
-        self._used_at.pop(job, None)
-        self._page_used_at.pop(job, None)
+    def ended(self, jobs: Iterable[JobInfo]) -> None:
+        """Jobs have ended: when they were used is not asked any more."""
+        for job in jobs:
+            self._used_at.pop(job.id, None)
+            self._page_used_at.pop(job.id, None)
