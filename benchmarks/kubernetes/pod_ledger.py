@@ -17,7 +17,7 @@ from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channe
 from millpond.engines.kubernetes.cluster.cluster_view import PODS
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.cluster.reflector import Reflector
-from millpond.engines.kubernetes.pods.pod_template import TaskMark
+from millpond.engines.kubernetes.pods.pod_marks import TaskMark
 
 CARD = "nvidia.com/gpu"
 TaskDone: TypeAlias = tuple[str, int]

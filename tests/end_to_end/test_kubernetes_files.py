@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "kubernetes"))
 from process_kubelet import ProcessKubelet
 from standin_cluster import StandinCluster
 
-from millpond.engines.kubernetes.pods.pod_template import pod_name
+from millpond.engines.kubernetes.pods.pod_marks import pod_name
 from millpond.node.task.records import TaskId
 
 pytestmark = pytest.mark.end_to_end

@@ -28,7 +28,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from millpond.engines.kubernetes.pods.pod_template import INPUT_FOLDER
+from millpond.engines.kubernetes.pods.pod_marks import INPUT_FOLDER
 
 Plain = dict[str, Any]
 NAMESPACE = "team"

@@ -15,7 +15,7 @@ import pytest
 from pod_bench import PodBench, eventually, start
 from standin_cluster import StandinCluster
 
-from millpond.engines.kubernetes.pods.pod_template import INPUT_FOLDER
+from millpond.engines.kubernetes.pods.pod_marks import INPUT_FOLDER
 from millpond.engines.kubernetes.pods.pod_volumes import SHARED_MEMORY
 from millpond.model.events import Refused
 from millpond.node.task.input import ROOM_BYTES, InputRing

@@ -31,8 +31,9 @@ from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
 from millpond.engines.kubernetes.pods.live_pods import ClusterAccount
 from millpond.engines.kubernetes.pods.log_copies import LogCopies
 from millpond.engines.kubernetes.pods.pod_executor import CONFINEMENT, PodExecutor, StartSources
+from millpond.engines.kubernetes.pods.pod_marks import TaskMark
 from millpond.engines.kubernetes.pods.pod_suspensions import NEVER_HALTED
-from millpond.engines.kubernetes.pods.pod_template import PodLaunch, PodRules, TaskMark
+from millpond.engines.kubernetes.pods.pod_template import PodLaunch, PodRules
 from millpond.engines.kubernetes.streams.channels import PodChannels
 from millpond.engines.kubernetes.streams.pod_access import PodAccess
 from millpond.engines.kubernetes.streams.pod_input import PodInputs

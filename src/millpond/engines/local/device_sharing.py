@@ -10,12 +10,12 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from millpond.engines.local.background import Background
 from millpond.engines.local.escapes import EscapeWatcher
 from millpond.engines.local.live_tasks import LiveTasks
+from millpond.engines.local.options import EngineOptions
 from millpond.engines.local.slices import Slices, TaskAssignments
 from millpond.engines.task_ends import Refusal
 from millpond.model.decisions import Placement
@@ -25,9 +25,9 @@ from millpond.model.hardware.telemetry import SliceReading
 from millpond.node.devices.vendor import OwnProcesses
 from millpond.node.host import procfs
 from millpond.node.host.machine import Machine
-from millpond.node.sharing.agent_lock import AgentLock, AnotherAgentError
+from millpond.node.sharing.agent_lock import AnotherAgentError
 from millpond.node.sharing.arbiter import Arbiter, NodeContext
-from millpond.node.sharing.backend import SliceEnforcer, SliceUsage, TaskEnv
+from millpond.node.sharing.backend import SliceUsage, TaskEnv
 from millpond.node.sharing.checkpoint import CheckpointMover, listed_mib
 from millpond.node.sharing.desired_state import DesiredStates
 from millpond.node.sharing.helper import CheckpointHelper
@@ -85,22 +85,20 @@ class DeviceSharing:
     def __init__(
         self,
         machine: Machine,
-        state_dir: Path,
         live: LiveTasks,
         background: Background,
         callbacks: SharingCallbacks,
-        holds: Mapping[str, Sequence[SliceEnforcer]],
-        lock: AgentLock,
+        options: EngineOptions,
     ) -> None:
         self._live = live
         self.background = background
-        self._lock = lock
-        self._state_dir = state_dir
+        self._lock = options.agent_lock
+        self._state_dir = state_dir = live.state_dir
         self._devices = devices = {device.uuid: device for node in machine.nodes for device in node.devices}
         self._vendors = machine.vendors
         self.hindrance()
         self._helper = CheckpointHelper()
-        self._slices = Slices(devices, holds, state_dir)
+        self._slices = Slices(devices, options.holds, state_dir)
         desired_states = DesiredStates(lambda task: TaskFiles.of(state_dir, task).desired_state)
         self._trees = TaskTrees(self._processes_of, desired_states, self._slices.hold_launches, callbacks.is_ending)
         self._ledger = Ledger(

@@ -66,9 +66,7 @@ class Executor:
         self._ending: dict[TaskId, StopRequest] = {}
         self._kept: set[TaskId] = set()
         callbacks = SharingCallbacks(self._lost, self._escaped, self._displaced, self._ending.__contains__)
-        self.sharing = DeviceSharing(
-            machine, state_dir, self.live, Background(loop), callbacks, options.holds, options.agent_lock
-        )
+        self.sharing = DeviceSharing(machine, self.live, Background(loop), callbacks, options)
         self._suspension = Suspension(self.live, self.sharing, outbox, self._dispatch_all, on_unmappable)
         self.forkserver = ForkserverClient(options.limiter.supervisors)
         self._servers = frozenset(options.servers)

@@ -56,7 +56,7 @@ class LiveTasks:
         on_end: Callable[[Live, RunRecord], None],
         on_kept: Callable[[TaskId], None],
     ) -> None:
-        self._state_dir = state_dir
+        self.state_dir = state_dir
         self._loop = loop
         self._on_end = on_end
         self._on_kept = on_kept
@@ -76,7 +76,7 @@ class LiveTasks:
         handle = runner.attach(record)
         if handle is None:
             return None
-        meeting = recall(attempt_dir(self._state_dir, record.id.job, record.id.attempt))
+        meeting = recall(attempt_dir(self.state_dir, record.id.job, record.id.attempt))
         return self.watch(record, handle, 0 if meeting is None else meeting.port, expected)
 
     def watch(self, record: RunRecord, handle: int, port: int, expected: bool = True) -> Live:
@@ -136,11 +136,11 @@ class LiveTasks:
 
     def request_stop(self, live: Live, request: runner.StopRequest) -> None:
         """Give a task notice and grace."""
-        runner.request_stop(TaskFiles.of(self._state_dir, live.record.id), live.handle, request)
+        runner.request_stop(TaskFiles.of(self.state_dir, live.record.id), live.handle, request)
 
     def final_record(self, record: RunRecord) -> RunRecord:
         """What is known of a task whose supervisor is gone; makes sure that nothing of it is left."""
-        files = TaskFiles.of(self._state_dir, record.id)
+        files = TaskFiles.of(self.state_dir, record.id)
         latest = read_record(files) or record
         if not latest.over:
             runner.kill_remains(files, latest.groups)

@@ -217,36 +217,38 @@ class Autoscaler(Periodic):
             seen = self._seen[job.id] = _Seen(job.attempt, now)
         drain_s = (file.serve or Serve()).drain
         load = replace(self._measured.load(job.id, now), device_use_milli=self._device_use(job, scale, seen))
-        if (
-            file.may_scale_to_zero
-            and not fewest
-            and is_idle(scale, now, seen.since, self._measured.last_used(job.id, now))
-        ):
+        last_used = self._measured.last_used(job.id, now)
+        if file.may_scale_to_zero and not fewest and is_idle(scale, now, seen.since, last_used):
             why = f"no request for {lasting(scale.idle_after)}; the next one wakes it"
             goal = Goal(0, why, swap=scale.rest == "swap")
             # A request between this look and the change calls it off.
             self._sizing.pursue(job, goal, 0.0, lambda: self._measured.last_used(job.id, now) == now)
         elif scale.has_target:
-            running = max(1, sum(task.state == TaskState.RUNNING for task in job.tasks))
-            targets = seen.targets
-            if not targets and scale.down_after:
-                # It is not known yet, or not since the start, what is enough: the present number counts as wanted.
-                there = sum(task.state in (TaskState.STARTING, TaskState.RUNNING) for task in job.tasks)
-                why = f"fewer have not been enough for {lasting(scale.down_after)} yet"
-                targets.append(ReplicaTarget(now, there, why))
-            wanted, why = wanted_replicas(scale, load, running)
-            targets.append(ReplicaTarget(now, wanted, why))
-            coming = None if scale.ahead is None else self._forecasts.ahead(now, job.id, wanted, scale.ahead)
-            if isinstance(coming, ReplicaForecast) and coming.replicas > wanted:
-                targets.append(ReplicaTarget(now, coming.replicas, coming.why))
-            while targets[0].at < now - scale.down_after:
-                targets.popleft()
-            goal = desired(targets, now, scale.down_after, (max(fewest, 1), most))
+            coming = self._add_targets(now, job, scale, load, seen.targets)
+            goal = desired(seen.targets, now, scale.down_after, (max(fewest, 1), most))
             self.latest[job.id] = scaling_info(now, goal, (max(fewest, 1), most), scale, coming)
             self._sizing.pursue(job, goal, drain_s)
         elif scale.hours:
             usual = max(_tasks(file).count, fewest, 1)
             self._sizing.pursue(job, Goal(min(usual, most), "so its file says for this hour"), drain_s)
+
+    def _add_targets(
+        self, now: float, job: JobInfo, scale: Scale, load: Load, targets: deque[ReplicaTarget]
+    ) -> ReplicaForecast | NoForecast | None:
+        """Note how many replicas a service wants by its load of the moment, and by the forecast, which is returned."""
+        if not targets and scale.down_after:
+            # It is not known yet, or not since the start, what is enough: the present number counts as wanted.
+            there = sum(task.state in (TaskState.STARTING, TaskState.RUNNING) for task in job.tasks)
+            targets.append(ReplicaTarget(now, there, f"fewer have not been enough for {lasting(scale.down_after)} yet"))
+        running = max(1, sum(task.state == TaskState.RUNNING for task in job.tasks))
+        wanted, why = wanted_replicas(scale, load, running)
+        targets.append(ReplicaTarget(now, wanted, why))
+        coming = None if scale.ahead is None else self._forecasts.ahead(now, job.id, wanted, scale.ahead)
+        if isinstance(coming, ReplicaForecast) and coming.replicas > wanted:
+            targets.append(ReplicaTarget(now, coming.replicas, coming.why))
+        while targets[0].at < now - scale.down_after:
+            targets.popleft()
+        return coming
 
     def _device_use(self, job: JobInfo, scale: Scale, seen: _Seen) -> float | None:
         """How much the devices of a service compute, averaged over the last looks; None when nothing reports it."""

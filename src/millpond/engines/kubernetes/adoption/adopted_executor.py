@@ -30,7 +30,7 @@ from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_nodes import is_of_driver
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import LoopWork, all_of
-from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, TaskMark
+from millpond.engines.kubernetes.pods.pod_marks import SERVER_LABEL, TaskMark
 from millpond.engines.kubernetes.pods.slice_order import of_agent
 from millpond.engines.kubernetes.pods.task_index import TaskIndex
 from millpond.engines.task_ends import EndVerdict, Refusal

@@ -18,7 +18,7 @@ from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 from millpond.engines.kubernetes.loop_work import LoopWork, again_and_again
-from millpond.engines.kubernetes.pods.pod_template import SCHEDULER, SERVER_LABEL
+from millpond.engines.kubernetes.pods.pod_marks import SCHEDULER, SERVER_LABEL
 
 SCHEDULED_PODS: Final = ObjectKind(
     "/api/v1/pods",

@@ -15,7 +15,7 @@ from millpond.engines.kubernetes.adoption.gangs import QUEUE_LABEL
 from millpond.engines.kubernetes.adoption.pod_objects import GATE, ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_nodes import NAME_FIELD
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind
-from millpond.engines.kubernetes.pods.pod_template import SCHEDULER, SERVER_LABEL, TaskMark
+from millpond.engines.kubernetes.pods.pod_marks import SCHEDULER, SERVER_LABEL, TaskMark
 
 GATED_PODS: Final = ObjectKind("/api/v1/pods", ScheduledPod, {"labelSelector": f"{QUEUE_LABEL},!{SERVER_LABEL}"})
 UNLABELLED_PODS: Final = ObjectKind(

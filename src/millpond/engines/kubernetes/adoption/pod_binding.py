@@ -13,7 +13,7 @@ from millpond.engines.kubernetes.adoption.gated_pods import pinned
 from millpond.engines.kubernetes.adoption.pod_objects import NODE_ANNOTATION, ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
 from millpond.engines.kubernetes.cluster.request_turns import BINDING
-from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, TASK_ANNOTATION, TaskMark
+from millpond.engines.kubernetes.pods.pod_marks import SERVER_LABEL, TASK_ANNOTATION, TaskMark
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder, of_agent
 from millpond.model.decisions import Placement
 

@@ -17,7 +17,7 @@ from millpond.engines.kubernetes.adoption.pod_objects import NODE_ANNOTATION, Sc
 from millpond.engines.kubernetes.claims.claim_requests import ClaimDemand
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, POOL_LABEL, VENDORS
 from millpond.engines.kubernetes.cluster.resource_amounts import asked_by, quantity
-from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, TASK_ANNOTATION
+from millpond.engines.kubernetes.pods.pod_marks import SERVER_LABEL, TASK_ANNOTATION
 from millpond.engines.kubernetes.pods.slice_order import ORDER_ANNOTATION
 from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest

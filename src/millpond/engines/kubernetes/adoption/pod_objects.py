@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from millpond.engines.kubernetes.cluster.objects import ContainerSpec, ContainerStatus, NodeCondition, ObjectMeta
-from millpond.engines.kubernetes.pods.pod_template import SCHEDULER
+from millpond.engines.kubernetes.pods.pod_marks import SCHEDULER
 
 GATE: Final = "millpond.io/gate"
 """The scheduling gate that holds pods for Millpond which another scheduler binds."""

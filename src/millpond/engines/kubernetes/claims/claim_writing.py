@@ -45,7 +45,7 @@ from millpond.engines.kubernetes.claims.node_cards import DriverCard
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
 from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER, NAME_FIELD, is_of_driver
 from millpond.engines.kubernetes.cluster.request_turns import BINDING
-from millpond.engines.kubernetes.pods.pod_template import CARDS_CLAIM
+from millpond.engines.kubernetes.pods.pod_marks import CARDS_CLAIM
 from millpond.model.decisions import Placement
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"

@@ -24,7 +24,7 @@ from millpond.engines.kubernetes.cluster.api_channel import PASSING, ApiAnswer, 
 from millpond.engines.kubernetes.cluster.objects import EventsOfObject, MetaOnly, PodObject, StatusObject
 from millpond.engines.kubernetes.cluster.request_turns import BINDING, CHANGE, RequestTurn, RequestTurns, making_for
 from millpond.engines.kubernetes.pods.pod_files import secret_name
-from millpond.engines.kubernetes.pods.pod_template import TaskMark
+from millpond.engines.kubernetes.pods.pod_marks import TaskMark
 from millpond.engines.task_ends import Refusal
 
 MOST_AT_ONCE: Final = 32

@@ -36,7 +36,7 @@ from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 from millpond.engines.kubernetes.cluster.resource_amounts import ResourceAmounts, asked_by, total
 from millpond.engines.kubernetes.loop_work import again_and_again
 from millpond.engines.kubernetes.pods.pod_executor import PodExecutor
-from millpond.engines.kubernetes.pods.pod_template import TaskMark, devices_in
+from millpond.engines.kubernetes.pods.pod_marks import TaskMark, devices_in
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
 from millpond.engines.kubernetes.pods.suspension_order import answers_of
 from millpond.engines.outbox import Outbox

@@ -17,6 +17,7 @@ from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
 from millpond.engines.kubernetes.pods.log_copies import LogCopies, LogCopy
 from millpond.engines.kubernetes.pods.pod_files import CARRY_GRACE_S
+from millpond.engines.kubernetes.pods.pod_marks import SERVER_LABEL, TaskMark, run_name
 from millpond.engines.kubernetes.pods.pod_states import (
     PodPhase,
     StopNotice,
@@ -27,7 +28,7 @@ from millpond.engines.kubernetes.pods.pod_states import (
     verdict_on,
     with_files,
 )
-from millpond.engines.kubernetes.pods.pod_template import SERVER_LABEL, PodRules, TaskMark, run_name
+from millpond.engines.kubernetes.pods.pod_template import PodRules
 from millpond.engines.kubernetes.pods.suspension_order import SuspensionOrder
 from millpond.engines.kubernetes.pods.task_index import TaskIndex
 from millpond.engines.kubernetes.streams.pod_input import PodInputs

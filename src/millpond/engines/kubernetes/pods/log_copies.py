@@ -20,7 +20,7 @@ from typing import Final
 
 import httpx2
 
-from millpond.engines.kubernetes.pods.pod_template import CONTAINER
+from millpond.engines.kubernetes.pods.pod_marks import CONTAINER
 from millpond.node.host.files import write_all
 from millpond.node.task.output import MARK_EVERY_US, Mark, Stream
 from millpond.node.task.records import TaskFiles

@@ -22,16 +22,10 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import is_of_driver
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import all_of
 from millpond.engines.kubernetes.pods.live_pods import ClusterAccount, LivePod, LivePods
+from millpond.engines.kubernetes.pods.pod_marks import TaskMark, claim_name, pod_name
 from millpond.engines.kubernetes.pods.pod_states import PodPhase, pull_trouble, start_trouble
 from millpond.engines.kubernetes.pods.pod_suspensions import MOVES_NOWHERE, PodSuspensions
-from millpond.engines.kubernetes.pods.pod_template import (
-    PodLaunch,
-    RunObjects,
-    TaskMark,
-    claim_name,
-    pod_name,
-    run_objects,
-)
+from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RunObjects, run_objects
 from millpond.engines.kubernetes.pods.slice_order import of_agent
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict, Refusal, ends_swapped

@@ -10,7 +10,7 @@ from typing import Final
 
 from millpond.engines.kubernetes.cluster.objects import ContainerState, PodObject, TerminatedState, WaitingState
 from millpond.engines.kubernetes.pods.pod_files import CARRIER, NO_PYTHON
-from millpond.engines.kubernetes.pods.pod_template import CONTAINER
+from millpond.engines.kubernetes.pods.pod_marks import CONTAINER
 from millpond.engines.task_ends import SIGNAL_BASE, EndVerdict, Refusal, exit_text
 from millpond.model.amounts import seconds_text
 from millpond.model.states import Outcome

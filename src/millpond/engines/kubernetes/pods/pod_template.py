@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Final
 
-import msgspec
 from lightkube.models.core_v1 import (
     Container,
     EmptyDirVolumeSource,
@@ -45,6 +40,19 @@ from millpond.engines.kubernetes.pods.pod_files import (
     secret_of,
     working_folder,
 )
+from millpond.engines.kubernetes.pods.pod_marks import (
+    CARDS_CLAIM,
+    CONTAINER,
+    INPUT_FOLDER,
+    RUN_LABEL,
+    SCHEDULER,
+    TASK_ANNOTATION,
+    TaskMark,
+    claim_name,
+    labels_of,
+    pod_name,
+    run_name,
+)
 from millpond.engines.kubernetes.pods.pod_volumes import PodMount, volume_mounts_of, volumes_of
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder, milli_of, of_agent
 from millpond.model.confinement import NetworkScope
@@ -61,77 +69,13 @@ from millpond.model.sharing import (
 from millpond.node.task.launch import Command
 from millpond.node.task.records import TaskId
 
-SCHEDULER = "millpond"
-CONTAINER = "task"
-SERVER_LABEL, JOB_LABEL, RUN_LABEL = "millpond.io/server", "millpond.io/job", "millpond.io/run"
-TASK_ANNOTATION = "millpond.io/task"
 MASTER_PORT = 29_500
 """Every pod has a network address of its own, so that gangs need not agree on a free port."""
 SERVICE_PORT = 8_080
 """For the same reason all that serves listens on one port."""
-INPUT_FOLDER = "/run/millpond-input"
-"""Where a task that has standard input finds it, as a pipe that ``pod_input`` fills."""
-CARDS_CLAIM = "cards"
-"""What pods call the claim of their cards, and its only line."""
 _INPUT_VOLUME = "millpond-input"
 # What holds the pipe open while it is empty, and lets go of it at the end.
 _WITH_INPUT = """mkfifo "$0/in" "$0/end" && { (exec 9>"$0/in"; : <"$0/end") & exec "$@" <"$0/in"; }"""
-_NAME = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
-
-
-@dataclass(frozen=True, slots=True)
-class TaskMark:
-    """What a pod carries about its task, to be found by after a restart.
-
-    Attributes:
-        decision: the one that started it.
-        devices: UUIDs of what it was given.
-        saves: its job saves its work on notice.
-        port: where it serves; None: nowhere.
-        reads_input: it has standard input.
-    """
-
-    job: str
-    attempt: int
-    task: int
-    decision: int
-    role: str
-    devices: tuple[str, ...] = ()
-    saves: bool = False
-    port: int | None = None
-    reads_input: bool = False
-
-    @property
-    def id(self) -> TaskId:
-        """Which run of which task."""
-        return TaskId(self.job, self.attempt, self.task)
-
-    @property
-    def pod(self) -> str:
-        """The name of its pod."""
-        return pod_name(self.id)
-
-    @property
-    def text(self) -> str:
-        """As the pod carries it."""
-        return msgspec.json.encode(self).decode()
-
-    @staticmethod
-    def of(annotations: Mapping[str, str]) -> TaskMark | None:
-        """The mark of a pod; None of one that has none, or one that was tampered with."""
-        try:
-            return _MARK.decode(annotations[TASK_ANNOTATION])
-        except (KeyError, msgspec.MsgspecError):
-            return None
-
-
-_MARK: Final = msgspec.json.Decoder(TaskMark)
-
-
-def devices_in(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """UUIDs of what the task of a pod with these was given; none of one that is no task."""
-    mark = TaskMark.of(annotations)
-    return () if mark is None else mark.devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,37 +149,6 @@ class PodRules:
     pull_secrets: tuple[str, ...] = ()
 
 
-@lru_cache(maxsize=10_000)
-def run_name(job: str, attempt: int) -> str:
-    """The name of what belongs to all tasks of a run: the job's id where that can be a name."""
-    name = f"{job}-{attempt}".lower()
-    if name == f"{job}-{attempt}" and _NAME.fullmatch(name):
-        return name
-    readable = re.sub(r"[^a-z0-9-]+", "-", name).strip("-")[:30].strip("-")
-    return f"j{readable}-{hashlib.sha256(f'{job}/{attempt}'.encode()).hexdigest()[:12]}"
-
-
-def pod_name(task: TaskId) -> str:
-    """The name of a task's pod; at most 63 characters, as it is its host name too."""
-    return f"{run_name(task.job, task.attempt)}-{task.task}"
-
-
-def claim_name(task: TaskId, decision: int) -> str:
-    """The name of the claim of a task's cards: of one start, as the claim goes with its pod."""
-    return f"{pod_name(task)}-{decision}"
-
-
-def labels_of(job: str, attempt: int, server: str) -> dict[str, str]:
-    """By which the objects of a run are found."""
-    name = run_name(job, attempt)
-    return {
-        "app.kubernetes.io/managed-by": "millpond",
-        SERVER_LABEL: server,
-        JOB_LABEL: name.rpartition("-")[0],
-        RUN_LABEL: name,
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class RunObjects:
     """Everything that a start makes in the cluster.
@@ -274,64 +187,114 @@ def run_objects(
     if world_size > 1:
         spec = ServiceSpec(clusterIP="None", selector={RUN_LABEL: run}, publishNotReadyAddresses=True)
         shared.append(Service(metadata=ObjectMeta(name=run, namespace=rules.namespace, labels=labels), spec=spec))
-    pods = tuple(_pod(start, placed, launch, rules, world_size, resources) for placed in start.placements)
-    return RunObjects(pods, tuple(shared))
+    maker = _PodMaker(start, launch, rules, world_size, resources)
+    return RunObjects(tuple(maker.pod(placed) for placed in start.placements), tuple(shared))
 
 
-def _pod(
-    start: Start, placed: Placement, launch: PodLaunch, rules: PodRules, world_size: int, resources: Mapping[str, str]
-) -> Pod:
-    task, run = TaskId(start.job, start.attempt, placed.task), run_name(start.job, start.attempt)
-    devices = tuple(grant.device for grant in placed.grants)
-    port = SERVICE_PORT if launch.serves else None
-    saves, reads_input = bool(launch.notice_signal), launch.reads_input and placed.task == 0
-    mark = TaskMark(start.job, start.attempt, placed.task, start.id, placed.role, devices, saves, port, reads_input)
-    needs, order = launch.roles[placed.role], launch.order_of(placed.grants)
-    command = ["/bin/sh", "-c", needs.command] if isinstance(needs.command, str) else list(needs.command)
-    mounts, volumes = volume_mounts_of(launch.mounts), volumes_of(launch.mounts)
-    if reads_input:
-        command = ["/bin/sh", "-c", _WITH_INPUT, INPUT_FOLDER, *command]
-        mounts.append(VolumeMount(name=_INPUT_VOLUME, mountPath=INPUT_FOLDER))
-        volumes.append(Volume(name=_INPUT_VOLUME, emptyDir=EmptyDirVolumeSource()))
-    container = Container(
-        name=CONTAINER,
-        image=launch.image,
-        command=command,
-        env=[
-            EnvVar(name=name, value=value)
-            for name, value in sorted(_environment(task, placed, launch, rules, world_size).items())
-        ],
-        envFrom=[EnvFromSource(secretRef=SecretEnvSource(name=run))] if launch.secrets else None,
-        workingDir=launch.workdir or None,
-        volumeMounts=mounts,
-        resources=_resources(needs, placed.grants, resources),
-        lifecycle=_notice(launch.notice_signal),
-    )
-    spec = PodSpec(
-        containers=[container],
-        volumes=volumes,
-        schedulerName=SCHEDULER,
-        restartPolicy="Never",
-        terminationGracePeriodSeconds=math.ceil(launch.grace_s),
-        serviceAccountName=rules.service_account or None,
-        automountServiceAccountToken=bool(rules.service_account),
-        imagePullSecrets=[LocalObjectReference(name=name) for name in rules.pull_secrets] or None,
-        enableServiceLinks=False,
-        tolerations=[Toleration(key=key, operator="Exists") for key in TOLERATED],
-        hostname=pod_name(task) if world_size > 1 else None,
-        subdomain=run if world_size > 1 else None,
-    )
-    if any(is_of_driver(device) for device in devices):
-        spec.resourceClaims = [PodResourceClaim(name=CARDS_CLAIM, resourceClaimName=claim_name(task, start.id))]
-    if launch.files is not None:
-        _add_files(spec, container, launch.files, task)
-    meta = ObjectMeta(
-        name=pod_name(task),
-        namespace=rules.namespace,
-        labels=labels_of(start.job, start.attempt, rules.server),
-        annotations={TASK_ANNOTATION: mark.text, **(order.annotation() if order.grants else {})},
-    )
-    return Pod(metadata=meta, spec=spec)
+@dataclass(frozen=True, slots=True)
+class _PodMaker:
+    """Makes the pods of one start; see ``run_objects``."""
+
+    start: Start
+    launch: PodLaunch
+    rules: PodRules
+    world_size: int
+    resources: Mapping[str, str]
+
+    def pod(self, placed: Placement) -> Pod:
+        start, launch, rules = self.start, self.launch, self.rules
+        task = TaskId(start.job, start.attempt, placed.task)
+        order = launch.order_of(placed.grants)
+        container, volumes = self._container(task, placed)
+        spec = PodSpec(
+            containers=[container],
+            volumes=volumes,
+            schedulerName=SCHEDULER,
+            restartPolicy="Never",
+            terminationGracePeriodSeconds=math.ceil(launch.grace_s),
+            serviceAccountName=rules.service_account or None,
+            automountServiceAccountToken=bool(rules.service_account),
+            imagePullSecrets=[LocalObjectReference(name=name) for name in rules.pull_secrets] or None,
+            enableServiceLinks=False,
+            tolerations=[Toleration(key=key, operator="Exists") for key in TOLERATED],
+            hostname=pod_name(task) if self.world_size > 1 else None,
+            subdomain=run_name(start.job, start.attempt) if self.world_size > 1 else None,
+        )
+        if any(is_of_driver(grant.device) for grant in placed.grants):
+            spec.resourceClaims = [PodResourceClaim(name=CARDS_CLAIM, resourceClaimName=claim_name(task, start.id))]
+        if launch.files is not None:
+            _add_files(spec, container, launch.files, task)
+        meta = ObjectMeta(
+            name=pod_name(task),
+            namespace=rules.namespace,
+            labels=labels_of(start.job, start.attempt, rules.server),
+            annotations={TASK_ANNOTATION: self._mark(placed).text, **(order.annotation() if order.grants else {})},
+        )
+        return Pod(metadata=meta, spec=spec)
+
+    def _mark(self, placed: Placement) -> TaskMark:
+        start, launch = self.start, self.launch
+        return TaskMark(
+            start.job,
+            start.attempt,
+            placed.task,
+            start.id,
+            placed.role,
+            tuple(grant.device for grant in placed.grants),
+            saves=bool(launch.notice_signal),
+            port=SERVICE_PORT if launch.serves else None,
+            reads_input=self._reads_input(placed),
+        )
+
+    def _reads_input(self, placed: Placement) -> bool:
+        return self.launch.reads_input and placed.task == 0
+
+    def _container(self, task: TaskId, placed: Placement) -> tuple[Container, list[Volume]]:
+        """What runs the program, and the volumes that it mounts."""
+        launch, needs = self.launch, self.launch.roles[placed.role]
+        command = ["/bin/sh", "-c", needs.command] if isinstance(needs.command, str) else list(needs.command)
+        mounts, volumes = volume_mounts_of(launch.mounts), volumes_of(launch.mounts)
+        if self._reads_input(placed):
+            command = ["/bin/sh", "-c", _WITH_INPUT, INPUT_FOLDER, *command]
+            mounts.append(VolumeMount(name=_INPUT_VOLUME, mountPath=INPUT_FOLDER))
+            volumes.append(Volume(name=_INPUT_VOLUME, emptyDir=EmptyDirVolumeSource()))
+        secrets = SecretEnvSource(name=run_name(task.job, task.attempt))
+        container = Container(
+            name=CONTAINER,
+            image=launch.image,
+            command=command,
+            env=[EnvVar(name=name, value=value) for name, value in sorted(self._environment(task, placed).items())],
+            envFrom=[EnvFromSource(secretRef=secrets)] if launch.secrets else None,
+            workingDir=launch.workdir or None,
+            volumeMounts=mounts,
+            resources=_resources(needs, placed.grants, self.resources),
+            lifecycle=_notice(launch.notice_signal),
+        )
+        return container, volumes
+
+    def _environment(self, task: TaskId, placed: Placement) -> dict[str, str]:
+        launch, run = self.launch, run_name(task.job, task.attempt)
+        first = pod_name(TaskId(task.job, task.attempt, 0))
+        return {
+            "PYTHONUNBUFFERED": "1",
+            **launch.env,
+            "MASTER_ADDR": "127.0.0.1" if self.world_size == 1 else f"{first}.{run}.{self.rules.namespace}.svc",
+            "MASTER_PORT": str(MASTER_PORT),
+            "WORLD_SIZE": str(self.world_size),
+            "RANK": str(task.task),
+            "NODE_RANK": str(task.task),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+            "MILLPOND_JOB_ID": task.job,
+            "MILLPOND_TASK": str(task.task),
+            "MILLPOND_NOTICE_SIGNAL": launch.notice_signal or "SIGTERM",
+            "MILLPOND_ATTEMPT": str(task.attempt),
+            "MILLPOND_ROLE": placed.role,
+            "MILLPOND_NODE": placed.node,
+            "MILLPOND_NETWORK": NetworkScope.PRIVATE.value,
+            **({"MILLPOND_PORT": str(SERVICE_PORT)} if launch.serves else {}),
+            **({} if placed.grants else {VISIBLE_TO_RUNTIME: NO_CARDS}),
+        }
 
 
 def _add_files(spec: PodSpec, container: Container, files: CarriedFiles, task: TaskId) -> None:
@@ -349,37 +312,6 @@ def _add_files(spec: PodSpec, container: Container, files: CarriedFiles, task: T
     spec.initContainers, spec.containers = [before], [container, beside]
     spec.volumes = [*file_volumes(run_name(task.job, task.attempt)), *(spec.volumes or ())]
     spec.terminationGracePeriodSeconds = math.ceil((spec.terminationGracePeriodSeconds or 0) + CARRY_GRACE_S)
-
-
-def _environment(
-    task: TaskId, placed: Placement, launch: PodLaunch, rules: PodRules, world_size: int
-) -> dict[str, str]:
-    first = TaskId(task.job, task.attempt, 0)
-    master = (
-        "127.0.0.1"
-        if world_size == 1
-        else f"{pod_name(first)}.{run_name(task.job, task.attempt)}.{rules.namespace}.svc"
-    )
-    return {
-        "PYTHONUNBUFFERED": "1",
-        **launch.env,
-        "MASTER_ADDR": master,
-        "MASTER_PORT": str(MASTER_PORT),
-        "WORLD_SIZE": str(world_size),
-        "RANK": str(task.task),
-        "NODE_RANK": str(task.task),
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-        "MILLPOND_JOB_ID": task.job,
-        "MILLPOND_TASK": str(task.task),
-        "MILLPOND_NOTICE_SIGNAL": launch.notice_signal or "SIGTERM",
-        "MILLPOND_ATTEMPT": str(task.attempt),
-        "MILLPOND_ROLE": placed.role,
-        "MILLPOND_NODE": placed.node,
-        "MILLPOND_NETWORK": NetworkScope.PRIVATE.value,
-        **({"MILLPOND_PORT": str(SERVICE_PORT)} if launch.serves else {}),
-        **({} if placed.grants else {VISIBLE_TO_RUNTIME: NO_CARDS}),
-    }
 
 
 def _resources(needs: RoleNeeds, grants: tuple[Grant, ...], resources: Mapping[str, str]) -> ResourceRequirements:

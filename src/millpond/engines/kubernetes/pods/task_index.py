@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Generic, Protocol, TypeVar
 
-from millpond.engines.kubernetes.pods.pod_template import TaskMark
+from millpond.engines.kubernetes.pods.pod_marks import TaskMark
 
 
 class PlacedTask(Protocol):

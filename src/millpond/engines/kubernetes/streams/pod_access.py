@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from millpond.engines.kubernetes.cluster.objects import PodObject
-from millpond.engines.kubernetes.pods.pod_template import TaskMark, pod_name
+from millpond.engines.kubernetes.pods.pod_marks import TaskMark, pod_name
 from millpond.engines.kubernetes.streams.channels import PodChannels
 from millpond.engines.kubernetes.streams.pod_port import PodPort
 from millpond.engines.kubernetes.streams.pod_session import PodSession, said_by

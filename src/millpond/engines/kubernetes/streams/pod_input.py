@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
-from millpond.engines.kubernetes.pods.pod_template import INPUT_FOLDER
+from millpond.engines.kubernetes.pods.pod_marks import INPUT_FOLDER
 from millpond.engines.kubernetes.streams.channels import PodChannels
 from millpond.engines.kubernetes.streams.pod_session import exec_query, messages_of
 from millpond.model.errors import UnavailableError

@@ -27,7 +27,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from millpond.engines.kubernetes.cluster.objects import StatusObject
-from millpond.engines.kubernetes.pods.pod_template import CONTAINER
+from millpond.engines.kubernetes.pods.pod_marks import CONTAINER
 from millpond.engines.kubernetes.streams.channels import PodChannels
 from millpond.model.errors import UnavailableError
 from millpond.node.sessions.session import LARGEST_DATA, LARGEST_MESSAGE, STDERR, STDIN, STDOUT

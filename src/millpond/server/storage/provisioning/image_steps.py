@@ -50,46 +50,73 @@ class ImageSteps:
             ended: hears how it came out, on another thread, once, whatever happens. The last line waits for what it
                 returns.
         """
-        loop, lines = asyncio.get_running_loop(), asyncio.Queue[ImageStep | None]()
-        left, room = threading.Event(), threading.Semaphore(MOST_UNTAKEN)
-
-        def put(step: ImageStep | None) -> None:
-            with suppress(RuntimeError):  # the server has ended
-                loop.call_soon_threadsafe(lines.put_nowait, step)
-
-        def notify(line: str) -> None:
-            while not left.is_set() and not room.acquire(timeout=_LEAVES_WITHIN_S):
-                pass
-            if left.is_set():
-                raise ConflictError(_LEFT, "ask again")
-            put(ImageStep(line=line))
-
-        def do() -> None:
-            status, words, last = 500, "a defect", None
-            try:
-                entry = work(notify)
-                status, words, last = 200, entry.digest, ImageStep(image=self._shown(entry))
-            except MillpondError as error:
-                known = refusal_of(error)
-                if known is None:
-                    raise
-                (status, body), words = known, error.cause
-                last = ImageStep(error=body)
-            finally:
-                if (kept := ended(status, words)) is not None:
-                    wait([kept], _KEPT_WITHIN_S)
-                for line in (last, None) if last is not None else (None,):
-                    put(line)
-
+        stream = _StepStream()
         doing: Future[None] | None = None
         try:
             async with self._room:
-                doing = self._threads.submit(do)
-                while (step := await lines.get()) is not None:
-                    room.release()
+                doing = self._threads.submit(self._perform, stream, work, ended)
+                async for step in stream.steps():
                     yield step
                 await asyncio.wrap_future(doing)
         finally:
-            left.set()
+            stream.leave()
             if doing is None or doing.cancel():  # it was not begun
                 ended(409, _LEFT)
+
+    def _perform(self, stream: _StepStream, work: Work, ended: Ended) -> None:
+        status, words, last = 500, "a defect", None
+        try:
+            entry = work(stream.notify)
+            status, words, last = 200, entry.digest, ImageStep(image=self._shown(entry))
+        except MillpondError as error:
+            known = refusal_of(error)
+            if known is None:
+                raise
+            (status, body), words = known, error.cause
+            last = ImageStep(error=body)
+        finally:
+            if (kept := ended(status, words)) is not None:
+                wait([kept], _KEPT_WITHIN_S)
+            stream.end(last)
+
+
+class _StepStream:
+    """Steps on their way from the thread that does the work to the client that reads them."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._steps = asyncio.Queue[ImageStep | None]()
+        self._left = threading.Event()
+        self._room = threading.Semaphore(MOST_UNTAKEN)
+
+    async def steps(self) -> AsyncIterator[ImageStep]:
+        """All of them, to the end."""
+        while (step := await self._steps.get()) is not None:
+            self._room.release()
+            yield step
+
+    def leave(self) -> None:
+        """The client is gone, or has read all: the work ends with the next thing that it says."""
+        self._left.set()
+
+    def notify(self, line: str) -> None:
+        """Say something, on the thread of the work; waits for a client that has much to take.
+
+        Raises:
+            ConflictError: the client is gone.
+        """
+        while not self._left.is_set() and not self._room.acquire(timeout=_LEAVES_WITHIN_S):
+            pass
+        if self._left.is_set():
+            raise ConflictError(_LEFT, "ask again")
+        self._put(ImageStep(line=line))
+
+    def end(self, last: ImageStep | None) -> None:
+        """Nothing comes behind this step; None: not even that."""
+        if last is not None:
+            self._put(last)
+        self._put(None)
+
+    def _put(self, step: ImageStep | None) -> None:
+        with suppress(RuntimeError):  # the server has ended
+            self._loop.call_soon_threadsafe(self._steps.put_nowait, step)

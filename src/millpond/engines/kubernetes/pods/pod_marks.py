@@ -1,0 +1,110 @@
+"""How the pods of tasks are named and marked, by which a restarted server, and whoever else looks, knows them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from millpond.node.task.records import TaskId
+
+SCHEDULER = "millpond"
+CONTAINER = "task"
+SERVER_LABEL, JOB_LABEL, RUN_LABEL = "millpond.io/server", "millpond.io/job", "millpond.io/run"
+TASK_ANNOTATION = "millpond.io/task"
+INPUT_FOLDER = "/run/millpond-input"
+"""Where a task that has standard input finds it, as a pipe that ``pod_input`` fills."""
+CARDS_CLAIM = "cards"
+"""What pods call the claim of their cards, and its only line."""
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMark:
+    """What a pod carries about its task, to be found by after a restart.
+
+    Attributes:
+        decision: the one that started it.
+        devices: UUIDs of what it was given.
+        saves: its job saves its work on notice.
+        port: where it serves; None: nowhere.
+        reads_input: it has standard input.
+    """
+
+    job: str
+    attempt: int
+    task: int
+    decision: int
+    role: str
+    devices: tuple[str, ...] = ()
+    saves: bool = False
+    port: int | None = None
+    reads_input: bool = False
+
+    @property
+    def id(self) -> TaskId:
+        """Which run of which task."""
+        return TaskId(self.job, self.attempt, self.task)
+
+    @property
+    def pod(self) -> str:
+        """The name of its pod."""
+        return pod_name(self.id)
+
+    @property
+    def text(self) -> str:
+        """As the pod carries it."""
+        return msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def of(annotations: Mapping[str, str]) -> TaskMark | None:
+        """The mark of a pod; None of one that has none, or one that was tampered with."""
+        try:
+            return _MARK.decode(annotations[TASK_ANNOTATION])
+        except (KeyError, msgspec.MsgspecError):
+            return None
+
+
+_MARK: Final = msgspec.json.Decoder(TaskMark)
+
+
+def devices_in(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """UUIDs of what the task of a pod with these was given; none of one that is no task."""
+    mark = TaskMark.of(annotations)
+    return () if mark is None else mark.devices
+
+
+@lru_cache(maxsize=10_000)
+def run_name(job: str, attempt: int) -> str:
+    """The name of what belongs to all tasks of a run: the job's id where that can be a name."""
+    name = f"{job}-{attempt}".lower()
+    if name == f"{job}-{attempt}" and _NAME.fullmatch(name):
+        return name
+    readable = re.sub(r"[^a-z0-9-]+", "-", name).strip("-")[:30].strip("-")
+    return f"j{readable}-{hashlib.sha256(f'{job}/{attempt}'.encode()).hexdigest()[:12]}"
+
+
+def pod_name(task: TaskId) -> str:
+    """The name of a task's pod; at most 63 characters, as it is its host name too."""
+    return f"{run_name(task.job, task.attempt)}-{task.task}"
+
+
+def claim_name(task: TaskId, decision: int) -> str:
+    """The name of the claim of a task's cards: of one start, as the claim goes with its pod."""
+    return f"{pod_name(task)}-{decision}"
+
+
+def labels_of(job: str, attempt: int, server: str) -> dict[str, str]:
+    """By which the objects of a run are found."""
+    name = run_name(job, attempt)
+    return {
+        "app.kubernetes.io/managed-by": "millpond",
+        SERVER_LABEL: server,
+        JOB_LABEL: name.rpartition("-")[0],
+        RUN_LABEL: name,
+    }
