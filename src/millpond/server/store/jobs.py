@@ -338,11 +338,6 @@ class JobStore(TableStore):
         query = sa.select(*OF_VIEW).where(table.c.parent == array, table.c.info.is_not(None))
         return last_view_in(self._first(query.order_by(table.c.submitted_at, table.c.id).limit(1)))
 
-    def live_jobs(self) -> list[str]:
-        """Ids of jobs that have not been recorded as ended."""
-        query = sa.select(schema.jobs.c.id).where(schema.jobs.c.state == LIVE)
-        return self._column(query)
-
     def repeated(self, key: str) -> tuple[str, str] | None:
         """Job and digest of the submission that came with this idempotency key before."""
         row = self._first(_REPEATED, sought=key)
