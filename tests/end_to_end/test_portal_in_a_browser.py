@@ -130,6 +130,21 @@ def test_lines_in_view_are_filtered_while_one_types_and_it_is_said_when_none_is_
     expect(told).to_contain_text("Enter looks through all of the output")
 
 
+def test_a_page_is_read_anew_only_when_something_has_changed(pond: Pond, visit: Visit) -> None:
+    job = submit(pond, "sleep 600", "--gpus", "1")
+    until(lambda: "running" in pond("get", job).stdout)
+    page = visit.enter(pond, job)
+    reads: list[str] = []
+    page.on("request", lambda request: reads.append(request.url) if request.url == page.url else None)
+    with page.expect_response("**/portal/stream"):
+        page.reload()
+    page.wait_for_timeout(2_000)
+    assert len(reads) == 1
+    with page.expect_request(page.url):
+        other = submit(pond, "sleep 600", "--gpus", "1")
+    pond("stop", job, other)
+
+
 def test_a_list_lives_and_does_not_move_under_the_hand(pond: Pond, visit: Visit) -> None:
     first = submit(pond, "sleep 600", "--gpus", "1")
     page = visit.enter(pond)

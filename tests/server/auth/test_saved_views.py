@@ -35,6 +35,20 @@ def test_ones_own_are_nobody_elses_and_those_of_a_group_are_its_members(world: A
     assert save(world, "sam", "more", group="vision").status_code == 404
 
 
+def test_a_view_for_a_group_that_does_not_exist_is_refused_with_where_groups_are_listed(world: AuthWorld) -> None:
+    answer = save(world, "amy", "ours", group="vison")
+    assert (answer.status_code, error_of(answer).cause) == (404, "no group 'vison'")
+    assert "pond group ls" in error_of(answer).remedy
+    assert save(world, "amy", "ours", group="vision").status_code == 201
+
+
+@pytest.mark.parametrize("view", ["nope", "%00", "a%00b"])
+def test_an_address_of_no_view_is_answered_with_a_page(world: AuthWorld, view: str) -> None:
+    answer = browser_of(world, "max").get(f"/portal/views/{view}")
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "<h1" in answer.text
+
+
 def test_a_view_is_an_address_that_leads_to_its_filters(world: AuthWorld) -> None:
     query = "order=oldest&all=true&behind=x&queue=vision&evil=%2F%2Fx&state=failed"
     view = save(world, "lea", "ours", query, group="vision").json()

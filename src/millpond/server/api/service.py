@@ -104,7 +104,7 @@ class Service:
             store.jobs, Datasets(store.database), state_dir, components.accounts, components.files.sent
         )
         self.reservations = Reservations(loop, queries, components.accounts)
-        self.saved_views = SavedViews(store.saved_views)
+        self.saved_views = SavedViews(store.saved_views, components.accounts.group)
         self.health = ServerHealth(loop, queries, store, self.disk, self.closing)
         self.books = Bookkeeper(store, components.accounts, self.disk, rates)
         self.wait_reports = WaitReports(store.start_waits, loop.job_cache, components.accounts, time.time)

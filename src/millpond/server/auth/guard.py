@@ -177,7 +177,11 @@ class RequestGuard:
                 code="unauthorized",
                 remedy="log in with `pond login`, or send 'Authorization: Bearer TOKEN'",
             )
-        if "\0" in scope["path"] and not scope["path"].startswith(PROXY_PREFIX):
+        if (
+            "\0" in scope["path"]
+            and not scope["path"].startswith(PROXY_PREFIX)
+            and not _asks_for_portal(scope, headers)
+        ):
             # Here, as permits look for what a path names before a route has checked its form, and PostgreSQL refuses.
             return 404, ErrorBody(
                 cause="an address with a zero byte", code="request", remedy="see /docs for what there is"

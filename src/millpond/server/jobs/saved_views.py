@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
@@ -36,10 +37,15 @@ def filters_in(query: str) -> str:
 
 
 class SavedViews:
-    """Keeps them. Blocks: not for the thread of requests."""
+    """Keeps them. Blocks: not for the thread of requests.
 
-    def __init__(self, store: SavedViewStore) -> None:
+    Args:
+        require_group: raises NotFoundError where there is no group of this name.
+    """
+
+    def __init__(self, store: SavedViewStore, require_group: Callable[[str], object]) -> None:
         self._store = store
+        self._require_group = require_group
 
     def seen_by(self, caller: Caller) -> list[SavedViewInfo]:
         """The caller's own, then those of their groups; by name."""
@@ -69,7 +75,7 @@ class SavedViews:
         """Keep a list under a name; that of the same owner and name is replaced.
 
         Raises:
-            NotAllowedError, NotFoundError: it is for a group for which the caller may not do this.
+            NotAllowedError, NotFoundError: it is for a group for which the caller may not do this, or for none.
             ConflictError: the owner has too many.
             InvalidInputError: its name is blank.
         """
@@ -86,6 +92,8 @@ class SavedViews:
             at=time.time(),
         )
         demand(caller, Verb.CHANGE_VIEWS, _target(row))
+        if row.group:
+            self._require_group(row.group)
         others = [each for each in self._store.all() if (each.user, each.group) == (row.user, row.group)]
         known = next((each.id for each in others if each.name == name), None)
         if known is None and len(others) >= MOST_VIEWS:

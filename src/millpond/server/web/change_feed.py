@@ -46,7 +46,7 @@ class ChangeFeed:
         self._task: asyncio.Task[None] | None = None
 
     async def events(self, still_may: Callable[[], bool]) -> AsyncIterator[bytes]:
-        """One page's stream.
+        """One page's stream. It begins with the number as it is now, so that a page made at that number stays as it is.
 
         Args:
             still_may: whether its reader is logged in still; it ends when they are not.
@@ -56,7 +56,7 @@ class ChangeFeed:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._watch())
         try:
-            yield b"event: hello\ndata: \n\n"
+            yield f"event: hello\ndata: {page.said}\n\n".encode()
             while not self._closing() and still_may():
                 try:
                     await asyncio.wait_for(page.changed.wait(), KEEP_ALIVE_S)

@@ -31,6 +31,8 @@ class PageRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handled(request: Request) -> Response:
+            if "\0" in request.scope["path"]:  # PostgreSQL refuses to look for one
+                return trouble(request, 404, "an address with a zero byte", "go to the page anew")
             try:
                 return await handle(request)
             except NotLoggedInError:
@@ -62,6 +64,7 @@ def visit_of(request: Request) -> PageReader:
         path=request.url.path,
         query=request.url.query,
         may_submit=may_do(act.caller, Verb.SUBMIT_JOBS),
+        version=request.app.state.service.version(),
     )
 
 

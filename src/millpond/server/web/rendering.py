@@ -41,6 +41,7 @@ class PageReader:
         csrf: what requests of the page have to show beside the cookie.
         path, query: the address that they opened; the query without its question mark.
         may_submit: they may submit jobs.
+        version: the number of the change feed before the page was made.
     """
 
     caller: Caller | None
@@ -49,6 +50,7 @@ class PageReader:
     path: str = ""
     query: str = ""
     may_submit: bool = False
+    version: int = 0
 
 
 def show(template: str, visit: PageReader, status: int = 200, **content: Any) -> Response:

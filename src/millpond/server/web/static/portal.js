@@ -226,7 +226,7 @@ function leave(is) {
 function dot(state) { const live = document.getElementById("live"); if (live) live.dataset.state = state; }
 
 async function followServer() {
-  let pause = 500;
+  let pause = 500, isFirst = true;
   for (;;) {
     try {
       const answer = await ask("/portal/stream");
@@ -235,12 +235,14 @@ async function followServer() {
       dot("live");
       tell("");
       pause = 500;
-      followChange(); // what has changed since the page was made, or since the stream was lost, was not said
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       for (;;) {
         const { value, done } = await reader.read();
         if (done) break;
-        if (value.includes("event: changed")) followChange();
+        // What has changed since the page was made, or since the stream was lost, was not said.
+        const isMissed = value.includes("event: hello") && !(isFirst && value.includes(`data: ${said.version}\n`));
+        if (isMissed || value.includes("event: changed")) followChange();
+        isFirst = false;
       }
     } catch { /* said below */ }
     dot("lost");
