@@ -26,6 +26,7 @@ LONG = {
     "test_kubernetes_files",
     "test_logging_in_elsewhere",
     "test_make_up",
+    "test_metrics_of_jobs",
     "test_monitoring",
     "test_operating",
     "test_next_version",
@@ -38,6 +39,7 @@ LONG = {
     "test_ssh",
     "test_standby",
     "test_starting_the_server",
+    "test_submitting_in_a_browser",
     "test_twin",
     "test_working_inside",
 }

@@ -28,62 +28,64 @@ def test_a_suspended_job_stands_still_through_a_restart_and_goes_on_when_resumed
     assert running("wait", job_id).returncode == 143
 
 
-def test_a_job_whose_memory_went_to_the_host_goes_on_when_its_cards_are_free_again(running):
-    swapped = running("run", "--detach", "--gpus", "4", "--", "sleep", "300").stdout.strip()
-    until(lambda: running.job(swapped)["state"] == "running")
-    assert running("suspend", "--swap", swapped).returncode == 0
-    other = running("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "300").stdout.strip()
-    until(lambda: running.job(other)["state"] == "running")
-    assert running("resume", swapped).stdout == (
+def test_a_job_whose_memory_went_to_the_host_goes_on_when_its_cards_are_free_again(shared):
+    swapped = shared("run", "--detach", "--gpus", "4", "--", "sleep", "300").stdout.strip()
+    until(lambda: shared.job(swapped)["state"] == "running")
+    assert shared("suspend", "--swap", swapped).returncode == 0
+    other = shared("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "300").stdout.strip()
+    until(lambda: shared.job(other)["state"] == "running")
+    assert shared("resume", swapped).stdout == (
         f"{swapped}: to go on, as soon as its devices are free and its queue admits it\n"
     )
-    assert running("stop", other).returncode == 0
-    until(lambda: running.job(swapped)["state"] == "running")
-    assert running("stop", swapped).returncode == 0
+    release(shared, other)
+    until(lambda: shared.job(swapped)["state"] == "running")
+    release(shared, swapped)
 
 
-def test_a_job_goes_on_with_another_card_of_its_node_and_starts_anew_on_another_node(running, tmp_path):
+def test_a_job_goes_on_with_another_card_of_its_node_and_starts_anew_on_another_node(shared, tmp_path):
     file = tmp_path / "beats"
     script = COUNTING.format(file=file)
-    job_id = running("run", "--detach", "--gpus", "0.5", "--", "sh", "-c", script).stdout.strip()
+    job_id = shared("run", "--detach", "--gpus", "0.5", "--", "sh", "-c", script, cwd=tmp_path).stdout.strip()
     until(file.exists)
-    (task,) = running.job(job_id)["tasks"]
+    (task,) = shared.job(job_id)["tasks"]
     node, other = task["node"], {"fake-1": "fake-2", "fake-2": "fake-1"}[task["node"]]
-    assert running("migrate", job_id, "--to", f"{node}/3").stdout == (
+    assert shared("migrate", job_id, "--to", f"{node}/3").stdout == (
         f"{job_id}: being live-migrated from {node}/{task['devices'][0]['index']} to {node}/3\n"
     )
-    until(lambda: running.job(job_id)["migration"].startswith("live-migrated"))
+    until(lambda: shared.job(job_id)["migration"].startswith("live-migrated"))
     beats = file.stat().st_size
     until(lambda: file.stat().st_size > beats)
-    assert running.job(job_id)["attempt"] == 1
-    assert f"to {node}/3" in running("why", job_id).stdout
-    assert running("exec", job_id, "--", "printenv", "MILLPOND_FAKE_DEVICES").stdout == f"FAKE-{node}-3\n"
-    assert running("migrate", job_id, "--to", other).returncode == 5
-    assert "being restart-migrated" in running("migrate", job_id, "--to", other, "--restart").stdout
-    until(lambda: running.job(job_id)["state"] == "running" and running.job(job_id)["attempt"] == 2)
-    assert running.job(job_id)["tasks"][0]["node"] == other
-    told = running("events", job_id).stdout
+    assert shared.job(job_id)["attempt"] == 1
+    assert f"to {node}/3" in shared("why", job_id).stdout
+    assert shared("exec", job_id, "--", "printenv", "MILLPOND_FAKE_DEVICES").stdout == f"FAKE-{node}-3\n"
+    assert shared("migrate", job_id, "--to", other).returncode == 5
+    assert "being restart-migrated" in shared("migrate", job_id, "--to", other, "--restart").stdout
+    until(lambda: shared.job(job_id)["state"] == "running" and shared.job(job_id)["attempt"] == 2)
+    assert shared.job(job_id)["tasks"][0]["node"] == other
+    told = shared("events", job_id).stdout
     assert "live-migrated" in told
     assert "restart-migrated" in told
+    release(shared, job_id)
 
 
-def test_an_elastic_job_is_made_smaller_and_larger_while_it_runs(running, tmp_path):
+def test_an_elastic_job_is_made_smaller_and_larger_while_it_runs(shared, tmp_path):
     (tmp_path / "job.yaml").write_text(
         f"command: {COUNTING.format(file='$MILLPOND_TASK')!r}\ntasks: {{min: 1, max: 3}}\ngpus: 1\n"
     )
-    job_id = running("submit", str(tmp_path / "job.yaml")).stdout.strip()
-    until(lambda: running_tasks(running, job_id) == [0, 1, 2])
-    assert running("resize", job_id, "1").returncode == 0
-    until(lambda: running_tasks(running, job_id) == [0])
-    assert running("resize", job_id, "worker=2").returncode == 0
-    until(lambda: len(running_tasks(running, job_id)) == 2)
-    refused = running("resize", job_id, "4")
+    job_id = shared("submit", str(tmp_path / "job.yaml")).stdout.strip()
+    until(lambda: running_tasks(shared, job_id) == [0, 1, 2])
+    assert shared("resize", job_id, "1").returncode == 0
+    until(lambda: running_tasks(shared, job_id) == [0])
+    assert shared("resize", job_id, "worker=2").returncode == 0
+    until(lambda: len(running_tasks(shared, job_id)) == 2)
+    refused = shared("resize", job_id, "4")
     assert refused.returncode == 2
     assert "(min 1, max 3)" in refused.stderr
-    assert running.job(job_id)["attempt"] == 1
+    assert shared.job(job_id)["attempt"] == 1
+    release(shared, job_id)
 
 
-def test_with_restart_task_a_lost_task_runs_again_beside_the_others(running, tmp_path):
+def test_with_restart_task_a_lost_task_runs_again_beside_the_others(shared, tmp_path):
     (tmp_path / "job.yaml").write_text(
         "command: |\n"
         "  [ $RANK = 0 ] || [ -e again ] || { touch again; exit 3; }\n"
@@ -92,11 +94,11 @@ def test_with_restart_task_a_lost_task_runs_again_beside_the_others(running, tmp
         "  until [ -e over ]; do sleep 0.1; done\n"
         "tasks: 2\nretries: 1\non_task_lost: restart-task\n"
     )
-    job_id = running("submit", str(tmp_path / "job.yaml")).stdout.strip()
-    assert running("wait", job_id).returncode == 0
-    ended = running.job(job_id)
+    job_id = shared("submit", str(tmp_path / "job.yaml")).stdout.strip()
+    assert shared("wait", job_id).returncode == 0
+    ended = shared.job(job_id)
     assert (ended["attempt"], ended["failures"]) == (1, 1)
-    assert sorted(running("logs", job_id).stdout.splitlines()) == ["[0] run", "[1] run"]
+    assert sorted(shared("logs", job_id).stdout.splitlines()) == ["[0] run", "[1] run"]
 
 
 def test_the_same_state_directory_takes_other_policies_and_its_jobs_run_on(running):
@@ -107,6 +109,12 @@ def test_the_same_state_directory_takes_other_policies_and_its_jobs_run_on(runni
     assert done.returncode == 0, done.stderr
     assert running.job(job_id)["state"] == "running"
     assert "PolicyChanged" in (running.state_dir / "server.log").read_text()
+
+
+def release(pond, job_id):
+    """A job is stopped, and its cards are free for what comes next."""
+    assert pond("stop", job_id).returncode == 0
+    assert pond("wait", job_id).returncode == 143
 
 
 def running_tasks(pond, job_id):

@@ -71,6 +71,7 @@ def test_output_is_followed_and_the_job_stopped_by_a_button(pond: Pond, visit: V
     assert page.get_by_role("button", name="Stop").count() == 0
 
 
+@pytest.mark.long
 def test_a_search_goes_through_all_of_a_long_output_and_the_view_goes_where_it_leads(pond: Pond, visit: Visit) -> None:
     command = "seq 400000; echo ValueError: odd; seq 400001 2000000; echo 'loss: nan'; seq 9; echo Needle"
     job = submit(pond, command, "--gpus", "0")
@@ -116,6 +117,7 @@ def test_a_search_goes_through_all_of_a_long_output_and_the_view_goes_where_it_l
         assert [hit.line for hit in found] == ["loss: nan", "ValueError: odd"]
 
 
+@pytest.mark.long
 def test_lines_in_view_are_filtered_while_one_types_and_it_is_said_when_none_is_left(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "echo ValueError: odd; seq 2000", "--gpus", "0")
     until(lambda: "succeeded" in pond("get", job).stdout)
@@ -145,6 +147,7 @@ def test_a_page_is_read_anew_only_when_something_has_changed(pond: Pond, visit: 
     pond("stop", job, other)
 
 
+@pytest.mark.long
 def test_a_list_lives_and_does_not_move_under_the_hand(pond: Pond, visit: Visit) -> None:
     first = submit(pond, "sleep 600", "--gpus", "1")
     page = visit.enter(pond)
@@ -228,6 +231,7 @@ def test_a_question_is_played_beside_the_server_answered_and_cancelled(pond: Pon
     pond("stop", *waiting)
 
 
+@pytest.mark.long
 def test_nodes_are_closed_and_opened_by_buttons(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)
     page.goto(f"{base_of(page)}/portal/nodes")

@@ -58,6 +58,7 @@ def test_a_gang_gets_its_ranks_and_its_lines_carry_them(shared):
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] {rank} of 3 at 127.0.0.1" for rank in range(3)]
 
 
+@pytest.mark.long
 def test_the_example_gang_trains_and_agrees(shared):
     submitted = shared("submit", "examples/gang.yaml", cwd=REPOSITORY)
     job_id = submitted.stdout.strip()

@@ -52,7 +52,6 @@ def test_a_job_is_written_in_the_form_planned_submitted_followed_and_stopped(pon
     expect(page.locator("#f-gpus")).to_have_value("0.25")
 
 
-@pytest.mark.long
 def test_text_and_form_follow_each_other_and_faults_lead_to_their_lines(pond: Pond, visit: Visit) -> None:
     page = form_of(visit, pond)
     page.fill("#job-text", "# mine\ngpus: 1.5  # too many\ncommand: a\n")
@@ -78,7 +77,6 @@ def test_text_and_form_follow_each_other_and_faults_lead_to_their_lines(pond: Po
     assert page.input_value("#f-env") == "A: [", "what cannot be read stays where it was written"
 
 
-@pytest.mark.long
 def test_what_was_written_outlives_the_server_and_the_page(pond: Pond, visit: Visit) -> None:
     page = form_of(visit, pond)
     page.fill("#f-command", "sleep 600")
@@ -101,7 +99,6 @@ def test_what_was_written_outlives_the_server_and_the_page(pond: Pond, visit: Vi
     visit.wrong.clear()  # the browser notes each request that nobody answered
 
 
-@pytest.mark.long
 def test_what_would_help_a_waiting_job_is_shown_and_done(pond: Pond, visit: Visit) -> None:
     holders = [submit(pond, "sleep 600", "--gpus", "3", "--name", f"holder{number}") for number in range(2)]
     waits = submit(pond, "sleep 600", "--gpus", "2", "--name", "waits")
