@@ -68,11 +68,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: item.path.parts)
 
 
-@pytest.fixture(autouse=True)
-def _kernels_are_interpreted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In quick tests and in what they start: to compile them takes a minute of CPU in a fresh clone."""
-    if request.node.get_closest_marker("long") is None:
-        monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Kernels are interpreted in quick tests and in what these, or the fixtures of their modules, start: to compile
+    them takes a minute of CPU in a fresh clone."""
+    if item.get_closest_marker("long") is None:
+        os.environ["NUMBA_DISABLE_JIT"] = "1"
+    else:
+        os.environ.pop("NUMBA_DISABLE_JIT", None)
 
 
 @pytest.fixture(scope="session")
