@@ -13,15 +13,15 @@ from millpond.forecasting.durations import Forecast
 from millpond.model import windows
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import Noted
-from millpond.model.reasons import DeadlineOutlook
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.scheduling.ordering.forecasts import TRUSTED_SPREAD
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
+from millpond.server.views.hardware.nodes import deadline_info
 from millpond.server.wording import local_time, rounded_span
-from millpond.specs.api.jobs.jobs import DeadlineInfo, JobInfo
+from millpond.specs.api.jobs.jobs import JobInfo
 
 LOOK_EVERY_S: Final = 5.0
 ESTIMATES_WITHIN_S: Final = 5.0
@@ -50,17 +50,6 @@ def check_deadline(job: Job, forecast: Forecast | None, now: float) -> None:
             f"it should run for {needed}, as its like did, and its deadline leaves {left}",
             "choose a later deadline, or leave it out",
         )
-
-
-def deadline_info(outlook: DeadlineOutlook) -> DeadlineInfo:
-    """An outlook as the API shows it."""
-    return DeadlineInfo(
-        at=outlook.deadline_at,
-        verdict=outlook.verdict.value,
-        likely_end_at=outlook.likely_end_at,
-        latest_end_at=outlook.latest_end_at,
-        unknown=outlook.unknown,
-    )
 
 
 def foreseen(core: Core, info: JobInfo) -> JobInfo:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.events import Event
 from millpond.server.jobs.what_if.child import answer_parent
-from millpond.server.views.reports.history_export import Recorded, RecordedJob
+from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
 from millpond.simulation.results.summaries import finite
 from millpond.simulation.trace import TraceJob
 from millpond.simulation.what_if.answers import WhatIfQuery, answer_live, answer_past

@@ -30,7 +30,8 @@ from millpond.server.jobs.what_if.child import ask_child
 from millpond.server.runtime.batch import ended_already, refusal
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
-from millpond.server.views.reports.history_export import HistoryExport, Recorded
+from millpond.server.views.reports.history_export import HistoryExport
+from millpond.server.views.reports.recorded_jobs import Recorded
 from millpond.server.views.visibility import EVERYBODY, Reader, reader_of
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.reports.what_if import WhatIfInfo

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millpond.model.hardware.nodes import Cordon
-from millpond.model.reasons import Cause, Reason, StartEstimate
+from millpond.model.reasons import Cause, DeadlineOutlook, Reason, StartEstimate
 from millpond.model.states import JobState
 from millpond.scheduling.nodes.views import DeviceUse, NodeView
 from millpond.server.wording import local_time
+from millpond.specs.api.jobs.jobs import DeadlineInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo, StartInfo
 from millpond.specs.api.pool.nodes import CordonInfo, DeviceInfo, NodeInfo, SliceInfo
 
@@ -89,6 +90,17 @@ def reason_info(job: str, state: JobState, reason: Reason) -> ReasonInfo:
         start=None if start is None else _start_info(start),
         blocked_by=reason.blocked_by,
         opens_at=reason.opens_at,
+    )
+
+
+def deadline_info(outlook: DeadlineOutlook) -> DeadlineInfo:
+    """An outlook as the API shows it."""
+    return DeadlineInfo(
+        at=outlook.deadline_at,
+        verdict=outlook.verdict.value,
+        likely_end_at=outlook.likely_end_at,
+        latest_end_at=outlook.latest_end_at,
+        unknown=outlook.unknown,
     )
 
 

@@ -22,6 +22,7 @@ from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.store.store import Store
+from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.reports.history import HistoryPage, TraceRow
@@ -48,27 +49,6 @@ class HistorySpan:
     until: float
     after: str
     limit: int
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedJob:
-    """A job that ended.
-
-    Attributes:
-        length_s: how long it runs when nothing disturbs it.
-    """
-
-    job: Job
-    submitted_at: float
-    length_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """Jobs that ended, and how many are missing among them, by the reason."""
-
-    jobs: list[RecordedJob]
-    left_out: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
