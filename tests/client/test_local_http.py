@@ -165,11 +165,14 @@ def test_parameters_are_written_as_httpx_writes_them(params):
     assert _query(params).removeprefix("?") == str(httpx2.QueryParams(params))
 
 
+ASKING = ("inspection.ps", "inspection.why", "inspection.get", "cluster.nodes", "cluster.queue", "control.stop")
+
+
 @pytest.mark.parametrize(
-    "command", ["inspection.ps", "inspection.why", "inspection.get", "cluster.nodes", "cluster.queue", "control.stop"]
+    ("command", "nor"), [*((command, "yaml") for command in ASKING), ("submission.run", "pathspec")]
 )
-def test_a_command_that_asks_a_local_server_loads_neither_httpx_nor_pydantic(command):
+def test_a_command_that_asks_a_local_server_loads_neither_httpx_nor_pydantic(command, nor):
     loads = f"import sys, {LocalHttp.__module__}, millpond.client.cli.commands.{command}"
-    check = f"{loads}; assert sys.modules.keys().isdisjoint(['httpx2', 'pydantic', 'rich', 'yaml'])"
+    check = f"{loads}; assert sys.modules.keys().isdisjoint(['httpx2', 'pydantic', 'rich', '{nor}'])"
 
     subprocess.run([sys.executable, "-c", check], check=True)

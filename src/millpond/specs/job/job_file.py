@@ -12,6 +12,7 @@ from millpond.model.tenancy.tenants import DEFAULT_QUEUE
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.adopted import AdoptedPods
 from millpond.specs.job.arrays import ArrayFile
+from millpond.specs.job.dataset_refs import dataset_ref
 from millpond.specs.job.fields import (
     CheckpointFile,
     Cpus,
@@ -30,7 +31,7 @@ from millpond.specs.job.fields import (
     Topology,
 )
 from millpond.specs.job.images import ImageRequest, Pinned
-from millpond.specs.job.mounts import MOST_MOUNTS, After, DataSource, HostPath, Ship, dataset_ref
+from millpond.specs.job.mounts import MOST_MOUNTS, After, DataSource, HostPath, Ship
 from millpond.specs.job.serving import SERVING_KINDS, RequestHold, Scale, Serve
 from millpond.specs.job.snapshots import Digest
 from millpond.specs.job.sweeps import SweepFile

@@ -14,9 +14,9 @@ from millpond.specs.job import legacy_json
 from millpond.specs.job.arrays import Members
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.cross_checks import cross_faults
+from millpond.specs.job.dataset_refs import DATASET_PREFIX
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.members import member_document, member_file, members_of, unfilled
-from millpond.specs.job.mounts import DATASET_PREFIX
 from millpond.specs.job.to_model import build_job
 from millpond.specs.source_positions import Located, Path, read_documents
 from millpond.specs.validation import STORED, same_path, validate

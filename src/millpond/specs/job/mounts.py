@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Final
 
@@ -12,34 +10,14 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.specs.errors import BadValueError
+from millpond.specs.job.dataset_refs import DATASET_PREFIX, dataset_ref
 from millpond.specs.job.snapshots import DIGEST_PATTERN, is_digest
 from millpond.specs.validation import Shortened, or_short
 
-DATASET_PREFIX: Final = "dataset/"
 MOST_MOUNTS: Final = 50
 MOST_DEPENDENCIES: Final = 1_000
 
-_DATASET: Final = re.compile(r"dataset/([A-Za-z0-9][A-Za-z0-9._-]{0,99})(?:@([1-9][0-9]{0,8}))?")
 _SENT_OR_NOT: Final[dict[str, Any]] = {"oneOf": [{"type": "boolean"}, {"type": "string", "pattern": DIGEST_PATTERN}]}
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetRef:
-    """A dataset that a job reads; without a version, the latest at the moment of submission."""
-
-    name: str
-    version: int | None = None
-
-    def __str__(self) -> str:
-        return f"{DATASET_PREFIX}{self.name}" + ("" if self.version is None else f"@{self.version}")
-
-
-def dataset_ref(text: str) -> DatasetRef | None:
-    """The dataset that a value of ``data`` names; None when it is a path."""
-    match = _DATASET.fullmatch(text)
-    if match is None:
-        return None
-    return DatasetRef(match.group(1), int(match.group(2)) if match.group(2) else None)
 
 
 def _ship(value: Any) -> Any:

@@ -26,7 +26,7 @@ from millpond.specs.api.jobs.files import (
     MetricsInfo,
     OutputList,
 )
-from millpond.specs.job.mounts import DatasetRef
+from millpond.specs.job.dataset_refs import DatasetRef
 from millpond.specs.job.snapshots import DIGEST_PATTERN, FolderSnapshot
 from millpond.specs.validation import LONGEST_NAME, PLAIN_NAME
 

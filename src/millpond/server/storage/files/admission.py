@@ -17,8 +17,8 @@ from millpond.server.auth.roles import Caller
 from millpond.server.storage.files.blobs import BlobStore
 from millpond.server.storage.files.datasets import Datasets
 from millpond.server.storage.files.mounts import FolderRules
+from millpond.specs.job.dataset_refs import dataset_ref
 from millpond.specs.job.job_file import JobFile
-from millpond.specs.job.mounts import dataset_ref
 from millpond.specs.job.snapshots import LARGEST_SNAPSHOT_TEXT, FolderSnapshot, read_snapshot
 
 DATASETS_FOLDER = "datasets"

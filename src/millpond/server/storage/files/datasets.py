@@ -12,7 +12,7 @@ from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, chang
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
 from millpond.specs.api.jobs.files import Visibility
-from millpond.specs.job.mounts import DatasetRef
+from millpond.specs.job.dataset_refs import DatasetRef
 
 
 @dataclass(frozen=True, slots=True)

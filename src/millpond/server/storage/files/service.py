@@ -35,8 +35,8 @@ from millpond.server.storage.files.sent_contents import SentContents
 from millpond.server.store.store import Store
 from millpond.specs.api.jobs.files import BlobProgress, DatasetInfo, MetricsInfo, OutputList, Visibility, read_batch
 from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.job.dataset_refs import DatasetRef
 from millpond.specs.job.job_file import JobFile
-from millpond.specs.job.mounts import DatasetRef
 from millpond.specs.job.snapshots import FolderSnapshot, read_snapshot
 
 LARGEST_BLOB: Final = 64 * 2**30

@@ -22,9 +22,9 @@ from millpond.server.storage.provisioning.image_rules import ImageRules
 from millpond.server.storage.provisioning.image_sources import ImageSources
 from millpond.server.storage.provisioning.staging import Item
 from millpond.server.store.jobs import JobStore
+from millpond.specs.job.dataset_refs import dataset_ref
 from millpond.specs.job.images import ImageRequest, Pinned
 from millpond.specs.job.job_file import JobFile, RoleFile
-from millpond.specs.job.mounts import dataset_ref
 from millpond.specs.paths import followed
 
 NEEDED: Final = frozenset({"image", "data"})

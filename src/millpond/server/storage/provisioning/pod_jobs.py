@@ -14,9 +14,9 @@ from millpond.server.storage.files.service import FileService
 from millpond.server.storage.files.volumes import VolumePlace, VolumeRules
 from millpond.server.storage.provisioning.admission import Settled
 from millpond.server.storage.provisioning.image_sources import ImageSources
+from millpond.specs.job.dataset_refs import dataset_ref
 from millpond.specs.job.job_file import JobFile, RoleFile
 from millpond.specs.job.job_spec import JobSpec, check_job
-from millpond.specs.job.mounts import dataset_ref
 
 NO_WAY: Final = "pods do not know the way to this server, from which files are carried into them and back"
 WAY: Final = "have an admin set kubernetes.server_url, with the server listening where pods reach it (pond up --host)"

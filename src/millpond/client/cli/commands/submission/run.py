@@ -26,8 +26,8 @@ from millpond.client.sdk.environment import environment_for
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.workloads import Priority
 from millpond.specs.job.changes import FieldEdit
+from millpond.specs.job.dataset_refs import DATASET_PREFIX
 from millpond.specs.job.job_ids import name_of_program
-from millpond.specs.job.mounts import DATASET_PREFIX
 from millpond.specs.paths import followed
 from millpond.specs.source_positions import Located
 
