@@ -22,7 +22,7 @@ def command(write: bool, state_dir: Path | None) -> None:
     """
     if find_spec("mcp") is None:
         raise UnavailableError("the package for agents is not installed", "pip install 'millpond[mcp]'")
+    connect(state_dir).close()  # a server that is not there is told at once, before the package is loaded
     from millpond.client.cli.agent_tools import agent_server
 
-    connect(state_dir).close()  # a server that is not there is told at once
     agent_server(lambda: connect(state_dir, timeout_s=120.0), may_write=write).run()
