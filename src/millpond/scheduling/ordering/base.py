@@ -51,8 +51,8 @@ class Ordering:
         needs_usage: it looks at decayed usage, which is kept only then.
         share_decides: the service of queues and users goes before the key; otherwise queues take rounds, and that of
             users only stretches the key.
-        replans: it looks at all work, waiting and running, as if nothing ran, at every event (``replan_period_s`` 0) or
-            at multiples of a period; used by the published baselines.
+        replans: it looks at all work, waiting and running, as if nothing ran, at every event or, as settings
+            say (``replan_period_s``), at multiples of a period; used by the published baselines.
         selective: it picks single victims for a waiting job where that pays (see ``reclaiming.victims``).
         bounds_waits: no job waits much longer than the backlog explains (see ``cycle.overdue``).
         promotes: one that has waited for longer goes first in its class; elsewhere it stands where it stood.
@@ -63,7 +63,6 @@ class Ordering:
     needs_usage = False
     share_decides = False
     replans = False
-    replan_period_s = 0.0
     selective = False
     bounds_waits = False
     promotes = False

@@ -132,15 +132,6 @@ class WaitingLines:
         if place == 0 or waiting[0][2] is record:
             self._changed[record.line] = None
 
-    def position(self, record: JobRecord) -> int:
-        """Its place in its own line, from 0."""
-        return bisect_left(self.lines[record.line], (record.key, record.sequence, record))
-
-    def at(self, record: JobRecord, position: int) -> JobRecord | None:
-        """Who stands at ``position`` of the line of ``record``; None beyond its end."""
-        waiting = self.lines.get(record.line, [])
-        return waiting[position][2] if position < len(waiting) else None
-
     def __iter__(self) -> Iterator[JobRecord]:
         for waiting in self.lines.values():
             for _, _, record in waiting:

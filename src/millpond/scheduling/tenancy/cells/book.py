@@ -391,10 +391,6 @@ class CellBook:
 
     # ---- machines -----------------------------------------------------------------------------------------------
 
-    def nodes_of(self, chain: str) -> list[int]:
-        """The machines of a chain, by their index in the ledger."""
-        return self._node_numbers[chain]
-
     def places_for(
         self, record: JobRecord, request: CellRequest, mask: NDArray[np.uint8] | None
     ) -> list[tuple[list[int], Stake | None]] | None:
