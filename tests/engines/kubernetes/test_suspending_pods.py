@@ -62,14 +62,14 @@ def order_of(cluster: StandinCluster, pod: str) -> SuspensionOrder | None:
     return None if plain is None else SuspensionOrder.of(plain["metadata"].get("annotations", {}))
 
 
-def answer(cluster: StandinCluster, *refusals: str) -> None:
+def answer(cluster: StandinCluster, *refusals: str, is_lost: bool = False) -> None:
     """The agent answers the orders of all pods, with a reason why not or none for each."""
     answers = {}
     for pod, refusal in zip(PODS, refusals, strict=True):
         plain, order = cluster.get("pods", pod), order_of(cluster, pod)
         assert plain is not None
         assert order is not None
-        answers[plain["metadata"]["uid"]] = SuspensionAnswer(order, refusal)
+        answers[plain["metadata"]["uid"]] = SuspensionAnswer(order, refusal, is_lost)
     agent = cluster.get("pods", "agent-of-n1", "millpond-agents")
     assert agent is not None
     annotations = {**agent["metadata"]["annotations"], ANSWERS_ANNOTATION: answers_text(answers)}
@@ -108,6 +108,20 @@ def test_a_gang_of_which_one_cannot_leave_goes_on_as_a_whole(bench: PodBench, cl
     eventually(lambda: are_wanted(cluster, DesiredState.RUNNING, 2))
     answer(cluster, "", "")
     assert bench.next(Refused).reason == "it holds managed memory"
+
+
+def test_a_gang_that_the_driver_does_not_bring_back_is_told_to_be_no_fault_of_the_job(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    gang(bench)
+    bench.engine.apply([SUSPEND])
+    eventually(lambda: are_wanted(cluster, DesiredState.SWAPPED, 2))
+    answer(cluster, "", "")
+    bench.engine.apply([RESUME])
+    eventually(lambda: are_wanted(cluster, DesiredState.RUNNING, 3))
+    answer(cluster, "", "its memory cannot be brought back", is_lost=True)
+    bench.next(Confirmed)
+    assert bench.next(Refused).device_fault
 
 
 def test_an_agent_that_never_answers_is_waited_for_and_then_it_is_refused(

@@ -78,7 +78,8 @@ class Suspensions:
             self._allocations.now(uid, DesiredState.RUNNING)  # nobody else is to be given its room meanwhile
         result = await asyncio.to_thread(residency.reach, made, order.desired)
         self._allocations.now(uid, order.desired if result.ok else before)
-        return SuspensionAnswer(order, result.reason, result.outcome is MoveOutcome.LOST)
+        is_lost = result.outcome is MoveOutcome.LOST and not result.ended
+        return SuspensionAnswer(order, result.reason, is_lost)
 
     async def _keep_answering(self) -> None:
         while True:

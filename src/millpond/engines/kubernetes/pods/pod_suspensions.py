@@ -120,7 +120,7 @@ class PodSuspensions:
         while self._is_there(live):
             answer = self._answers.get(live.node, {}).get(uid)
             if answer is not None and answer.order == order:
-                return Refusal(answer.refusal, False) if answer.refusal else None
+                return Refusal(answer.refusal, answer.is_lost) if answer.refusal else None
             if asyncio.get_running_loop().time() >= give_up_at:
                 return Refusal(f"the agent of node {live.node} has not answered for {patience_s:.0f} s", False)
             await self._next_news()

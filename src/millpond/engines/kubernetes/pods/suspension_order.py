@@ -45,7 +45,7 @@ class SuspensionAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         refusal: why it was not carried out, and the task is as it was; empty: it was.
-        is_lost: the task cannot go on.
+        is_lost: the driver failed it, and it cannot go on.
     """
 
     order: SuspensionOrder
