@@ -117,8 +117,6 @@ class TableHeads(Heads):
         self._table = lines.table
         self._places: list[FloatArray] = list(map(np.array, standing.places(lines.table)))
         self._ranked_at = standing.version
-        self._left = standing.left_of_guarantees()
-        """As it was when all lines were lined up last."""
         self._prospects, self._departures = prospects, departures
         prospects.look(departures())
         self._left_out: BoolArray = ~prospects.admitted
@@ -195,11 +193,8 @@ class TableHeads(Heads):
 
     def _line_up_again(self) -> None:
         """All that may have been left out and have their turns to come are looked at again."""
-        standing, left = self._standing, self._left
         self._note_turns(np.flatnonzero(~self._had_turn))
-        self._left = standing.left_of_guarantees()
-        fallen = standing.living_on_changed(left, self._left)
-        self._rank_again(self._of_queues(standing.risen_since(self._ranked_at) | fallen))
+        self._rank_again(np.flatnonzero(~self._had_turn) if self._standing.may_fall else self._risen())
         self._heap = [self._entry(record, position) for _, _, record, position, row, _ in self._heap if row < 0]
         heapq.heapify(self._heap)
         self._lined_up_to = ((), 0.0)
@@ -207,13 +202,10 @@ class TableHeads(Heads):
 
     def _risen(self) -> Int64Array:
         """(rows,) those whose ranks may have risen since they were found."""
-        return self._of_queues(self._standing.risen_since(self._ranked_at))
-
-    def _of_queues(self, names: set[str]) -> Int64Array:
-        """(rows,) those of some queues whose turns are to come."""
-        is_one = np.array([queue in names for queue in self._table.queues.items], dtype=np.bool_)
-        rows: BoolArray = is_one[self._table.number(QUEUE)] & ~self._had_turn
-        return np.flatnonzero(rows)
+        risen = self._standing.risen_since(self._ranked_at)
+        numbers = [number for number, queue in enumerate(self._table.queues.items) if queue in risen]
+        is_risen: BoolArray = np.isin(self._table.number(QUEUE), numbers) & ~self._had_turn
+        return np.flatnonzero(is_risen)
 
     def _note_turns(self, rows: Int64Array) -> None:
         """Whose turn came by the ranks that were found last has had it, though it was left out."""

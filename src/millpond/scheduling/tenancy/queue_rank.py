@@ -50,9 +50,6 @@ MOST_LAG_S = 86_400.0
 
 Rank = tuple[float, ...]
 
-Left = dict[QueueNode, tuple[float, ...]]
-"""What guarantees leave: as ``_left``, and of the cards of each model that any guarantee names and of all others."""
-
 
 class QueueRank:
     """Ranks of waiting jobs for one cycle; service is looked up once per account.
@@ -101,17 +98,6 @@ class QueueRank:
         by_name = self._state.queues.by_name
         tops = {_top_compared(by_name[queue]) for queue in self._risen[version:]}
         return {name for name, node in by_name.items() if not tops.isdisjoint(node.path)}
-
-    def left_of_guarantees(self) -> Left:
-        """What the guarantee of each queue that has one leaves now."""
-        nodes = self._state.queues.by_name.values() if self.may_fall else ()
-        return {node: (*_left(node), *node.cards_left_of_each) for node in nodes if node in node.guarantors}
-
-    def living_on_changed(self, before: Left, now: Left) -> set[str]:
-        """The queues that live on a guarantee that leaves more or less now than before."""
-        changed = {node for node, left in now.items() if before[node] != left}
-        by_name = self._state.queues.by_name if changed else {}
-        return {name for name, node in by_name.items() if not changed.isdisjoint(node.guarantors)}
 
     def rank(self, record: JobRecord) -> Rank:
         """The lower, the earlier: borrowing or not, class of priority, service of queues and users, key."""
