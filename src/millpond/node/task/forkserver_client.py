@@ -128,6 +128,7 @@ class ForkserverClient:
         if number < 0:
             raise OSError(-number, os.strerror(-number))
         if not handles:  # others took the room: what cannot be watched must not go on
-            os.kill(number, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ended by itself
+                os.kill(number, signal.SIGKILL)
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return number, handles[0]
