@@ -186,15 +186,15 @@ def test_a_whole_name_means_the_job_that_has_it_and_has_not_ended_or_the_one_sub
     assert client.find("train").id == meant
 
 
-@pytest.mark.parametrize(("users", "doubtless"), [(("ada", "max"), False), (("ada", "ada"), True)])
+@pytest.mark.parametrize(("users", "unambiguous"), [(("ada", "max"), False), (("ada", "ada"), True)])
 def test_of_ended_jobs_of_a_name_none_is_taken_that_another_user_or_a_deletion_might_mean(
-    client, server, make_job, users, doubtless
+    client, server, make_job, users, unambiguous
 ):
     server.will(404, {"error": {"cause": "no job 'train'"}})
     jobs = [make_job(f"train-{user}{number}", "failed", user=user) for number, user in enumerate(users)]
     server.will(200, {"jobs": list(map(asdict, jobs))})
     with pytest.raises(ConflictError, match="the newest first: train-ada0 failed, train-"):
-        client.find("train", doubtless=doubtless)
+        client.find("train", unambiguous=unambiguous)
 
 
 def test_an_unknown_job_keeps_the_servers_words(client, server):

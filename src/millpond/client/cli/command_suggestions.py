@@ -49,13 +49,13 @@ FOREIGN_OPTIONS: Final = {
     **dict.fromkeys(("--job-name", "-J"), "--name"),
     **dict.fromkeys(("--chdir", "-D", "--cwd"), "--workdir"),
     **dict.fromkeys(("--constraint", "-C"), "--gpu-model"),
-    **dict.fromkeys(("--export",), "--env"),
-    **dict.fromkeys(("--dependency",), "--after"),
+    "--export": "--env",
+    "--dependency": "--after",
     **dict.fromkeys(("--qos", "--nice"), "--priority"),
     **dict.fromkeys(("--me", "-u"), "--user"),
-    **dict.fromkeys(("--states",), "--state"),
+    "--states": "--state",
     **dict.fromkeys(("--lines", "-n"), "--tail"),
-    **dict.fromkeys(("--force",), "--yes"),
+    "--force": "--yes",
 }
 """Options of other tools, each with our own."""
 _FOREIGN_FORMS: Final = {"--json": "json", "--yaml": "yaml", **dict.fromkeys(("-q", "--quiet", "--noheader"), "name")}
@@ -118,7 +118,7 @@ class SuggestingGroup(click.Group):
             formatter.write_dl(rows)
 
 
-_SLIP_OF_THE_PEN: Final = 0.8
+_TYPO_LIKENESS: Final = 0.8
 """How like a command a word is that is not taken for a name."""
 
 
@@ -138,6 +138,6 @@ class NamingGroup(SuggestingGroup):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, known = args[0], self.list_commands(ctx)
         is_word = name.startswith("-") or name in FOREIGN_WORDS
-        if name in known or is_word or self.meant(name, known, _SLIP_OF_THE_PEN):
+        if name in known or is_word or self.meant(name, known, _TYPO_LIKENESS):
             return super().resolve_command(ctx, args)
         return self._named, self.get_command(ctx, self._named), args

@@ -146,7 +146,7 @@ def _failure(answers: Sequence[MoveResult], lost_too: bool = False) -> Refusal |
     worst = next((answer for answer in failed if lost_too or answer.outcome is not MoveOutcome.LOST), None)
     if worst is None and failed and len(failed) == len(answers):
         worst = failed[0]
-    return None if worst is None else Refusal(worst.reason, worst.outcome is MoveOutcome.LOST and not worst.ended)
+    return None if worst is None else Refusal(worst.reason, worst.is_lost)
 
 
 def _all_at_once(act: Callable[[TaskId], MoveResult], tasks: Sequence[TaskId]) -> list[MoveResult]:

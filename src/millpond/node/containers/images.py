@@ -399,10 +399,10 @@ def _run(order: Sequence[str], env: Mapping[str, str], notify: Notify, error: Ca
 def _lines(output: int) -> Iterator[str]:
     """The lines of a program's output up to its end, very long ones in pieces; an empty one whenever it says nothing
     for a while."""
-    said, rest = select.poll(), b""
-    said.register(output, select.POLLIN)
+    readable, rest = select.poll(), b""
+    readable.register(output, select.POLLIN)
     while True:
-        if not said.poll(_SILENCE_S * 1_000):
+        if not readable.poll(_SILENCE_S * 1_000):
             yield ""
         elif piece := os.read(output, _PIECE):
             *lines, rest = (rest + piece).split(b"\n")

@@ -245,7 +245,7 @@ class Arbiter:
                     task, then if answer.ok else otherwise, False if came_back or stayed else entry.displaced
                 )
             self._changed.notify_all()
-        if answer.outcome is MoveOutcome.LOST and not answer.ended:
+        if answer.is_lost:
             self.context.on_lost(task, answer.reason)
 
     def _wait(self, deadline: float) -> bool:

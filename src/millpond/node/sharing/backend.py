@@ -56,6 +56,11 @@ class MoveResult:
         """Whether it was done."""
         return self.outcome is MoveOutcome.OK
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the move is why the task cannot go on."""
+        return self.outcome is MoveOutcome.LOST and not self.ended
+
 
 DONE = MoveResult(MoveOutcome.OK)
 HAS_ENDED = MoveResult(MoveOutcome.LOST, "it has ended", ended=True)

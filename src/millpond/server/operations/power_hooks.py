@@ -84,10 +84,10 @@ class PowerHooks:
         """The last that a command says, once its output is closed and it has ended; None if that takes too long."""
         assert process.stdout is not None
         output, deadline = process.stdout.fileno(), time.monotonic() + within_s
-        something, said = select.poll(), b""
-        something.register(output, select.POLLIN)
+        readable, said = select.poll(), b""
+        readable.register(output, select.POLLIN)
         while (left_s := deadline - time.monotonic()) > 0 and not self._is_closed:
-            if not something.poll(min(left_s, _CLOSES_WITHIN_S) * 1_000):
+            if not readable.poll(min(left_s, _CLOSES_WITHIN_S) * 1_000):
                 continue
             if piece := os.read(output, _PIECE):
                 said = (said + piece)[-_KEPT:]

@@ -19,7 +19,10 @@ from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.views.logs import require_log
 from millpond.specs.api.jobs.logs import LogHit, LogSearchInfo
 
-ERROR_LINE: Final = r"(error|exception|traceback|\bfatal|\bfailed|\bkilled|out of memory|segmentation fault|\bnan)\b"
+_ENDINGS: Final = ("error", "exception", "traceback", "out of memory", "segmentation fault")
+"""Also at the end of a longer word, such as ``ValueError``."""
+_WHOLE_WORDS: Final = ("fatal", "failed", "killed", "nan")
+ERROR_LINE: Final = rf"({'|'.join(_ENDINGS)}|\b(?:{'|'.join(_WHOLE_WORDS)}))\b"
 """What a line that looks like an error has, in letters of either case; for scripts of pages too."""
 LONGEST_SEARCH_S: Final = 0.25
 """After so long a request says where it is."""
@@ -28,12 +31,12 @@ BLOCK_BYTES: Final = 262_144
 _SHOWN_BYTES: Final = 1_000
 _ERROR: Final = re.compile(ERROR_LINE.encode())
 _ERROR_WORDS: Final = tuple(
-    re.compile(word)
-    for word in (
-        rb"error\b", rb"exception\b", rb"traceback\b", rb"fatal\b(?<!\wfatal)", rb"failed\b(?<!\wfailed)",
-        rb"killed\b(?<!\wkilled)", rb"out of memory\b", rb"segmentation fault\b", rb"nan\b(?<!\wnan)",
+    re.compile(pattern.encode())
+    for pattern in (
+        *(rf"{word}\b" for word in _ENDINGS),
+        *(rf"{word}\b(?<!\w{word})" for word in _WHOLE_WORDS),
     )
-)  # fmt: skip
+)
 """The same, word by word, each beginning with letters: so ``re`` finds them fifty times as fast."""
 _COLOURS: Final = re.compile(rb"\x1b\[[0-9;?]*[a-z]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)")
 """And other sequences that are not shown; in lower case, as logs are looked at. No line end is in one."""

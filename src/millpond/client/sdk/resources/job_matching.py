@@ -19,14 +19,14 @@ def meant_by(prefix: str, jobs: Sequence[JobInfo]) -> list[JobInfo]:
     return [job for job in jobs if job.id.startswith(typed) or job.name.startswith(typed)]
 
 
-def the_one_meant(prefix: str, found: Sequence[JobInfo], *, doubtless: bool = False) -> JobInfo:
+def the_one_meant(prefix: str, found: Sequence[JobInfo], *, unambiguous: bool = False) -> JobInfo:
     """The job that is meant of those whose ids or names begin with ``prefix``, the newest first.
 
     Revisions of one service are one: the one that lives counts, or the last. Else those with exactly this name come
     first, and of these the one that has not ended. If all have, and are one user's, the one submitted last.
 
     Args:
-        doubtless: not the last of several that have ended.
+        unambiguous: of several that have ended, do not take the last.
 
     Raises:
         ConflictError: it may be several.
@@ -36,7 +36,7 @@ def the_one_meant(prefix: str, found: Sequence[JobInfo], *, doubtless: bool = Fa
     named = [job for job in found if job.name == unicodedata.normalize("NFC", prefix)]
     living = _living(named)
     left = living if len(living) == 1 else named or found
-    if named and not living and not doubtless and len({job.user for job in named}) == 1:
+    if named and not living and not unambiguous and len({job.user for job in named}) == 1:
         left = named[:1]
     if len(left) == 1:
         return left[0]

@@ -159,13 +159,13 @@ class JobRequests(Requests, ABC):
         """
         return self._ask(JobInfo, "GET", f"/jobs/{segment(job_id)}")
 
-    def find(self, prefix: str, *, doubtless: bool = False) -> JobInfo:
+    def find(self, prefix: str, *, unambiguous: bool = False) -> JobInfo:
         """The one job whose id or name is ``prefix`` or begins with it; ``ARRAY[17]`` is a member of that array.
 
         Where several do, ``job_matching.the_one_meant`` says which it is.
 
         Args:
-            doubtless: refuse a name that several jobs have which have ended, instead of taking the one submitted last.
+            unambiguous: refuse a name of several jobs that have ended, instead of taking the one submitted last.
 
         Raises:
             NotFoundError: there is none.
@@ -173,7 +173,7 @@ class JobRequests(Requests, ABC):
         """
         member = split_member(prefix)
         if member is not None:
-            return self.job(member_id(self.find(member[0], doubtless=doubtless).id, member[1]))
+            return self.job(member_id(self.find(member[0], unambiguous=unambiguous).id, member[1]))
         try:
             return self.job(prefix)
         except NotFoundError as error:
@@ -182,7 +182,7 @@ class JobRequests(Requests, ABC):
             found = meant_by(prefix, self.jobs(ended=True, limit=MOST_JOBS).jobs)
             if not found:
                 raise error
-        return the_one_meant(prefix, found, doubtless=doubtless)
+        return the_one_meant(prefix, found, unambiguous=unambiguous)
 
     def why(self, job_id: str) -> ReasonInfo:
         """Why a job waits or runs, and what would help."""

@@ -13,7 +13,6 @@ from typing import Any, Final
 from millpond.engines.kubernetes.agent.allocations import Allocations
 from millpond.engines.kubernetes.agent.pod_residency import PodResidency
 from millpond.engines.kubernetes.pods.suspension_order import SuspensionAnswer, SuspensionOrder
-from millpond.node.sharing.backend import MoveOutcome
 from millpond.node.sharing.desired_state import DesiredState
 
 _NO_CARDS: Final = "it has no card of the agent of its node"
@@ -78,8 +77,7 @@ class Suspensions:
             self._allocations.now(uid, DesiredState.RUNNING)  # nobody else is to be given its room meanwhile
         result = await asyncio.to_thread(residency.reach, made, order.desired)
         self._allocations.now(uid, order.desired if result.ok else before)
-        is_lost = result.outcome is MoveOutcome.LOST and not result.ended
-        return SuspensionAnswer(order, result.reason, is_lost)
+        return SuspensionAnswer(order, result.reason, result.is_lost)
 
     async def _keep_answering(self) -> None:
         while True:

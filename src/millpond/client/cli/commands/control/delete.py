@@ -21,7 +21,7 @@ def command(jobs: tuple[str, ...], yes: bool, state_dir: Path | None) -> int:
     require_attended("delete", yes)
     with connect(state_dir) as client:
         names: list[str] = []
-        code = for_each(jobs, lambda job: names.append(client.find(job, doubtless=True).id))
+        code = for_each(jobs, lambda job: names.append(client.find(job, unambiguous=True).id))
         question = f"Delete {', '.join(names)}: {formats.count(len(names), 'job')} and all that they wrote?"
         if not names or not confirmed(question, yes):
             return code or 1
