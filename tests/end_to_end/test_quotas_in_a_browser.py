@@ -128,6 +128,7 @@ def test_selected_jobs_are_stopped_together_and_what_was_refused_is_named(pond: 
     assert page.locator(f"#job-{late}").count() == 0, "rows stay where they are while some are selected"
     assert page.locator("#bulk-count").inner_text() == "2 selected"
     assert pond("stop", jobs[0]).returncode == 0
+    pond("wait", jobs[0])  # until then it may be stopped again
     page.locator("#bulk [data-act=stop]").click()
     page.get_by_text("1 done, 1 refused").wait_for()
     assert f"'{jobs[0]}' has ended already" in page.locator("#bulk-result").inner_text()
