@@ -62,13 +62,16 @@ def test_a_provider_on_this_machine_need_not_be_encrypted():
         (f"{LISTEN}oidc: {{issuer: 'https://login.test'}}", "client_id"),
         (f"{LISTEN}oidc: {{{LEAST}, client_secret: x}}", "did you mean 'client_secret_file'?"),
         (f"{LISTEN}oidc: {{{LEAST}, client_secret_file: /nowhere/secret}}", "cannot be read"),
-        (f"{LISTEN}oidc: {{{LEAST}, client_secret_file: /dev/null}}", "/dev/null is empty"),
+        (f"{LISTEN}oidc: {{{LEAST}, client_secret_file: EMPTY}}", "secret is empty"),
         (f"{LISTEN}oidc: {{{LEAST}, groups: {{a: {{group: vision, role: admin}}}}}}", "'admin' is not allowed"),
         (f"{LISTEN}oidc: {{{LEAST}, groups: {{a: vision}}}}", "oidc.groups.a"),
         (f"{LISTEN}oidc: {{{LEAST}, scopes: ['two words']}}", "characters that are not allowed"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text, words):
+def test_what_is_wrong_is_told_with_its_place(tmp_path, text, words):
+    empty = tmp_path / "secret"
+    empty.touch()
+    text = text.replace("EMPTY", str(empty))
     with pytest.raises(SpecError) as refused:
         read_cluster(text, "pool.yaml")
     assert words in str(refused.value)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -59,7 +62,9 @@ async def answer_all(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": told})
 
 
-def while_serving(visit: Callable[[int], T], options: HttpOptions = PLAIN) -> T:
+def while_serving(
+    visit: Callable[[int], T], options: HttpOptions = PLAIN, on_hangup: Callable[[], None] = lambda: None
+) -> T:
     """What a visit to a server comes to; it is given the port. The server has this thread, for its signals."""
     listener = listen("127.0.0.1", 0)
     visits: list[Future[T]] = []
@@ -69,7 +74,7 @@ def while_serving(visit: Callable[[int], T], options: HttpOptions = PLAIN) -> T:
             visits.append(pool.submit(visit, listener.getsockname()[1]))
             visits[0].add_done_callback(lambda _visit: server.stop())
 
-        server = HttpServer(answer_all, ready, lambda: None, lambda: None, options)
+        server = HttpServer(answer_all, ready, lambda: None, on_hangup, options)
         server.run(listener)
         return visits[0].result()
 
@@ -258,3 +263,34 @@ def test_a_websocket_that_is_answered_without_being_opened_is_no_error(caplog):
 
     assert while_serving(visit) == 404
     assert not caplog.records
+
+
+def test_signals_to_read_again_are_followed_one_after_the_other_and_past_a_defect() -> None:
+    read: list[int] = []
+    begun, go_on, again = threading.Event(), threading.Event(), threading.Event()
+
+    def read_again() -> None:
+        read.append(0)
+        begun.set()
+        if len(read) == 1:
+            assert go_on.wait(SOON_S)
+            raise ValueError("a defect")
+        again.set()
+
+    def visit(port: int) -> bytes:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert begun.wait(SOON_S)
+        for _ in range(20):
+            os.kill(os.getpid(), signal.SIGHUP)
+            with connected(port) as client:  # answered, so the signal has been heard
+                client.sendall(REQUEST)
+                assert client.recv(100).startswith(b"HTTP/1.1 200")
+        assert len(read) == 1
+        go_on.set()
+        assert again.wait(SOON_S)
+        with connected(port) as client:
+            client.sendall(REQUEST)
+            return client.recv(100)
+
+    assert while_serving(visit, on_hangup=read_again).startswith(b"HTTP/1.1 200")
+    assert len(read) == 2

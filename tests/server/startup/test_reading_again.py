@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -77,4 +79,25 @@ def test_a_wrong_file_is_told_with_its_place_and_changes_nothing(
     reload(file, cast(Any, None), current, cast(Any, None))
     assert "the configuration stays as it was" in caplog.text
     assert said in caplog.text
+    assert [pool.name for pool in current.config.pools] == ["before"]
+
+
+@pytest.mark.parametrize(
+    ("put", "said"),
+    [
+        (os.mkfifo, "cannot read {} (it is no file)"),
+        (Path.mkdir, "cannot read {} (Is a directory)"),
+        (lambda file: file.symlink_to("/dev/zero"), "cannot read {} (it is no file)"),
+        (lambda file: file.symlink_to(file), "cannot read {} (Too many levels of symbolic links)"),
+        (lambda file: file.touch() or os.truncate(file, 2**40), "cannot read {} (it has 1048576 MiB)"),
+    ],
+    ids=["pipe", "folder", "device", "circle", "huge"],
+)
+def test_what_is_put_in_place_of_the_file_halts_no_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, put: Callable[[Path], object], said: str
+) -> None:
+    file, current = tmp_path / "pond.yaml", Current(read_cluster("pools: [{name: before}]"))
+    put(file)
+    reload(file, cast(Any, None), current, cast(Any, None))
+    assert said.format(file) in caplog.text
     assert [pool.name for pool in current.config.pools] == ["before"]

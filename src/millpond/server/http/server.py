@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 import ssl
@@ -18,6 +19,8 @@ from starlette.types import ASGIApp
 
 from millpond.server.http.connections import ConnectionLimits, Connections
 from millpond.server.http.protocol import protocol_factory
+
+log = logging.getLogger(__name__)
 
 END_WITHIN_S: Final = 5
 """Requests under way at the end of the server get so long."""
@@ -47,7 +50,7 @@ class HttpServer:
     Args:
         on_ready: called once requests are taken.
         on_stop: called at once when a signal asks for the end.
-        on_hangup: called when SIGHUP asks to read the configuration again; may block.
+        on_hangup: called when SIGHUP asks to read the configuration again, once at a time; may block.
         options: how requests come in.
     """
 
@@ -91,13 +94,25 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._end)
-        loop.add_signal_handler(signal.SIGHUP, lambda: loop.run_in_executor(None, self._on_hangup))
+        hung_up = asyncio.Event()
+        loop.add_signal_handler(signal.SIGHUP, hung_up.set)
+        following = asyncio.ensure_future(self._follow(hung_up))
         serving: Awaitable[None] = asyncio.ensure_future(self._server.serve(sockets=[listener]))
         while not self._server.started and not self._server.should_exit:
             await asyncio.sleep(0.005)
         if self._server.started:
             self._on_ready()
         await serving
+        following.cancel()
+
+    async def _follow(self, hung_up: asyncio.Event) -> None:
+        """Call ``on_hangup`` once at a time, however many signals come: one that hangs takes no more than a thread."""
+        while await hung_up.wait():
+            hung_up.clear()
+            try:
+                await asyncio.to_thread(self._on_hangup)
+            except Exception:
+                log.exception("SIGHUP could not be followed")
 
     def _end(self) -> None:
         self._server.force_exit = self._server.should_exit

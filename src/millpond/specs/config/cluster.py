@@ -10,13 +10,13 @@ from typing import Any, Literal
 from pydantic import Field
 
 from millpond.model.energy import EnergyRates
-from millpond.model.errors import UnavailableError
 from millpond.model.hardware.card_layouts import LayoutRule
 from millpond.model.hardware.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.hardware.power import PowerRule
 from millpond.model.sharing import MigLayout, SliceRules
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.specs.config.energy import EnergyFile
+from millpond.specs.config.files import secret_in, text_of
 from millpond.specs.config.kubernetes import KubernetesFile
 from millpond.specs.config.listen import ListenFile, ListenRules, SshFile
 from millpond.specs.config.notifications import NotificationRules, NotificationsFile
@@ -32,7 +32,6 @@ from millpond.specs.errors import Problem, SpecError, suggest
 from millpond.specs.job.fields import Memory
 from millpond.specs.job.mounts import HostPath
 from millpond.specs.source_positions import Located, read_documents
-from millpond.specs.source_positions import Path as FieldPath
 from millpond.specs.validation import Strict, validate
 
 
@@ -137,19 +136,6 @@ def load_cluster(path: Path) -> ClusterConfig:
     return read_cluster(text_of(path), str(path))
 
 
-def text_of(path: Path) -> str:
-    """What is in a configuration file.
-
-    Raises:
-        UnavailableError: it cannot be read.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UnavailableError(f"cannot read {path} ({reason})", "name a readable configuration file") from error
-
-
 def read_cluster(text: str, source: str = "") -> ClusterConfig:
     """The configuration in a text.
 
@@ -246,7 +232,7 @@ def _webhooks(file: ClusterFile, located: Located, problems: list[Problem]) -> t
             tuple(hook.on),
             tuple(hook.queues),
             hook.format,
-            _secret_in(hook.secret_file, located, ("webhooks", index, "secret_file"), problems),
+            secret_in(hook.secret_file, located, ("webhooks", index, "secret_file"), problems),
             hook.secret or "",
         )
         for index, hook in enumerate(file.webhooks)
@@ -260,7 +246,7 @@ def _oidc(file: ClusterFile, located: Located, problems: list[Problem]) -> OidcR
     if not public_url:
         hint = f"set listen.public_url: the provider sends people back to it, at {CALLBACK_PATH}"
         problems.append(located.problem(("oidc",), "no address to come back to", hint, at_key=True))
-    secret = _secret_in(file.oidc.client_secret_file, located, ("oidc", "client_secret_file"), problems)
+    secret = secret_in(file.oidc.client_secret_file, located, ("oidc", "client_secret_file"), problems)
     return file.oidc.rules(secret, public_url)
 
 
@@ -269,7 +255,7 @@ def _notifications(file: ClusterFile, located: Located, problems: list[Problem])
     if mail is None:
         return NotificationRules(None, tuple(file.notifications.chat))
     at = ("notifications", "mail", "password_file")
-    password = _secret_in(mail.password_file, located, at, problems)
+    password = secret_in(mail.password_file, located, at, problems)
     if mail.password_file is not None and password and Path(mail.password_file).expanduser().stat().st_mode & 0o077:
         message = f"other users of this machine can read the password in {mail.password_file}"
         problems.append(located.problem(at, message, f"chmod 600 {mail.password_file}"))
@@ -384,23 +370,3 @@ def _broken_promises(file: ClusterFile, queues: Sequence[Queue], located: Locate
         located.problem(("queues", index[name], field), message, remedy)
         for name, field, message, remedy in broken_promises(queues)
     ]
-
-
-def _secret_in(file: str | None, located: Located, at: FieldPath, problems: list[Problem]) -> str:
-    """The secret in a file, so that the configuration itself can be shown; empty where none is named.
-
-    Args:
-        at: where the configuration names it.
-        problems: gets what is wrong with it; the secret is then empty.
-    """
-    if file is None:
-        return ""
-    try:
-        secret = Path(file).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"the secret in {file} cannot be read ({getattr(error, 'strerror', 'no text')})"
-        problems.append(located.problem(at, message, "name a file that the server's account may read"))
-        return ""
-    if not secret:
-        problems.append(located.problem(at, f"{file} is empty", "write the secret into it, or leave this out"))
-    return secret

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import stat
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, model_validator
 
 from millpond.model.energy import DeclaredPower, EnergyRates, Rate, RateHours, RateSeries, regular_steps
+from millpond.specs.config.files import bounded_text
 from millpond.specs.errors import BadValueError, Problem
 from millpond.specs.job.mounts import HostPath
 from millpond.specs.job.windows import MOST_WINDOWS, WindowFile
@@ -21,8 +21,6 @@ from millpond.specs.validation import Shortened, Strict, or_short
 
 _TITLES: Final = ["at", "value"]
 _MOST_LINES: Final = 1_000_000
-_LARGEST: Final = 64 * 2**20
-"""Bytes."""
 _SHAPE: Final = "write a line at,value and below it lines such as 2026-11-26T18:00+01:00,0.31"
 
 _MOST: Final = 1_000_000
@@ -128,23 +126,13 @@ def _series(
     if file is None:
         return None if value is None else value.rate()
     try:
-        return read_series(_text_of(Path(file).expanduser()))
+        return read_series(bounded_text(Path(file).expanduser()))
     except (OSError, UnicodeDecodeError) as error:
         message = f"{file} cannot be read ({getattr(error, 'strerror', None) or 'it is no UTF-8 text'})"
         problems.append(located.problem(("energy", name), message, "name a file that the server's account may read"))
     except BadValueError as error:
         problems.append(located.problem(("energy", name), f"{file}: {error.cause}", error.hint))
     return None
-
-
-def _text_of(path: Path) -> str:
-    """Raises OSError, UnicodeDecodeError, or BadValueError where reading it would take for ever."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise BadValueError("it is no file", _SHAPE)
-    if found.st_size > _LARGEST:
-        raise BadValueError(f"{found.st_size / 2**20:.0f} MiB", f"keep it to {_LARGEST // 2**20} MiB")
-    return path.read_text(encoding="utf-8-sig")
 
 
 def read_series(text: str) -> RateSeries:

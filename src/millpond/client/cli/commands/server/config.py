@@ -54,7 +54,7 @@ def from_hived(file: Path) -> None:
     """
     import yaml
 
-    from millpond.specs.config.cluster import text_of
+    from millpond.specs.config.files import text_of
     from millpond.specs.config.hived import as_queues, read_hived
 
     queues = as_queues(read_hived(text_of(file), str(file)))
