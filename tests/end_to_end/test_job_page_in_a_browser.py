@@ -77,6 +77,7 @@ def test_earlier_attempts_stay_under_the_hand_and_lead_to_their_output_and_files
     expect(page.locator("#attempt-2")).to_contain_text("running")
     page.locator("#attempt-2").hover()
     place = row.bounding_box()
+    page.locator("#log-attempt").select_option("1")
     assert pond("requeue", job).returncode == 0
     page.locator("button.waiting:visible").wait_for()
     expect(page.locator("#attempt-2")).to_contain_text("requeued")
@@ -84,6 +85,8 @@ def test_earlier_attempts_stay_under_the_hand_and_lead_to_their_output_and_files
     assert row.bounding_box() == pytest.approx(place, abs=2)
     page.mouse.move(5, 5)
     page.locator("#attempt-3").wait_for()
+    expect(page.locator("#log-attempt option")).to_have_text(["latest", "1", "2", "3"])
+    assert page.locator("#log-attempt").input_value() == "1"
     row.get_by_role("link", name="of attempt 1").focus()
     page.keyboard.press("Enter")
     page.wait_for_url("**?attempt=1#log")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from typing import Any
 
 import pytest
 from api_world import Api
+
+from millpond.server.api.description import DescribedApi
 
 
 def test_the_list_leads_to_pages_that_are_there_without_a_login(api: Api) -> None:
@@ -24,3 +28,20 @@ def test_the_list_leads_to_pages_that_are_there_without_a_login(api: Api) -> Non
 @pytest.mark.parametrize("path", ["nobody.md", "../pyproject.toml", "..%2f..%2fetc/passwd", "images/portal.png", "%00"])
 def test_what_is_no_page_is_not_shown(api: Api, path: str) -> None:
     assert api.client.get(f"/docs/{path}").status_code == 404
+
+
+def test_the_description_is_made_beside_the_loop_which_serves_others_meanwhile(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, openapi = list[str](), DescribedApi.openapi
+
+    def watched(self: DescribedApi) -> dict[str, Any]:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        made.append(self.title)
+        return openapi(self)
+
+    monkeypatch.setattr(DescribedApi, "openapi", watched)
+    assert "JobFile" in api.client.get("/openapi.json").json()["components"]["schemas"]
+    assert "JobFile" in api.client.get("/docs").text
+    assert made

@@ -209,7 +209,7 @@ def test_the_attempt_in_the_address_is_the_one_whose_output_is_shown(world: Auth
     job = world.submit("max")
     browser = browser_of(world, "max")
     world.settled()
-    assert "<option selected>1</option>" in browser.get(f"/portal/jobs/{job}?attempt=1").text
+    assert '<option id="log-attempt-1" selected>1</option>' in browser.get(f"/portal/jobs/{job}?attempt=1").text
     assert "selected>1<" not in browser.get(f"/portal/jobs/{job}").text
     absent = browser.get(f"/portal/jobs/{job}?attempt=7")
     assert absent.status_code == 404

@@ -356,7 +356,7 @@ def test_readers_of_long_logs_leave_the_loop_to_others_between_any_two_pieces(tm
 
         async def take_all() -> None:
             nonlocal taken
-            async for _ in await server.read("j", LogRequest()):
+            async for _ in await server.read("j", LogRequest(), lambda: True):
                 taken += 1
 
         readers = asyncio.gather(*(take_all() for _ in range(5)))
@@ -378,10 +378,32 @@ def test_a_reader_that_is_closed_halfway_leaves_no_file_open(tmp_path: Path) -> 
         return str(log) in {os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()}
 
     async def read_a_piece() -> None:
-        chunks = await Logs(tmp_path, job, threading.Event()).read("j", LogRequest(follow=True))
+        chunks = await Logs(tmp_path, job, threading.Event()).read("j", LogRequest(follow=True), lambda: True)
         await anext(chunks)
         assert is_open()
         await chunks.aclose()
         assert not is_open()
 
     asyncio.run(read_a_piece())
+
+
+def test_a_silent_reader_ends_soon_after_it_may_not_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, job = long_log_of_a_running_job(tmp_path)
+    rights, real_sleep, waits = [True], asyncio.sleep, list[float]()
+
+    async def sleep(seconds: float) -> None:
+        if seconds > 0:
+            waits.append(seconds)
+            rights[0] = len(waits) < 3
+        await real_sleep(0)
+
+    monkeypatch.setattr(logs.asyncio, "sleep", sleep)
+
+    async def follow() -> None:
+        async for _ in await Logs(tmp_path, job, threading.Event()).read(
+            "j", LogRequest(follow=True), lambda: rights[0]
+        ):
+            assert rights[0]
+
+    asyncio.run(follow())
+    assert len(waits) == 3

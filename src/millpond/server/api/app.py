@@ -127,15 +127,16 @@ def make_routes(
 
 
 _reference = APIRouter()
+"""Plain functions, so in threads: to make the description takes the first one who asks a second."""
 
 
 @_reference.get("/docs", include_in_schema=False, dependencies=[open_to_all])
-async def docs(request: Request) -> HTMLResponse:
+def docs(request: Request) -> HTMLResponse:
     return HTMLResponse(request.app.as_page, headers=PLAIN_PAGE)
 
 
 @_reference.get("/openapi.json", include_in_schema=False, dependencies=[open_to_all])
-async def description(request: Request) -> Response:
+def description(request: Request) -> Response:
     return Response(request.app.as_json, media_type="application/json")
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from functools import cached_property
 from html import escape
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
 from fastapi.dependencies.utils import get_typed_return_annotation
@@ -86,15 +87,18 @@ def api_router(prefix: str = "", tags: Sequence[str] = ()) -> APIRouter:
 class DescribedApi(FastAPI):
     """FastAPI whose description knows the job file and what a refusal looks like."""
 
+    _making: Final = threading.Lock()
+
     def openapi(self) -> dict[str, Any]:
-        """The description; made once."""
-        if self.openapi_schema is None:
-            components = super().openapi()["components"]["schemas"]
-            for model in (JobFile, ErrorInfo):
-                schema = adapter_of(model).json_schema(ref_template=_SCHEMAS + "{model}")
-                components.update(schema.pop("$defs", {}))
-                components[model.__name__] = schema
-        return super().openapi()
+        """The description; made once, for whichever thread asks first."""
+        with self._making:
+            if self.openapi_schema is None:
+                components = super().openapi()["components"]["schemas"]
+                for model in (JobFile, ErrorInfo):
+                    schema = adapter_of(model).json_schema(ref_template=_SCHEMAS + "{model}")
+                    components.update(schema.pop("$defs", {}))
+                    components[model.__name__] = schema
+            return super().openapi()
 
     @cached_property
     def as_json(self) -> bytes:

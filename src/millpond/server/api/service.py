@@ -16,6 +16,7 @@ from millpond.server.http.long_answers import LongAnswers
 from millpond.server.http.user_counts import UserCounts
 from millpond.server.jobs.actions.changes import Changes, delete_job
 from millpond.server.jobs.actions.requeueing import Requeueing
+from millpond.server.jobs.active_orders import ActiveOrders
 from millpond.server.jobs.admission.plans import Plans
 from millpond.server.jobs.admission.requirements import Requirements
 from millpond.server.jobs.admission.submission import Submissions
@@ -129,7 +130,8 @@ class Service:
         self.notifications = components.notifications.settings
         self.queues = Queues(queries, loop.job_cache, components.accounts, self.queue_settings, reasons.summary)
         self.cells = Cells(queries, components.accounts)
-        self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline)
+        orders = ActiveOrders(queries, time.monotonic)
+        self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline, orders)
         self.next_jobs = NextJobs(loop.job_cache, queries, reasons, time.monotonic)
         self.overview = Overview(loop.job_cache, self.next_jobs, self.machines.idle_cards, time.time)
         self.waits = Waits(store.histories)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,12 +12,13 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.sharing import SliceHold
 from millpond.model.states import JobState
 from millpond.server.auth.roles import absent
+from millpond.server.jobs.active_orders import ActiveOrders
 from millpond.server.jobs.reasons import Reasons, last_word
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.store.jobs import ALL_JOBS, JobFilter, JobStore, listed_at
 from millpond.server.views.visibility import Reader
-from millpond.specs.api.jobs.jobs import JobInfo, JobList
+from millpond.specs.api.jobs.jobs import ActiveOrder, JobInfo, JobList, JobOrder
 from millpond.specs.api.jobs.reasons import ReasonInfo
 
 
@@ -29,6 +31,7 @@ class ListRequest:
         everything: those that have ended too; else they are listed only where ``filter`` names their state.
         members_of: the members of this array; empty: jobs and arrays.
         behind: only what stands behind this job in the list; empty: from the first on.
+        order: of jobs and arrays; members stand by their numbers.
     """
 
     filter: JobFilter = ALL_JOBS
@@ -36,6 +39,13 @@ class ListRequest:
     limit: int = 1_000
     members_of: str = ""
     behind: str = ""
+    order: JobOrder = "newest"
+
+    @property
+    def with_ended(self) -> bool:
+        """Whether jobs that have ended may be among them."""
+        states = self.filter.states
+        return any(JobState(state).ended for state in states) if states else self.everything
 
 
 class JobListing:
@@ -43,6 +53,7 @@ class JobListing:
 
     Args:
         with_deadline: adds to a job the deadline of the requests that wait for it.
+        active_orders: say where jobs stand that have not ended.
     """
 
     def __init__(
@@ -52,12 +63,14 @@ class JobListing:
         lookup: JobLookup,
         reasons: Reasons,
         with_deadline: Callable[[JobInfo], JobInfo],
+        active_orders: ActiveOrders,
     ) -> None:
         self._job_cache = job_cache
         self._job_store = job_store
         self._lookup = lookup
         self._reasons = reasons
         self._with_deadline = with_deadline
+        self._active_orders = active_orders
 
     async def show(self, job: str, reader: Reader) -> JobInfo:
         """A job with the reason why it waits."""
@@ -71,8 +84,11 @@ class JobListing:
 
         Raises:
             NotFoundError: there is no such array for them, or no such job to stand behind.
-            InvalidInputError: members of an array are listed by their numbers, behind no other.
+            InvalidInputError: members of an array are listed by their numbers, behind no other; those that have ended
+                are listed by time alone.
         """
+        if not (request.order == "newest" or request.order == "oldest" or request.members_of):
+            return await self._active(request, request.order, reader)
         if request.members_of and not reader.sees(await asyncio.to_thread(self._lookup.look, request.members_of)):
             raise absent("job", request.members_of)
         wanted, limit = await self._placed(request, reader), request.limit
@@ -82,31 +98,56 @@ class JobListing:
             for info in (reversed(cached) if wanted.oldest_first else cached)
             if info.parent == request.members_of and wanted.matches(info) and reader.sees(info)
         )
-        states = [JobState(state) for state in wanted.states]
-        with_ended = any(state.ended for state in states) if states else request.everything
         # Of an array the oldest members are wanted; of those that have ended it is not known yet how new they are.
-        live = list(matching if with_ended or request.members_of else itertools.islice(matching, limit + 1))
+        live = list(matching if request.with_ended or request.members_of else itertools.islice(matching, limit + 1))
         ended: list[JobInfo] = []
-        if with_ended:
+        if request.with_ended:
             found = (limit + 1, wanted, reader.owners, request.members_of)
             ended = await asyncio.to_thread(self._job_store.ended_jobs, *found)
         merged = {info.id: info for info in (*live, *ended)}
         ordered = sorted(merged.values(), key=listed_at, reverse=wanted.oldest_first)
         if request.members_of:
             ordered.sort(key=lambda info: info.index or 0)
+        return await self._shown(ordered, limit, wanted, reader)
+
+    async def _active(self, request: ListRequest, order: ActiveOrder, reader: Reader) -> JobList:
+        """Jobs and arrays that have not ended, by something else than time."""
+        if request.with_ended:
+            remedy = "leave out those that have ended, or order by `newest` or `oldest`"
+            raise InvalidInputError(f"jobs that have ended have no order by {order}", remedy)
+        wanted, place = request.filter, await self._active_orders.place_by(order)
+        found = (
+            (place(info), info)
+            for info in self._job_cache.newest_first()
+            if not info.parent and wanted.matches(info) and reader.sees(info)
+            if order != "line" or info.state == JobState.QUEUED
+        )
+        if request.behind:
+            last = place(await self._last_before(request, reader))
+            found = (each for each in found if each[0] > last)
+        first = heapq.nsmallest(request.limit + 1, found)
+        return await self._shown([info for _, info in first], request.limit, wanted, reader)
+
+    async def _shown(self, ordered: list[JobInfo], limit: int, wanted: JobFilter, reader: Reader) -> JobList:
+        """The first of these with all that lists say of jobs."""
         shown = await self._reasons.foreseen(await self._reasons.added_to(ordered[:limit], reader))
         jobs = [self._with_deadline(info) for info in shown if wanted.matches(info)]
         return JobList(jobs=jobs, truncated=len(ordered) > limit)
 
     async def _placed(self, request: ListRequest, reader: Reader) -> JobFilter:
+        wanted = replace(request.filter, oldest_first=request.order == "oldest")
         if not request.behind:
-            return request.filter
+            return wanted
         if request.members_of:
             raise InvalidInputError("members of an array are listed from the first on", "leave `behind` out")
+        last = await self._last_before(request, reader)
+        return replace(wanted, behind=(last.submitted_at, last.id))
+
+    async def _last_before(self, request: ListRequest, reader: Reader) -> JobInfo:
         last = await self._lookup.soon(request.behind)
         if not reader.sees(last):
             raise absent("job", request.behind)
-        return replace(request.filter, behind=(last.submitted_at, last.id))
+        return last
 
     def encoded(self, found: JobList) -> bytes:
         """A list as JSON; a job that looks as it did in an earlier list is not encoded again."""

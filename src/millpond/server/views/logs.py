@@ -102,18 +102,27 @@ class Logs:
         self._closing = closing
         self._turn = asyncio.Lock()
 
-    async def read(self, job: str, request: LogRequest) -> AsyncGenerator[LogChunk]:
+    async def read(self, job: str, request: LogRequest, still_may: Callable[[], bool]) -> AsyncGenerator[LogChunk]:
         """A job's output; everything that can be wrong with the request is raised before the first chunk.
+
+        Args:
+            still_may: whether its reader may read it still; it ends soon after they may not, even while it is silent.
 
         Raises:
             NotFoundError, InvalidInputError: there is no such job, task, attempt or place; it is an array.
         """
         await asyncio.to_thread(self._lookup.look_at_one, job)
         look = partial(self._lookup.look, job)
-        reader = await asyncio.to_thread(LogReader, self._state_dir, look, request, self._closing.is_set)
-        return self._in_turn(reader.chunks())
 
-    async def _in_turn(self, chunks: AsyncGenerator[LogChunk]) -> AsyncGenerator[LogChunk]:
+        def ends() -> bool:
+            return self._closing.is_set() or not still_may()
+
+        reader = await asyncio.to_thread(LogReader, self._state_dir, look, request, ends)
+        return self._in_turn(reader.chunks(), still_may)
+
+    async def _in_turn(
+        self, chunks: AsyncGenerator[LogChunk], still_may: Callable[[], bool]
+    ) -> AsyncGenerator[LogChunk]:
         """Chunks of one reader. Clients that take all at once never make us wait, so before each chunk, of whichever
         reader, the loop serves other requests."""
         async with aclosing(chunks):
@@ -121,7 +130,7 @@ class Logs:
                 async with self._turn:
                     await asyncio.sleep(0)
                 chunk = await anext(chunks, None)
-                if chunk is None:
+                if chunk is None or not still_may():
                     return
                 yield chunk
 
@@ -131,19 +140,20 @@ class LogReader:
 
     Args:
         look: gives the job as it is now.
-        closing: whether the server goes away; followers then end without a last word and come back later.
+        ends: whether the server goes away, or the reader may not go on; followers then end without a last word, and
+            come back later.
 
     Raises:
         NotFoundError, InvalidInputError: there is no such task, attempt or place.
     """
 
     def __init__(
-        self, state_dir: Path, look: Callable[[], JobInfo], request: LogRequest, closing: Callable[[], bool]
+        self, state_dir: Path, look: Callable[[], JobInfo], request: LogRequest, ends: Callable[[], bool]
     ) -> None:
         self._state_dir = state_dir
         self._look = look
         self._request = request
-        self._closing = closing
+        self._ends = ends
         info = look()
         require_log(state_dir, info, request.task, request.attempt)
         if request.cursor:
@@ -186,7 +196,7 @@ class LogReader:
                     return
                 if self._request.attempt is not None:
                     return
-            if not self._request.follow or self._closing():
+            if not self._request.follow or self._ends():
                 return
             silent_s, pause_s = (0.0, FIRST_POLL_S) if spoke else (silent_s + pause_s, pause_s * _POLL_GROWTH)
             pause_s = min(pause_s, LONGEST_POLL_S)

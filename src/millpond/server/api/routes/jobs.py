@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import unicodedata
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Any, Final
 
@@ -128,10 +128,9 @@ async def _wanted(
     user: Word = "",
     queue: Word = "",
     name: Word = "",
-    order: JobOrder = "newest",
 ) -> JobFilter:
     normal = unicodedata.normalize("NFC", name)
-    return JobFilter(tuple(each.value for each in state), user, queue, normal, oldest_first=order == "oldest")
+    return JobFilter(tuple(each.value for each in state), user, queue, normal)
 
 
 @router.get("", response_model=JobList)
@@ -144,11 +143,13 @@ async def list_jobs(
     limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
     members: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
     behind: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
+    order: JobOrder = "newest",
 ) -> Response:
     """Jobs, the newest or the oldest first: those that have not ended; those in some states; or all. An array is one
     of them; with ``members`` its members are listed. Behind the last job of an answer the list goes on with
-    ``behind``."""
-    query = ListRequest(wanted, everything, limit, members, behind)
+    ``behind``. Of those that have not ended, ``line`` gives the ones that wait, the next first, ``cards`` begins with
+    those that ask for the most, and ``priority`` with the highest."""
+    query = ListRequest(wanted, everything, limit, members, behind, order)
 
     async def make() -> Response:
         found = await service.jobs.listed(query, reader_of(access.caller))
@@ -298,8 +299,8 @@ async def logs(
     ``end`` on.
     """
     query = LogRequest(task, attempt, offset, follow, cursor, tail, since, timestamps, end)
-    chunks = await service.logs.read(job, query)
-    return StreamedAnswer(_lines(chunks, access.lasting(security.accounts)), media_type="application/x-ndjson")
+    chunks = await service.logs.read(job, query, access.lasting(security.accounts))
+    return StreamedAnswer(_lines(chunks), media_type="application/x-ndjson")
 
 
 @router.get("/{job}/logs/search", dependencies=[may(Verb.READ_JOBS, job_in_path)])
@@ -334,13 +335,11 @@ def _noted(access: Access, info: JobInfo) -> JobInfo:
     return info
 
 
-async def _lines(chunks: AsyncGenerator[LogChunk], still_may: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Each chunk as a line, while its reader may read it; who follows learns why not when they ask again."""
+async def _lines(chunks: AsyncGenerator[LogChunk]) -> AsyncIterator[bytes]:
+    """Each chunk as a line; whoever follows and may not go on learns why when they ask again."""
     write = adapter_of(LogChunk).dump_json
     async with aclosing(chunks):
         async for chunk in chunks:
-            if not still_may():
-                return
             yield write(chunk) + b"\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import unicodedata
+from dataclasses import replace
 from typing import Annotated, Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -63,14 +64,17 @@ async def jobs(
     members: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
     behind: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
 ) -> Response:
-    """Jobs, the newest or the oldest first; the parameters are those of the API."""
+    """Jobs, with the parameters of the API; with jobs that have ended, an order that these do not have is left out."""
     normal = unicodedata.normalize("NFC", name)
-    wanted = JobFilter(tuple(each.value for each in state), user, queue, normal, oldest_first=order == "oldest")
+    wanted = JobFilter(tuple(each.value for each in state), user, queue, normal)
     most = JOBS_ON_A_PAGE * (10 if members else 1)
-    asked = ListRequest(wanted, everything or bool(members), most, members, behind)
+    asked = ListRequest(wanted, everything or bool(members), most, members, behind, order)
+    if asked.with_ended and order not in ("newest", "oldest"):
+        asked = replace(asked, order="newest")
     found = await service.jobs.listed(asked, reader_of(access.caller))
     views, keepers = await _views_for(service, access.caller)
     pairs = [(key, value) for key, value in parse_qsl(request.url.query) if key != "behind"]
+    filters = [(key, value) for key, value in pairs if key != "order"]
     following = [*pairs, ("behind", found.jobs[-1].id if found.jobs else "")]
     changeable = {job.id for job in found.jobs if may_do(access.caller, Verb.CHANGE_JOBS, job_target(job))}
     return show(
@@ -79,11 +83,13 @@ async def jobs(
         jobs=found.jobs,
         changeable=changeable,
         may_change=may_do(access.caller, Verb.CHANGE_JOBS),
-        matching=f"/api/v1/jobs?{urlencode([*pairs, ('limit', MOST_MATCHING)])}",
+        matching=f"/api/v1/jobs?{urlencode([*filters, ('limit', MOST_MATCHING)])}",
         first=f"?{urlencode(pairs)}",
         more=f"?{urlencode(following)}" if found.truncated and not members else "",
         truncated=found.truncated,
         wanted=wanted,
+        order=asked.order,
+        wanted_order=order,
         everything=everything,
         members=members,
         behind=behind,

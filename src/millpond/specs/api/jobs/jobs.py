@@ -294,8 +294,10 @@ class JobInfo:
         return max(0.0, min(ends, default=now) - self.started_at - self.suspended_s)
 
 
-JobOrder = Literal["newest", "oldest"]
-"""What a list of jobs begins with, by the time of submission."""
+ActiveOrder = Literal["line", "cards", "priority"]
+"""Orders of jobs that have not ended: those that wait, the next first; what asks for most cards; the highest class."""
+JobOrder = Literal["newest", "oldest", ActiveOrder]
+"""What a list of jobs begins with: by the time of submission, or an ``ActiveOrder``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
