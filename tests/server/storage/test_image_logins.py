@@ -19,9 +19,10 @@ from api_world import Api
 
 from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
 from millpond.node.containers.detection import Containers
-from millpond.node.containers.images import LocalImage, Notify, OciImages, PodmanImages
+from millpond.node.containers.images import LocalImage, OciImages, PodmanImages
 from millpond.node.containers.logins import RegistryLogin, login_file
 from millpond.node.containers.oci import Podman
+from millpond.node.containers.programs import Notify
 from millpond.node.containers.pull_errors import pull_error, push_error
 from millpond.server.auth.roles import Caller
 from millpond.server.storage.provisioning import host
@@ -186,6 +187,8 @@ def test_what_a_killed_server_left_of_its_logins_and_builds_is_removed(api: Api)
         (api.state_dir / name).mkdir()
     api.close()
     again = Api(api.state_dir)
+    for ending in [each for each in threading.enumerate() if each.name == "builds"]:
+        ending.join()
     assert not {"login-x", "build-y"} & {path.name for path in api.state_dir.iterdir()}
     again.close()
 

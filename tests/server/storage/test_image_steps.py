@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 from millpond.model.errors import ConflictError
-from millpond.node.containers.images import Notify
+from millpond.node.containers.programs import Notify
 from millpond.server.storage.provisioning.catalogue import CatalogueImage
 from millpond.server.storage.provisioning.image_steps import MOST_UNTAKEN, ImageSteps
 from millpond.specs.api.jobs.images import ImageInfo

@@ -16,9 +16,10 @@ from api_world import JOBS, Api, error_of
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.node.containers.container import Runtime
 from millpond.node.containers.detection import Containers
-from millpond.node.containers.images import LocalImage, Notify
+from millpond.node.containers.images import LocalImage
 from millpond.node.containers.logins import RegistryLogin
 from millpond.node.containers.oci import Podman
+from millpond.node.containers.programs import Notify
 from millpond.server.auth.roles import Caller
 from millpond.server.startup.local_engine import Launcher
 from millpond.server.storage.job_files import JobFiles

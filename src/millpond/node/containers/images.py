@@ -7,30 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import secrets
-import select
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
+from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
+from millpond.node.containers.build_end import end_build
 from millpond.node.containers.container import ask
 from millpond.node.containers.logins import RegistryLogin, login_file
+from millpond.node.containers.programs import End, Notify, end_program, follow_program
 from millpond.node.containers.pull_errors import pull_error, push_error
 from millpond.specs.job.images import CATALOGUE_PREFIX, DEFAULT_TAG, repository_of, whole
 
-Notify = Callable[[str], None]
-"""Takes a line of what a program says, an empty one while it says nothing; whatever it raises ends the program."""
-
 _QUICK_S: Final = 60.0
-_PIECE: Final = 2**12
-_SILENCE_S: Final = 1.0
 _PUSHED: Final = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b")
 
 
@@ -158,7 +152,7 @@ class OciImages:
         with ExitStack() as stack:
             shown = {} if login is None else stack.enter_context(login_file(login, registry, self._folder))
             env = {**self._env, **shown}
-            _run([self._program, "pull", reference], env, notify, partial(pull_error, reference))
+            follow_program([self._program, "pull", reference], env, notify, partial(pull_error, reference))
             found = _found(self.find(reference), reference)
             return replace(found, exact=self._exact(reference, found, env, notify))
 
@@ -172,7 +166,7 @@ class OciImages:
         candidates = [each for each in found.exact if each.startswith(f"{repository_of(reference)}@")]
         for each in candidates if len(candidates) > 1 else ():
             try:
-                _run([self._program, "pull", each], env, notify, partial(pull_error, each))
+                follow_program([self._program, "pull", each], env, notify, partial(pull_error, each))
             except (NotFoundError, InvalidInputError, UnavailableError):
                 continue
             self.drop(each)
@@ -195,7 +189,7 @@ class OciImages:
 
         self.name(image, reference)
         try:
-            _run([self._program, "push", reference], env, hear, partial(push_error, reference))
+            follow_program([self._program, "push", reference], env, hear, partial(push_error, reference))
         finally:
             if before is None:
                 self.drop(reference)
@@ -224,7 +218,7 @@ class OciImages:
     def build(self, folder: Path, file: str, name: str, notify: Notify, bases: Mapping[str, str]) -> LocalImage:
         """See ``RuntimeImages``."""
         order = ["build", "--file", str(folder / file), "--tag", name, *self._base_options(bases), str(folder)]
-        self._do(order, notify, "the image cannot be built", "see what the build says")
+        self._do(order, notify, "the image cannot be built", "see what the build says", end_build)
         return _found(self.find(name), name)
 
     def save(self, container: str, name: str, author: str, notify: Notify) -> LocalImage:
@@ -244,8 +238,9 @@ class OciImages:
             raise UnavailableError(f"docker cannot build upon {refused!r} of the catalogue", "name one of a registry")
         return []
 
-    def _do(self, order: Sequence[str], notify: Notify, cause: str, remedy: str) -> None:
-        _run([self._program, *order], self._env, notify, lambda said: UnavailableError(f"{cause}: {said}", remedy))
+    def _do(self, order: Sequence[str], notify: Notify, cause: str, remedy: str, end: End = end_program) -> None:
+        command = [self._program, *order]
+        follow_program(command, self._env, notify, lambda said: UnavailableError(f"{cause}: {said}", remedy), end)
 
     def _printed(self, *order: str) -> list[str]:
         """The lines that the program prints; none when it fails."""
@@ -260,7 +255,7 @@ class PodmanImages(OciImages):
         """Source of the option: podman-push(1)."""
         digest = Path(env["DOCKER_CONFIG"], "digest")  # a folder of this call alone
         order = [self._program, "push", "--digestfile", str(digest), image.digest, f"docker://{reference}"]
-        _run(order, env, notify, partial(push_error, reference))
+        follow_program(order, env, notify, partial(push_error, reference))
         return digest.read_text().strip()
 
     def _base_options(self, bases: Mapping[str, str]) -> list[str]:
@@ -307,7 +302,7 @@ class SifImages:
             env |= {"APPTAINER_DOCKER_USERNAME": login.user, "APPTAINER_DOCKER_PASSWORD": login.password}
         with self._fresh() as fresh:
             order = [self._program, "pull", str(fresh), f"docker://{reference}"]
-            _run(order, env, notify, partial(pull_error, reference))
+            follow_program(order, env, notify, partial(pull_error, reference))
             with fresh.open("rb") as file:
                 digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
             fresh.replace(self._file(digest))
@@ -367,53 +362,6 @@ class SifImages:
 def _exactly(reference: str) -> str:
     """A reference with a digest, without its tag, which then says nothing more."""
     return f"{repository_of(reference)}@{reference.partition('@')[2]}"
-
-
-def _run(order: Sequence[str], env: Mapping[str, str], notify: Notify, error: Callable[[str], MillpondError]) -> None:
-    """Run a program to its end, line by line.
-
-    Args:
-        error: what is raised when it fails, made of the last that it said.
-    """
-    said = ""
-    with subprocess.Popen(
-        order,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    ) as program:
-        assert program.stdout is not None
-        try:
-            for line in _lines(program.stdout.fileno()):
-                said = line or said
-                notify(line)
-        except BaseException:  # of whatever kind: leaving the block waits for the program's end
-            program.terminate()
-            raise
-    if program.returncode != 0:
-        raise error(said.removeprefix("Error: ") or f"exit code {program.returncode}")
-
-
-def _lines(output: int) -> Iterator[str]:
-    """The lines of a program's output up to its end, very long ones in pieces; an empty one whenever it says nothing
-    for a while."""
-    readable, rest = select.poll(), b""
-    readable.register(output, select.POLLIN)
-    while True:
-        if not readable.poll(_SILENCE_S * 1_000):
-            yield ""
-        elif piece := os.read(output, _PIECE):
-            *lines, rest = (rest + piece).split(b"\n")
-            yield from (line.decode(errors="replace").rstrip() for line in lines)
-            if len(rest) > _PIECE:
-                yield rest.decode(errors="replace")
-                rest = b""
-        else:
-            if rest:
-                yield rest.decode(errors="replace").rstrip()
-            return
 
 
 def _found(image: LocalImage | None, reference: str) -> LocalImage:

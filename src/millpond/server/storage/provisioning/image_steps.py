@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from millpond.model.errors import ConflictError, MillpondError
-from millpond.node.containers.images import Notify
+from millpond.node.containers.programs import Notify
 from millpond.server.http.error_responses import refusal_of
 from millpond.server.storage.provisioning.catalogue import CatalogueImage
 from millpond.specs.api.jobs.images import ImageInfo, ImageStep

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
-from millpond.node.containers.images import LocalImage, Notify
+from millpond.node.containers.build_end import end_builds_from
+from millpond.node.containers.images import LocalImage
 from millpond.node.containers.logins import FOLDER_PREFIX
+from millpond.node.containers.programs import Notify
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 from millpond.node.task.workspace import lay_out
 from millpond.server.auth.roles import AccessTarget, Caller, first_group, own_target
@@ -278,7 +281,15 @@ class ImageService:
 
 
 def _remove_leftovers(state_dir: Path) -> None:
-    """A server that was killed leaves what it built from, and the logins that it used."""
-    for prefix in (_BUILD_PREFIX, FOLDER_PREFIX):
-        for folder in state_dir.glob(f"{prefix}*"):
-            shutil.rmtree(folder, ignore_errors=True)
+    """A server that was killed leaves the logins that it used, and what it built from, with builds that run on."""
+    for folder in state_dir.glob(f"{FOLDER_PREFIX}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+    builds = [*state_dir.glob(f"{_BUILD_PREFIX}*")]
+    if builds:
+        threading.Thread(target=_end_builds, args=(builds,), name="builds", daemon=True).start()
+
+
+def _end_builds(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        end_builds_from(folder)
+        shutil.rmtree(folder, ignore_errors=True)
