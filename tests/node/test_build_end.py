@@ -13,6 +13,7 @@ from millpond.model.errors import ConflictError
 from millpond.node.containers import build_end
 from millpond.node.containers.build_end import end_build, end_builds_from
 from millpond.node.containers.images import PodmanImages
+from millpond.node.containers.scratch import left_folders, remove_left, scratch_folder
 from real_containers import IMAGE, RealPodman
 
 
@@ -30,17 +31,22 @@ def context(folder: Path, step: str) -> Path:
 
 @pytest.mark.parametrize("step", ["sleep 600", "while true; do echo 0123456789012345678901234567890123456789; done"])
 def test_a_build_whose_client_leaves_is_tidied_away(real_podman: RealPodman, tmp_path: Path, step: str) -> None:
-    images, before = PodmanImages(real_podman.program, os.environ, tmp_path), working(real_podman)
+    layers = tmp_path / "layers"
+    layers.mkdir()
+    images, before = PodmanImages(real_podman.program, os.environ, tmp_path, layers), working(real_podman)
 
     def leave(line: str) -> None:
         if line == "begun":
             assert working(real_podman) > before
+            assert list(layers.glob("*/buildah*"))
             raise ConflictError("the client is gone", "ask again")
 
     with pytest.raises(ConflictError):
         images.build(context(tmp_path / "from", step), "Containerfile", "localhost/left:1", leave, {})
     assert working(real_podman) == before
     assert images.find("localhost/left:1") is None
+    assert list(layers.iterdir()) == []
+    assert left_folders(tmp_path) == []
 
 
 def test_a_build_of_a_killed_server_is_ended_by_the_next(real_podman: RealPodman, tmp_path: Path) -> None:
@@ -62,3 +68,49 @@ def test_a_build_that_does_not_come_to_its_end_is_terminated(monkeypatch: pytest
     with subprocess.Popen(["sleep", "600"]) as program:
         end_build(program.pid)
     assert program.returncode == -signal.SIGTERM
+
+
+LAYERS = """#!/bin/sh
+[ "$1" = pull ] || exit 1
+touch "$TMPDIR/layer"
+echo fetching
+exec sleep 600
+"""
+
+
+def slow_podman(folder: Path) -> tuple[PodmanImages, Path]:
+    """One that begins to fetch and does not end; with the folder of its layers."""
+    program, layers = folder / "podman", folder / "layers"
+    program.write_text(LAYERS)
+    program.chmod(0o755)
+    layers.mkdir()
+    return PodmanImages(str(program), {"PATH": os.environ["PATH"]}, folder, layers), layers
+
+
+def test_layers_of_a_fetch_whose_client_leaves_are_removed(tmp_path: Path) -> None:
+    images, layers = slow_podman(tmp_path)
+
+    def leave(line: str) -> None:
+        assert [path.name for path in layers.glob("*/*")] == ["layer"]
+        raise ConflictError("the client is gone", "ask again")
+
+    with pytest.raises(ConflictError):
+        images.pull("registry.example.com/a:1", leave)
+    assert list(layers.iterdir()) == []
+    assert left_folders(tmp_path) == []
+
+
+def test_layers_that_a_killed_server_left_are_removed_and_who_fetches_them_is_ended(tmp_path: Path) -> None:
+    layers = tmp_path / "layers"
+    layers.mkdir()
+    scratch = scratch_folder(layers, tmp_path)
+    with subprocess.Popen(["sleep", "600"], env=os.environ | scratch.__enter__()) as fetching:
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        [link] = left_folders(tmp_path)
+        (copy / link.name).symlink_to(link.readlink())
+        assert left_folders(copy) == [], "the original's"
+        remove_left(link)
+    assert fetching.returncode == -signal.SIGTERM
+    assert list(layers.iterdir()) == []
+    assert left_folders(tmp_path) == []

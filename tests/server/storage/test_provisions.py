@@ -319,18 +319,18 @@ def test_a_defect_in_fetching_ends_no_thread_and_is_tried_again(gate: Gate) -> N
     clock = Patience()
     staging = Staging(gate, gate.woken.release, clock)
     gate.open.set()
-    items = {str(number): f"/far/{number}" for number in range(2 * AT_ONCE)}
+    items = {f"odd-{number}": f"/far/{number}" for number in range(2 * AT_ONCE)}
     gate.troubles = {path: [KeyError("digest")] for path in items.values()}
     staging.start()
-    staging.begin("odd", {"data": items})
-    assert eventually(lambda: len(gate.fetched) == len(items))
-    assert eventually(lambda: "a defect (KeyError)" in staging.look("odd").summary)
+    for job, path in items.items():
+        staging.begin(job, {"data": {"train": path}})
+    assert eventually(lambda: all("a defect (KeyError)" in staging.look(job).summary for job in items))
     gate.troubles = {}
     clock.now += LONGEST_PAUSE_S
     staging.begin("plain", {"data": {"train": "/far/other"}})
-    for _ in range(2):
+    for _ in range(len(items) + 1):
         assert gate.woken.acquire(timeout=PATIENCE_S)
-    assert sorted(staging.settled()) == ["odd", "plain"]
+    assert sorted(staging.settled()) == [*items, "plain"]
     staging.close()
 
 

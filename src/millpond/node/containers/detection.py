@@ -109,7 +109,8 @@ def _podman(state_dir: Path) -> Containers:
     controllers = _within(info, "host", "cgroupControllers") or []
     limits = "memory" in controllers or (not rootless and _within(info, "host", "cgroupVersion") == "v1")
     version = f"podman {_within(info, 'version', 'Version') or ''}".rstrip()
-    images = PodmanImages(program, env, state_dir)
+    layers = _within(info, "store", "imageCopyTmpDir")
+    images = PodmanImages(program, env, state_dir, Path(layers) if layers and Path(layers).is_dir() else None)
     return Containers(Podman(program, limits, rootless), version, images, env, _card_trouble())
 
 

@@ -16,12 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
 from millpond.node.containers.build_end import end_build
 from millpond.node.containers.container import ask
 from millpond.node.containers.logins import RegistryLogin, login_file
-from millpond.node.containers.programs import End, Notify, end_program, follow_program
+from millpond.node.containers.programs import Notify, follow_program
 from millpond.node.containers.pull_errors import pull_error, push_error
+from millpond.node.containers.scratch import scratch_folder
 from millpond.specs.job.images import CATALOGUE_PREFIX, DEFAULT_TAG, repository_of, whole
 
 _QUICK_S: Final = 60.0
@@ -117,12 +118,14 @@ class OciImages:
         program: the path of either.
         env: what it is to find in its environment.
         folder: where files lie that are for a moment, closed to others.
+        layers: where the program puts layers that it fetches; None: it need not be known.
     """
 
-    def __init__(self, program: str, env: Mapping[str, str], folder: Path) -> None:
+    def __init__(self, program: str, env: Mapping[str, str], folder: Path, layers: Path | None = None) -> None:
         self._program = program
         self._env = env
         self._folder = folder
+        self._layers = layers
 
     def find(self, reference: str) -> LocalImage | None:
         """See ``RuntimeImages``."""
@@ -151,7 +154,7 @@ class OciImages:
         registry = reference.partition("/")[0]
         with ExitStack() as stack:
             shown = {} if login is None else stack.enter_context(login_file(login, registry, self._folder))
-            env = {**self._env, **shown}
+            env = {**self._env, **shown, **stack.enter_context(scratch_folder(self._layers, self._folder))}
             follow_program([self._program, "pull", reference], env, notify, partial(pull_error, reference))
             found = _found(self.find(reference), reference)
             return replace(found, exact=self._exact(reference, found, env, notify))
@@ -217,8 +220,10 @@ class OciImages:
 
     def build(self, folder: Path, file: str, name: str, notify: Notify, bases: Mapping[str, str]) -> LocalImage:
         """See ``RuntimeImages``."""
-        order = ["build", "--file", str(folder / file), "--tag", name, *self._base_options(bases), str(folder)]
-        self._do(order, notify, "the image cannot be built", "see what the build says", end_build)
+        context = ["--file", str(folder / file), "--tag", name, *self._base_options(bases), str(folder)]
+        with scratch_folder(self._layers, self._folder) as scratch:
+            order = [self._program, "build", *context]
+            follow_program(order, {**self._env, **scratch}, notify, _build_error, end_build)
         return _found(self.find(name), name)
 
     def save(self, container: str, name: str, author: str, notify: Notify) -> LocalImage:
@@ -238,9 +243,9 @@ class OciImages:
             raise UnavailableError(f"docker cannot build upon {refused!r} of the catalogue", "name one of a registry")
         return []
 
-    def _do(self, order: Sequence[str], notify: Notify, cause: str, remedy: str, end: End = end_program) -> None:
+    def _do(self, order: Sequence[str], notify: Notify, cause: str, remedy: str) -> None:
         command = [self._program, *order]
-        follow_program(command, self._env, notify, lambda said: UnavailableError(f"{cause}: {said}", remedy), end)
+        follow_program(command, self._env, notify, lambda said: UnavailableError(f"{cause}: {said}", remedy))
 
     def _printed(self, *order: str) -> list[str]:
         """The lines that the program prints; none when it fails."""
@@ -362,6 +367,10 @@ class SifImages:
 def _exactly(reference: str) -> str:
     """A reference with a digest, without its tag, which then says nothing more."""
     return f"{repository_of(reference)}@{reference.partition('@')[2]}"
+
+
+def _build_error(said: str) -> MillpondError:
+    return UnavailableError(f"the image cannot be built: {said}", "see what the build says")
 
 
 def _found(image: LocalImage | None, reference: str) -> LocalImage:

@@ -16,6 +16,7 @@ from millpond.node.containers.build_end import end_builds_from
 from millpond.node.containers.images import LocalImage
 from millpond.node.containers.logins import FOLDER_PREFIX
 from millpond.node.containers.programs import Notify
+from millpond.node.containers.scratch import left_folders, remove_left
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 from millpond.node.task.workspace import lay_out
 from millpond.server.auth.roles import AccessTarget, Caller, first_group, own_target
@@ -281,15 +282,17 @@ class ImageService:
 
 
 def _remove_leftovers(state_dir: Path) -> None:
-    """A server that was killed leaves the logins that it used, and what it built from, with builds that run on."""
+    """A server that was killed leaves the logins that it used, what it built from and fetched, and programs at that."""
     for folder in state_dir.glob(f"{FOLDER_PREFIX}*"):
         shutil.rmtree(folder, ignore_errors=True)
-    builds = [*state_dir.glob(f"{_BUILD_PREFIX}*")]
-    if builds:
-        threading.Thread(target=_end_builds, args=(builds,), name="builds", daemon=True).start()
+    builds, scratch = [*state_dir.glob(f"{_BUILD_PREFIX}*")], left_folders(state_dir)  # before this server makes any
+    if builds or scratch:
+        threading.Thread(target=_end_left, args=(builds, scratch), name="builds", daemon=True).start()
 
 
-def _end_builds(folders: Sequence[Path]) -> None:
-    for folder in folders:
+def _end_left(builds: Sequence[Path], scratch: Sequence[Path]) -> None:
+    for folder in builds:
         end_builds_from(folder)
         shutil.rmtree(folder, ignore_errors=True)
+    for link in scratch:
+        remove_left(link)
