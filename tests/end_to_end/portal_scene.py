@@ -31,6 +31,10 @@ NO_PAGES: Final = (
     "/portal/what-if/answer", "/portal/jobs/{job}/output",
 )  # fmt: skip
 """Routes that answer with something else than a page, or with a part of one, or lead on to one."""
+DRAW_ALL: Final = """
+for (const line of document.querySelectorAll(".log div")) line.style.contentVisibility = "visible";
+"""
+"""Lines of output that are out of view are else not drawn, and a picture of a whole page is made at its top."""
 TRAINS: Final = """
 [ "$MILLPOND_ATTEMPT" -gt 1 ] || exit 3
 cd "$MILLPOND_OUTPUT" && mkdir ckpt && echo epoch 1 | tee ckpt/epoch-1.pt ckpt/epoch-2.pt log.csv; sleep 600
@@ -119,6 +123,7 @@ def main(folder: Path) -> None:
                 page.set_viewport_size(viewport)
                 page.goto(base + address(path, names))
                 page.wait_for_timeout(500)  # charts draw themselves
+                page.evaluate(DRAW_ALL)
                 picture = folder / f"{re.sub('[^a-z0-9]+', '-', path.lower()).strip('-')}-{size}.png"
                 page.screenshot(path=picture, full_page=size == "phone")
                 print(picture)

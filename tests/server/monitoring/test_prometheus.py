@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from api_world import Api
@@ -19,8 +20,8 @@ from millpond.node.task.records import TaskId
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.server.views.prometheus import metrics_page, pool_metrics
 from millpond.server.views.prometheus.metrics_page import MOST_QUEUES
-from millpond.server.views.prometheus.pool_metrics import NodeMetrics, conspicuous_devices
-from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, SpareInfo
+from millpond.server.views.prometheus.pool_metrics import NodeMetrics, conspicuous_devices, slice_metrics
+from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, NodeInfo, SliceStatus, SpareInfo
 from millpond.specs.api.services import ScalingInfo
 
 
@@ -91,6 +92,43 @@ def test_machines_and_devices_are_told_with_what_is_held_of_them(api: Api) -> No
     assert before.values("millpond_node_schedulable", node="n1") == [1.0]
     api.job(api.submit(gpus=0.25).id)
     assert sum(Page(api).values("millpond_device_granted_ratio")) == 0.25
+
+
+def test_what_tasks_that_share_a_card_hold_and_use_of_it_is_told_by_number_and_never_by_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quarter = part_of_a_card(compute_milli=250, memory_mib=4, use_milli=100, memory_used_mib=3)
+    unmeasured = part_of_a_card(compute_milli=500, memory_mib=8)
+    devices = [card(0, [quarter, unmeasured]), card(1, [part_of_a_card(compute_milli=1_000, memory_mib=16)])]
+    text = "".join(slice_metrics(devices))
+    told = {
+        family.name.removeprefix("millpond_slice_"): {each.labels["slice"]: each.value for each in family.samples}
+        for family in text_string_to_metric_families(text)
+    }
+    assert told == {
+        "granted_ratio": {"0": 0.25, "1": 0.5},
+        "memory_bytes": {"0": 4 * 2**20, "1": 8 * 2**20},
+        "use_ratio": {"0": 0.1},
+        "memory_used_bytes": {"0": 3 * 2**20},
+    }
+    assert "chat-1" not in text
+    monkeypatch.setattr(pool_metrics, "MOST_SLICES", 1)
+    assert "".join(slice_metrics(devices)).count("granted_ratio{") == 1
+
+
+def test_a_page_has_the_parts_of_cards(api: Api) -> None:
+    api.job(api.submit(gpus=0.25).id)
+    assert Page(api).values("millpond_slice_granted_ratio", slice="0") == [0.25]
+
+
+def part_of_a_card(**amounts: int) -> SliceStatus:
+    fields: dict[str, Any] = {"task": 0, "state": "running", "limit_milli": 1_000, "attempt": 1, "role": "worker"}
+    return SliceStatus(job="chat-1", user="ada", share_class="normal", **fields, **amounts)
+
+
+def card(index: int, slices: list[SliceStatus]) -> DeviceStatus:
+    fields: dict[str, Any] = {"pool": "p", "vendor": "nvidia", "model": "H200", "memory_mib": 16, "health": "ok"}
+    return DeviceStatus(node="n1", uuid=f"u{index}", index=index, slices=slices, **fields)
 
 
 def test_of_a_large_pool_machines_are_told_and_of_cards_those_alone_that_cannot_be_handed_out(

@@ -29,6 +29,7 @@ from millpond.server.views.prometheus.pool_metrics import (
     conspicuous_devices,
     device_metrics,
     idle_devices,
+    slice_metrics,
 )
 from millpond.server.views.queues import Queues
 from millpond.server.views.visibility import EVERYBODY
@@ -117,6 +118,7 @@ class MetricsPage:
             samples = ask.machines.telemetry.latest_samples()
             pool = [*self._node_metrics.text(nodes, samples)]
             pool += device_metrics(devices) if has_few else conspicuous_devices(nodes, samples)
+            pool += slice_metrics(devices)
             pool.append(idle_devices(nodes, ask.machines.idle_cards.since, standing.at))
             return generate_latest(_Together(self._registry, standing)) + "".join(pool).encode()
 

@@ -14,9 +14,10 @@ from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import CARD_MILLI
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
-from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, NodeInfo
+from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, NodeInfo, SliceStatus
 
 MOST_DEVICES: Final = 2_000
+MOST_SLICES: Final = 2_000
 HOT_C: Final = 80
 """A card of a large pool has its temperature told from here on; alerts begin above."""
 _MIB: Final = 2**20
@@ -76,6 +77,24 @@ def device_metrics(devices: Sequence[DeviceStatus]) -> Iterator[str]:
     )
     for name, text, figure in figures:
         yield _gauge(f"millpond_device_{name}", text, zip(names, map(figure, devices), strict=True))
+
+
+def slice_metrics(devices: Sequence[DeviceStatus]) -> Iterator[str]:
+    """What the tasks that share cards hold and use of them; a card that one task has whole has its own figures."""
+    slices = [
+        (f'{_device_labels(device.node, device)},slice="{number}"', part)
+        for device in devices
+        for number, part in enumerate(device.slices)
+        if part.compute_milli < CARD_MILLI
+    ][:MOST_SLICES]
+    figures: tuple[tuple[str, str, Callable[[SliceStatus], float | None]], ...] = (
+        ("granted_ratio", "Part of a card's compute that a task holds", lambda part: part.compute_milli / CARD_MILLI),
+        ("memory_bytes", "Memory of the card that it holds", lambda part: part.memory_mib * _MIB),
+        ("use_ratio", "Part of the last seconds in which its work was on the card", _measured("use_milli", 1 / _MILLI)),
+        ("memory_used_bytes", "Memory of the card that it uses", _measured("memory_used_mib", _MIB)),
+    )
+    for name, text, figure in figures:
+        yield _gauge(f"millpond_slice_{name}", text, ((labels, figure(part)) for labels, part in slices))
 
 
 def conspicuous_devices(nodes: Iterable[NodeInfo], samples: Samples) -> Iterator[str]:
@@ -155,6 +174,14 @@ def _granted_part(device: DeviceStatus) -> float:
 def _sampled(field: str, unit: float) -> Callable[[DeviceStatus], float | None]:
     def of(device: DeviceStatus) -> float | None:
         value = None if device.latest is None else getattr(device.latest, field)
+        return None if value is None else value * unit
+
+    return of
+
+
+def _measured(field: str, unit: float) -> Callable[[SliceStatus], float | None]:
+    def of(part: SliceStatus) -> float | None:
+        value = getattr(part, field)
         return None if value is None else value * unit
 
     return of
