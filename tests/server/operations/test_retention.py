@@ -127,3 +127,31 @@ def test_output_that_cannot_be_removed_does_not_count_as_removed(scene: Scene, i
         scene.look(RetentionLimits(log_gib=250_000 / 2**30))
     assert scene.there() == "alives"
     assert not note_of_removal(scene.state_dir, "a").exists()
+
+
+def test_a_clock_that_leaps_makes_nothing_old_until_it_has_gone_on_for_a_day(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.snapshot()
+    month, before = RetentionLimits(job_days=30), scene.clock.now
+    assert scene.look(month) == (0, 0)
+    scene.clock.now += 3_650 * DAY_S
+    assert scene.look(month) == (0, 0)
+    assert "the clock is 3650.0 days ahead of the last look for old jobs; none is forgotten for a day" in caplog.text
+    scene.clock.now += 0.9 * DAY_S
+    assert scene.look(month) == (0, 0)
+    scene.clock.now = before + 2 * 3_600  # it is put right
+    assert scene.look(month) == (0, 0)
+    assert scene.look(RetentionLimits(job_days=1.5)) == (2, 0)
+
+
+def test_jobs_are_forgotten_a_day_after_a_time_in_which_the_server_did_not_run(scene: Scene) -> None:
+    scene.snapshot()
+    month = RetentionLimits(job_days=30)
+    assert scene.look(month) == (0, 0)
+    scene.clock.now += 60 * DAY_S
+    looks = [scene.look(month)]
+    for _ in range(2):
+        scene.clock.now += 0.5 * DAY_S
+        looks.append(scene.look(month))
+    assert looks == [(0, 0), (0, 0), (3, 0)]

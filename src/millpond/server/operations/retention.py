@@ -11,12 +11,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
+from millpond.node.host.files import read_json, write_json
 from millpond.node.host.folder_trees import remove_tree
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.node.task.records import job_dir, note_of_removal
@@ -32,6 +34,8 @@ PAUSE_S: Final = 0.05
 """Between two transactions."""
 _DAY_S: Final = 86_400.0
 _GIB: Final = 2**30
+_LOOKED: Final = "retention.json"
+"""When jobs were last looked at, and when the clock last leapt, in the state directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,9 @@ class RetentionWorker(Periodic):
             OSError: the folder of a job cannot be removed; what can be is gone.
         """
         self._trouble = None
-        forgotten = 0 if self._limits.job_days is None else self._forget(self._limits.job_days)
+        now, forgotten = self._clock(), 0
+        if self._limits.job_days is not None and self._is_believed(now):
+            forgotten = self._forget(now - self._limits.job_days * _DAY_S)
         removed = 0 if self._limits.log_gib is None else self._shrink(int(self._limits.log_gib * _GIB))
         if forgotten or removed:
             log.info("forgot %d jobs that ended long ago, removed the output of %d more", forgotten, removed)
@@ -90,11 +96,33 @@ class RetentionWorker(Periodic):
             raise self._trouble
         return forgotten, removed
 
-    def _forget(self, days: float) -> int:
+    def _is_believed(self, now: float) -> bool:
+        """Whether the clock has gone on for a day without a leap of more than a day.
+
+        One that was set forward by mistake would make all jobs old, and what is removed does not come back with the
+        right time. The leap may also be that the server did not run: waiting a day costs nothing.
+        """
+        path = self._state_dir / _LOOKED
+        kept = read_json(path) or {}
+        looked_at, leapt_at = (kept.get(name, now) for name in ("looked_at", "leapt_at"))
+        if now - looked_at > _DAY_S:
+            log.warning(
+                "the clock is %.1f days ahead of the last look for old jobs; none is forgotten for a day: "
+                "correct the clock if it is wrong",
+                (now - looked_at) / _DAY_S,
+            )
+            leapt_at = now
+        elif not kept or now < leapt_at:  # it was set back
+            leapt_at = now - _DAY_S
+        with suppress(OSError):  # a full disk must not keep old jobs
+            write_json(path, {"looked_at": now, "leapt_at": leapt_at})
+        return bool(now - leapt_at >= _DAY_S)
+
+    def _forget(self, before: float) -> int:
         """Folders first: what is left of a job that was forgotten by halves is found again the next time."""
         forgotten = kept = 0
         while not self._worker.closing:
-            jobs = self._store.deletion.forgettable(self._clock() - days * _DAY_S, AT_ONCE, kept)
+            jobs = self._store.deletion.forgettable(before, AT_ONCE, kept)
             gone = [job for job in jobs if self._remove(job)]
             self._store.deletion.forget(gone)
             forgotten += len(gone)
