@@ -74,7 +74,10 @@ FILTERS = (
     "name=old&state=failed&behind={last}",
 )
 """Of lists with the jobs that have ended; behind ``middle`` half of these stand, behind ``last`` a few."""
-LISTS = ("/portal/jobs", "/portal/jobs?state=queued", "/portal/jobs?state=queued&name=waits-7")
+LISTS = (
+    *("/portal/jobs", "/portal/jobs?order=line", "/portal/jobs?order=cards"),
+    *("/portal/jobs?state=queued", "/portal/jobs?state=queued&name=waits-7"),
+)
 REPORTS = tuple(
     f"/portal/{path}since=2023-11-01&until=2024-02-28"
     for path in (

@@ -54,6 +54,18 @@ def test_jobs_are_listed_by_cards_and_by_priority(world: AuthWorld) -> None:
     assert listed(world, "order=priority") == ["runs", "high", "first", "next", "after", "low"]
 
 
+def test_a_queue_shows_who_holds_most_and_who_comes_next_and_other_pages_lead_to_the_line(world: AuthWorld) -> None:
+    ids = fill(world)
+    browser = browser_of(world, "max")
+    queue = browser.get("/portal/queues/vision").text
+    assert re.findall(r'<tr id="held-([^"]+)"', queue) == [ids["runs"]]
+    waits = [ids[name] for name in ("high", "first", "next", "low", "after")]
+    assert re.findall(r'<tr id="waits-([^"]+)"', queue) == waits
+    assert '<a href="/portal/jobs?order=line">number 2 in line</a>' in browser.get(f"/portal/jobs/{ids['first']}").text
+    assert '<a href="/portal/jobs?order=line">Starts next</a>' in browser.get("/portal/").text
+    assert SEES.findall(browser.get("/portal/jobs?order=line").text) == waits
+
+
 def test_a_page_goes_on_behind_its_last_job_in_the_order_that_it_has(world: AuthWorld) -> None:
     for number in range(102):
         world.submit("max", name="many", gpus=1 + number % 3)

@@ -29,6 +29,7 @@ from millpond.server.web.pool.pool_map import MOST_IN_DETAIL
 from millpond.server.web.queues.queue_form import FIELDS, changed_fields, shown, typed
 from millpond.server.web.rendering import PageReader, show
 from millpond.specs.api.base import ErrorBody
+from millpond.specs.api.jobs.jobs import JobOrder
 from millpond.specs.api.pool.queues import QueueInfo
 from millpond.specs.api.reports.what_if import WhatIfInfo
 from millpond.specs.api.reports.what_if_request import QueueSetting, WhatIfRequest
@@ -73,12 +74,12 @@ async def one_queue(queue: str, service: ServiceOf, access: QueueReader, visit: 
     everyone = await service.queues.seen_by(access.caller)
     reader = reader_of(access.caller)
 
-    async def jobs_in(*states: JobState) -> Any:
+    async def jobs_in(order: JobOrder, *states: JobState) -> Any:
         wanted = JobFilter(tuple(state.value for state in states), queue=queue)
-        return await service.jobs.listed(ListRequest(wanted, limit=JOBS_SHOWN), reader)
+        return await service.jobs.listed(ListRequest(wanted, limit=JOBS_SHOWN, order=order), reader)
 
-    held = await jobs_in(JobState.RUNNING, JobState.STARTING, JobState.SUSPENDED, JobState.STOPPING)
-    waiting = await jobs_in(JobState.QUEUED)
+    held = await jobs_in("cards", JobState.RUNNING, JobState.STARTING, JobState.SUSPENDED, JobState.STOPPING)
+    waiting = await jobs_in("line", JobState.QUEUED)
     over_time = await asyncio.to_thread(series_of, service, Subject.QUEUES, None, None, {queue})
     return show(
         "queues/queue.html",
