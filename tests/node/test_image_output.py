@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import UnavailableError
-from millpond.node.containers.images import OciImages
+from millpond.node.containers.images import OciImages, SifImages
 
 LONGEST = 2 * 4_096
 
@@ -41,3 +41,13 @@ def test_a_server_with_very_many_open_connections_still_hears_it(tmp_path: Path)
         for _ in range(many):
             stack.callback(os.close, os.dup(0))
         assert told(tmp_path, "echo begun") == ["begun"]
+
+
+def test_a_file_of_apptainer_is_discarded_once_no_name_leads_to_it(tmp_path: Path) -> None:
+    images, digests = SifImages("apptainer", {}, tmp_path), [f"sha256:{letter * 64}" for letter in "ab"]
+    for digest in digests:
+        (tmp_path / f"{digest.removeprefix('sha256:')}.sif").touch()
+        images.name(images.at(digest), "localhost/millpond/made:1")
+    for digest in digests:
+        images.discard(digest)
+    assert images.digests() == {digests[1]}

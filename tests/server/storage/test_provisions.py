@@ -34,7 +34,6 @@ from millpond.specs.config.cluster import read_cluster
 from millpond.specs.config.provisioning import DataSource, ProvisioningRules
 from millpond.specs.config.queues import QueueRules
 from millpond.specs.errors import SpecError
-from millpond.specs.job.images import CATALOGUE_PREFIX
 from millpond.specs.job.job_spec import check_job
 from nested_folders import nested
 from real_containers import IMAGE, RealPodman
@@ -563,20 +562,33 @@ def test_a_build_upon_what_is_not_written_out_is_refused() -> None:
         bases_of("# escape=`\nFR`\nOM a\n")
 
 
-def test_images_that_left_the_catalogue_go_when_no_container_is_made_of_them_any_more(
-    api: Api, real_podman: RealPodman
+def test_what_left_the_catalogue_or_was_replaced_there_goes_and_what_other_servers_hold_stays(
+    api: Api, real_podman: RealPodman, tmp_path: Path
 ) -> None:
     images = api.provisioning.host.containers().images
-    busy = images.find(IMAGE)
-    assert busy is not None
-    kept = CatalogueImage("kept", "1", IMAGE, busy.digest, 1, "ada", "", "group", "", 0.0)
-    api.provisioning.catalogue.put(kept)
-    left = held_as("left", "1")
-    for name in (kept.held_as, left):
-        images.name(busy, name)
-    assert {kept.held_as, left} <= set(images.names(CATALOGUE_PREFIX))
+    context = tmp_path / "context"
+    context.mkdir()
+
+    def made(name: str, version: int) -> str:
+        (context / "Containerfile").write_text(f"FROM {IMAGE}\nLABEL version={version}\n")
+        return images.build(context, "Containerfile", name, lambda _line: None, {}).digest
+
+    def put(tag: str) -> None:
+        wish = {"name": "made", "tag": tag, "reference": "localhost/own:1"}
+        assert api.client.post("/api/v1/images", json=wish).status_code == 200
+
+    first = made("localhost/own:1", 1)
+    put("1")
+    second = made("localhost/own:1", 2)
+    put("1")
+    third = made("localhost/own:1", 3)
+    put("2")
+    images.drop("localhost/own:1")
+    foreign = made(held_as("foreign", "1"), 4)
+    api.provisioning.catalogue.remove(api.provisioning.catalogue.find("made", "2"))  # as by a server killed right then
+    assert all(map(images.find, (first, second, third, foreign)))
     api.provisioning.tidy(0.0)
-    names = images.names(CATALOGUE_PREFIX)  # among them what other tests keep containers of
-    assert kept.held_as in names
-    assert left not in names
-    images.drop(kept.held_as)
+    assert [images.find(each) is not None for each in (first, second, third, foreign)] == [False, True, False, True]
+    assert api.provisioning.held.all() == {second}
+    for name in (held_as("made", "1"), held_as("foreign", "1")):
+        images.drop(name)

@@ -90,6 +90,9 @@ class RuntimeImages(Protocol):
         One that is not there is let be, and so is one that a container is made of: ``names`` lists it later.
         """
 
+    def discard(self, digest: str) -> None:
+        """Remove an image that has no name any more; one that has, is not there, or is in use is let be."""
+
     def names(self, prefix: str) -> list[str]:
         """The names that begin so, under which images are held."""
 
@@ -213,6 +216,11 @@ class OciImages:
         if "@" not in name or self.find(name) is not None:
             self._printed("rmi", name)
 
+    def discard(self, digest: str) -> None:
+        """See ``RuntimeImages``."""
+        if self._printed("image", "inspect", "--format", "{{len .RepoTags}}", digest) == ["0"]:
+            self._printed("rmi", digest)
+
     def names(self, prefix: str) -> list[str]:
         """See ``RuntimeImages``."""
         printed = self._printed("images", "--format", "{{.Repository}}:{{.Tag}}")
@@ -325,9 +333,14 @@ class SifImages:
         """See ``RuntimeImages``."""
         image = self.find(name)
         self._link(name).unlink(missing_ok=True)
-        held = {link.resolve() for link in self._folder.glob("*.link")}
-        if image is not None and Path(image.place) not in held:
-            Path(image.place).unlink(missing_ok=True)
+        if image is not None:
+            self.discard(image.digest)
+
+    def discard(self, digest: str) -> None:
+        """See ``RuntimeImages``."""
+        image = self._file(digest).resolve()
+        if image not in {link.resolve() for link in self._folder.glob("*.link")}:
+            image.unlink(missing_ok=True)
 
     def names(self, prefix: str) -> list[str]:
         """See ``RuntimeImages``. None: a name is gone as soon as it is dropped."""

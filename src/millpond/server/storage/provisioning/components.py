@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.model.errors import UnavailableError
 from millpond.node.containers.detection import RuntimeChoice
+from millpond.node.containers.images import RuntimeImages
 from millpond.node.containers.removal import drop_ended
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.storage.files.collector import SPARED_S
 from millpond.server.storage.files.mounts import MountRules
 from millpond.server.storage.provisioning.admission import Provisions
 from millpond.server.storage.provisioning.cache import DataCache
-from millpond.server.storage.provisioning.catalogue import Catalogue
+from millpond.server.storage.provisioning.catalogue import Catalogue, CatalogueImage
+from millpond.server.storage.provisioning.held_images import HeldImages
 from millpond.server.storage.provisioning.host import ContainerHost
 from millpond.server.storage.provisioning.image_rules import ImageRules
 from millpond.server.storage.provisioning.image_sources import ImageSources
@@ -30,6 +32,7 @@ from millpond.specs.job.images import CATALOGUE_PREFIX
 log = logging.getLogger(__name__)
 
 CACHE_FOLDER = "cache"
+_HELD_FILE = "images.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class Provisioning:
         self.rules = MountRules(dependencies.paths, state_dir)
         self.host = ContainerHost(RuntimeChoice(config.runtime), state_dir, time.monotonic, dependencies.has_cards)
         self.catalogue = Catalogue(store.database)
+        self.held = HeldImages(state_dir / _HELD_FILE)
         self.cache = DataCache(
             config.cache or state_dir / CACHE_FOLDER,
             lambda: dependencies.provisioning().sources,
@@ -79,7 +83,7 @@ class Provisioning:
         self.sources = ImageSources(store.jobs, self.host, self.catalogue, rules)
         self.provisions = Provisions(store.jobs, self.host, self.sources, self.cache, rules)
         self.staging = Staging(self.provisions, dependencies.wake)
-        self.images = ImageService(self.host, self.catalogue, self.sources, state_dir, dependencies.nodes)
+        self.images = ImageService(self.host, self.catalogue, self.sources, self.held, state_dir, dependencies.nodes)
 
     def tidy(self, now: float) -> None:
         """Drop containers that ended long ago, and images that were taken out of the catalogue.
@@ -87,7 +91,8 @@ class Provisioning:
         Args:
             now: seconds since 1970.
         """
-        if not self.catalogue.all() and not self._store.jobs.ended_with(("image",), now):
+        entries = self.catalogue.all()
+        if not entries and not self.held.all() and not self._store.jobs.ended_with(("image",), now):
             return  # no container ever ran here
         try:
             containers = self.host.containers()
@@ -97,8 +102,19 @@ class Provisioning:
         dropped = drop_ended(containers, self.host.mark, now - SPARED_S)
         if dropped:
             log.info("removed %d containers of ended tasks", dropped)
-        kept = {entry.held_as for entry in self.catalogue.all()}
-        for name in containers.images.names(CATALOGUE_PREFIX):
-            image = None if name in kept else containers.images.find(name)
-            if image is not None and not self.sources.is_needed(image.digest):
-                containers.images.drop(name)
+        self.held.note(*(entry.digest for entry in entries))
+        self._drop_images(containers.images, entries)
+
+    def _drop_images(self, images: RuntimeImages, entries: Sequence[CatalogueImage]) -> None:
+        """Drop what left the catalogue, or was replaced there, and no job needs any more."""
+        kept = {entry.held_as for entry in entries}
+        left = self.held.all() - {entry.digest for entry in entries}
+        names = [name for name in images.names(CATALOGUE_PREFIX) if name not in kept] if left else []
+        found = {name: image.digest for name in names if (image := images.find(name)) is not None}
+        for digest in left:
+            if not self.sources.is_needed(digest):
+                for name in [name for name, held in found.items() if held == digest]:
+                    images.drop(name)
+                images.discard(digest)
+                if images.find(digest) is None:
+                    self.held.forget(digest)

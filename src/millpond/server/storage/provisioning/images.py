@@ -24,6 +24,7 @@ from millpond.server.storage.files.admission import complete_snapshot
 from millpond.server.storage.files.blobs import BlobStore
 from millpond.server.storage.provisioning.catalogue import Catalogue, CatalogueImage, held_as
 from millpond.server.storage.provisioning.containerfile import bases_of
+from millpond.server.storage.provisioning.held_images import HeldImages
 from millpond.server.storage.provisioning.host import ContainerHost
 from millpond.server.storage.provisioning.image_sources import ImageSources
 from millpond.server.storage.provisioning.image_steps import ImageSteps, Work
@@ -48,6 +49,7 @@ class ImageService:
     """The catalogue, and what fills it.
 
     Args:
+        held: hears what is put into the catalogue.
         state_dir: the server's.
         nodes: the names of the machines.
 
@@ -61,12 +63,14 @@ class ImageService:
         host: ContainerHost,
         catalogue: Catalogue,
         sources: ImageSources,
+        held: HeldImages,
         state_dir: Path,
         nodes: Sequence[str],
     ) -> None:
         self._host = host
         self._catalogue = catalogue
         self._sources = sources
+        self._held = held
         self._state_dir = state_dir.resolve()
         self._nodes = nodes
         self.entry = catalogue.find
@@ -253,6 +257,7 @@ class ImageService:
             login,
             next((each for each in image.exact if repository_of(each) == repository_of(origin)), ""),
         )
+        self._held.note(*{image.digest, *([] if earlier is None else [earlier.digest])})
         self._host.containers().images.name(image, entry.held_as)
         return self._catalogue.put(entry)
 
