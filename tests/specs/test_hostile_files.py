@@ -10,6 +10,7 @@ from millpond.specs.config.cluster import read_cluster
 from millpond.specs.errors import SpecError
 from millpond.specs.job import job_spec
 from millpond.specs.job.job_spec import MOST_VALUES, check_job, read_jobs, stored_job
+from millpond.specs.source_positions import MOST_LEVELS, read_documents
 from millpond.specs.validation import MOST_REPORTED
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -45,6 +46,16 @@ def test_a_hostile_file_is_refused_in_few_words(what: str, read: Callable[[str],
         read(BOMBS[what])
     assert len(refused.value.problems) <= MOST_REPORTED + 1
     assert max(len(problem.message + problem.hint) for problem in refused.value.problems) < 2_000
+
+
+@pytest.mark.parametrize("before", ["command: ", ""])
+def test_brackets_lie_in_each_other_up_to_a_bound(before: str) -> None:
+    def nested(levels: int) -> str:
+        return before + "[" * levels + "]" * levels
+
+    assert read_documents(nested(MOST_LEVELS))
+    with pytest.raises(SpecError, match="nested too deeply"):
+        read_documents(nested(MOST_LEVELS + 1))
 
 
 def test_of_many_faults_it_is_told_how_many_more_there_are() -> None:

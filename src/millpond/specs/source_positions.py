@@ -22,6 +22,8 @@ Path = tuple[str | int, ...]
 LARGEST_TEXT: Final = 4 * 2**20
 MOST_VALUES: Final = 200_000
 """Bounds what aliases of aliases can blow a small file up to."""
+MOST_LEVELS: Final = 100
+"""Of brackets in brackets: with each, PyYAML looks at all that are open."""
 
 
 @dataclass(slots=True)
@@ -178,6 +180,11 @@ class CoreLoader(yaml.SafeLoader):
     """Resolves plain scalars by YAML 1.2's core schema."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (the name and kind are PyYAML's)
+
+    def fetch_flow_collection_start(self, token: Any) -> None:
+        if self.flow_level == MOST_LEVELS:
+            raise RecursionError
+        super().fetch_flow_collection_start(token)
 
 
 for _name, _pattern, _first in (
