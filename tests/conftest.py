@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 os.environ.setdefault("MILLPOND_CORE", "interpreted")  # whatever is compiled here for these sources
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
@@ -41,7 +43,14 @@ for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected, a million objects, stays to the end: the garbage collector never looks at it."""
+    """What is collected, a million objects, stays to the end: the garbage collector never looks at it.
+
+    Nor does Hypothesis read all our sources for constants to try, five seconds of CPU for each process in a fresh
+    clone, where what is drawn is to be the same in every run: which there are depends on what was imported.
+    """
+    if settings.default.derandomize:
+        none = Constants()
+        providers._get_local_constants = lambda: none
     gc.disable()
     try:
         return (yield)

@@ -49,7 +49,7 @@ LONG = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything in this folder drives real programs."""
     for item in items:
-        if HERE in item.path.parents:
+        if item.path.parent == HERE:
             item.add_marker(pytest.mark.end_to_end)
             if item.path.stem in LONG:
                 item.add_marker(pytest.mark.long)
