@@ -180,10 +180,11 @@ def are_told_alike(world: World) -> None:
         [state.ordering.time_left.cautious_end(first, now) for first in firsts]
     )
     assert state.held_lines()[0].tolist() == [state.holds_back(first) for first in firsts]
-    before = json.dumps(state.ordering.snapshot())
-    for first in firsts[-1:]:
-        world.core.explain(first.id, now)
-    assert json.dumps(state.ordering.snapshot()) == before, "what is asked leaves no trace"
+    if waiting_lines.FEW == ALWAYS_MANY:  # of two worlds that are compared, nobody asks in the other
+        before = json.dumps(state.ordering.snapshot())
+        for first in firsts[-1:]:
+            world.core.explain(first.id, now)
+        assert json.dumps(state.ordering.snapshot()) == before, "what is asked leaves no trace"
 
 
 def test_jobs_that_are_overdue_have_the_same_rank_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
