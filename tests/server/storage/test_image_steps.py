@@ -41,6 +41,35 @@ def test_work_that_hangs_leaves_the_threads_of_other_requests_alone() -> None:
     asyncio.run(scene())
 
 
+def test_the_end_of_a_server_waits_until_broken_off_work_has_told_what_came_of_it() -> None:
+    has_left, goes_on, told = threading.Event(), threading.Event(), list[tuple[int, str]]()
+
+    def tidy(notify: Notify) -> CatalogueImage:
+        notify("begun")
+        try:
+            while True:
+                notify("")
+        finally:
+            has_left.set()
+            goes_on.wait(WITHIN_S)
+
+    async def scene() -> ImageSteps:
+        work = steps()
+        running = work.run(tidy, lambda status, words: told.append((status, words)))
+        await anext(running)
+        await running.aclose()
+        return work
+
+    closing = threading.Thread(target=asyncio.run(scene()).close)
+    assert has_left.wait(WITHIN_S)
+    closing.start()
+    closing.join(0.1)  # it would be over where it did not wait
+    assert closing.is_alive()
+    goes_on.set()
+    closing.join(WITHIN_S)
+    assert told == [(409, "the client that asked for it is gone")]
+
+
 def test_what_was_not_begun_when_its_client_left_is_told_to_have_ended() -> None:
     goes_on, told = threading.Event(), list[tuple[int, str]]()
 

@@ -73,6 +73,7 @@ def attended(options: ServerOptions, current: Current, base: CoreComponents, ser
             worker.start()
             held.callback(worker.close)
 
+        held.callback(base.components.provisioning.images.close)
         for worker in _of_store_and_disk(options, base, service):
             attend(worker)
         held.callback(service.closing.set)

@@ -21,6 +21,8 @@ Ended = Callable[[int, str], Future[None] | None]
 
 _KEPT_WITHIN_S: Final = 10.0
 """After that the answer ends all the same, as where a full disk keeps nothing."""
+_CLOSES_WITHIN_S: Final = 12.0
+"""A build needs ten to leave nothing."""
 _AT_ONCE: Final = 4
 _MOST_LEFT_BEHIND: Final = 4
 """So many more may go on whose clients are gone, as nothing that could end them has happened since."""
@@ -42,6 +44,7 @@ class ImageSteps:
         self._room = asyncio.Semaphore(_AT_ONCE)
         # Its own: a registry that does not answer must not keep all other requests from the threads they need.
         self._threads = ThreadPoolExecutor(_AT_ONCE + _MOST_LEFT_BEHIND, "image")
+        self._under_way = set[Future[None]]()
 
     async def run(self, work: Work, ended: Ended) -> AsyncIterator[ImageStep]:
         """Do it, line by line; the last line has the image, or why there is none.
@@ -55,6 +58,8 @@ class ImageSteps:
         try:
             async with self._room:
                 doing = self._threads.submit(self._perform, stream, work, ended)
+                self._under_way.add(doing)
+                doing.add_done_callback(self._under_way.discard)
                 async for step in stream.steps():
                     yield step
                 await asyncio.wrap_future(doing)
@@ -62,6 +67,10 @@ class ImageSteps:
             stream.leave()
             if doing is None or doing.cancel():  # it was not begun
                 ended(409, _LEFT)
+
+    def close(self) -> None:
+        """Wait, within a bound, for work whose clients are gone: what it comes to is told before all else ends."""
+        wait([*self._under_way], _CLOSES_WITHIN_S)
 
     def _perform(self, stream: _StepStream, work: Work, ended: Ended) -> None:
         status, words, last = 500, "a defect", None

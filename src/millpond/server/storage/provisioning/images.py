@@ -56,6 +56,7 @@ class ImageService:
     Attributes:
         entry: an entry of the catalogue, as ``Catalogue.find``.
         steps: does work that a method returned, as ``ImageSteps.run``.
+        close: as ``ImageSteps.close``.
     """
 
     def __init__(
@@ -76,7 +77,8 @@ class ImageService:
         self.entry = catalogue.find
         self._blobs = BlobStore(self._state_dir)
         _remove_leftovers(self._state_dir)
-        self.steps = ImageSteps(lambda entry: self._info(entry, True)).run
+        steps = ImageSteps(lambda entry: self._info(entry, True))
+        self.steps, self.close = steps.run, steps.close
 
     def list(self, sees: Callable[[AccessTarget], bool]) -> list[ImageInfo]:
         """The images that a user may use, with where they are."""
