@@ -38,7 +38,7 @@ def worst_error(case: Case, policy: Policy) -> float:
 @pytest.mark.parametrize("policy", FEW_POLICIES_FIRST, ids=lambda policy: policy.label)
 def test_ten_users_with_shorter_jobs_get_no_more_than_the_weight_of_their_queue(policy: Policy) -> None:
     queues = (Queue("a", weight=3.0), Queue("b"))
-    case = Case("", queues, (Crowd("a", 7_200.0), Crowd("b", 1_800.0, users=10)), days=1.5)
+    case = Case("", queues, (Crowd("a", 7_200.0), Crowd("b", 1_800.0, users=10)), days=1.0)
 
     assert worst_error(case, policy) <= WITHIN
 
