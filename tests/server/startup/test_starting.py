@@ -38,6 +38,7 @@ from millpond.server.state_dir import StateDir
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
+from millpond.server.store.connection.database import password_notes
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
 from millpond.specs.api.codec import from_json
@@ -340,3 +341,21 @@ def test_a_provider_without_the_package_that_checks_its_signatures_is_one_clear_
         == UnavailableError.exit_code
     )
     assert "needs the package joserfc; pip install 'millpond[oidc]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("store", "is_told"),
+    [
+        ("", False),
+        ("sqlite:///x.db", False),
+        ("postgresql+psycopg://millpond@db/millpond", False),
+        ("postgresql+psycopg://millpond:hush@db/millpond", True),
+        ("postgresql+psycopg://millpond@db/millpond?password=hush", True),
+    ],
+)
+def test_a_password_that_others_see_among_the_processes_is_warned_of(store: str, is_told: bool) -> None:
+    notes = password_notes(store)
+    assert [note.startswith("warning: other accounts of this machine see the password") for note in notes] == (
+        [True] if is_told else []
+    )
+    assert "hush" not in str(notes)

@@ -26,6 +26,7 @@ from millpond.server.startup.configuration import Current, reload
 from millpond.server.startup.leadership import ServingRight
 from millpond.server.startup.local_engine import unlimited_text
 from millpond.server.startup.options import ServerOptions
+from millpond.server.store.connection.database import password_notes
 from millpond.server.version import VERSION
 from millpond.server.views.about import ServerFacts
 from millpond.server.views.reports.usage import ReportRates
@@ -115,6 +116,7 @@ def _notes(options: ServerOptions, current: Current, lead: ServingRight, base: C
         *([] if base.components.loop.read_only is None else [str(base.components.loop.read_only)]),
         *_notes_on_machine(base),
         *_notes_on_the_way(options.host, listening, lead.post.encryption),
+        *password_notes(options.store),
         *_first_login_notes(invitation),
     ]
 

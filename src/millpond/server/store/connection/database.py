@@ -64,6 +64,15 @@ def connect(url: str, leadership: Leadership | None) -> sa.Engine:
     return engine
 
 
+def password_notes(url: str) -> list[str]:
+    """What the operator should know of a password in the URL of a database: other accounts read command lines."""
+    parsed = sa.make_url(url) if url else None
+    if parsed is None or not (parsed.password or "password" in parsed.query):
+        return []
+    seen = "warning: other accounts of this machine see the password in --store (ps)"
+    return [f"{seen}; write it into ~/.pgpass of the server's account instead: HOST:PORT:DATABASE:USER:PASSWORD"]
+
+
 @contextlib.contextmanager
 def _explained(url: str) -> Iterator[None]:
     """Whatever goes wrong as an error for people, who see the URL without its password."""
