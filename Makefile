@@ -21,7 +21,7 @@ help:
 	@echo 'make install   the environment in $(VENV), with $(BIN)/pond'
 	@echo 'make up        install, start a server here, train a small gang on it'
 	@echo 'make down      stop that server and its jobs, and nothing else'
-	@echo 'make test      the tests, in under four minutes; they need no outside service'
+	@echo 'make test      the tests, in a few minutes; they need no outside service'
 	@echo 'make test-long whole walks and whole benchmarks, some minutes more'
 	@echo 'make test-compiled  the tests of the scheduler, on the compiled one'
 	@echo 'make test-kubernetes  jobs as pods of a real cluster on this machine; builds it first (root)'

@@ -116,7 +116,7 @@ def test_evictions_walks_through_worlds_and_finds_nothing_wrong(capsys):
 
 
 def test_tenancy_measures_what_it_says(capsys):
-    tenancy.main(["--steps", "60", "--scale", "0.03", "--json", "-"])
+    tenancy.main(["--steps", "60", "--scale", "0.01", "--json", "-"])
     result = printed(capsys)
     rows = {(row["part"], row["what"]): row for row in result["rows"]}
     assert result["wrong"] == []
