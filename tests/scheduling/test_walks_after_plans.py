@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from worlds import World, machine, queue, single
 
@@ -17,6 +18,7 @@ from millpond.model.states import JobState
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.cycle import admission_cycle, line_heads
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle, AdmissionVerdict, CycleOutcome
+from millpond.scheduling.cycle.line_heads import TableHeads
 from millpond.scheduling.ordering import waiting_lines
 from millpond.scheduling.reclaiming import preemption_budget
 from millpond.scheduling.reclaiming.searching import Plan
@@ -94,6 +96,40 @@ def test_all_that_wait_have_their_turns_as_if_each_line_was_looked_at(
     monkeypatch.setattr(AdmissionCycle, "_keep", counted)
     assert decided(BY_TABLE) == decided(ONE_BY_ONE)
     assert followed > len(seeds)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "machines", "seeds"),
+    few_then_many(
+        [({"guarantee": 2}, 2, [10])],
+        [({}, 3, range(6)), ({"guarantee": 4}, 3, range(20)), ({"limit": 5, "guarantee": 3}, 3, range(20))],
+    ),
+    ids=str,
+)
+def test_lines_stand_after_a_plan_where_they_would_if_all_were_ranked_again(
+    bounds: dict[str, int], machines: int, seeds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = fallen = 0
+
+    def checked(self: TableHeads) -> None:
+        nonlocal compared, fallen
+        before = self._places[0].copy()
+        line_up(self)
+        rows = np.flatnonzero(~self._had_turn)
+        if not len(rows):
+            return
+        anew = self._standing.places(self._table.only(rows))
+        assert [column[rows].tolist() for column in self._places] == [column.tolist() for column in anew]
+        compared += 1
+        fallen += bool((self._places[0] < before).any())
+
+    line_up = TableHeads._line_up_again
+    monkeypatch.setattr(TableHeads, "_line_up_again", checked)
+    monkeypatch.setattr(waiting_lines, "FEW", BY_TABLE)
+    for seed in seeds:
+        decisions_of(seed, machines, **bounds)
+    assert compared > len(seeds)
+    assert fallen or not bounds.get("guarantee")
 
 
 @pytest.mark.parametrize("few", [ONE_BY_ONE, BY_TABLE])

@@ -192,9 +192,14 @@ class TableHeads(Heads):
             self._leave_out(self._prospects.kept_waiting()[0])
 
     def _line_up_again(self) -> None:
-        """All that may have been left out and have their turns to come are looked at again."""
+        """All that may have been left out and have their turns to come are looked at again.
+
+        Since their ranks were found last these may have risen, and guarantees may cover others than then.
+        """
         self._note_turns(np.flatnonzero(~self._had_turn))
-        self._rank_again(np.flatnonzero(~self._had_turn) if self._standing.may_fall else self._risen())
+        self._rank_again(self._risen())
+        if self._standing.may_fall:
+            np.copyto(self._places[0], ~self._standing.covered_now(), where=~self._had_turn)
         self._heap = [self._entry(record, position) for _, _, record, position, row, _ in self._heap if row < 0]
         heapq.heapify(self._heap)
         self._lined_up_to = ((), 0.0)

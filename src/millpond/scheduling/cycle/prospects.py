@@ -85,7 +85,7 @@ class Prospects:
         self._makes_room = self._fits = None
         self.admitted = self._within_limits() | self.has_reserved
         if departures is not None:
-            self._guaranteed = self._standing.covered(self._table)
+            self._guaranteed = self._standing.covered_now()
             self.admitted |= self._guaranteed
 
     @property

@@ -80,6 +80,9 @@ class QueueRank:
         self._risen: list[str] = []
         """Whose placements may have raised ranks, in order."""
         self._round_changes = 0
+        self._covered: BoolArray = np.zeros(0, dtype=np.bool_)
+        self._left_when_covered: list[tuple[float, ...] | None] = []
+        """By the number of a queue, what its guarantees left when ``_covered`` was found for its lines."""
 
     @property
     def version(self) -> int:
@@ -95,6 +98,7 @@ class QueueRank:
 
     def risen_since(self, version: int) -> set[str]:
         """The queues whose jobs may have risen in rank since a version: what a leaf gets, those above it have too."""
+        self._count_placed()
         by_name = self._state.queues.by_name
         tops = {_top_compared(by_name[queue]) for queue in self._risen[version:]}
         return {name for name, node in by_name.items() if not tops.isdisjoint(node.path)}
@@ -175,6 +179,26 @@ class QueueRank:
             first = lines[of_rows[row]][0][2]
             found[row] = not self._state.entitlements.borrows(first, first.demand.least_amount)
         return found
+
+    def covered_now(self) -> BoolArray:
+        """(lines,) the same of all lines that wait, to be read: found anew where guarantees leave more or less."""
+        table, by_name = self._state.waiting.table, self._state.queues.by_name
+        if not self.may_fall:
+            return self.covered(table)
+        left = {node: (*_left(node), *node.cards_left_of_each) for node in by_name.values() if node in node.guarantors}
+        now: list[tuple[float, ...] | None] = [
+            None if name is None else tuple(each for node in by_name[name].guarantors for each in left[node])
+            for name in table.queues.items
+        ]
+        before, self._left_when_covered = self._left_when_covered, now
+        if not before:
+            self._covered = self.covered(table)
+        elif now != before:
+            is_other = np.array([one != other for one, other in zip(now, before, strict=True)])
+            rows = np.flatnonzero(is_other[table.number(QUEUE)])
+            self._covered = self._covered.copy()
+            self._covered[rows] = self.covered(table.only(rows))
+        return self._covered
 
     def _takes(self, table: LineTable) -> tuple[BoolArray, FloatArray, Int64Array]:
         """(models, lines) which models that guarantees name, or others, the first of each line has a choice of.
