@@ -26,9 +26,10 @@ from millpond.model.events import (
 from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.tenancy.tenants import Limit
-from millpond.model.workloads import Job, Kind, Priority
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority
 from millpond.scheduling.cycle import admission_cycle, line_heads, overdue
 from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.cycle.job_placement import NodeMask
 from millpond.scheduling.cycle.prospects import Prospects
 from millpond.scheduling.ordering import waiting_lines
 from millpond.scheduling.reclaiming import preemption_budget
@@ -36,6 +37,7 @@ from millpond.scheduling.reclaiming.attempts import Rule
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
+from millpond.scheduling.reclaiming.vain_searches import VainSearches
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -305,10 +307,64 @@ def test_what_was_searched_for_in_vain_is_not_searched_for_again(
     monkeypatch.setattr(VictimSearch, "find", counted)
     remembering = decided()
     searches.append(0)
-    monkeypatch.setattr(Planner, "_same_for_others", lambda *_: None)
+    monkeypatch.setattr(VainSearches, "asked", lambda *_: None)
     assert decided() == remembering
     assert searches[0] < searches[1]
     assert any(isinstance(each, Stop) for each in chain(*remembering))
+
+
+@pytest.mark.parametrize("seeds", few_then_many([range(2)], [range(2, 12)]), ids=str)
+def test_for_whom_nothing_is_looked_for_as_others_found_no_room_there_is_no_plan(
+    seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_lines, "FEW", ALWAYS_MANY)
+    monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 1.0)
+    spared, found = 0, 0
+
+    def checked(self: Planner, record: JobRecord, mask: NodeMask | None) -> Plan | None:
+        nonlocal spared, found
+        vain = self._vain
+        vain.look()
+        is_spared = vain.has_no_room(record, vain.reached(record, vain.asked(record, mask)))
+        plan = by_ordering(self, record, mask)
+        spared, found = spared + is_spared, found + (plan is not None)
+        if plan is None:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(VainSearches, "asked", lambda *_: None)
+                assert by_ordering(self, record, mask) is None, record.id
+        return plan
+
+    by_ordering = Planner.by_ordering
+    monkeypatch.setattr(Planner, "by_ordering", checked)
+    for seed in seeds:
+        partly_borrowed(seed)
+    assert spared > 10 * len(seeds)
+    assert found >= len(seeds)
+
+
+def partly_borrowed(seed: int) -> World:
+    """Slices of cards, held in part on a guarantee, and many users who wait for slices or for whole cards."""
+    draws = random.Random(seed)
+    world = World(
+        *(machine(f"n{number}", 4) for number in range(2)),
+        settings=Settings(ordering="default", preempt=True),
+        queues=[queue("owner", guarantee=draws.choice((3, 5, 7))), queue("guest"), queue("other")],
+    )
+    able = Checkpoint(CheckpointMode.SIGNAL)
+    for number in range(16):
+        length = draws.choice((1e5, 1e6))
+        job = single(f"long{number}", 0.5, queue=draws.choice(("owner", "owner", "guest")), checkpoint=able)
+        world.submit(job, lasting=length, known=True)
+    world.go_to(world.now + 20_000.0)
+    for number in range(24):
+        name, gpus = draws.choice(("owner", "guest", "other")), draws.choice((0.5, 1, 1))
+        job = single(f"short{number}", gpus, queue=name, user=f"u{number}", checkpoint=able)
+        world.tell(JobSubmitted(world.now, job))
+        world.tell(DurationPredicted(world.now, job.id, length := draws.choice((20.0, 200.0, 2_000.0)), 2.0 * length))
+    for _ in range(4):
+        world.end(draws.choice(sorted(world.running())))
+        world.go_to(world.now + draws.choice((1.0, 3000.0)))
+    return world
 
 
 def crowded(seed: int, *, limit: int | None = None, guarantee: int = 0) -> World:

@@ -145,6 +145,10 @@ class Placer:
     def _selector(self, tables: ScoreTables) -> Selector:
         return Selector(self.cluster.arrays, tables, links=self.cluster.links, kernels=self.kernels)
 
+    def draws_lots(self, job: Job) -> bool:
+        """Whether each look for a place for tasks of a job draws a lot."""
+        return self._selector_of(job).is_random
+
     def _selector_of(self, job: Job) -> Selector:
         """Who knows the best node for tasks of a job."""
         placement = self._score_of(job)

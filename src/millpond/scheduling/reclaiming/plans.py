@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 
@@ -40,14 +39,12 @@ from millpond.scheduling.reclaiming.roster import (
 from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
 from millpond.scheduling.reclaiming.shrink import Shrink, ShrinkPart
-from millpond.scheduling.records import Group, JobRecord, TaskRecord
+from millpond.scheduling.reclaiming.vain_searches import VainSearches
+from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_admitted, is_covered_alike, limit_in_the_way
 from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
 from millpond.scheduling.tenancy.queue_rank import QueueRank
-
-SearchKey: TypeAlias = tuple[RequestClass, int, tuple[str, Group | None] | None, bytes, bytes, bytes]
-"""See ``Planner._same_for_others``."""
 
 BACKGROUND_HARM = 1e-9
 """So little what background work loses counts beside what other work does."""
@@ -62,14 +59,11 @@ class Planner:
         self._shrink = Shrink(state)
         self._selector = placer.selector
         self._holders: dict[RequestClass, list[JobRecord]] = {}
-        self._in_vain: set[SearchKey] = set()
-        """Searches by the ordering that came to nothing on the ledger as it was at ``_searched_at``."""
-        self._searched_at = (-1, 0)
-        """How long the change log was then, and how many had been asked to leave."""
         self._running = RunningWork(state)
         self._displacement = Displacement(state)
         self._owed = OwedWork(state, self._displacement)
         self.bounds = DisplacementBounds(state, placer.selector, self._running, self._displacement)
+        self._vain = VainSearches(state, placer, self._running, self.bounds)
         self.use_kernels(interpreted())
 
     def use_kernels(self, kernels: KernelSet) -> None:
@@ -81,7 +75,7 @@ class Planner:
     def begin(self, ranks: QueueRank) -> None:
         """A walk begins: no work has been asked to leave in it yet."""
         self._holders.clear()
-        self._in_vain.clear()
+        self._vain.begin()
         self._running.begin()
         self._displacement.begin(ranks)
         self._owed.begin()
@@ -251,64 +245,55 @@ class Planner:
 
     def by_ordering(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """End work of the same class that the ordering puts later, if that pays for itself."""
-        state = self.state
-        slots = state.roster.live
-        keys = self._running.keys()
-        is_open, still = self._entitled(record, Entitlement.ORDERING)
-        classes = record.job.priority, record.job.priority
-        if self.bounds.by_queue:
-            allowed = self._running.outside_cells(classes) & state.roster.are_of(self.bounds.open_to(record))
-        else:
-            allowed = self._displaceable(slots, classes, Entitlement.ORDERING, is_open)
-        judged = state.ordering.victims(record, slots, state.now, keys, allowed, self._running.budget)
-        if judged is None:
+        vain = self._vain
+        vain.look()
+        asked = vain.asked(record, mask)
+        reached = vain.reached(record, asked)
+        if vain.has_no_room(record, reached):
             return None
-        if state.queues.has_guarantees:
-            self._owed.withhold(record, judged)
-            if not (judged.harm < np.inf).any():
-                return None
-        stamp = state.cluster.arrays.change_head, len(self._running.leaving)
-        if stamp != self._searched_at:
-            self._in_vain.clear()
-        search = self._same_for_others(record, judged, mask)
-        if search in self._in_vain:
+        judged = self._judged(record)
+        if judged is None:
+            vain.note_no_room(record, reached)
+            return None
+        searched = vain.searched(record, asked, judged)
+        if vain.was_vain(searched):
             return None
         rule = Rule(
             Cause.PREEMPTED,
             judged.harm,
             judged.preference,
             mask,
-            partial(is_admitted, state, record),
+            partial(is_admitted, self.state, record),
             judged.move_harm,
-            still=still,
+            still=self._entitled(record, Entitlement.ORDERING)[1],
             by_ordering=True,
         )
         turned_down = self._displacement.turned_down
         plan = self._find(record, rule)
-        if plan is None and len(judged.move_harm) and self._search.asked_anybody:
+        if plan is None and not self._search.asked_anybody:
+            vain.note_no_room(record, reached)
+        elif plan is None and len(judged.move_harm):
             plan = self._find(record, replace(rule, move_harm=NO_MOVES))
-        if plan is None and search is not None and self._displacement.turned_down == turned_down:
-            self._in_vain.add(search)
-            self._searched_at = state.cluster.arrays.change_head, len(self._running.leaving)
+        if plan is None:
+            vain.hold()
+            if self._displacement.turned_down == turned_down:
+                vain.note_vain(searched)
         return plan
 
-    def _same_for_others(self, record: JobRecord, judged: Displaceable, mask: NodeMask | None) -> SearchKey | None:
-        """What the outcome of a search hangs on beside the ledger and those who leave; None where that is more.
-
-        More is a limit in the way, cards of some models that are counted, a reservation, several tasks, or that the job
-        left for one that runs.
-        """
-        state = self.state
-        if len(record.tasks) > 1 or record.left_for or state.queues.counts_cards or state.reserved.by_name:
-            return None
-        if state.has_bounds and limit_in_the_way(state, record) is not None:
-            return None
-        # Else who may leave says all of the queue that matters.
-        is_by_queue = record.group is not None or not self.bounds.by_queue or state.queues.has_guarantees
-        own = (record.queue, record.group) if is_by_queue else None
-        ended, moved = judged.harm < np.inf, judged.move_harm < np.inf
-        nodes = b"" if mask is None else mask.tobytes()
-        return record.demand, int(record.job.priority), own, ended.tobytes(), moved.tobytes(), nodes
+    def _judged(self, record: JobRecord) -> Displaceable | None:
+        """Which work of the same class the ordering lets a job displace; None for none."""
+        state, classes = self.state, (record.job.priority, record.job.priority)
+        slots, keys = state.roster.live, self._running.keys()
+        if self.bounds.by_queue:
+            allowed = self._running.outside_cells(classes) & state.roster.are_of(self.bounds.open_to(record))
+        else:
+            is_open, _ = self._entitled(record, Entitlement.ORDERING)
+            allowed = self._displaceable(slots, classes, Entitlement.ORDERING, is_open)
+        judged = state.ordering.victims(record, slots, state.now, keys, allowed, self._running.budget)
+        if judged is None or not state.queues.has_guarantees:
+            return judged
+        self._owed.withhold(record, judged)
+        return judged if (judged.harm < np.inf).any() else None
 
     def _find(self, record: JobRecord, rule: Rule, accepts: Callable[[Plan], bool] | None = None) -> Plan | None:
         """Search, and remember who leaves; what the ordering displaces has to be covered by the budget for that."""
