@@ -66,7 +66,7 @@ def test_causes_are_true_and_remedies_start_their_jobs(seed: int) -> None:
 
 
 @pytest.mark.sources
-@pytest.mark.parametrize("seed", few_then_many([0], range(1, 40)))
+@pytest.mark.parametrize("seed", few_then_many([0], range(1, 16)))
 def test_causes_are_true_where_card_memory_is_limited_and_guaranteed(seed: int) -> None:
     _, complaints = judge(seed, CardMemoryWorld)
     assert not complaints
