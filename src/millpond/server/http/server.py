@@ -96,23 +96,23 @@ class HttpServer:
             loop.add_signal_handler(number, self._end)
         hung_up = asyncio.Event()
         loop.add_signal_handler(signal.SIGHUP, hung_up.set)
-        following = asyncio.ensure_future(self._follow(hung_up))
+        heeding = asyncio.ensure_future(self._heed_hangups(hung_up))
         serving: Awaitable[None] = asyncio.ensure_future(self._server.serve(sockets=[listener]))
         while not self._server.started and not self._server.should_exit:
             await asyncio.sleep(0.005)
         if self._server.started:
             self._on_ready()
         await serving
-        following.cancel()
+        heeding.cancel()
 
-    async def _follow(self, hung_up: asyncio.Event) -> None:
+    async def _heed_hangups(self, hung_up: asyncio.Event) -> None:
         """Call ``on_hangup`` once at a time, however many signals come: one that hangs takes no more than a thread."""
         while await hung_up.wait():
             hung_up.clear()
             try:
                 await asyncio.to_thread(self._on_hangup)
             except Exception:
-                log.exception("SIGHUP could not be followed")
+                log.exception("what SIGHUP asked for has failed")
 
     def _end(self) -> None:
         self._server.force_exit = self._server.should_exit

@@ -14,7 +14,7 @@ from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import CARD_MILLI
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
-from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, NodeInfo, SliceStatus
+from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, NodeInfo, SamplePoint, SliceStatus
 
 MOST_DEVICES: Final = 2_000
 MOST_SLICES: Final = 2_000
@@ -173,18 +173,19 @@ def _granted_part(device: DeviceStatus) -> float:
 
 def _sampled(field: str, unit: float) -> Callable[[DeviceStatus], float | None]:
     def of(device: DeviceStatus) -> float | None:
-        value = None if device.latest is None else getattr(device.latest, field)
-        return None if value is None else value * unit
+        return None if device.latest is None else _scaled(device.latest, field, unit)
 
     return of
 
 
 def _measured(field: str, unit: float) -> Callable[[SliceStatus], float | None]:
-    def of(part: SliceStatus) -> float | None:
-        value = getattr(part, field)
-        return None if value is None else value * unit
+    return lambda part: _scaled(part, field, unit)
 
-    return of
+
+def _scaled(of: SamplePoint | SliceStatus, field: str, unit: float) -> float | None:
+    """None: nothing measures it."""
+    value = getattr(of, field)
+    return None if value is None else value * unit
 
 
 def _device_labels(node: str, device: DeviceInfo | DeviceStatus) -> str:
