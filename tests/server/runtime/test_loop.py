@@ -31,6 +31,7 @@ from millpond.server.operations.verification import verify
 from millpond.server.runtime import turn_processor
 from millpond.server.runtime.inbox import ChangeJob, Submission
 from millpond.server.runtime.policies import Policies
+from millpond.server.store.connection.durable_writes import CommitInDoubtError
 from millpond.server.views.events import story
 from millpond.specs.api.jobs.jobs import JobInfo
 
@@ -222,6 +223,77 @@ def test_decisions_that_could_not_be_stored_reach_the_engine_later_and_once(serv
     failing.clear()
     server.turn(2)
     assert [type(decision) for decision in server.engine.applied] == [Start]
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_a_submission_whose_commit_got_no_answer_is_taken_if_it_is_durable_and_else_nothing_of_it_stays(
+    server: Server, is_durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.submit("old")
+    server.turn(2)
+    server.engine.finish(TaskId("old", 1, 0))
+    fail_commits(server, f"{'after' if is_durable else 'before'} append", monkeypatch)
+    answer = server.submit("a", key="k").answer
+    server.turn()
+    with pytest.raises(UnavailableError, match=r"connection is lost.*may have been accepted"):
+        answer.result(0)
+    meanwhile = server.loop.submit(submission_of("b"))
+    server.turn()
+    with pytest.raises(UnavailableError, match="not finished"):
+        meanwhile.result(0)
+    end_doubt(server, is_durable, monkeypatch)
+    server.turn(2)
+    assert (server.loop.trouble, server.store.jobs.is_job("a")) == ("", is_durable)
+    repeated = server.submit("c", key="k").answer
+    server.run_to_the_end()
+    assert repeated.result(0).id == ("a" if is_durable else "c")
+    assert set(server.world.starts.values()) == {1}
+    assert {name for name in ("old", "a", "b", "c") if server.store.jobs.ended_job(name)} == {
+        "old",
+        repeated.result(0).id,
+    }
+    assert verify(server.store).differences == ()
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_decisions_whose_commit_got_no_answer_reach_the_engine_once(
+    server: Server, is_durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_commits(server, f"{'after' if is_durable else 'before'} record", monkeypatch)
+    server.submit("a")
+    server.turn(2)
+    assert server.engine.applied == []
+    end_doubt(server, is_durable, monkeypatch)
+    server.turn(2)
+    assert [type(decision) for decision in server.engine.applied] == [Start]
+    server.run_to_the_end()
+    assert server.store.jobs.ended_job("a").state == "succeeded"
+
+
+def fail_commits(server: Server, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each write at this place gets no answer to its commit, and the database does not say what became of it."""
+
+    def trip(place: str) -> None:
+        if place == where:
+            server.store.writes.in_doubt = 1
+            raise CommitInDoubtError("COMMIT", None, Exception("the connection is lost"))
+
+    def is_durable() -> bool:
+        raise OperationalError("COMMIT", None, Exception("the database has not finished"))
+
+    server.store.trip = trip
+    monkeypatch.setattr(server.store.writes, "is_durable", is_durable)
+
+
+def end_doubt(server: Server, is_durable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database answers again."""
+
+    def answer() -> bool:
+        server.store.writes.in_doubt = None
+        return is_durable
+
+    server.store.trip = lambda _: None
+    monkeypatch.setattr(server.store.writes, "is_durable", answer)
 
 
 def test_a_clock_that_is_set_back_does_not_turn_the_log_back(server: Server) -> None:

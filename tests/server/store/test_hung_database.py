@@ -1,4 +1,4 @@
-"""A database that takes connections and then says nothing."""
+"""A database that takes connections and then says nothing, or whose machine is gone."""
 
 from __future__ import annotations
 
@@ -6,10 +6,19 @@ from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 
 from millpond.model.errors import UnavailableError
 from millpond.server.store.connection.database import claim, connect
-from millpond.server.store.connection.leadership import CONNECTS_WITHIN_S, Seat
+from millpond.server.store.connection.leadership import CONNECTS_WITHIN_S, Seat, postgresql_options
+
+
+def test_a_connection_whose_other_end_is_gone_is_given_up_within_seconds_unless_the_url_says_when() -> None:
+    url = sa.make_url("postgresql+psycopg://u@127.0.0.1/x?tcp_user_timeout=77000")
+    ends = postgresql_options(url)["connect_args"]
+    assert "tcp_user_timeout" not in ends
+    assert ends["keepalives_idle"] + ends["keepalives_interval"] * ends["keepalives_count"] < 15
+    assert postgresql_options(url.set(query={}))["connect_args"]["tcp_user_timeout"] == 10_000
 
 
 @pytest.mark.parametrize(("query", "within_s"), [("", CONNECTS_WITHIN_S), ("?connect_timeout=77", "77")])

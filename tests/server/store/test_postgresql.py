@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError
 
 from millpond.model import events
 from millpond.model.errors import UnavailableError
+from millpond.server.store.connection.durable_writes import CommitInDoubtError
 from millpond.server.store.connection.leadership import LEASE_S
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.jobs import NewJob
@@ -44,6 +47,31 @@ def test_a_database_that_was_made_under_the_locale_c_keeps_text_all_the_same(pos
         with engine.connect() as connection:
             connection.execute(sa.text("DROP DATABASE ascii WITH (FORCE)"))
         engine.dispose()
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_whether_a_commit_is_durable_that_got_no_answer_is_known_afterwards(
+    postgresql_url: str, is_durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(postgresql_url)
+    commit = store.database.dialect.do_commit
+
+    def lose_the_answer(connection: Any) -> None:
+        if is_durable:
+            commit(connection)
+        connection.dbapi_connection.close()
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.database.dialect, "do_commit", lose_the_answer)
+        with pytest.raises(CommitInDoubtError, match="closed the connection"):
+            store.append([LogEntry(1, events.Tick(1.0))])
+    with pytest.raises(OperationalError, match="in doubt"):
+        store.append([LogEntry(1, events.Tick(1.0))])
+    assert store.is_durable() is is_durable
+    assert len(list(store.events_after(0))) == is_durable
+    store.append([LogEntry(2, events.Tick(2.0))])
+    store.close()
 
 
 def test_an_upgrade_may_stand_still_for_longer_than_a_leaders_write(postgresql_url: str) -> None:

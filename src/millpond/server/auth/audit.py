@@ -15,6 +15,7 @@ from typing import Final
 
 from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 
+from millpond.node.host.periodic_worker import PassTrouble
 from millpond.server.auth.roles import AccessTarget, Caller, Verb
 from millpond.server.store.audit import AuditQuery, AuditStore
 from millpond.server.store.stored_json import RESTORE
@@ -97,6 +98,7 @@ class AuditLog:
     def __init__(self, store: AuditStore) -> None:
         self._store = store
         self.trouble = ""
+        self._failures = PassTrouble("entries of the audit log cannot be written yet", (DBAPIError,))
         store.find(AuditQuery(limit=1))  # where that fails, changes of accounts would wait for ever
         self._queue: queue.SimpleQueue[tuple[AuditInfo | None, Future[None] | None]] = queue.SimpleQueue()
         self._urgent = threading.Event()
@@ -152,7 +154,7 @@ class AuditLog:
             self._store.add(entries)
         except Exception as error:  # requests wait for this thread
             if isinstance(error, DBAPIError) and not isinstance(error, DataError):
-                log.error("%d entries of the audit log cannot be written yet (%s)", len(entries), error.orig)
+                self._failures.note(error)
                 if not isinstance(error, OperationalError):
                     waiting = "logins and changes of accounts wait for it"
                     self.trouble = f"the audit log cannot be written ({error.orig}), and {waiting}; {RESTORE}"
@@ -162,6 +164,7 @@ class AuditLog:
             why = getattr(error, "orig", error)
             log.error("the database refuses an entry of the audit log for good (%s): %s", why, entries[0])
         self.trouble = ""
+        self._failures.over()
         return True
 
 

@@ -230,7 +230,7 @@ class Batch:
                 answer.set_result(info)
 
     def turn_away(self, error: MillpondError) -> None:
-        """Answer all requests with an error, as nothing became durable."""
+        """Answer all requests with an error: nothing became durable, or whether it did is open; nobody waits then."""
         for waiting in (*self._waiting.values(), self._repeated):
             for _, answer in waiting:
                 answer.set_exception(error)
@@ -238,6 +238,7 @@ class Batch:
             of_setting.set_exception(error)
         for _, answer in self.settled:
             answer.set_exception(error)
+        self._waiting, self._repeated, self._settings, self.settled = {}, [], {}, []
 
     # ---- inside -------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,7 @@ from millpond.server.runtime.long_questions import LongQuestions
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import AdoptingEngine, LoopDependencies, TurnResult
 from millpond.server.runtime.usage import UsageMeter
+from millpond.server.store.connection.durable_writes import CommitInDoubtError
 from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.store.store import ClaimsEntry, Store, StoredSnapshot
 from millpond.server.version import VERSION
@@ -75,6 +76,7 @@ class TurnProcessor:
         self._dependents = Dependents(store.jobs, self.lookup, dependencies.stages)
         self._job_views = JobViews(core, job_cache, self._arrays, UsageMeter(store.books.open_intervals()))
         self._unstored: list[events.Event] = []
+        self._doubtful: tuple[Batch, LogEntry] | None = None
         self._decided: list[DecisionEntry] = []
         self._claims: ClaimsEntry | None = None
         self._snapshot_seq = store.latest_snapshot_seq() or 0
@@ -186,6 +188,9 @@ class TurnProcessor:
                 batch.add_event(event)
         for message in messages:
             self._add(batch, message)
+        if self._loop.trouble:  # the end of a job that waits for others could not be stored
+            self._give_up(batch)
+            return
         self._release_dependents(batch)
         for member in self._arrays.due(self._core.scheduler.check, batch.ending):
             batch.add_member(member, self._dependencies.forecast(member))
@@ -197,14 +202,24 @@ class TurnProcessor:
         tick = batch.close()
         try:
             self._store.append(batch.entries, batch.new_jobs, batch.released, batch.closed, batch.priorities)
-        except DBAPIError as error:
-            self._unstored = batch.reported
+        except CommitInDoubtError as error:
+            self._unstored, self._doubtful = [], (batch, tick)
             self._store_fails(error)
-            batch.turn_away(UnavailableError(self._loop.trouble, "see the server's log"))
+            batch.turn_away(
+                UnavailableError(self._loop.trouble, "it may have been accepted: look before you repeat it")
+            )
+            return
+        except DBAPIError as error:
+            self._store_fails(error)
+            self._give_up(batch)
             return
         self._unstored = []
         self._handle(batch)
         self._decide(tick)
+
+    def _give_up(self, batch: Batch) -> None:
+        self._unstored = batch.reported
+        batch.turn_away(UnavailableError(self._loop.trouble, "see the server's log"))
 
     def _refuse(self, messages: Sequence[Message]) -> None:
         """Turn requests away while the store fails; what has happened is kept until it does not."""
@@ -303,8 +318,8 @@ class TurnProcessor:
             hint = "it can be stopped, or have another priority"
             message.answer.set_exception(ConflictError(f"job {message.job!r} waits for other jobs or for data", hint))
             return
-        info = self._cancel(message.job, f"{message.stopped_by or 'somebody'} asked for its end")
-        if self._flush():
+        account = f"{message.stopped_by or 'somebody'} asked for its end"
+        if self._flush() and (info := self._cancel(message.job, account)) and self._flush():
             message.answer.set_result(info)
         else:
             message.answer.set_exception(UnavailableError(self._loop.trouble, "see the server's log"))
@@ -336,10 +351,37 @@ class TurnProcessor:
     def _flush(self) -> bool:
         """Store what was decided and what has ended, then let the engine have it; false when it cannot be stored."""
         job_views = self._job_views
+        if not self._resolve_doubt():
+            return False
         if (
             self._decided or self._claims or job_views.ended or job_views.used or job_views.kept
         ) and not self._store_decided():
             return False
+        self._hand_over()
+        return True
+
+    def _resolve_doubt(self) -> bool:
+        """Learn what became of a write whose commit got no answer, and go on from there; false while that is open."""
+        if self._store.writes.in_doubt is None:
+            return True
+        try:
+            is_durable = self._store.is_durable()
+        except DBAPIError as error:
+            self._store_fails(error)
+            return False
+        doubtful, self._doubtful = self._doubtful, None
+        if doubtful is None and is_durable:
+            self._hand_over()
+        elif doubtful is not None and is_durable:
+            self._handle(doubtful[0])
+            self._decide(doubtful[1])
+        elif doubtful is not None:
+            self._unstored = doubtful[0].reported + self._unstored
+        return True
+
+    def _hand_over(self) -> None:
+        """What was decided and what has ended is stored: let the engine, and those that wait for it, have it."""
+        job_views = self._job_views
         decisions: list[Decision] = [entry.decision for entry in self._decided]
         ended = job_views.stored()
         self._decided, self._claims, self._loop.trouble = [], None, ""
@@ -353,7 +395,6 @@ class TurnProcessor:
             jobs = [view for view in ended if view.array is None]
             for notify in self._dependencies.on_ended:
                 notify(jobs)
-        return True
 
     def _store_decided(self) -> bool:
         """Store it with the deliveries that follow; false when it cannot be stored."""
@@ -372,5 +413,7 @@ class TurnProcessor:
         return True
 
     def _store_fails(self, error: DBAPIError) -> None:
-        self._loop.trouble = f"the store cannot be read or written ({error.orig})"
-        log.error("%s; trying again every %g s", self._loop.trouble, RETRY_STORE_S)
+        trouble = f"the store cannot be read or written ({error.orig})"
+        if trouble != self._loop.trouble:
+            log.error("%s; trying again every %g s", trouble, RETRY_STORE_S)
+        self._loop.trouble = trouble

@@ -26,7 +26,7 @@ from millpond.server.startup.http_stack import make_http_server, make_service
 from millpond.server.startup.leadership import take_lead
 from millpond.server.startup.options import ServerOptions, parse_options, remember, with_remembered
 from millpond.server.storage.files.blobs import NO_ROOM
-from millpond.server.store.connection.database import DAMAGED
+from millpond.server.store.connection.database import remedy
 from millpond.specs.config.cluster import ClusterConfig, load_cluster
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,8 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except DBAPIError as error:
         log.critical("the database fails", exc_info=error)
-        print(f"pond: the database cannot be read or written ({error.orig}); {DAMAGED}", file=sys.stderr)
+        helps = remedy(options.store)
+        print(f"pond: the database cannot be read or written ({error.orig}); {helps}", file=sys.stderr)
         return UnavailableError.exit_code
     except OSError as error:
         if error.errno not in NO_ROOM:

@@ -83,7 +83,7 @@ def stand_by(leadership: Leadership | None, post: Post) -> bool:
 
     def ready() -> None:
         write_json(file, asdict(post.left))
-        print(f"Millpond stands by at {post.left.url}; {watch.leader_url} leads", flush=True)
+        print(f"Millpond stands by at {post.left.url}; {watch.leader_url or 'another server'} leads", flush=True)
 
     def hangup() -> None:
         log.info("the configuration is read when this server takes over")

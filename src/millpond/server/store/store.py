@@ -24,6 +24,7 @@ from millpond.model.workloads import Priority
 from millpond.server.store import deliveries, schema
 from millpond.server.store.audit import AuditStore
 from millpond.server.store.connection.database import claim, connect
+from millpond.server.store.connection.durable_writes import DurableWrites
 from millpond.server.store.connection.identity import IdentityStore
 from millpond.server.store.connection.leadership import Leadership, Seat
 from millpond.server.store.connection.reserve import Reserve
@@ -91,6 +92,7 @@ class Store(TableStore):
             if self.leadership is not None:
                 self.leadership.close()
             raise
+        self.writes = DurableWrites(self._engine)
         self.audit = AuditStore(self._engine)
         self.jobs = JobStore(self._engine)
         self.deliveries = DeliveryStore(self._engine)
@@ -135,8 +137,11 @@ class Store(TableStore):
             released: jobs that waited for others until now.
             closed: arrays of which no more members are handed to the scheduler.
             priorities: the class of priority that jobs get which the scheduler does not have yet, or not all of.
+
+        Raises:
+            CommitInDoubtError: whether it is durable is open (``writes``).
         """
-        with self._engine.begin() as connection:
+        with self.writes.transaction() as connection:
             if new_jobs:
                 connection.execute(schema.jobs.insert(), [job_row(job) for job in new_jobs])
                 write_waits(connection, [job.ended for job in new_jobs if job.ended is not None])
@@ -158,6 +163,12 @@ class Store(TableStore):
         if priorities:
             self.jobs.document_changes += 1
 
+    def is_durable(self) -> bool:
+        """Whether the write in doubt is durable (``DurableWrites.is_durable``)."""
+        is_durable = self.writes.is_durable()
+        self.jobs.document_changes += 1  # it may have changed some
+        return is_durable
+
     def record(
         self,
         decisions: Sequence[DecisionEntry],
@@ -174,8 +185,11 @@ class Store(TableStore):
             held: changes of what jobs hold.
             new_deliveries: for webhooks and users.
             claims: what the cycle changed of them; None: nothing.
+
+        Raises:
+            CommitInDoubtError: whether it is durable is open (``writes``).
         """
-        with self._engine.begin() as connection:
+        with self.writes.transaction() as connection:
             write_changes(connection, held)
             deliveries.write_new(connection, new_deliveries)
             if decisions:

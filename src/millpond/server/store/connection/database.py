@@ -15,7 +15,11 @@ from millpond.model.errors import UnavailableError
 from millpond.server.store import migrations
 from millpond.server.store.connection.leadership import LEASE_S, Leadership, Seat, postgresql_options, require_lock
 
-DAMAGED: Final = "check that it is there and whole; one that is damaged is restored from a backup (pond restore)"
+_DAMAGED: Final = "one that is damaged is restored from a backup (pond restore)"
+_POSTGRESQL: Final = (
+    "it has to be there, for an account that may make tables in it and have 16 connections at a time, and not be "
+    "read-only; one that is damaged is restored from a backup"
+)
 
 
 def sqlite_url(path: Path) -> str:
@@ -73,6 +77,11 @@ def password_notes(url: str) -> list[str]:
     return [f"{seen}; write it into ~/.pgpass of the server's account instead: HOST:PORT:DATABASE:USER:PASSWORD"]
 
 
+def remedy(url: str) -> str:
+    """What helps where a database cannot be read or written; ``url``: empty for SQLite."""
+    return _POSTGRESQL if url.startswith("postgresql") else f"check that it is there and whole; {_DAMAGED}"
+
+
 @contextlib.contextmanager
 def _explained(url: str) -> Iterator[None]:
     """Whatever goes wrong as an error for people, who see the URL without its password."""
@@ -85,7 +94,7 @@ def _explained(url: str) -> Iterator[None]:
         raise UnavailableError(f"{shown} cannot be used ({error})", hint) from error
     except (DBAPIError, UnicodeDecodeError) as error:  # the latter: of a table that a damaged file names
         cause = getattr(error, "orig", error)
-        raise UnavailableError(f"{shown} cannot be opened ({cause})", DAMAGED) from error
+        raise UnavailableError(f"{shown} cannot be opened ({cause})", remedy(url)) from error
 
 
 def _is_current(engine: sa.Engine) -> bool:

@@ -33,6 +33,13 @@ LEASE_S: Final = 6.0
 """A leader that has not shown itself for so long leads no more."""
 SHOWS_EVERY_S: Final = 1.0
 CONNECTS_WITHIN_S: Final = 10
+_GIVES_UP: Final = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,  # milliseconds
+}
+"""When a connection counts as broken whose other end is gone without a word: a machine without power, a firewall."""
 _LOOKS_EVERY_S: Final = 0.05
 _LOCK: Final = {"key": 0x4D494C4C}
 _HAS_IDLE_LIMIT: Final = 140_000
@@ -61,13 +68,15 @@ class Seat:
 def postgresql_options(url: sa.URL) -> dict[str, Any]:
     """How connections to a database are opened, for ``sqlalchemy.create_engine``.
 
-    One that takes a connection and then says nothing is given up soon, unless the URL says when.
+    One that takes a connection and then says nothing is given up soon, and so is one whose machine is gone, unless the
+    URL says when. Without that, the kernel waits for two hours.
     """
+    ends = {"connect_timeout": CONNECTS_WITHIN_S, **_GIVES_UP}
     # A database without an encoding (SQL_ASCII, made under the locale C) would answer in bytes.
-    options: dict[str, Any] = {"client_encoding": "utf8"}
-    if "connect_timeout" not in url.query:
-        options["connect_args"] = {"connect_timeout": CONNECTS_WITHIN_S}
-    return options
+    return {
+        "client_encoding": "utf8",
+        "connect_args": {name: value for name, value in ends.items() if name not in url.query},
+    }
 
 
 class NotLeadingError(OperationalError):
