@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Where bytecode is not kept, each of the hundreds of programs that tests start would be compiled anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev up down test test-long test-compiled kubernetes test-kubernetes screenshots lint types imports check clean
+.PHONY: help install dev up down test test-long test-thorough test-compiled kubernetes test-kubernetes screenshots lint types imports check clean
 
 help:
 	@echo 'make install   the environment in $(VENV), with $(BIN)/pond'
@@ -23,6 +23,7 @@ help:
 	@echo 'make down      stop that server and its jobs, and nothing else'
 	@echo 'make test      the tests, in a few minutes; they need no outside service'
 	@echo 'make test-long whole walks and whole benchmarks, some minutes more'
+	@echo 'make test-thorough  the walks of the scheduler with many more seeds, for a night'
 	@echo 'make test-compiled  the tests of the scheduler, on the compiled one'
 	@echo 'make test-kubernetes  jobs as pods of a real cluster on this machine; builds it first (root)'
 	@echo 'make screenshots  a picture of each page of the portal, in docs/images'
@@ -65,8 +66,11 @@ test: dev
 
 # The gate's programs share a pretended card by the machine's clock: they have the machine for themselves.
 test-long: dev
-	$(BIN)/pytest --numprocesses 3 --dist worksteal -m long --ignore tests/node/sharing/gate
+	$(BIN)/pytest --numprocesses 3 --dist worksteal -m 'long and not thorough' --ignore tests/node/sharing/gate
 	$(BIN)/pytest --numprocesses 0 -m long tests/node/sharing/gate
+
+test-thorough: dev
+	$(BIN)/pytest --numprocesses auto --dist worksteal -m thorough tests/scheduling
 
 # The scheduler as `pond compile` makes it: some three minutes of the compiler, once for its sources, then the tests.
 test-compiled: dev

@@ -203,7 +203,7 @@ def test_jobs_that_are_overdue_have_the_same_rank_in_the_table(monkeypatch: pyte
     assert looked_at
 
 
-@pytest.mark.parametrize("seeds", few_then_many([range(3)], [range(3, 40)]), ids=str)
+@pytest.mark.parametrize("seeds", few_then_many([range(3)], [range(3, 16)], [range(16, 40)]), ids=str)
 def test_queues_with_guarantees_and_limits_are_served_alike(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     def decided(few: int) -> list[list[Decision]]:
         monkeypatch.setattr(waiting_lines, "FEW", few)
@@ -214,7 +214,7 @@ def test_queues_with_guarantees_and_limits_are_served_alike(seeds: range, monkey
     assert sum(map(len, one_by_one)) > 10 * len(seeds)
 
 
-@pytest.mark.parametrize("seeds", few_then_many([range(3)], [range(3, 40)]), ids=str)
+@pytest.mark.parametrize("seeds", few_then_many([range(3)], [range(3, 16)], [range(16, 40)]), ids=str)
 def test_growth_that_was_measured_is_given_back_alike(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     def decided(few: int) -> list[list[Decision]]:
         monkeypatch.setattr(waiting_lines, "FEW", few)
@@ -248,7 +248,7 @@ def test_where_nobody_runs_no_plan_is_found_although_a_queue_is_guaranteed_cards
         assert planner.by_ordering(firsts[0], claims.mask(firsts[0])) is None
 
 
-@pytest.mark.parametrize("seeds", few_then_many([range(1)], [range(1, 16)]), ids=str)
+@pytest.mark.parametrize("seeds", few_then_many([range(1)], [range(1, 10)], [range(10, 40)]), ids=str)
 def test_no_line_is_left_out_that_could_displace_work(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor one whose first a reservation keeps off nodes, once no line goes on for that."""
     monkeypatch.setattr(waiting_lines, "FEW", ALWAYS_MANY)
@@ -278,7 +278,11 @@ def test_no_line_is_left_out_that_could_displace_work(seeds: range, monkeypatch:
 
 @pytest.mark.parametrize(
     ("bound", "seeds"),
-    few_then_many([("limit", range(1))], [("limit", range(1, 8)), ("", range(8)), ("guarantee", range(8))]),
+    few_then_many(
+        [("limit", range(1))],
+        [("limit", range(1, 4)), ("", range(4)), ("guarantee", range(4))],
+        [(bound, range(4, 20)) for bound in ("limit", "", "guarantee")],
+    ),
     ids=str,
 )
 def test_what_was_searched_for_in_vain_is_not_searched_for_again(

@@ -64,7 +64,7 @@ def test_the_worst_user_fares_better_under_fair_shares_than_first_come_first_ser
 
 @pytest.mark.long
 @given(weights, weights, lengths, lengths, crowd_sizes, crowd_sizes, st.sampled_from(POLICIES))
-@settings(max_examples=12, derandomize=True, deadline=None)
+@settings(max_examples=6, derandomize=True, deadline=None)
 def test_two_queues_hold_what_their_weights_say(
     one: float, other: float, length: float, its_length: float, users: int, its_users: int, policy: Policy
 ) -> None:
@@ -85,7 +85,7 @@ def test_two_queues_hold_what_their_weights_say(
     [3.0, 1.0, 1.0, 1.0, 1.0, 1.0],
     Policy("default", preempt=True),
 )
-@settings(max_examples=6, derandomize=True, deadline=None)
+@settings(max_examples=3, derandomize=True, deadline=None)
 def test_leaves_of_two_levels_hold_what_their_weights_say(
     submitted: list[tuple[float, int]], weights: list[float], policy: Policy
 ) -> None:

@@ -154,8 +154,8 @@ def test_pairs_on_the_same_cards_go_on_where_a_server_was_killed() -> None:
     assert killed_while_it_runs(world, Settings(preempt=True)).pairs > 10
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_long_logs_are_redone_from_anywhere(kind: str) -> None:
+@pytest.mark.parametrize("seed", few_then_many((), [2], [3, 4]))
+def test_long_logs_are_redone_from_anywhere(kind: str, seed: int) -> None:
     changes = (None, of_other_policies) if kind != "gandiva" else (None,)
-    assert sum(play(kind, seed, 100, changed) for seed in (2, 3) for changed in changes) > 20
+    assert sum(play(kind, seed, 100, changed) for changed in changes) > 10

@@ -22,7 +22,7 @@ def test_a_reservation_that_was_found_in_a_trial_is_not_taken_for_fresh_once_tha
     assert play("nothing-preempted", 3, 40, 0.2).restored > 20
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_long_logs_of_bursts_are_gone_on_with_from_anywhere(kind: str) -> None:
-    assert sum(play(kind, seed, 100, 0.2).restored for seed in (2, 3)) > 100
+@pytest.mark.parametrize("seed", few_then_many((), [2], [3, 4]))
+def test_long_logs_of_bursts_are_gone_on_with_from_anywhere(kind: str, seed: int) -> None:
+    assert play(kind, seed, 100, 0.2).restored > 50

@@ -22,6 +22,7 @@ from millpond.model.states import JobState
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.settings import Settings
+from seeds import few_then_many
 
 CARDS = 4
 TEAMS = ("vision", "speech")
@@ -188,8 +189,8 @@ def keeps_its_word(seed: int) -> bool:
     return True
 
 
-@pytest.mark.long
-def test_of_many_dense_worlds_few_miss_a_card_of_a_promise() -> None:
-    """A known defect: about one of forty does, where several reservations and graces of minutes meet."""
-    missed = [seed for seed in range(1_000, 1_120) if not keeps_its_word(seed)]
-    assert len(missed) <= 6, missed
+@pytest.mark.parametrize("seeds", few_then_many((), [range(1_080, 1_120)], [range(1_000, 1_040), range(1_040, 1_080)]))
+def test_of_many_dense_worlds_few_miss_a_card_of_a_promise(seeds: range) -> None:
+    """A known defect: about one of sixty does, where several reservations and graces of minutes meet."""
+    missed = [seed for seed in seeds if not keeps_its_word(seed)]
+    assert len(missed) <= 2, missed

@@ -18,8 +18,7 @@ def test_cells_are_the_same_in_every_copy_and_nothing_is_lost(seed: int) -> None
     walk(CellWalk(seed), 60)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", [*range(100, 112), 1070])
+@pytest.mark.parametrize("seed", few_then_many((), [*range(100, 103), 1070], range(103, 130)))
 def test_cells_are_the_same_in_every_copy_on_long_walks(seed: int) -> None:
     walk(CellWalk(seed), 400, checks_every=10)
 
@@ -30,8 +29,7 @@ def test_no_path_on_which_work_gets_a_place_breaks_into_cells(seed: int) -> None
     walk(CellWalkOnAllPaths(seed), 50)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 108))
+@pytest.mark.parametrize("seed", few_then_many((), range(100, 103), range(103, 120)))
 def test_no_path_on_which_work_gets_a_place_breaks_into_cells_on_long_walks(seed: int) -> None:
     walk(CellWalkOnAllPaths(seed), 400, checks_every=10)
 
@@ -71,9 +69,8 @@ def test_whatever_has_failed_what_fits_the_cells_starts_after_one_round(kind: ty
     require_what_is_owed(one)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", [CellWalk, CellWalkInHierarchies])
-@pytest.mark.parametrize("seed", range(100, 125))
+@pytest.mark.parametrize("seed", few_then_many((), range(100, 109), range(109, 150)))
 def test_what_fits_the_cells_starts_after_one_round_on_long_walks(kind: type[CellWalk], seed: int) -> None:
     one = kind(seed)
     for _ in range(20):
