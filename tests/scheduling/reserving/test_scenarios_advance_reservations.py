@@ -274,6 +274,22 @@ def test_reservations_that_overlap_share_the_guarantee_and_the_nearest_later_tim
     reserve(world, 4, name="second", begin=UNTIL, until=3_000.0)
 
 
+def test_cards_reserved_after_one_another_are_counted_once_for_who_is_beside_both() -> None:
+    world = two_teams(nodes=1)
+    reserve(world, 2, name="first")
+    reserve(world, 2, name="second", begin=UNTIL, until=3_000.0)
+    reserve(world, 2, name="beside", of="speech", until=3_000.0)
+    assert world.core.reservations()[-1].cards_on == {"n0": 2}
+
+
+def test_work_that_stays_beside_two_reservations_after_one_another_starts_at_once() -> None:
+    world = two_teams(nodes=1)
+    reserve(world, 2, name="first")
+    reserve(world, 2, name="second", begin=UNTIL, until=3_000.0)
+    world.submit(single("stays", 2, queue="speech", preemptible=False, time_limit_s=5_000.0))
+    assert "stays" in world.running()
+
+
 def test_beyond_the_guarantee_there_is_what_no_queue_is_guaranteed() -> None:
     world = World(machine("n0"), machine("n1"), queues=[queue("vision", guarantee=4), queue("guest")])
     reserve(world, 4, of="guest", beyond_guarantee=True)

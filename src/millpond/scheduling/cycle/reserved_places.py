@@ -17,7 +17,7 @@ from millpond.scheduling.cycle.tried_places import Tries, try_places
 from millpond.scheduling.elastic.gang_sizes import most_tasks
 from millpond.scheduling.nodes.cordon import holds_until, stays_until
 from millpond.scheduling.records import JobRecord, TaskRecord
-from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
+from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, most_kept
 from millpond.scheduling.state import State
 
 TRIES = 16
@@ -274,13 +274,9 @@ def is_wanted(state: State, record: JobRecord, placed: Placed) -> bool:
 
 def kept_from(state: State, record: JobRecord) -> dict[int, int]:
     """By index of the node, how many cards are kept while a job that started now would be there."""
-    kept: dict[int, int] = {}
     until = holds_until(record, state.ordering.time_left, state.now)
-    for room in state.reserved.by_name.values():
-        for name, cards in room.cards_on.items() if room.wanted.begin < until else ():
-            if (node := state.cluster.node_index.get(name)) is not None:
-                kept[node] = kept.get(node, 0) + cards
-    return kept
+    kept = most_kept(state.reserved.by_name.values(), state.now, until)
+    return {node: cards for name, cards in kept.items() if (node := state.cluster.node_index.get(name)) is not None}
 
 
 def cards_of(state: State, node: int) -> int:

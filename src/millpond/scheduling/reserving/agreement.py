@@ -22,8 +22,8 @@ from millpond.scheduling.explaining.wording import card_memory_text
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.ordering.forecasts import NEVER
-from millpond.scheduling.reserving.choosing import choose, leaves_at, parts_of, taken_by_others, usable_cards
-from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
+from millpond.scheduling.reserving.choosing import choose, leaves_at, parts_of, usable_cards
+from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, most_kept
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.bounds import NO_BOUND, OTHER_MODELS
 from millpond.scheduling.tenancy.card_models import choices_of_reserved
@@ -277,16 +277,15 @@ def _guaranteed(tree: QueueTree, name: str, model: str) -> int:
 
 
 def _beyond_nodes(state: State, wanted: AdvanceReservation) -> str:
-    taken = taken_by_others(state, wanted.name, wanted.begin, wanted.until)
-    for other in state.reserved.by_name.values():
-        is_other = other.wanted.name != wanted.name and other.wanted.overlaps(wanted.begin, wanted.until)
-        if is_other and not other.cards_on:
-            among = taken_by_others(state, wanted.name, other.wanted.begin, other.wanted.until)
-            among = {node: max(among.get(node, 0), taken.get(node, 0)) for node in {**among, **taken}}
-            for node, cards in choose(state, ReservedRoom(other.wanted), among).items():
-                taken[node] = taken.get(node, 0) + cards
+    rooms = state.reserved.beside(wanted.name)
+    for number, room in enumerate(rooms):
+        if not room.cards_on and room.wanted.overlaps(wanted.begin, wanted.until):
+            others = [*rooms[:number], *rooms[number + 1 :]]
+            chosen = choose(state, room, most_kept(others, room.wanted.begin, room.wanted.until))
+            rooms[number] = ReservedRoom(room.wanted, chosen)
     before = state.reserved.by_name.get(wanted.name)
     room = ReservedRoom(wanted, users={} if before is None else before.users)
+    taken = most_kept(rooms, wanted.begin, wanted.until)
     found = sum(choose(state, room, taken, patient=wanted.begin < state.now).values())
     if found >= wanted.cards:
         return ""

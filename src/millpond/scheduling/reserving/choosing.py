@@ -135,7 +135,7 @@ def choose(
     """By name of the node, how many cards of it the reservation should have; in all fewer than asked if not there.
 
     Args:
-        taken: cards of nodes that other reservations have in its span.
+        taken: cards of nodes that other reservations have at any one instant of its span.
         patient: see ``tenancies``.
     """
     wanted, cluster = room.wanted, state.cluster
@@ -191,13 +191,3 @@ def _closes(state: State, node: str, wanted: AdvanceReservation) -> bool:
         each.begin < wanted.until and not each.is_over(max(wanted.begin, state.now))
         for each in state.cordons.by_node.get(node, ())
     )
-
-
-def taken_by_others(state: State, name: str, begin: float, until: float) -> dict[str, int]:
-    """Cards of nodes that the other reservations have at some instant of a span, as far as theirs are chosen."""
-    taken: dict[str, int] = {}
-    for other in state.reserved.by_name.values():
-        if other.wanted.name != name and other.wanted.overlaps(begin, until):
-            for node, cards in other.cards_on.items():
-                taken[node] = taken.get(node, 0) + cards
-    return taken

@@ -46,6 +46,20 @@ class ReservedRoom:
         return ReservedRoom(self.wanted, dict(self.cards_on), self.is_settled, dict(self.users))
 
 
+def most_kept(rooms: Iterable[ReservedRoom], begin: float, until: float) -> dict[str, int]:
+    """Of each node, by name, the most cards that are kept for reservations at any one instant of a span."""
+    there = [room for room in rooms if room.wanted.overlaps(begin, until)]
+    most: dict[str, int] = {}
+    for instant in {begin, *(room.wanted.begin for room in there if room.wanted.begin > begin)}:
+        kept: dict[str, int] = {}
+        for room in there:
+            for node, cards in room.cards_on.items() if room.wanted.covers(instant) else ():
+                kept[node] = kept.get(node, 0) + cards
+        for node, cards in kept.items():
+            most[node] = max(most.get(node, 0), cards)
+    return most
+
+
 class ReservedRooms:
     """All reservations that are not over.
 
@@ -140,6 +154,10 @@ class ReservedRooms:
         if name not in self.by_name:
             raise NotFoundError(f"no reservation {name!r}", "`pond reservations` lists them")
         return self.by_name[name]
+
+    def beside(self, name: str) -> list[ReservedRoom]:
+        """All but the one of this name."""
+        return [room for other, room in self.by_name.items() if other != name]
 
     def requires(self, record: JobRecord) -> bool:
         """Whether a job may start on the cards of a reservation alone."""

@@ -27,8 +27,8 @@ from millpond.scheduling.nodes.drain import follow_cordons, goes_on_without
 from millpond.scheduling.ordering.queueing import enqueue, is_in_window, watch_window
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving.agreement import agreed
-from millpond.scheduling.reserving.choosing import choose, parts_of, stays_in_cells, taken_by_others, usable_cards
-from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
+from millpond.scheduling.reserving.choosing import choose, parts_of, stays_in_cells, usable_cards
+from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, most_kept
 from millpond.scheduling.state import State
 
 CHOSEN_AHEAD_S = 86_400.0
@@ -153,7 +153,7 @@ def _choose_nodes(state: State, room: ReservedRoom) -> None:
     is_last = not room.is_settled and _last_choice_at(state, room) <= state.now
     if not (is_last or _falls_short(state, room)):
         return
-    taken = taken_by_others(state, wanted.name, wanted.begin, wanted.until)
+    taken = most_kept(state.reserved.beside(wanted.name), wanted.begin, wanted.until)
     is_settled = room.is_settled or is_last
     chosen = choose(state, room, taken, patient=is_settled)
     if chosen != room.cards_on or is_settled != room.is_settled:
