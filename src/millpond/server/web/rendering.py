@@ -23,7 +23,7 @@ from millpond.server.catalogues import ENGLISH, LANGUAGES
 from millpond.server.phrases.phrasebook import phrase_in
 from millpond.server.version import VERSION
 from millpond.server.web.charts.svg_charts import number_text
-from millpond.server.web.translations import FIXED_TEXTS, PORTAL_TEXTS
+from millpond.server.web.translations import FIXED_TEXTS, LiteralTexts, words_in
 from millpond.server.wording import rounded_span
 
 _KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -105,12 +105,11 @@ def _environment(language: str) -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         auto_reload=False,  # they are part of the program: no look at each file for each page
-        extensions=["jinja2.ext.i18n"],
+        extensions=[LiteralTexts],
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.install_gettext_translations(PORTAL_TEXTS.translation(language), newstyle=True)  # type: ignore[attr-defined]
-    environment.globals.update(file=_address, languages=LANGUAGES, version=VERSION)
+    environment.globals.update(_=words_in(language), file=_address, languages=LANGUAGES, version=VERSION)
     environment.filters.update(
         cards=milli_text,
         memory=memory_text,
@@ -136,9 +135,8 @@ def _instant(at: float | None, *, how: str = "at") -> str | Markup:
     if at is None:
         return "\N{EN DASH}"
     moment = datetime.fromtimestamp(at, UTC)
-    shown = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
-    template = Markup('<time datetime="{iso}" data-how="{how}">{shown}</time>')
-    return template.format(iso=f"{moment:%Y-%m-%dT%H:%M:%SZ}", how=how, shown=shown)
+    day, clock = f"{moment:%Y-%m-%d}", f"{moment:%H:%M:%S}"
+    return Markup(f'<time datetime="{day}T{clock}Z" data-how="{how}">{day} {clock} UTC</time>')
 
 
 def _short(text: str) -> str:
