@@ -7,15 +7,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from fresh_databases import fresh_sqlite
 
+from millpond.server.store import jobs
 from millpond.server.store.jobs import JobFilter, NewJob, listed_at
 from millpond.server.store.store import Store
 from millpond.specs.api.jobs.jobs import JobInfo
 
-STATES, USERS, QUEUES, NAMES = ("succeeded", "failed"), ("ada", "bob"), ("q", "r"), ("train", "eval")
+STATES, USERS, QUEUES, NAMES = ("succeeded", "failed"), ("ada", "bob"), ("q", "q", "q", "r"), ("train", "eval")
+
+
+@pytest.fixture(autouse=True)
+def few_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the values, those of the queue ``r`` are rare, and those that no job has."""
+    monkeypatch.setattr(jobs, "_RARE", 20)
 
 
 @pytest.fixture(params=["SQLite", "PostgreSQL"])
@@ -64,3 +73,35 @@ def test_each_filter_gives_the_jobs_that_it_names_page_by_page(store: Store) -> 
             paged += [info.id for info in page]
             wanted = replace(wanted, behind=(page[-1].submitted_at, page[-1].id))
         assert paged == expected, wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [
+        (JobFilter(queue="r", name="train"), "jobs_of_queue"),
+        (JobFilter(("cancelled",), user="ada", queue="q", name="train"), "jobs_by_state"),
+        (JobFilter(user="nobody", queue="q"), "jobs_of_user"),
+        (JobFilter(("failed",), name="train"), "jobs_of_name"),
+        (JobFilter(user="ada", name="train"), "jobs_by_name"),
+    ],
+)
+def test_jobs_are_found_by_a_value_that_few_have_whatever_else_is_asked(
+    tmp_path: Path, wanted: JobFilter, index: str
+) -> None:
+    url = fresh_sqlite(tmp_path)
+    store, asked = Store(url), list[tuple[str, Any]]()
+    fill(store)
+
+    def note(_1: object, _2: object, statement: str, values: Any, *_rest: object) -> None:
+        asked.append((statement, values))
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    try:
+        store.jobs.ended_jobs(100, wanted)
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+        store.close()
+    statement, values = asked[-1]
+    with sa.create_engine(url).connect() as connection:
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).scalars("detail").first()
+    assert f"USING INDEX {index} " in str(plan)

@@ -7,7 +7,7 @@ thread.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,6 +38,9 @@ DELETED: Final = "deleted"
 
 # What the scheduler's thread runs for every job is put together once: that takes longer than running it.
 _ASKED_AT_ONCE: Final = 500
+_INDEXED: Final = ("parent", "name", "user", "queue", "state")
+_RARE: Final = 1_000
+"""So many jobs are read one by one in a few milliseconds."""
 _IS_JOB: Final = sa.select(schema.jobs.c.id).where(schema.jobs.c.id == sa.bindparam("job"))
 _REPEATED: Final = sa.select(schema.idempotency_keys.c.job, schema.idempotency_keys.c.digest).where(
     schema.idempotency_keys.c.key == sa.bindparam("sought")
@@ -243,7 +246,7 @@ class JobStore(TableStore):
         """
         table = schema.jobs
         query = sa.select(*OF_VIEW).where(table.c.info.is_not(None))
-        query = query.where(*_matches(wanted, of, knows_values=self._engine.dialect.name != "sqlite"))
+        query = query.where(*_matches(wanted, of, self._indexed(wanted, of)))
         if wanted.behind is not None:
             query = query.where(*_stands_behind(*wanted.behind, oldest_first=wanted.oldest_first))
         if owners is not None:
@@ -255,6 +258,29 @@ class JobStore(TableStore):
         else:
             query = query.order_by(table.c.submitted_at.desc(), table.c.id).limit(limit)
         return [view_in(row) for row in self._rows(query)]
+
+    def _indexed(self, wanted: JobFilter, of: str | None) -> Collection[str]:
+        """The columns of which an index may be used to find such jobs; ``of`` as in ``ended_jobs``.
+
+        SQLite does not know how often a value occurs, and may take the index of one that almost all jobs have. So it is
+        asked whether one of several values is rare; where none is, what is the narrowest as a rule decides.
+        PostgreSQL knows it, and would read the whole table for expressions, of which it knows nothing.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return _INDEXED
+        if of:
+            return ("parent",)
+        asked = _asked(wanted)
+        rare = (name for name, values in asked.items() if self._is_rare(schema.jobs.c[name], values))
+        if len(asked) > 1 and (narrowest := next(rare, None)) is not None:
+            return (narrowest,)
+        if wanted.name:
+            return ("name", "parent", "user") if wanted.user else ("name",)
+        return ("user", "queue") if wanted.user or wanted.queue else ("parent", "state")
+
+    def _is_rare(self, column: sa.Column[str], values: Sequence[str]) -> bool:
+        """Whether ``_RARE`` jobs at most have one of these values."""
+        return self._first(sa.select(column).where(column.in_(values)).offset(_RARE).limit(1)) is None
 
     def ended_between(
         self, behind: tuple[float, str], until: float, limit: int, owners: Owners | None = None
@@ -352,35 +378,26 @@ def _stands_behind(at: float, job: str, *, oldest_first: bool) -> tuple[sa.Colum
     return time <= at, sa.or_(time < at, sa.and_(same, schema.jobs.c.id > job))
 
 
-def _matches(wanted: JobFilter, of: str | None, *, knows_values: bool) -> list[sa.ColumnElement[bool]]:
+def _matches(wanted: JobFilter, of: str | None, indexed: Collection[str]) -> list[sa.ColumnElement[bool]]:
     """What is true of the jobs that are wanted; ``of`` as in ``ended_jobs``.
 
-    SQLite does not know how often a value occurs, and may take the index of one that almost all jobs have. So what is
-    the narrowest as a rule is compared as a column, of which there is an index, and all else as an expression.
-    PostgreSQL knows it, and would read the whole table for expressions, of which it knows nothing.
-
     Args:
-        knows_values: the database knows how often values occur.
+        indexed: the columns of which an index may be used; all others are compared as expressions.
     """
-    if of:
-        indexed = {"parent"}
-    elif wanted.name:
-        indexed = {"name", "parent", "user"} if wanted.user else {"name"}
-    elif wanted.user or wanted.queue:
-        indexed = {"user", "queue"}
-    else:
-        indexed = {"parent", "state"}
 
     def column(name: str) -> sa.ColumnElement[str]:
         found = schema.jobs.c[name]
-        return found if knows_values or name in indexed else found.concat("")
+        return found if name in indexed else found.concat("")
 
-    values = {"user": wanted.user, "name": wanted.name, "queue": wanted.queue}
-    conditions = [column(name) == value for name, value in values.items() if value]
-    if wanted.states:
-        conditions.append(column("state").in_(wanted.states))
+    conditions: list[sa.ColumnElement[bool]] = [column(name).in_(values) for name, values in _asked(wanted).items()]
     conditions.append(schema.jobs.c.members == 0 if of is None else column("parent") == of)
     return conditions
+
+
+def _asked(wanted: JobFilter) -> dict[str, tuple[str, ...]]:
+    """The values that are asked for, by column."""
+    each = {"user": (wanted.user,), "name": (wanted.name,), "queue": (wanted.queue,), "state": wanted.states}
+    return {name: values for name, values in each.items() if any(values)}
 
 
 def write_ended(connection: sa.Connection, ended: Sequence[JobInfo]) -> None:
