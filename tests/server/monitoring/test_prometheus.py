@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,13 @@ from millpond.node.task.records import TaskId
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.server.views.prometheus import metrics_page, pool_metrics
 from millpond.server.views.prometheus.metrics_page import MOST_QUEUES
-from millpond.server.views.prometheus.pool_metrics import NodeMetrics, conspicuous_devices, slice_metrics
+from millpond.server.views.prometheus.pool_metrics import (
+    KnownNodes,
+    Samples,
+    conspicuous_devices,
+    node_metrics,
+    slice_metrics,
+)
 from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, NodeInfo, SliceStatus, SpareInfo
 from millpond.specs.api.services import ScalingInfo
 
@@ -155,7 +162,7 @@ def test_of_a_large_pool_the_hot_cards_are_told_the_hottest_first(monkeypatch: p
     monkeypatch.setattr(pool_metrics, "MOST_DEVICES", 2)
     degrees = {"u0": 79.0, "u1": 80.0, "u2": 95.0, "u3": 91.0, "u4": None}
     samples = {uuid: DeviceSample(uuid, temperature_c=degree) for uuid, degree in degrees.items()}
-    text = "".join(conspicuous_devices([machine("n1", *degrees, "unsampled")], samples))
+    text = "".join(conspicuous_devices(KnownNodes().lines_of([machine("n1", *degrees, "unsampled")], samples)))
     _, hot = text_string_to_metric_families(text)
     assert hot.name == "millpond_device_temperature_celsius"
     assert [(each.labels["device"], each.value) for each in hot.samples] == [("2", 95.0), ("3", 91.0)]
@@ -200,7 +207,7 @@ def test_power_and_forecasts_of_pools_are_told_where_they_are_known(api: Api) ->
 def test_the_power_of_a_machine_is_that_of_its_cards_that_report_it() -> None:
     watts = {"u0": 300.0, "u1": 250.5, "u2": None}
     samples = {uuid: DeviceSample(uuid, power_w=power) for uuid, power in watts.items()}
-    text = "".join(NodeMetrics().text([machine("n1", *watts), machine("n2", "unsampled")], samples))
+    text = told([machine("n1", *watts), machine("n2", "unsampled")], samples)
     families = {family.name: family for family in text_string_to_metric_families(text)}
     found = {sample.labels["node"]: sample.value for sample in families["millpond_node_power_watts"].samples}
     assert found == {"n1": 550.5}
@@ -218,20 +225,26 @@ def machine(name: str, *devices: str) -> NodeInfo:
 
 def test_a_name_cannot_break_out_of_its_label() -> None:
     node = machine('a"} 1\nb\\')
-    text = "".join(NodeMetrics().text([node], {}))
+    text = told([node], {})
     (family, *_) = text_string_to_metric_families(text)
     assert [sample.labels["node"] for sample in family.samples] == [node.name]
 
 
 def test_figures_of_machines_follow_each_new_look_and_those_that_are_gone_are_told_no_more() -> None:
-    kept, one, other = NodeMetrics(), machine("n1", "u0"), machine("n2", "u1", "u2")
-    assert "".join(kept.text([one, other], {})) == "".join(NodeMetrics().text([one, other], {}))
+    kept, one, other = KnownNodes(), machine("n1", "u0"), machine("n2", "u1", "u2")
+    assert told([one, other], {}, kept) == told([one, other], {})
     closed = replace(one, schedulable=False)
     use = {"u0": DeviceSample("u0", use_milli=500)}
-    text = "".join(kept.text([closed], use))
-    assert text == "".join(NodeMetrics().text([closed], use))
+    text = told([closed], use, kept)
+    assert text == told([closed], use)
     assert 'millpond_node_schedulable{node="n1",pool="p"} 0' in text
     assert "n2" not in text
+    less = {"u0": DeviceSample("u0", use_milli=250)}
+    assert 'millpond_node_use_ratio{node="n1",pool="p"} 0.25' in told([closed], less, kept)
+
+
+def told(nodes: Sequence[NodeInfo], samples: Samples, known: KnownNodes | None = None) -> str:
+    return "".join(node_metrics((known or KnownNodes()).lines_of(nodes, samples)))
 
 
 def test_requests_are_counted_by_route_and_never_by_what_callers_write(api: Api) -> None:

@@ -49,6 +49,21 @@ def test_a_sample_that_is_too_old_says_nothing_about_now() -> None:
     assert len(watched.telemetry.recent("FAKE-fake-1-0")) == 1
 
 
+def test_the_latest_samples_of_all_are_gathered_anew_after_each_look_and_when_they_have_become_too_old() -> None:
+    watched = Watched()
+    watched.look()
+    first = watched.telemetry.latest_samples()
+    watched.now += STALE_AFTER_S
+    assert watched.telemetry.latest_samples() is first
+    assert first["FAKE-fake-1-0"].use_milli == 250
+    watched.vendor.tenants = tuple
+    watched.look()
+    second = watched.telemetry.latest_samples()
+    assert second["FAKE-fake-1-0"].use_milli == 0
+    watched.now += STALE_AFTER_S + 1
+    assert watched.telemetry.latest_samples() == {}
+
+
 def test_only_the_last_minutes_are_kept_and_less_of_each_where_there_are_very_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -37,6 +37,14 @@ class Sampled(NamedTuple):
     sample: DeviceSample
 
 
+class _Latest(NamedTuple):
+    """The last samples of all devices after so many looks; some of them are too old from ``until`` on."""
+
+    looks: int
+    until: float
+    samples: Mapping[str, DeviceSample]
+
+
 Samples = Callable[[str], Sequence[Sampled]]
 """What is remembered of a device by its UUID, oldest first."""
 
@@ -54,6 +62,8 @@ class Telemetry:
         devices = [device.uuid for node in machine.nodes for device in node.devices]
         self._kept = max(_LEAST_KEPT, min(KEPT, _KEPT_IN_ALL // max(len(devices), 1)))
         self._divisible = any(node.divisible for node in machine.nodes)
+        self._looks = 0
+        self._latest: _Latest | None = None
         self._rings = {uuid: deque[Sampled](maxlen=self._kept) for uuid in devices}
         self._workers = [
             PeriodicWorker(
@@ -86,6 +96,7 @@ class Telemetry:
                 ring = self._ring_of_new(sample.device, at)
             if ring is not None:  # a card that others have cut up since the start is not the pool's
                 ring.append(Sampled(at, _without_odd_figures(sample)))
+        self._looks += 1
 
     def _ring_of_new(self, device: str, at: float) -> deque[Sampled]:
         """The ring of a device that a card was divided into; those of devices that are long gone are dropped."""
@@ -103,10 +114,18 @@ class Telemetry:
         last = ring[-1]
         return last if self._clock() - last.at <= STALE_AFTER_S else None
 
-    def latest_samples(self) -> dict[str, DeviceSample]:
-        """The last samples of all devices, by UUID, without those too old to mean anything."""
-        since = self._clock() - STALE_AFTER_S
-        return {uuid: ring[-1].sample for uuid, ring in self._rings.items() if ring and ring[-1].at >= since}
+    def latest_samples(self) -> Mapping[str, DeviceSample]:
+        """The last samples of all devices, by UUID, without those too old to mean anything.
+
+        It is the object of before as long as nothing was sampled and none has become too old.
+        """
+        now, known, looks = self._clock(), self._latest, self._looks
+        if known is None or known.looks != looks or known.until < now:
+            last = [(uuid, ring[-1]) for uuid, ring in self._rings.items() if ring]
+            fresh = [(uuid, each) for uuid, each in last if each.at >= now - STALE_AFTER_S]
+            until = min((each.at for _, each in fresh), default=math.inf) + STALE_AFTER_S
+            self._latest = known = _Latest(looks, until, {uuid: each.sample for uuid, each in fresh})
+        return known.samples
 
     def recent(self, device: str) -> tuple[Sampled, ...]:
         """What is remembered of a device, oldest first."""

@@ -60,8 +60,8 @@ class Machines:
 
     async def all(self, reader: Reader) -> list[NodeInfo]:
         """All machines with who holds what."""
-        find = self._loop.job_cache.get
-        return [reader.node(node, find) for node in await self._latest()]
+        find, nodes = self._loop.job_cache.get, await self._latest()
+        return nodes if reader.owners is None else [reader.node(node, find) for node in nodes]
 
     async def _latest(self) -> list[NodeInfo]:
         """All machines as they are now: made once while nothing happens, and for all that ask at a time together."""

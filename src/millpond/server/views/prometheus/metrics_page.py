@@ -25,10 +25,11 @@ from millpond.server.views.hardware.machines import Machines
 from millpond.server.views.prometheus.forecast_metrics import gauge, power_states, replicas, spare_forecasts
 from millpond.server.views.prometheus.pool_metrics import (
     MOST_DEVICES,
-    NodeMetrics,
+    KnownNodes,
     conspicuous_devices,
     device_metrics,
     idle_devices,
+    node_metrics,
     slice_metrics,
 )
 from millpond.server.views.queues import Queues
@@ -94,18 +95,18 @@ class MetricsPage:
     def __init__(self, registry: CollectorRegistry, sources: MetricsSources) -> None:
         self._registry = registry
         self._sources = sources
-        self._node_metrics = NodeMetrics()
+        self._known_nodes = KnownNodes()
 
     async def page(self) -> bytes:
         """Everything, in the text format of Prometheus."""
         ask = self._sources
-        nodes = await ask.machines.all(EVERYBODY)
+        nodes, queues = await asyncio.gather(ask.machines.all(EVERYBODY), ask.queues.all())
         standing = MetricsState(
             time.time(),
             bool(ask.health.degraded()),
             ask.certificate_ends(),
             ask.job_cache.newest_first(),
-            await ask.queues.all(),
+            queues,
             ask.tokens.next_end(),
             nodes,
             ask.machines.spares(),
@@ -115,9 +116,9 @@ class MetricsPage:
         devices = await ask.machines.devices(EVERYBODY, 0) if has_few else []
 
         def text() -> bytes:
-            samples = ask.machines.telemetry.latest_samples()
-            pool = [*self._node_metrics.text(nodes, samples)]
-            pool += device_metrics(devices) if has_few else conspicuous_devices(nodes, samples)
+            known = self._known_nodes.lines_of(nodes, ask.machines.telemetry.latest_samples())
+            pool = [*node_metrics(known)]
+            pool += device_metrics(devices) if has_few else conspicuous_devices(known)
             pool += slice_metrics(devices)
             pool.append(idle_devices(nodes, ask.machines.idle_cards.since, standing.at))
             return generate_latest(_Together(self._registry, standing)) + "".join(pool).encode()

@@ -8,7 +8,7 @@ thousands of machines has some megabytes at most. Cards that are held and idle a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.telemetry import DeviceSample
@@ -28,33 +28,84 @@ Samples = Mapping[str, DeviceSample]
 """The latest of each card that has one, by its UUID."""
 
 
-class NodeMetrics:
-    """What there is and what is free, machine by machine; lines of a machine are kept until it is described anew."""
+class _Described(NamedTuple):
+    """What is told of a machine until it is described anew: its line in each family, and its faulty cards."""
+
+    node: NodeInfo
+    labels: str
+    lines: list[str]
+    faulty: list[str]
+
+
+class NodeLines(NamedTuple):
+    """What is told of a machine until its cards are sampled anew: their use and power, and which are hot."""
+
+    of: _Described
+    use: float | None
+    power_w: float | None
+    hot: Sequence[tuple[str, float]]
+
+
+class KnownNodes:
+    """What is told of all machines, made anew only for those that were described, or their cards sampled, since."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[NodeInfo, str, list[str]]] = {}
+        self._described: dict[str, _Described] = {}
+        self._samples: Samples = {}
+        self._lines: dict[str, NodeLines] = {}
 
-    def text(self, nodes: Sequence[NodeInfo], samples: Samples) -> Iterator[str]:
-        """All figures."""
-        before = self._known
-        self._known = {node.name: _lines_of(node, before.get(node.name)) for node in nodes}
-        told = list(self._known.values())
-        for place, (name, text, _) in enumerate(_NODE_FIGURES):
-            yield _family(f"millpond_node_{name}", text, (lines[place] for _, _, lines in told))
-        text = "Part of the last moment in which its cards were computing"
-        yield _gauge("millpond_node_use_ratio", text, ((labels, _use_of(node, samples)) for node, labels, _ in told))
-        text = "Power that its cards draw"
-        yield _gauge(
-            "millpond_node_power_watts", text, ((labels, _power_of(node, samples)) for node, labels, _ in told)
-        )
+    def lines_of(self, nodes: Iterable[NodeInfo], samples: Samples) -> list[NodeLines]:
+        """What is told of these machines.
+
+        Args:
+            samples: the object of before where there is no other sample.
+        """
+        described = {node.name: _described(node, self._described.get(node.name)) for node in nodes}
+        before = self._lines if samples is self._samples else {}
+        lines = {name: _sampled_lines(each, samples, before.get(name)) for name, each in described.items()}
+        self._described, self._samples, self._lines = described, samples, lines
+        return list(lines.values())
 
 
-def _lines_of(node: NodeInfo, before: tuple[NodeInfo, str, list[str]] | None) -> tuple[NodeInfo, str, list[str]]:
-    """A machine, its labels, and its line in each family."""
-    if before is not None and before[0] is node:
+def _described(node: NodeInfo, before: _Described | None) -> _Described:
+    if before is not None and before.node is node:
         return before
     labels = _labels(node=node.name, pool=node.pool)
-    return node, labels, [_line(f"millpond_node_{name}", labels, figure(node)) for name, _, figure in _NODE_FIGURES]
+    lines = [_line(f"millpond_node_{name}", labels, figure(node)) for name, _, figure in _NODE_FIGURES]
+    return _Described(
+        node, labels, lines, [_device_labels(node.name, each) for each in node.devices if _is_faulty(each)]
+    )
+
+
+def _sampled_lines(of: _Described, samples: Samples, before: NodeLines | None) -> NodeLines:
+    if before is not None and before.of is of:
+        return before
+    found = [(device, sample) for device in of.node.devices if (sample := samples.get(device.uuid)) is not None]
+    uses = [each.use_milli for _, each in found if each.use_milli is not None]
+    watts = [each.power_w for _, each in found if each.power_w is not None]
+    degrees = [(device, each.temperature_c) for device, each in found]
+    use = round(sum(uses) / len(uses) / _MILLI, 4) if uses else None
+    hot = [(_device_labels(of.node.name, device), at) for device, at in degrees if at is not None and at >= HOT_C]
+    return NodeLines(of, use, round(sum(watts), 1) if watts else None, hot)
+
+
+def node_metrics(nodes: Sequence[NodeLines]) -> Iterator[str]:
+    """What there is and what is free, machine by machine."""
+    for place, (name, text, _) in enumerate(_NODE_FIGURES):
+        yield _family(f"millpond_node_{name}", text, [each.of.lines[place] for each in nodes])
+    text = "Part of the last moment in which its cards were computing"
+    yield _gauge("millpond_node_use_ratio", text, [(each.of.labels, each.use) for each in nodes])
+    text = "Power that its cards draw"
+    yield _gauge("millpond_node_power_watts", text, [(each.of.labels, each.power_w) for each in nodes])
+
+
+def conspicuous_devices(nodes: Iterable[NodeLines]) -> Iterator[str]:
+    """Cards that cannot be handed out or are hot, where there are too many cards to name all."""
+    faulty = [(labels, 0) for each in nodes for labels in each.of.faulty]
+    text = "Whether it can be handed out; only those that cannot"
+    yield _gauge("millpond_device_healthy", text, faulty[:MOST_DEVICES])
+    hot = sorted((named for each in nodes for named in each.hot), key=lambda named: -named[1])
+    yield _gauge("millpond_device_temperature_celsius", f"Its temperature, from {HOT_C} on", hot[:MOST_DEVICES])
 
 
 def device_metrics(devices: Sequence[DeviceStatus]) -> Iterator[str]:
@@ -97,23 +148,6 @@ def slice_metrics(devices: Sequence[DeviceStatus]) -> Iterator[str]:
         yield _gauge(f"millpond_slice_{name}", text, ((labels, figure(part)) for labels, part in slices))
 
 
-def conspicuous_devices(nodes: Iterable[NodeInfo], samples: Samples) -> Iterator[str]:
-    """Cards that cannot be handed out or are hot, where there are too many cards to name all."""
-    degrees = {uuid: sample.temperature_c for uuid, sample in samples.items() if sample.temperature_c is not None}
-    hot = {uuid: degree for uuid, degree in degrees.items() if degree >= HOT_C}
-    faulty, told = list[tuple[str, float]](), list[tuple[str, float]]()
-    for node in nodes:
-        for device in node.devices:
-            if _is_faulty(device):
-                faulty.append((_device_labels(node.name, device), 0))
-            if device.uuid in hot:
-                told.append((_device_labels(node.name, device), hot[device.uuid]))
-    told.sort(key=lambda named: -named[1])
-    text = "Whether it can be handed out; only those that cannot"
-    yield _gauge("millpond_device_healthy", text, faulty[:MOST_DEVICES])
-    yield _gauge("millpond_device_temperature_celsius", f"Its temperature, from {HOT_C} on", told[:MOST_DEVICES])
-
-
 def idle_devices(nodes: Iterable[NodeInfo], idle_since: Mapping[str, float], now: float) -> str:
     """The cards that tasks have held for long without computing, those of the longest time first."""
     long = {uuid: now - since for uuid, since in idle_since.items() if now - since >= IDLE_AFTER_S}
@@ -153,18 +187,6 @@ _NODE_FIGURES: Final[tuple[tuple[str, str, Callable[[NodeInfo], float]], ...]] =
     ("faulty_gpus", "Cards that cannot be handed out", lambda node: sum(map(_is_faulty, node.devices))),
 )
 """Of each machine, by name, with what it is."""
-
-
-def _use_of(node: NodeInfo, samples: Samples) -> float | None:
-    found = [sample.use_milli for each in node.devices if (sample := samples.get(each.uuid)) is not None]
-    known = [use for use in found if use is not None]
-    return round(sum(known) / len(known) / _MILLI, 4) if known else None
-
-
-def _power_of(node: NodeInfo, samples: Samples) -> float | None:
-    found = [sample.power_w for each in node.devices if (sample := samples.get(each.uuid)) is not None]
-    known = [power for power in found if power is not None]
-    return round(sum(known), 1) if known else None
 
 
 def _granted_part(device: DeviceStatus) -> float:
