@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from api_world import Api
@@ -16,7 +17,8 @@ from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.scheduling.scheduler import Scheduler
-from millpond.server.jobs.monitors.wait_watch import WaitWatch
+from millpond.server.jobs.monitors import wait_watch
+from millpond.server.jobs.monitors.wait_watch import LOOK_EVERY_S, WaitWatch
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs.reasons import ReasonInfo
 
@@ -49,6 +51,14 @@ def look(api: Api, watch: WaitWatch, after_s: float) -> None:
     api.clock.now += after_s
     watch.look()
     settle(api)
+
+
+def test_a_look_that_took_long_is_followed_by_a_longer_pause(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = WaitWatch(api.loop, api.store.histories, api.clock)
+    assert watch.look() == LOOK_EVERY_S
+    instants = iter((100.0, 104.0))
+    monkeypatch.setattr(wait_watch, "time", SimpleNamespace(monotonic=lambda: next(instants)))
+    assert watch.look() == 36.0
 
 
 def test_a_started_and_an_ended_job_say_why_they_waited_and_how_true_the_estimate_was(api: Api) -> None:

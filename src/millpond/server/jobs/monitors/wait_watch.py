@@ -6,6 +6,7 @@ numbers change all the time. So the log grows only by changes of jobs that wait 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -25,6 +26,8 @@ LEAST_WAIT_S: Final = 60.0
 """Nothing is kept of shorter waits."""
 MOST_AT_ONCE: Final = 40
 """So many jobs are looked at in one look; each is a question to the scheduler's thread of its own."""
+PAUSE_PER_LOOK: Final = 9
+"""A look that took long is followed by so long a pause: all looks together keep the scheduler a tenth of the time."""
 ANOTHER_JOB: Final = "another job"
 
 
@@ -43,9 +46,9 @@ class WaitWatch(Periodic):
         """By job, those looked at longest ago first."""
         self._worker = PeriodicWorker("waits", self.look, LOOK_EVERY_S, "why jobs wait is not kept now")
 
-    def look(self) -> None:
-        """Look at the jobs whose last look is longest ago."""
-        now = self._clock()
+    def look(self) -> float:
+        """Look at the jobs whose last look is longest ago; returns the seconds until the next look."""
+        begun_s, now = time.monotonic(), self._clock()
         waiting = [
             info.id
             for info in self._loop.job_cache.newest_first()
@@ -62,6 +65,7 @@ class WaitWatch(Periodic):
         finally:
             if noted:
                 self._loop.notify(noted)
+        return max(LOOK_EVERY_S, PAUSE_PER_LOOK * (time.monotonic() - begun_s))
 
     def _look_at(self, job: str, known: Mapping[str, Cause | None], now: float) -> Iterator[WaitExplained]:
         """Why a job waits, where that is news; it counts as looked at also where that fails."""
