@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from millpond.model.amounts import milli_text
@@ -106,7 +107,7 @@ def map_of(nodes: list[NodeInfo], colouring: Colouring, find: Find) -> PoolMap:
     painter = _Painter(colouring, _looks_of_owners(nodes, find), find)
     blocks: dict[str, list[NodeInfo]] = {}
     for node in nodes:
-        blocks.setdefault(_title_of(node), []).append(node)
+        blocks.setdefault(_title_of(node.pool, tuple(device.model for device in node.devices)), []).append(node)
     is_detailed = len(nodes) <= MOST_IN_DETAIL
     groups = [
         MapGroup(
@@ -121,10 +122,10 @@ def map_of(nodes: list[NodeInfo], colouring: Colouring, find: Find) -> PoolMap:
     return PoolMap(colouring, groups, painter.owners() if colouring is Colouring.OWNER else [])
 
 
-def _title_of(node: NodeInfo) -> str:
-    models = Counter(device.model for device in node.devices)
-    kind = " + ".join(f"{count} x {model}" for model, count in models.most_common())
-    return " · ".join(part for part in (node.pool, kind) if part)
+@lru_cache(1_000)  # there are thousands of machines and a few kinds of them
+def _title_of(pool: str, models: tuple[str, ...]) -> str:
+    kind = " + ".join(f"{count} x {model}" for model, count in Counter(models).most_common())
+    return " · ".join(part for part in (pool, kind) if part)
 
 
 def _looks_of_owners(nodes: Iterable[NodeInfo], find: Find) -> dict[str, tuple[str, int]]:
@@ -165,11 +166,11 @@ class _Painter:
         """A machine as one cell."""
         cards = len(node.devices)
         held = sum(CARD_MILLI - device.free_compute_milli for device in node.devices)
-        broken = sum(device.health != DeviceHealth.OK for device in node.devices)
         text = f"{node.name}: {milli_text(held)}/{cards}"
         match self._colouring:
             case Colouring.HEALTH:
-                look = "bad" if broken else "ok" if node.schedulable else "closed"
+                is_broken = any(device.health != DeviceHealth.OK for device in node.devices)
+                look = "bad" if is_broken else "ok" if node.schedulable else "closed"
             case Colouring.OWNER:
                 holders: Counter[str] = Counter()
                 for device in node.devices:

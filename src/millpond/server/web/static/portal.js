@@ -82,6 +82,7 @@ const shownLocally = (node) => node.nodeName === "TIME";
 
 function takeAttributes(from, to) {
   for (const { name, value } of to.attributes) if (from.getAttribute(name) !== value) from.setAttribute(name, value);
+  if (from.attributes.length === to.attributes.length) return; // there is nothing beside them
   for (const { name } of [...from.attributes]) {
     const keep = name === "open" || (name === "title" && shownLocally(from));
     if (!keep && !to.hasAttribute(name)) from.removeAttribute(name);
@@ -101,7 +102,7 @@ function take(from, to) {
     if (moved) from.textContent = to.textContent;
     return;
   }
-  takeChildren(from, to);
+  if (from.firstChild || to.firstChild) takeChildren(from, to);
 }
 
 const isSame = (one, other) => one && one.nodeType === other.nodeType && one.nodeName === other.nodeName && (one.id || "") === (other.id || "");
