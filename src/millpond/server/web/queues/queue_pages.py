@@ -118,8 +118,9 @@ async def play_edit(request: Request, queue: str, service: ServiceOf, access: Qu
     answer: WhatIfInfo | None = None
     refused: ErrorBody | None = None
     try:
-        question = service.what_if.answer(WhatIfRequest(set=tuple(settings)), access.caller)
-        answer = await while_connected(request, question)
+        if settings:
+            question = service.what_if.answer(WhatIfRequest(set=tuple(settings)), access.caller)
+            answer = await while_connected(request, question)
     except MillpondError as error:
         refused = _body(error)
     return show("queues/play.html", visit, queue=queue, answer=answer, refused=refused)
