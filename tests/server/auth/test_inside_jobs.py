@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from auth_world import API, AuthWorld, error_of
-from starlette.websockets import WebSocketDisconnect
+from starlette.testclient import WebSocketDenialResponse
 
 
 def opened(world: AuthWorld, job: str, user: str) -> bool:
@@ -158,14 +158,17 @@ def test_what_a_browser_was_given_is_void_when_what_it_was_given_for_is(
     assert browser.get(again["path"]).status_code == 503
 
 
-@pytest.mark.parametrize("user", ["lea", "mia", "vic", "sam", "nob"])
+@pytest.mark.parametrize(("user", "status"), [("lea", 403), ("mia", 403), ("vic", 403), ("sam", 404), ("nob", 404)])
 @pytest.mark.parametrize("door", ["exec", "forward"])
-def test_commands_and_ports_are_the_users_own(world: AuthWorld, user: str, door: str) -> None:
+def test_commands_and_ports_are_the_users_own_and_others_are_told_so(
+    world: AuthWorld, user: str, status: int, door: str
+) -> None:
     job = world.submit("max", kind="dev")
     path = f"{API}/jobs/{job}/{door}"
-    with pytest.raises(WebSocketDisconnect) as refused, world.client(user).websocket_connect(path):
+    with pytest.raises(WebSocketDenialResponse) as refused, world.client(user).websocket_connect(path):
         raise AssertionError("let in")
-    assert refused.value.code == 1008
+    assert refused.value.status_code == status
+    assert job in refused.value.json()["error"]["cause"]
     with world.client("max").websocket_connect(path) as inside:
         assert inside.receive_text()  # it is let in, and told that nothing runs there
 

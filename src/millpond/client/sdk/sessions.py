@@ -17,8 +17,9 @@ from websockets.sync.client import ClientConnection, connect
 
 from millpond.client.sdk.transport.connection import segment
 from millpond.client.sdk.transport.discovery import NO_SERVER_REMEDY, Address, is_on_this_machine
+from millpond.client.sdk.transport.failures import from_answer
 from millpond.client.sdk.transport.trust import distrusted, encrypts, trust
-from millpond.model.errors import ConflictError, MillpondError, UnavailableError
+from millpond.model.errors import ConflictError, UnavailableError
 from millpond.specs.api.base import API_PREFIX
 
 BLOCK = 32_768
@@ -174,7 +175,7 @@ def _open(address: Address, path: str, params: Mapping[str, Any]) -> ClientConne
             max_size=None,
         )
     except InvalidStatus as error:
-        raise _refused(error) from error
+        raise from_answer(error.response.status_code, error.response.body, address.url) from error
     except ssl.SSLError as error:
         raise distrusted(error, address.url) or error from error
     except (OSError, InvalidHandshake, TimeoutError) as error:
@@ -186,11 +187,3 @@ def _context(address: Address) -> ssl.SSLContext | None:
         return None
     trusted = trust(address)
     return trusted if isinstance(trusted, ssl.SSLContext) else ssl.create_default_context()
-
-
-def _refused(error: InvalidStatus) -> MillpondError:
-    try:
-        said = json.loads(error.response.body)["error"]
-    except (ValueError, KeyError, TypeError):
-        return UnavailableError(f"the server answered {error.response.status_code}", "is it a Millpond server?")
-    return ConflictError(said["cause"], said.get("remedy", ""))

@@ -172,7 +172,8 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
 
 def _not_stored(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, DBAPIError)
-    log.error("%s %s: the store does not answer (%s)", request.method, request.url.path, error.orig)
+    way = request.scope.get("method", "WebSocket")
+    log.error("%s %s: the store does not answer (%s)", way, request.url.path, error.orig)
     cause, remedy = "the store cannot be read or written", "see the server's log, then try again"
     return error_answer(request.headers, 503, ErrorBody(cause=cause, code="unavailable", remedy=remedy))
 

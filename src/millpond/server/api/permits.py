@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, FastAPI, Query, WebSocketException
+from fastapi import Depends, FastAPI, Query
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, APIWebSocketRoute
 from starlette.requests import HTTPConnection
-from starlette.status import WS_1008_POLICY_VIOLATION
 
-from millpond.model.errors import InconsistentStateError, MillpondError, NotFoundError, NotLoggedInError
+from millpond.model.errors import InconsistentStateError, NotFoundError, NotLoggedInError
 from millpond.server.api.service import Service
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.audit import Act
@@ -84,15 +83,8 @@ class Permit:
         self.find = find
 
     async def __call__(self, request: HTTPConnection) -> Access | None:
-        """Let the request through, or refuse it; a WebSocket is closed before it was open."""
-        if self.verb is None:
-            return None
-        if request.scope["type"] == "http":
-            return await self._access(self.verb, request)
-        try:
-            return await self._access(self.verb, request)
-        except MillpondError as error:
-            raise WebSocketException(WS_1008_POLICY_VIOLATION, str(error)) from error
+        """Let the request through, or refuse it; a WebSocket gets the same answer before it is open."""
+        return None if self.verb is None else await self._access(self.verb, request)
 
     async def _access(self, verb: Verb, request: HTTPConnection) -> Access:
         act: Act = request.state.act

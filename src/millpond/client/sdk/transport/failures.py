@@ -95,14 +95,19 @@ def lost_answer(error: UnavailableError) -> bool:
 
 def from_response(response: HttpAnswer, url: str) -> MillpondError:
     """The error for an answer that is not a success."""
+    return from_answer(response.status_code, response.content, url)
+
+
+def from_answer(status: int, content: bytes | bytearray, url: str) -> MillpondError:
+    """The error for what a server answered that refused a request, or a WebSocket."""
     try:
-        body = from_json(ErrorInfo, response.content).error
+        body = from_json(ErrorInfo, bytes(content)).error
     except ValueError:
         return UnavailableError(
-            f"what answers at {url} is not a Millpond server (status {response.status_code})",
+            f"what answers at {url} is not a Millpond server (status {status})",
             "check MILLPOND_URL",
         )
-    kind = _KINDS.get(response.status_code, MillpondError)
+    kind = _KINDS.get(status, MillpondError)
     return kind(body.cause, _remedy(body))
 
 
