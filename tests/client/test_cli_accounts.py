@@ -163,6 +163,14 @@ def test_what_is_no_address_is_refused_before_a_password_is_asked_for(run_pond, 
     assert "is not a server's address" in err
 
 
+def test_that_no_server_answers_is_said_before_a_password_is_asked_for(run_pond, monkeypatch):
+    terminal = type("Terminal", (io.StringIO,), {"isatty": lambda _: True})
+    monkeypatch.setattr("io.StringIO", terminal)
+    monkeypatch.setattr("click.prompt", lambda *_, **__: pytest.fail("asked in vain"))
+    code, _, err = run_pond("login", "http://127.0.0.1:1", "--user", "eve")
+    assert (code, "no Millpond server answers at http://127.0.0.1:1" in err) == (2, True)
+
+
 def test_without_a_terminal_a_secret_is_asked_for_by_name(run_pond):
     code, _, err = run_pond("login", "https://pool", "--user", "eve")
     assert (code, "--stdin" in err) == (2, True)

@@ -54,7 +54,10 @@ def test_pools_and_queues_name_the_registries_that_images_may_come_from() -> Non
 
 
 def test_an_amount_that_is_a_word_is_told_what_to_write() -> None:
-    with pytest.raises(SpecError, match=r"guarantee: .four. is not .*write \{name: value\}; fields are gpus, "):
+    with pytest.raises(
+        SpecError,
+        match=r"guarantee: .four. is not a number; write a number of cards, or \{name: value\}; fields are gpus, ",
+    ):
         read_cluster("queues:\n- {name: vision, guarantee: four}\n")
 
 

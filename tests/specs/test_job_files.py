@@ -135,6 +135,12 @@ def test_topology_is_required_as_a_bare_word_and_wished_with_prefer(written: str
     assert (job.together, job.together_required) == (level, required)
 
 
+def test_a_program_that_writes_a_wrong_field_sees_one_traceback() -> None:
+    with pytest.raises(SpecError, match="unknown field 'gpuz'; did you mean 'gpus'") as caught:
+        check_job({"command": "x", "gpuz": 1})
+    assert caught.value.__suppress_context__
+
+
 def test_an_unknown_field_is_refused_with_its_place_and_the_nearest_name() -> None:
     problem = only_problem("command: x\n  \ngpuss: 2\n")
     assert (problem.source, problem.line, problem.column) == ("job.yaml", 3, 1)

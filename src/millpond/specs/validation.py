@@ -147,7 +147,7 @@ def validate(
         problems.sort(key=lambda problem: (problem.source, problem.line, problem.column))
         if len(faults) > MOST_REPORTED:
             problems.append(Problem(f"{len(faults) - MOST_REPORTED:,} faults more", "mend these first"))
-        raise SpecError(problems) from error
+        raise SpecError(problems) from None  # it says all that pydantic's error does, in better words
 
 
 def _is_no_text(value: Any) -> bool:

@@ -78,6 +78,9 @@ class AmountFile(Shortened):
         """``6`` is six GPUs."""
         if isinstance(value, int | float) and not isinstance(value, bool):
             return {"gpus": value}
+        if isinstance(value, str | bool):
+            hint = f"write a number of cards, or {{name: value}}; fields are {', '.join(cls.model_fields)}"
+            raise BadValueError(f"{value!r} is not a number", hint)
         return value
 
     def amount(self, unwritten: int) -> Amount:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TypeVar
 
 import httpx2
@@ -37,6 +39,16 @@ def log_in(
     return ask_openly(LoginInfo, url, f"{API_PREFIX}/login", request, transport, authority)
 
 
+def require_answer(url: str, authority: str = "") -> None:
+    """Check that something answers at ``url``, before a person types a password in vain.
+
+    Raises:
+        UnavailableError: nothing does.
+    """
+    with _connection(url, None, authority) as http:
+        http.get("/healthz")
+
+
 def ask_openly(
     kind: type[B],
     url: str,
@@ -55,20 +67,26 @@ def ask_openly(
         UnavailableError: nothing there answers as a Millpond server.
         MillpondError: it refuses.
     """
-    local = is_on_this_machine(url)
-    try:
-        verify = trust(Address(url, "", authority=authority))
-        with httpx2.Client(
-            base_url=url, timeout=_TIMEOUT_S, transport=transport, trust_env=not local, verify=verify
-        ) as http:
-            response = http.post(path, json=request.model_dump(exclude_defaults=True))
-    except httpx2.TransportError as error:
-        raise failures.from_transport(error, url) from error
-    except httpx2.InvalidURL as error:
-        raise UnavailableError(f"{url!r} is no address ({error})", "write for example http://pool:7433") from error
+    with _connection(url, transport, authority) as http:
+        response = http.post(path, json=request.model_dump(exclude_defaults=True))
     if not response.is_success:
         raise failures.from_response(response, url)
     try:
         return kind.model_validate_json(response.content)
     except ValidationError as error:
         raise UnavailableError(f"what answers at {url} is not a Millpond server", "check the address") from error
+
+
+@contextlib.contextmanager
+def _connection(url: str, transport: httpx2.BaseTransport | None, authority: str) -> Iterator[httpx2.Client]:
+    """For requests without a token; what keeps them from an answer is an error of this house."""
+    try:
+        verify = trust(Address(url, "", authority=authority))
+        with httpx2.Client(
+            base_url=url, timeout=_TIMEOUT_S, transport=transport, trust_env=not is_on_this_machine(url), verify=verify
+        ) as http:
+            yield http
+    except httpx2.TransportError as error:
+        raise failures.from_transport(error, url) from error
+    except httpx2.InvalidURL as error:
+        raise UnavailableError(f"{url!r} is no address ({error})", "write for example http://pool:7433") from error

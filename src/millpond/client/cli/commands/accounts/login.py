@@ -19,7 +19,7 @@ from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import Client
 from millpond.client.sdk.transport.credentials import StoredLogin, forget_login, keep_login
 from millpond.client.sdk.transport.discovery import is_on_this_machine
-from millpond.client.sdk.transport.login import log_in
+from millpond.client.sdk.transport.login import log_in, require_answer
 from millpond.client.sdk.transport.oidc_login import Landing, SignOnAttempt
 from millpond.client.sdk.transport.trust import absolute
 from millpond.model.errors import InvalidInputError, NotLoggedInError
@@ -54,6 +54,8 @@ def login(
         info = _sign_on(address, authority, no_browser or not has_browser())
         _keep(address, info, authority)
         return
+    if not stdin and sys.stdin.isatty():
+        require_answer(address, authority)
     secrets, label = SecretInput(stdin), f"pond login on {platform.node()}"[:100]
     if invited:
         invitation = secrets.ask("invitation")
