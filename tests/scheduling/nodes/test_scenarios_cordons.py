@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from worlds import World, asks, elastic, gang, machine, single
+from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Start, Stop
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.events import (
+    CardClosed,
+    Confirmed,
     JobSubmitted,
     NodeClosed,
     NodeJoined,
@@ -246,6 +248,26 @@ def test_a_gang_that_can_do_without_leaves_in_part_and_is_whole_again_elsewhere(
     world.settle()
     assert sorted(world.nodes_of("g")) == ["b", "c"]
     assert world.core.jobs["g"].attempt == 1
+
+
+@pytest.mark.parametrize("card", ["", "a-0"])
+def test_what_a_gang_has_beyond_a_minimum_that_stays_leaves_though_it_started_as_the_drain_began(
+    card: str,
+) -> None:
+    world = World(machine("b", 1), machine("a", 1), queues=[queue("team", guarantee=1)])
+    job = elastic("g", (1, 2, 2), asks(1), queue="team", preemptible=False, rest_preemptible=True)
+    world.tell(JobSubmitted(world.now, job))
+    (start,) = world.tick()
+    world.tell(Confirmed(world.now, start.id))
+    (growth,) = world.tick()
+    drain = Cordon(world.now, drain=True)
+    world.tell(CardClosed(world.now, "a", card, drain) if card else NodeClosed(world.now, "a", drain))
+    assert world.tick() == []
+    world.tell(Confirmed(world.now, growth.id))
+    world.settle()
+    (stop,) = world.of_kind(Stop)
+    assert (stop.cause, len(stop.tasks)) == (Cause.DRAINED, 1)
+    assert world.nodes_of("g") == ["b"]
 
 
 def test_a_rigid_gang_leaves_as_a_whole() -> None:

@@ -14,6 +14,7 @@ from millpond.scheduling import runs
 from millpond.scheduling.event_handling.task_completion import TaskCompletion
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
+from millpond.scheduling.nodes.drain import leave_drained
 from millpond.scheduling.nodes.nodes import Nodes
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import ACTIVE, State
@@ -121,6 +122,7 @@ class EngineEvents:
             state.watch_deadline(record)
         if record.stop_trigger is None:
             state.enroll(record)
+            leave_drained(state, record)
 
     def _arrived(self, record: JobRecord) -> None:
         self._migrations.arrived(record)

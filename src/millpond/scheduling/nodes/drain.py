@@ -93,16 +93,35 @@ def close_card(state: State, node: str, card: str, closure: Cordon) -> None:
 def _ask_to_leave(state: State, is_left: Callable[[Holding], bool]) -> None:
     """Ask preemptible work to leave the places that are to be emptied."""
     for record in list(state.running.values()):
-        job = record.job
-        if record.is_ending or not (job.preemptible or job.rest_preemptible or record.kept is not None):
-            continue
-        there = [task for task in record.tasks if task.holding is not None and is_left(task.holding)]
-        there = [task for task in there if task.state is not TaskState.STOPPING]
-        if job.rest_preemptible and record.kept is None:
-            there = _spare_there(record, there)
-        if there:
-            part = there if goes_on_without(record, there) else ()
-            runs.stop(state, record, Trigger.ENDED_FOR_RETRY, Cause.DRAINED, tasks=part)
+        _ask_one_to_leave(state, record, is_left)
+
+
+def leave_drained(state: State, record: JobRecord) -> None:
+    """Ask what a gang has beyond a minimum that stays to leave drained places, once it runs: not while it starts."""
+    if record.job.rest_preemptible:
+        _ask_one_to_leave(state, record, lambda holding: _is_drained(state, holding))
+
+
+def _is_drained(state: State, holding: Holding) -> bool:
+    node = state.cluster.nodes[holding.node]
+    if node is None or state.cordons.is_draining(node.name):
+        return node is not None
+    first = int(state.cluster.arrays.first_device[holding.node])
+    closures = (state.card_cordons.by_card.get(node.devices[device - first].card) for device in holding.devices)
+    return any(closure is not None and closure.drain for closure in closures)
+
+
+def _ask_one_to_leave(state: State, record: JobRecord, is_left: Callable[[Holding], bool]) -> None:
+    job = record.job
+    if record.is_ending or not (job.preemptible or job.rest_preemptible or record.kept is not None):
+        return
+    there = [task for task in record.tasks if task.holding is not None and is_left(task.holding)]
+    there = [task for task in there if task.state is not TaskState.STOPPING]
+    if job.rest_preemptible and record.kept is None:
+        there = _spare_there(record, there)
+    if there:
+        part = there if goes_on_without(record, there) else ()
+        runs.stop(state, record, Trigger.ENDED_FOR_RETRY, Cause.DRAINED, tasks=part)
 
 
 def _spare_there(record: JobRecord, there: list[TaskRecord]) -> list[TaskRecord]:
