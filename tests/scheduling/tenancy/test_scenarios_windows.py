@@ -10,7 +10,14 @@ from worlds import CARD_MIB, World, asks, elastic, gang, machine, queue, single
 from ledgers import check_everything
 from millpond.model.decisions import Stop, Suspend, SuspendMode
 from millpond.model.errors import ConflictError
-from millpond.model.events import DurationPredicted, ResumeRequested, StopRequested, SuspendRequested
+from millpond.model.events import (
+    Confirmed,
+    DurationPredicted,
+    JobSubmitted,
+    ResumeRequested,
+    StopRequested,
+    SuspendRequested,
+)
 from millpond.model.hardware.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
@@ -230,6 +237,23 @@ def test_shortly_before_lending_ends_only_what_can_be_handed_back_comes_in(
         assert world.state("short") is JobState.RUNNING
         world.go_to(OPENS_S)
         assert world.state("borrowed") is JobState.RUNNING
+
+
+def test_growth_that_starts_as_lending_ends_is_given_back_once_it_runs() -> None:
+    world = lending()
+    world.tell(
+        JobSubmitted(0.0, elastic("e", (1, 2, 2), asks(1), queue="team", preemptible=False, rest_preemptible=True))
+    )
+    (start,) = world.tick()
+    world.tell(Confirmed(0.0, start.id))
+    (growth,) = world.tick()
+    world.now = CLOSES_S
+    assert world.tick() == []
+    world.tell(Confirmed(CLOSES_S, growth.id))
+    (stop,) = world.settle()
+    assert (stop.cause, len(stop.tasks)) == (Cause.SHRUNK, 1)
+    assert len(world.nodes_of("e")) == 1
+    check_everything(world.core)
 
 
 def test_an_elastic_gang_grows_beyond_its_guarantee_only_while_the_pool_lends() -> None:

@@ -19,6 +19,7 @@ from millpond.scheduling.nodes.nodes import Nodes
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import ACTIVE, State
 from millpond.scheduling.suspension import suspension
+from millpond.scheduling.tenancy.windows import leave_unlent
 
 
 class EngineEvents:
@@ -123,6 +124,7 @@ class EngineEvents:
         if record.stop_trigger is None:
             state.enroll(record)
             leave_drained(state, record)
+            leave_unlent(state, record)
 
     def _arrived(self, record: JobRecord) -> None:
         self._migrations.arrived(record)

@@ -148,6 +148,16 @@ def _follow_lending(state: State, leave: Leave) -> None:
             leave(state, record, Cause.LENDING_OVER)
 
 
+def leave_unlent(state: State, record: JobRecord) -> None:
+    """Have a gang that grew as the hours ended give up what it borrows beyond a minimum that stays, once that runs."""
+    if record.job.rest_preemptible and record.job.pool in state.entitlements.unlent:
+        mark = state.journal.begin()
+        tasks = _spared(state, record)
+        state.journal.rollback(mark)
+        if tasks:
+            runs.stop(state, record, Trigger.ENDED_FOR_RETRY, Cause.SHRUNK, tasks=tasks)
+
+
 def _borrowed(state: State, pool: str) -> tuple[list[tuple[JobRecord, list[TaskRecord]]], list[JobRecord]]:
     """The youngest work on a pool that has to leave so that no queue there has more than is guaranteed.
 
