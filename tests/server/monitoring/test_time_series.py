@@ -170,12 +170,16 @@ def test_the_api_gives_what_a_server_kept(api: Api) -> None:
     api.loop.notify([QueueChanged(0.0, Queue("vision", guarantee=Amount(3000)))])
     api.settled()
     api.job(api.submit(gpus=4, queue="vision").id)
+    api.submit(gpus=1, queue="vision")
+    api.submit(gpus=2, queue="vision", priority="background")
+    api.settled()
     clock = api.service.overview._clock
     telemetry = Telemetry(describe_machine("1:V100-32GB"), clock)
     TimeSeriesRecorder(lambda: pool_standing(api.loop), telemetry, api.store.time_series, clock).look()
     info = from_json(TimeSeriesInfo, api.client.get("/api/v1/time-series?subject=queues").content)
     figures = {each.name: each.figures for each in info.series}["vision"]
     assert (figures["guaranteed"], figures["used"], figures["borrowed"]) == ([3.0], [4.0], [1.0])
+    assert (figures["waiting_jobs"], figures["waiting"]) == ([2.0], [1.0]), "background work has no share in a queue"
     models = from_json(TimeSeriesInfo, api.client.get("/api/v1/time-series?step=600").content)
     assert (models.step_s, models.series[0].name, models.series[0].figures["held"]) == (600, "V100", [4.0])
     assert api.client.get("/api/v1/time-series?from=10&to=5").status_code == 422

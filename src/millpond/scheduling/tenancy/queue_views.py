@@ -29,12 +29,13 @@ class QueueWork:
         asked_milli: the cards that these ask for.
         held: what the others hold.
         background_milli: the cards that background work holds, which counts for no queue.
+        background_asked_milli: those of ``asked_milli`` that background work asks for.
     """
 
-    __slots__ = ("asked_milli", "background_milli", "held", "running", "waiting")
+    __slots__ = ("asked_milli", "background_asked_milli", "background_milli", "held", "running", "waiting")
 
     def __init__(self) -> None:
-        self.running = self.waiting = self.asked_milli = self.background_milli = 0
+        self.running = self.waiting = self.asked_milli = self.background_milli = self.background_asked_milli = 0
         self.held = Amount()
 
     def add(self, record: JobRecord, held: Amount | None) -> None:
@@ -42,6 +43,8 @@ class QueueWork:
         if held is None:
             self.waiting += 1
             self.asked_milli += record.demand.amount.gpu_milli
+            if record.job.is_background:
+                self.background_asked_milli += record.demand.amount.gpu_milli
             return
         self.running += 1
         if record.job.is_background:

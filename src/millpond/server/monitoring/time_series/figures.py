@@ -65,7 +65,7 @@ def look_at_cards(nodes: Iterable[NodeView], samples: Samples) -> dict[Subject, 
 
 
 def look_at_queues(queues: Iterable[QueueStatus]) -> Look:
-    """What queues are promised, hold and wait for."""
+    """What queues are promised, hold and wait for; of cards without background work, which has no share in a queue."""
     return {each.queue.name: _of_queue(each) for each in queues}
 
 
@@ -144,5 +144,5 @@ def _of_queue(status: QueueStatus) -> Figures:
         share.borrowed / CARD_MILLI if status.has_guarantee else None,
         share.lent / CARD_MILLI if status.has_guarantee else None,
         work.waiting,
-        work.asked_milli / CARD_MILLI,
+        (work.asked_milli - work.background_asked_milli) / CARD_MILLI,
     )
