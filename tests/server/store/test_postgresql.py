@@ -11,6 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from millpond.model import events
 from millpond.model.errors import UnavailableError
+from millpond.server.store.connection import database
 from millpond.server.store.connection.durable_writes import CommitInDoubtError
 from millpond.server.store.connection.leadership import LEASE_S
 from millpond.server.store.histories import LogEntry
@@ -72,6 +73,20 @@ def test_whether_a_commit_is_durable_that_got_no_answer_is_known_afterwards(
     assert len(list(store.events_after(0))) == is_durable
     store.append([LogEntry(2, events.Tick(2.0))])
     store.close()
+
+
+def test_a_table_that_another_program_locks_refuses_what_is_written_instead_of_holding_it(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "LOCKED_WITHIN_S", 0.01)
+    store, other = Store(postgresql_url), sa.create_engine(postgresql_url)
+    with other.begin() as connection:
+        connection.execute(sa.text("LOCK TABLE events"))
+        with pytest.raises(OperationalError, match="lock timeout"):
+            store.append([LogEntry(1, events.Tick(1.0))])
+    store.append([LogEntry(1, events.Tick(1.0))])
+    store.close()
+    other.dispose()
 
 
 def test_an_upgrade_may_stand_still_for_longer_than_a_leaders_write(postgresql_url: str) -> None:

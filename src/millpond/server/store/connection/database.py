@@ -15,6 +15,8 @@ from millpond.model.errors import UnavailableError
 from millpond.server.store import migrations
 from millpond.server.store.connection.leadership import LEASE_S, Leadership, Seat, postgresql_options, require_lock
 
+LOCKED_WITHIN_S: Final = 10.0
+"""How long a statement waits for a lock: longer than a leader that stands still may hold one."""
 _DAMAGED: Final = "one that is damaged is restored from a backup (pond restore)"
 _POSTGRESQL: Final = (
     "it has to be there, for an account that may make tables in it and have 16 connections at a time, and not be "
@@ -116,9 +118,11 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
 
 
 def _set_up_postgresql(connection: Any, _record: Any) -> None:
-    """A transaction in which a server stands still must not keep the next leader from beginning."""
+    """A transaction in which a server stands still must not keep the next leader from beginning, nor another program's
+    lock of a table keep requests without an answer."""
     cursor = connection.cursor()
     cursor.execute(f"SET idle_in_transaction_session_timeout = {int(LEASE_S * 1000)}")
+    cursor.execute(f"SET lock_timeout = {int(LOCKED_WITHIN_S * 1000)}")
     cursor.close()
     connection.commit()
 
