@@ -129,6 +129,9 @@ class Leadership:
             database: with all tables, the lock taken. What is written through it is fenced from here on.
         """
         with database.begin() as connection:
+            connection.execute(
+                sa.text("SET LOCAL lock_timeout = 0")
+            )  # one that stood still as it committed is outwaited
             raised = sa.update(_table).values(epoch=_table.c.epoch + 1, **asdict(self.seat)).returning(_table.c.epoch)
             epoch = connection.execute(raised).scalar_one_or_none()
             if epoch is None:
