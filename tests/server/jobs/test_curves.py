@@ -297,6 +297,19 @@ def test_a_page_of_absurd_numbers_is_drawn(runs: Runs) -> None:
     assert best_so_far(found, CurvesView(Across.TIME, VerticalScale.LOG, MetricGoal.MAXIMIZE, None, None)) is not None
 
 
+@pytest.mark.parametrize(
+    ("apart_s", "unit", "end"), [(2.0, "seconds", 6), (50.0, "minutes", 2.5), (3_600.0, "hours", 3)]
+)
+def test_the_best_so_far_is_shown_over_a_span_in_a_unit_that_suits_it(
+    runs: Runs, apart_s: float, unit: str, end: float
+) -> None:
+    runs.report(report(step, at=1e9 + apart_s * step, loss=1.0 / step) for step in range(1, 5))
+    found = runs.curves.compare(CurvesRequest((JOB.id,)), EVERYBODY)
+    best = best_so_far(found, CurvesView(Across.STEP, VerticalScale.LINEAR, MetricGoal.MINIMIZE, None, None))
+    assert best is not None
+    assert (best[0].frame.end, best[1]) == (end, unit)
+
+
 def test_nothing_named_is_an_error_with_a_remedy(runs: Runs) -> None:
     with pytest.raises(InvalidInputError, match="no job is named"):
         runs.curves.compare(CurvesRequest(()), EVERYBODY)

@@ -58,6 +58,7 @@ _HIGHER_IS_BETTER: Final = frozenset(
     ("acc", "accuracy", "auc", "bleu", "f1", "iou", "map", "precision", "psnr", "r2", "recall", "return", "returns")
 ) | frozenset(("reward", "rewards", "rouge", "score", "scores", "ssim", "throughput", "top1", "top5"))
 """Parts of names of metrics that people want high."""
+_UNITS_S: Final = {"hours": 3_600, "minutes": 60, "seconds": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +157,8 @@ def metric_chart(found: CurvesInfo, metric: str, view: CurvesView) -> Chart:
     return draw(lines, Frame(begin, max(end, begin), is_log=view.scale is VerticalScale.LOG))
 
 
-def best_so_far(found: CurvesInfo, view: CurvesView) -> Chart | None:
-    """The best value of the first metric that any run had reached by then, in hours since the first report."""
+def best_so_far(found: CurvesInfo, view: CurvesView) -> tuple[Chart, str] | None:
+    """The best value of the first metric that any run had reached by then, and in which unit time is counted."""
     metric = found.shown[0]
     reports = sorted(
         (at, value)
@@ -168,16 +169,18 @@ def best_so_far(found: CurvesInfo, view: CurvesView) -> Chart | None:
     )
     if not reports:
         return None
+    begin, span_s = reports[0][0], reports[-1][0] - reports[0][0]
+    unit = next((unit for unit, unit_s in _UNITS_S.items() if span_s >= 2 * unit_s), "seconds")
     xs: list[float] = []
     ys: list[float] = []
     for at, value in reports:
         if not ys or _is_better(value, ys[-1], view.goal):
-            hours = (at - reports[0][0]) / 3_600
-            xs += [hours, hours] if ys else [hours]
+            place = (at - begin) / _UNITS_S[unit]
+            xs += [place, place] if ys else [place]
             ys += [ys[-1], value] if ys else [value]
-    end = (reports[-1][0] - reports[0][0]) / 3_600
+    end = span_s / _UNITS_S[unit]
     line = Line(metric, "held", [*xs, end], [*ys, ys[-1]])
-    return draw([line], Frame(0.0, max(end, 1e-6), is_log=view.scale is VerticalScale.LOG))
+    return draw([line], Frame(0.0, max(end, 1e-6), is_log=view.scale is VerticalScale.LOG)), unit
 
 
 def best_of(found: CurvesInfo, run: CurveRun, metric: str, goal: MetricGoal) -> tuple[CurveInfo, float, float] | None:
