@@ -18,7 +18,7 @@ from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.jobs.monitors import wait_watch
-from millpond.server.jobs.monitors.wait_watch import LOOK_EVERY_S, WaitWatch
+from millpond.server.jobs.monitors.wait_watch import WaitWatch
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs.reasons import ReasonInfo
 
@@ -53,12 +53,16 @@ def look(api: Api, watch: WaitWatch, after_s: float) -> None:
     settle(api)
 
 
-def test_a_look_that_took_long_is_followed_by_a_longer_pause(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_takes_long_goes_on_at_the_next_one(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = WaitWatch(api.loop, api.store.histories, api.clock)
-    assert watch.look() == LOOK_EVERY_S
-    instants = iter((100.0, 104.0))
+    api.submit(gpus=4)
+    first, second = (api.submit(gpus=4) for _ in range(2))
+    instants = iter((100.0, 100.5, 101.5, 200.0, 200.5, 200.6))
     monkeypatch.setattr(wait_watch, "time", SimpleNamespace(monotonic=lambda: next(instants)))
-    assert watch.look() == 36.0
+    look(api, watch, 70.0)
+    assert [len(notes(api, job.id)) for job in (first, second)] == [1, 0]
+    look(api, watch, 15.0)
+    assert [len(notes(api, job.id)) for job in (first, second)] == [1, 1]
 
 
 def test_a_started_and_an_ended_job_say_why_they_waited_and_how_true_the_estimate_was(api: Api) -> None:

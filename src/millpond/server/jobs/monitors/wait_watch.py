@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from typing import Final
 
 from millpond.model.events import WaitExplained
@@ -26,8 +27,9 @@ LEAST_WAIT_S: Final = 60.0
 """Nothing is kept of shorter waits."""
 MOST_AT_ONCE: Final = 40
 """So many jobs are looked at in one look; each is a question to the scheduler's thread of its own."""
-PAUSE_PER_LOOK: Final = 9
-"""A look that took long is followed by so long a pause: all looks together keep the scheduler a tenth of the time."""
+LOOK_FOR_S: Final = 1.0
+"""After so long a look goes no further: an estimate takes the scheduler's thread tens of milliseconds, and more where
+the machine is busy. Who is left comes first at the next look."""
 ANOTHER_JOB: Final = "another job"
 
 
@@ -46,9 +48,9 @@ class WaitWatch(Periodic):
         """By job, those looked at longest ago first."""
         self._worker = PeriodicWorker("waits", self.look, LOOK_EVERY_S, "why jobs wait is not kept now")
 
-    def look(self) -> float:
-        """Look at the jobs whose last look is longest ago; returns the seconds until the next look."""
-        begun_s, now = time.monotonic(), self._clock()
+    def look(self) -> None:
+        """Look at the jobs whose last look is longest ago."""
+        until, now = time.monotonic() + LOOK_FOR_S, self._clock()
         waiting = [
             info.id
             for info in self._loop.job_cache.newest_first()
@@ -61,11 +63,13 @@ class WaitWatch(Periodic):
         noted: list[WaitExplained] = []
         self._known = {job: known[job] for job in known if job not in chosen}
         try:
-            for_each(chosen, lambda job: noted.extend(self._look_at(job, known, now)))
+            for_each(
+                takewhile(lambda _: time.monotonic() < until, chosen),
+                lambda job: noted.extend(self._look_at(job, known, now)),
+            )
         finally:
             if noted:
                 self._loop.notify(noted)
-        return max(LOOK_EVERY_S, PAUSE_PER_LOOK * (time.monotonic() - begun_s))
 
     def _look_at(self, job: str, known: Mapping[str, Cause | None], now: float) -> Iterator[WaitExplained]:
         """Why a job waits, where that is news; it counts as looked at also where that fails."""
