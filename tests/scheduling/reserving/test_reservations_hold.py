@@ -17,9 +17,11 @@ from worlds import World, asks, elastic, gang, machine, queue, single
 from ledgers import check_everything
 from millpond.model.errors import MillpondError
 from millpond.model.events import NodeJoined, NodeLost, ReservationMade
+from millpond.model.hardware.nodes import Pool
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
 from millpond.model.tenancy.reservations import AdvanceReservation
+from millpond.model.windows import Window
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.nodes.cordon import MARGIN_S
 from millpond.scheduling.settings import Settings
@@ -148,6 +150,28 @@ class ReservationsBesideGangs(RandomReservations):
         self.world.submit(job, lasting=self.draws.choice((None, 2_000.0)))
 
 
+class ReservationsBesideBounds(ReservationsBesideGangs):
+    """The same where queues have limits, may not borrow, or borrow in every other half hour alone."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        draws, half = random.Random(-seed), self.half
+        bound = draws.choice(("limits", "none borrows", "hours"))
+        limits = {name: half + draws.choice((0, 0, 1, half // 2)) for name in TEAMS} if bound == "limits" else {}
+        teams = (
+            queue(name, guarantee=half, limit=limits.get(name), borrows=bound != "none borrows" or name != TEAMS[0])
+            for name in TEAMS
+        )
+        guest = queue("guest", limit=draws.choice((None, 2, half)) if bound == "limits" else None)
+        hours = tuple(Window(minute, minute + 30) for minute in range(0, 24 * 60, 60))
+        self.world = World(
+            *(machine(f"n{number}", CARDS) for number in range(self.nodes)),
+            queues=(*teams, guest),
+            settings=self.world.core.settings,
+            pools=(Pool(lending=hours, turn_s=0.0),) if bound == "hours" else (),
+        )
+
+
 def course_of(
     seed: int, steps: int, *, fails: bool = False, kind: type[RandomReservations] = RandomReservations
 ) -> RandomReservations:
@@ -181,6 +205,11 @@ def test_it_does_beside_gangs_that_give_up_what_they_have_beyond_a_minimum(seed:
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_a_node_that_fails_is_made_up_for_by_the_others(seed: int) -> None:
     course_of(seed, 50, fails=True)
+
+
+@pytest.mark.parametrize("seed", few_then_many(range(4), range(4, 40), range(40, 300)))
+def test_it_does_though_limits_and_hours_bound_its_queue(seed: int) -> None:
+    course_of(seed, 120, kind=ReservationsBesideBounds)
 
 
 @pytest.mark.parametrize("seed", few_then_many((), range(1_080, 1_120), [*range(1_000, 1_080), *range(2_000, 2_200)]))

@@ -20,10 +20,11 @@ from millpond.model.events import (
     StopRequested,
 )
 from millpond.model.hardware.devices import DeviceHealth
-from millpond.model.hardware.nodes import Cordon
+from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.tenancy.reservations import AdvanceReservation
+from millpond.model.windows import Window
 from millpond.model.workloads import Checkpoint
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -288,6 +289,40 @@ def test_work_that_stays_beside_two_reservations_after_one_another_starts_at_onc
     reserve(world, 2, name="second", begin=UNTIL, until=3_000.0)
     world.submit(single("stays", 2, queue="speech", preemptible=False, time_limit_s=5_000.0))
     assert "stays" in world.running()
+
+
+def test_work_that_leaves_its_limit_to_a_reservation_does_not_start_again_before_it() -> None:
+    world = World(*(machine(f"n{number}", 4) for number in range(4)), queues=[queue("vision", guarantee=4, limit=8)])
+    fill(world, 8, of="vision")
+    reserve(world, 4)
+    world.submit(gang("job", 1, asks(4), queue="vision", reservation="demo"))
+    world.go_to(BEGIN)
+    assert world.state("job") is JobState.RUNNING
+    assert len(world.of_kind(Stop)) == 4
+
+
+def lent_by_night(*, night_s: float) -> World:
+    """One machine whose pool lends until then: five cards of the day's work of a queue that is guaranteed four."""
+    hours = (Window(0, int(night_s / 60)),)
+    queues = [queue("vision", guarantee=4), queue("guest")]
+    world = World(machine("n", 8), queues=queues, pools=[Pool(lending=hours, turn_s=0.0)])
+    fill(world, 5, of="vision")
+    return world
+
+
+@pytest.mark.parametrize("night_s", [600.0, 1_500.0])
+def test_reserved_work_starts_and_stays_while_its_pool_lends_nothing_and_other_work_of_its_queue_leaves(
+    night_s: float,
+) -> None:
+    world = lent_by_night(night_s=night_s)
+    reserve(world, 3)
+    world.submit(gang("job", 1, asks(3), queue="vision", reservation="demo"))
+    world.go_to(BEGIN)
+    assert world.state("job") is JobState.RUNNING
+    world.go_to(UNTIL - 1)
+    assert world.core.jobs["job"].attempt == 1
+    assert len(world.running()) == 2
+    assert world.core.queue_view("vision").used_milli == 4_000
 
 
 def test_beyond_the_guarantee_there_is_what_no_queue_is_guaranteed() -> None:

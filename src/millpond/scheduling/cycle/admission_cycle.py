@@ -20,7 +20,7 @@ from millpond.scheduling.cycle.making_room import RoomMaker
 from millpond.scheduling.cycle.open_places import OpenPlaces
 from millpond.scheduling.cycle.prospects import Departures, Prospects
 from millpond.scheduling.cycle.reservations import Reserver
-from millpond.scheduling.cycle.reserved_places import ReservedPlaces
+from millpond.scheduling.cycle.reserved_places import ReservedPlaces, fits_ahead
 from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.elastic.growth import grow, in_order
 from millpond.scheduling.feasibility.request_classes import RequestClass
@@ -295,7 +295,7 @@ class AdmissionCycle:
             if not tasks:
                 plan = self._room_maker.plan_under_limit(record) if len(outcome.plans) < PLANS_PER_CYCLE else None
                 return AdmissionVerdict.NOT_ADMITTED if plan is None else self._keep(plan, outcome)
-            if self._reserved.lacks_guarantee_ahead(record, tasks):
+            if self._reserved.is_used and not fits_ahead(self._state, record, tasks):
                 return AdmissionVerdict.KEPT_OUT
         # Where its queue is owed cells, their exact cards, and who is on these leaves.
         if uses_cells(self._state, record):

@@ -162,7 +162,7 @@ class Claims:
 
     def _is_on_reserved(self, record: JobRecord) -> bool:
         state = self._state
-        if any(room.has_user(record) for room in state.reserved.by_name.values()):
+        if state.reserved.has_user(record):
             return False
         nodes = {task.holding.node for task in record.tasks if task.holding is not None}
         return any(state.cordons.is_kept(state.cluster.node_name(node), state.now) for node in nodes)

@@ -87,7 +87,7 @@ class ReservedPlaces:
             mask &= allowed
 
         def is_allowed(tasks: list[TaskRecord]) -> bool:
-            return state.entitlements.keeps_limits(record, record.amount_of(tasks))
+            return state.entitlements.keeps_limits_as_reserved(record, record.amount_of(tasks))
 
         tasks = most_tasks(record.job, queued, is_allowed) if record.elastic else queued
         placed = None
@@ -191,31 +191,49 @@ class ReservedPlaces:
                     held[task.holding.node] = held.get(task.holding.node, 0) + len(task.holding.devices)
         return held
 
-    # ---- work that stays ----------------------------------------------------------------------------------------
 
-    def lacks_guarantee_ahead(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
-        """Whether a job that cannot be asked to leave would be there yet when its queues need what covers it."""
-        if not self.is_used or record.job.preemptible:
-            return False
-        self.count_ahead(record, 1)
-        is_admitted = self._state.entitlements.admits(record, record.amount_of(tasks))
-        self.count_ahead(record, -1)
-        return not is_admitted
+# ---- what begins later ----------------------------------------------------------------------------------------------
 
-    def count_ahead(self, record: JobRecord, sign: int) -> None:
-        """Count the reservations that begin while a job stays which cannot be asked to leave, as if they had begun."""
-        state = self._state
-        until = stays_until(record, state.ordering.time_left, state.now)
-        for room in () if record.job.preemptible else state.reserved.by_name.values():
-            if state.now < room.wanted.begin < until:
-                state.queues.charge(room.wanted.queue, state.amounts.of_reservation(room.wanted), sign)
+
+def fits_ahead(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
+    """Whether its bounds leave a job these tasks beside the reservations too that begin while it would be there.
+
+    Else it would be asked to leave for one of them at once, or could not be asked to.
+    """
+    if not state.reserved.by_name:
+        return True
+    amount, ahead = record.amount_of(tasks), _ahead_of(state, record)
+    return all(_is_admitted_beside(state, record, amount, rooms) for rooms in ahead)
+
+
+def _ahead_of(state: State, record: JobRecord) -> list[list[ReservedRoom]]:
+    """The reservations that begin while a job that started now would be there: those that hold at each begin."""
+    preemptible = record.job.preemptible
+    until = (holds_until if preemptible else stays_until)(record, state.ordering.time_left, state.now)
+    later = [room for room in state.reserved.by_name.values() if state.now < room.wanted.begin < until]
+    begins = sorted({room.wanted.begin for room in later})
+    return [[room for room in later if room.wanted.covers(begin)] for begin in begins]
+
+
+def _is_admitted_beside(state: State, record: JobRecord, amount: Amount, rooms: Sequence[ReservedRoom]) -> bool:
+    mark = state.journal.begin()
+    _charge(state, rooms)
+    is_admitted = state.entitlements.admits(record, amount)
+    state.journal.rollback(mark)
+    return is_admitted
+
+
+def _charge(state: State, rooms: Sequence[ReservedRoom]) -> None:
+    for room in rooms:
+        state.queues.charge(room.wanted.queue, state.amounts.of_reservation(room.wanted), 1)
 
 
 def charge_reserved(state: State, record: JobRecord) -> None:
     """Count what is reserved as the walk does when it looks at a job, in the open transaction; see above."""
-    places = ReservedPlaces(state)
-    places.begin_walk()
-    places.count_ahead(record, 1)
+    ReservedPlaces(state).begin_walk()
+    least = record.demand.least_amount
+    ahead = _ahead_of(state, record)
+    _charge(state, next((rooms for rooms in ahead if not _is_admitted_beside(state, record, least, rooms)), ()))
 
 
 def leaves_enough(state: State, room: ReservedRoom, unused: Mapping[str, int], record: JobRecord, milli: int) -> bool:

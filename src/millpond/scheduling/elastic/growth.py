@@ -7,14 +7,13 @@ its equals, which would otherwise keep it from ever growing.
 
 from __future__ import annotations
 
-from functools import partial
-
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.cell_placement import grow_in_cells
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.reserved_places import fits_ahead
 from millpond.scheduling.elastic.gang_sizes import first_tasks
 from millpond.scheduling.elastic.measured_speed import worth_having
 from millpond.scheduling.migration.migrations import Migrations
@@ -73,7 +72,10 @@ def in_order(state: State, standing: QueueRank) -> list[tuple[Rank, JobRecord]]:
 
 def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Placed:
     """Take holdings for as many missing tasks as quota and free room allow, in the open transaction."""
-    admitted = first_tasks(missing_tasks(state, record), partial(is_admitted, state, record))
+    admitted = first_tasks(
+        missing_tasks(state, record),
+        lambda tasks: is_admitted(state, record, tasks) and fits_ahead(state, record, tasks),
+    )
     mask = mask_for_growth(state, claims, record)
     placed = grow_in_cells(state, record, admitted, mask)
     mark = state.journal.begin()

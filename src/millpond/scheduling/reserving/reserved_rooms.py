@@ -159,6 +159,10 @@ class ReservedRooms:
         """All but the one of this name."""
         return [room for other, room in self.by_name.items() if other != name]
 
+    def has_user(self, record: JobRecord) -> bool:
+        """Whether this run of a job started on reserved cards."""
+        return any(room.has_user(record) for room in self.by_name.values())
+
     def requires(self, record: JobRecord) -> bool:
         """Whether a job may start on the cards of a reservation alone."""
         return record.job.reservation in self.by_name

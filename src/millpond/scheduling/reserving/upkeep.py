@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.reasons import Cause
-from millpond.model.resources import CARD_MILLI
+from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.states import JobState, TaskState
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.workloads import Job
@@ -209,7 +209,9 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
             if other is not room and other.wanted.begin <= room.wanted.begin < other.wanted.until
         )
         spare[index] = cards - room.cards_on[name] - others
-    there = [record for record in state.running.values() if _is_on(record, names) and not _has_reserved(state, record)]
+    there = [
+        record for record in state.running.values() if _is_on(record, names) and not state.reserved.has_user(record)
+    ]
     # Who stays is found first: what cannot leave, then what is guaranteed; the oldest before the youngest.
     covered = {each.id for each in there if not each.job.is_background and state.queues.covers_all(each.queue)}
     order = sorted(
@@ -244,10 +246,6 @@ def _is_on(record: JobRecord, nodes: dict[int, str]) -> bool:
     return any(task.holding is not None and task.holding.node in nodes for task in record.tasks)
 
 
-def _has_reserved(state: State, record: JobRecord) -> bool:
-    return any(room.has_user(record) for room in state.reserved.by_name.values())
-
-
 def _began(state: State, record: JobRecord) -> float:
     return state.now if record.started_at is None else record.started_at
 
@@ -264,21 +262,21 @@ def _is_whole(state: State, room: ReservedRoom, index: int) -> bool:
 
 
 def _beyond_limits(state: State, room: ReservedRoom) -> list[tuple[JobRecord, list[TaskRecord]]]:
-    """The youngest work that holds what its limits do not leave to the queue beside the reservation."""
+    """The youngest work that holds what its bounds do not leave to the queue beside the reservation."""
     amount, queues = state.unused_of(room), state.queues
-    if not queues.has_bounds or not amount.gpu_milli:
+    if not amount.gpu_milli or not (queues.has_bounds or state.entitlements.unlent):
         return []
     found: list[tuple[JobRecord, list[TaskRecord]]] = []
     mark = state.journal.begin()
-    while (in_the_way := queues.limiting(room.wanted.queue, amount)) is not None:
+    there = _charge_as_at_begin(state, room)
+    while in_the_way := _bound_of(state, room, amount):
         below = [
             part
-            for record in state.running.values()
-            if record.gpu_milli and not _has_reserved(state, record)
-            and queues.is_below(record.queue, in_the_way.queue.name)
+            for record in there
+            if queues.is_below(record.queue, in_the_way)
             for part in parts_of(record)
             if part.may_be_asked and not any(record is other and part.tasks == tasks for other, tasks in found)
-        ]  # fmt: skip
+        ]
         if not below:
             break
         *_, last = sorted(below, key=lambda part: (_began(state, part.record), part.record.sequence))
@@ -286,3 +284,31 @@ def _beyond_limits(state: State, room: ReservedRoom) -> list[tuple[JobRecord, li
         found.append((last.record, last.tasks))
     state.journal.rollback(mark)
     return [(record, tasks) for record, tasks in found if any(task.state is not TaskState.STOPPING for task in tasks)]
+
+
+def _charge_as_at_begin(state: State, room: ReservedRoom) -> list[JobRecord]:
+    """Let queues hold what they will beside a reservation as it begins; returns the work then that reserved nothing."""
+    begin, there = max(room.wanted.begin, state.now), list[JobRecord]()
+    for other in state.reserved.beside(room.wanted.name):
+        if other.wanted.covers(begin):
+            state.queues.charge(other.wanted.queue, state.unused_of(other), 1)
+    for record in state.running.values():
+        if not record.gpu_milli or state.reserved.has_user(record):
+            continue
+        if _is_gone_by(state, record, room.wanted.begin):
+            state.queues.charge(record.queue, state.amounts.held(record, record.holding_tasks()), -1)
+        else:
+            there.append(record)
+    return there
+
+
+def _bound_of(state: State, room: ReservedRoom, amount: Amount) -> str:
+    """The queue whose limit, or whose guarantee where its pool lends nothing, leaves it less; empty where none does."""
+    queues, wanted = state.queues, room.wanted
+    limiting = queues.limiting(wanted.queue, amount)
+    if limiting is not None:
+        return limiting.queue.name
+    is_lent = wanted.pool not in state.entitlements.unlent
+    if is_lent or wanted.beyond_guarantee or queues.guarantor(wanted.queue, amount) is not None:
+        return ""
+    return next((node.queue.name for node in queues.by_name[wanted.queue].guarantors), "")

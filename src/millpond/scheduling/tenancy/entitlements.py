@@ -96,12 +96,16 @@ class Entitlements:
 
     def keeps_limits(self, record: JobRecord, amount: Amount) -> bool:
         """The same for a job whose room is claimed: which guarantee covers it was asked when the claim was made."""
-        return any(
-            self.limits.exceeded(record.job, each) is None
-            and self.queues.limiting(record.queue, each) is None
-            and self._lends(record, each)
-            for each in self.choices(record, amount)
-        )
+        return any(self._is_within(record, each) and self._lends(record, each) for each in self.choices(record, amount))
+
+    def keeps_limits_as_reserved(self, record: JobRecord, amount: Amount) -> bool:
+        """The same for cards that its queue has reserved: these it has though its pool lends nothing now."""
+        return any(self._is_within(record, each) for each in self.choices(record, amount))
+
+    def _is_within(self, record: JobRecord, amount: Amount) -> bool:
+        """Whether limits allow ``amount`` more, for one choice of models."""
+        is_within = self.limits.exceeded(record.job, amount) is None
+        return is_within and self.queues.limiting(record.queue, amount) is None
 
     def exceeded(self, record: JobRecord, amount: Amount) -> Limit | None:
         """A limit of its user or its group that keeps ``amount`` more from a job, on every model that it takes."""

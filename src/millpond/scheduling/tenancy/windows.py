@@ -150,8 +150,10 @@ def _follow_lending(state: State, leave: Leave) -> None:
 
 def leave_unlent(state: State, record: JobRecord) -> None:
     """Have a gang that grew as the hours ended give up what it borrows beyond a minimum that stays, once that runs."""
-    if record.job.rest_preemptible and record.job.pool in state.entitlements.unlent:
+    is_lent = record.job.pool not in state.entitlements.unlent
+    if record.job.rest_preemptible and not is_lent and not state.reserved.has_user(record):
         mark = state.journal.begin()
+        _charge_reserved(state, record.job.pool)
         tasks = _spared(state, record)
         state.journal.rollback(mark)
         if tasks:
@@ -161,16 +163,22 @@ def leave_unlent(state: State, record: JobRecord) -> None:
 def _borrowed(state: State, pool: str) -> tuple[list[tuple[JobRecord, list[TaskRecord]]], list[JobRecord]]:
     """The youngest work on a pool that has to leave so that no queue there has more than is guaranteed.
 
-    Tasks that elastic gangs can spare, the last of them first; then whole jobs, which may be of those gangs too.
+    What is reserved stays, and comes first of what its queue is guaranteed. Others leave: tasks that elastic gangs can
+    spare, the last of them first; then whole jobs, which may be of those gangs too.
     """
     candidates = [
         record
         for record in state.running.values()
-        if record.job.pool == pool and record.gpu_milli and not record.is_ending and record.id not in state.suspended
+        if record.job.pool == pool
+        and record.gpu_milli
+        and not record.is_ending
+        and record.id not in state.suspended
+        and not state.reserved.has_user(record)
     ]
     began = {record.id: state.now if record.started_at is None else record.started_at for record in candidates}
     candidates.sort(key=lambda each: (-began[each.id], -each.sequence))
     mark = state.journal.begin()
+    _charge_reserved(state, pool)
     spared = {record.id: _spared(state, record) for record in candidates if record.elastic}
     whole = []
     for record in candidates:
@@ -181,6 +189,20 @@ def _borrowed(state: State, pool: str) -> tuple[list[tuple[JobRecord, list[TaskR
             whole.append(record)
     state.journal.rollback(mark)
     return [(state.jobs[job], tasks) for job, tasks in spared.items() if tasks], whole
+
+
+def _charge_reserved(state: State, pool: str) -> None:
+    """Count reserved cards that nobody has taken for their queues, and those reserved beyond a guarantee for none."""
+    for room in state.reserved.by_name.values():
+        wanted = room.wanted
+        if wanted.pool != pool or not wanted.covers(state.now):
+            continue
+        if not wanted.beyond_guarantee:
+            state.queues.charge(wanted.queue, state.unused_of(room), 1)
+            continue
+        for record in state.running.values():
+            if room.has_user(record):
+                state.queues.charge(record.queue, state.amounts.held(record, record.holding_tasks()), -1)
 
 
 def _spared(state: State, record: JobRecord) -> list[TaskRecord]:
