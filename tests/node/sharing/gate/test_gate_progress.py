@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 from functools import partial
@@ -44,6 +45,29 @@ def test_a_damaged_card_file_costs_fairness_and_never_progress(card: GatedCard, 
     for task in (one, other):
         launches = task.region.usage().launches
         until(partial(has_launched, task, launches + 20))
+
+
+def test_a_slice_without_a_share_that_is_said_to_want_nothing_of_the_card_goes_on(timed_card: GatedCard) -> None:
+    [little, other] = timed_card.programs({"guarantee_milli": 0}, {"guarantee_milli": 1000})
+    keep_busy(other)
+    timed_card.until(lambda: other.region.usage().busy_ns > 0)
+    assert little.program is not None
+    for launches in range(10):
+        _say_that_nothing_is_wanted(timed_card, guarantee_milli=0)
+        little.program.send("launch", 1000, 1)
+        timed_card.until(partial(has_launched, little, launches))
+        assert little.program.answer() == [0]
+
+
+def _say_that_nothing_is_wanted(card: GatedCard, *, guarantee_milli: int) -> None:
+    """Write so for all slices of that guarantee, which any of them may."""
+    with (card.card_folder / "card").open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as file:
+        members = layout.Card.from_buffer(file).member
+        now = max(member.active_ns for member in members)
+        for member in members:
+            if member.present and member.guarantee_milli == guarantee_milli:
+                member.demand_milli, member.demand_until_ns = 0, now + 1_000_000_000
+        del members, member
 
 
 def test_a_capture_gets_no_events_of_the_gate(card: GatedCard) -> None:

@@ -101,10 +101,12 @@ static uint32_t share_of(const struct gate_member *member, uint64_t now) {
     return part;
 }
 
-static bool is_modest(const struct gate_member *member, uint64_t now) {
-    uint32_t demand = demand_of(member, now), share = share_of(member, now);
-    return demand < WHOLE_CARD && demand <= share + share / 16;
+static bool keeps_to(const struct gate_member *member, uint32_t share, uint64_t now) {
+    uint32_t demand = demand_of(member, now);
+    return share && demand < WHOLE_CARD && demand <= share + share / 16;
 }
+
+static bool is_modest(const struct gate_member *member, uint64_t now) { return keeps_to(member, share_of(member, now), now); }
 
 bool turn_contended(uint64_t now) {
     uint32_t wanted = 0;
@@ -344,8 +346,8 @@ static enum admission admit_beside(unsigned holder, uint64_t now, const struct w
 // Who would use no more than its share is not made to wait for others' turns: it could not make up for it. As long as it
 // keeps to its share.
 static bool admits_modest(uint64_t now, const struct work *work) {
-    uint32_t share = share_of(self(), now);
-    if (!is_modest(self(), now) || demand_is_hindered()) return false;
+    uint32_t share = share_of(self(), now);  // found once: what others write meanwhile makes it another, or nothing
+    if (!keeps_to(self(), share, now) || demand_is_hindered()) return false;
     if (budget_fill_wait(now, work->outstanding_ns, share)) return false;
     if (turn_held()) hand_over(gate.member + 1, next_holder(now), now);
     self()->waiting_ns = waiting_since_ns = 0;
