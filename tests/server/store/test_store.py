@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import stat
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority, Role
-from millpond.server.store.connection.database import sqlite_url
+from millpond.server.store.connection.database import LONGEST_PATH, sqlite_url
 from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.schema import metadata
@@ -209,6 +210,23 @@ def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:
     path.write_bytes(b"not a database at all, and long enough to be looked at" * 20)
     with pytest.raises(UnavailableError, match="cannot be opened"):
         Store(sqlite_url(path))
+
+
+def test_a_path_that_is_too_long_for_sqlite_is_refused_as_that(tmp_path: Path) -> None:
+    rest = LONGEST_PATH - len(f"{tmp_path}/{'a' * 200}//millpond.db")
+    longest, too_long = (tmp_path / ("a" * 200) / ("b" * length) / "millpond.db" for length in (rest, rest + 1))
+    for path in (longest, too_long):
+        path.parent.mkdir(parents=True)
+    Store(sqlite_url(longest)).close()
+    with pytest.raises(UnavailableError, match=r"too long for SQLite.*choose another state directory"):
+        sqlite_url(too_long)
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = fresh_sqlite(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path)  # root may write everywhere
+    with pytest.raises(UnavailableError, match=r"cannot write to .*; choose another state directory"):
+        sqlite_url(Path(url.removeprefix("sqlite:///")))
 
 
 def test_a_database_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:

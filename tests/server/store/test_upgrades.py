@@ -166,6 +166,25 @@ def test_an_upgrade_that_fails_leaves_the_database_as_it_was(
     store.close()
 
 
+def test_a_first_start_that_was_killed_midway_does_not_keep_the_next_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = sqlite_url(tmp_path / "millpond.db")
+    real = op.create_table
+
+    def end_midway(name: str, *columns: Any) -> Any:
+        if name == "time_series":
+            raise KeyboardInterrupt
+        return real(name, *columns)
+
+    monkeypatch.setattr(op, "create_table", end_midway)
+    with pytest.raises(KeyboardInterrupt):
+        Store(url)
+    monkeypatch.setattr(op, "create_table", real)
+    Store(url).close()
+    assert revision_of(url) == migrations.newest_revision()
+
+
 def test_a_database_of_a_newer_version_is_refused_and_not_touched(database_url: str) -> None:
     write_earlier(database_url)
     engine = sa.create_engine(database_url)

@@ -17,6 +17,8 @@ from millpond.server.store.connection.leadership import LEASE_S, Leadership, Sea
 
 LOCKED_WITHIN_S: Final = 10.0
 """How long a statement waits for a lock: longer than a leader that stands still may hold one."""
+LONGEST_PATH: Final = 480
+"""Bytes of the path of a SQLite file, which takes 512 with the ends of the files beside it."""
 _DAMAGED: Final = "one that is damaged is restored from a backup (pond restore)"
 _POSTGRESQL: Final = (
     "it has to be there, for an account that may make tables in it and have 16 connections at a time, and not be "
@@ -28,8 +30,16 @@ def sqlite_url(path: Path) -> str:
     """URL of a SQLite file, which is created readable by its owner alone when it is not there.
 
     Raises:
-        UnavailableError: it cannot be created.
+        UnavailableError: it cannot be created, or SQLite could not open it, or write beside it.
     """
+    if len(os.fsencode(path)) > LONGEST_PATH:
+        raise UnavailableError(
+            f"{path} is too long for SQLite, which takes {LONGEST_PATH} bytes at most", "choose another state directory"
+        )
+    if path.parent.is_dir() and not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UnavailableError(
+            f"cannot write to {path.parent}, where SQLite keeps more files", "choose another state directory"
+        )
     try:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Upgrade an older database to the tables of this version. The old one is kept; an upgrade is done whole or not at all.
+"""Give a new database its tables, and an older one those of this version: whole or not at all. The older one is kept.
 
-SQLite: a copy is brought up to date and takes the database's place in one step; the old one stays beside it
+SQLite: a copy is brought up to date and takes the database's place in one step; an older one stays beside it
 (``millpond.db.before-REVISION``). PostgreSQL: all steps are one transaction, and a backup is its operator's business.
 What this version could not go on from is refused before anything is touched.
 """
@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -51,13 +51,18 @@ def bring_up_to_date(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) 
         revision = MigrationContext.configure(connection).get_current_revision()
         if revision == migrations.newest_revision():
             return
-        if revision is None:
+        is_file = engine.dialect.name == "sqlite"
+        if revision is None and not is_file:
             _upgrade(connection)
             return
-        _check_revision(connection, revision)
-        _check_snapshot(connection)
+        if revision is not None:
+            _check_revision(connection, revision)
+            _check_snapshot(connection)
+    if revision is None:
+        _make_tables(engine, open_file)
+        return
     log.info("upgrading the database from %s to %s", revision, migrations.newest_revision())
-    if engine.dialect.name == "sqlite":
+    if is_file:
         _upgrade_file(engine, open_file, revision)
         return
     with engine.connect() as connection:
@@ -67,9 +72,36 @@ def bring_up_to_date(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) 
             raise _failed(error, "it is as it was") from error
 
 
+def _make_tables(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) -> None:
+    """Of a new file. SQLite commits each table by itself, and a first start may be killed between two of them."""
+    path = Path(str(engine.url.database))
+    with _upgraded_copy(engine, open_file) as fresh:
+        fresh.replace(path)
+
+
 def _upgrade_file(engine: sa.Engine, open_file: Callable[[Path], sa.Engine], revision: str) -> None:
     path = Path(str(engine.url.database))
-    fresh, kept = path.with_name(f"{path.name}.upgrading"), path.with_name(f"{path.name}.before-{revision}")
+    kept = path.with_name(f"{path.name}.before-{revision}")
+    try:
+        with _upgraded_copy(engine, open_file) as fresh:
+            _keep(path, kept)
+            fresh.replace(path)
+    except UnavailableError:
+        raise
+    except Exception as error:
+        raise _failed(error, f"{path} is as it was") from error
+    log.info("the database as it was is kept in %s; remove it when all is well", kept)
+
+
+@contextlib.contextmanager
+def _upgraded_copy(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) -> Iterator[Path]:
+    """A copy with the tables of this version, beside the database, which is one file from then on.
+
+    Raises:
+        UnavailableError: another program has the database open.
+    """
+    path = Path(str(engine.url.database))
+    fresh = path.with_name(f"{path.name}.upgrading")
     _become_one_file(engine)
     try:
         _remove(fresh)
@@ -78,13 +110,9 @@ def _upgrade_file(engine: sa.Engine, open_file: Callable[[Path], sa.Engine], rev
         with copy.connect() as connection:
             _upgrade(connection)
         copy.dispose()
-        _keep(path, kept)
-        fresh.replace(path)
-    except Exception as error:
-        raise _failed(error, f"{path} is as it was") from error
+        yield fresh
     finally:
         _remove(fresh)
-    log.info("the database as it was is kept in %s; remove it when all is well", kept)
 
 
 def _become_one_file(engine: sa.Engine) -> None:
