@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import pytest
 from auth_world import API, PASSWORD, AuthWorld
 from fresh_databases import fresh_sqlite
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import DatabaseError, DataError, OperationalError
 
 from millpond.server.auth.audit import AuditLog
@@ -81,6 +82,25 @@ def test_entries_that_could_not_be_written_are_written_later(world: AuthWorld, m
     monkeypatch.setattr(world.store.audit, "add", failing)
     job = world.submit("max")
     assert [entry["object"] for entry in audit(world, object=job)] == [job]
+
+
+def test_what_a_database_could_not_store_is_refused_without_waiting_for_an_entry_that_it_cannot_store_either(
+    world: AuthWorld, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("millpond.server.auth.audit.RETRY_S", 0.01)
+    client, is_read_only = world.client("max"), True
+
+    def set_up(connection: Any, *_: object) -> None:
+        connection.execute(f"PRAGMA query_only={int(is_read_only)}")
+
+    event.listen(world.store.database, "checkout", set_up)
+    with ThreadPoolExecutor() as requests:
+        answer = requests.submit(client.post, f"{API}/tokens", json={"name": "ci"})
+        done, _ = wait([answer], timeout=10.0)
+        is_read_only = False
+        assert done
+    assert answer.result().status_code == 503
+    assert ("max", "change-tokens", 503) in [(each["user"], each["verb"], each["status"]) for each in audit(world)]
 
 
 def test_a_server_whose_audit_log_is_damaged_is_not_ready_until_it_can_be_written(

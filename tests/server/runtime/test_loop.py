@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -170,6 +171,24 @@ def test_while_the_store_cannot_be_written_nothing_is_accepted_and_nothing_is_lo
     assert server.loop.trouble == ""
     assert server.store.jobs.ended_job("a").state == "succeeded"
     assert not server.store.jobs.is_job("b")
+
+
+def test_a_server_whose_database_is_read_only_is_in_trouble_until_it_can_be_written_again(server: Server) -> None:
+    is_read_only = True
+
+    def set_up(connection: Any, *_: object) -> None:
+        connection.execute(f"PRAGMA query_only={int(is_read_only)}")
+
+    sa.event.listen(server.store.database, "checkout", set_up)
+    refused = server.submit("a").answer
+    server.turn()
+    with pytest.raises(UnavailableError, match="readonly database"):
+        refused.result(0)
+    server.turn(3)
+    assert "readonly database" in server.loop.trouble
+    is_read_only = False
+    server.turn()
+    assert server.loop.trouble == ""
 
 
 @pytest.mark.parametrize("reading", ["existing", "repeated", "ended_job"])

@@ -84,6 +84,9 @@ def test_a_table_that_another_program_locks_refuses_what_is_written_instead_of_h
         connection.execute(sa.text("LOCK TABLE events"))
         with pytest.raises(OperationalError, match="lock timeout"):
             store.append([LogEntry(1, events.Tick(1.0))])
+        with pytest.raises(OperationalError, match="lock timeout"):
+            store.try_writing()
+    store.try_writing()
     store.append([LogEntry(1, events.Tick(1.0))])
     store.close()
     other.dispose()

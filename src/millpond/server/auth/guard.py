@@ -46,6 +46,8 @@ OPEN_PATHS: Final = frozenset(
 )
 _OIDC_PATHS: Final = ("/oidc/", f"{API_PREFIX}/oidc/")
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_FAILED: Final = 500
+"""Answers with this status or a higher one are of requests that came to nothing."""
 _SECRET_IN_URL: Final = frozenset({"token", "access_token", "api_key", "apikey", "auth", "authorization", "password"})
 
 CSRF: Final = "csrf"
@@ -125,11 +127,14 @@ class RequestGuard:
         await self._app(scope, receive, send_written_down)
 
     async def _write_down(self, act: Act, status: int) -> None:
-        """Keep the request in the audit log, if it got as far as a route."""
+        """Keep the request in the audit log, if it got as far as a route.
+
+        Its answer waits for that, unless the request failed: a database that took no change takes no entry either.
+        """
         entry = act.entry(status)
         if entry is None:
             return
-        if act.is_kept_elsewhere:
+        if act.is_kept_elsewhere or status >= _FAILED:
             self._security.audit.add(entry)
         else:
             await asyncio.wrap_future(self._security.audit.add_now(entry))

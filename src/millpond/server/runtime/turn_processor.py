@@ -353,9 +353,11 @@ class TurnProcessor:
         job_views = self._job_views
         if not self._resolve_doubt():
             return False
-        if (
-            self._decided or self._claims or job_views.ended or job_views.used or job_views.kept
-        ) and not self._store_decided():
+        if self._decided or self._claims or job_views.ended or job_views.used or job_views.kept:
+            is_stored = self._store_decided()
+        else:
+            is_stored = not self._loop.trouble or self._is_writable()
+        if not is_stored:
             return False
         self._hand_over()
         return True
@@ -410,6 +412,15 @@ class TurnProcessor:
             return False
         if deliveries:
             self._dependencies.notices.wake()
+        return True
+
+    def _is_writable(self) -> bool:
+        """Whether the store has recovered, where nothing is left that would show it."""
+        try:
+            self._store.try_writing()
+        except DBAPIError as error:
+            self._store_fails(error)
+            return False
         return True
 
     def _store_fails(self, error: DBAPIError) -> None:

@@ -52,6 +52,7 @@ _EVENTS_AT_ONCE: Final = 1_000
 _DAY_S: Final = 86_400.0
 _KEYS_KEPT_S: Final = 7 * _DAY_S
 _DELIVERIES_KEPT_S: Final = 30 * _DAY_S
+_TRIED_FOR_MS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,20 @@ class Store(TableStore):
                 connection.execute(schema.claims.insert().values(seq=claims.seq, data=json.dumps(claims.data)))
             write_ended(connection, ended)
             write_waits(connection, ended)
+
+    def try_writing(self) -> None:
+        """Change nothing, by the ways on which a turn changes something.
+
+        Raises:
+            DBAPIError: it could not be written now, or another program locks a table.
+        """
+        with self._engine.begin() as connection:
+            if (
+                connection.dialect.name == "postgresql"
+            ):  # it is asked again and again: the scheduler must not stand still
+                connection.execute(sa.text(f"SET LOCAL lock_timeout = {_TRIED_FOR_MS}"))
+            for table in (schema.events, schema.jobs, schema.decisions):
+                connection.execute(table.delete().where(sa.false()))
 
     def save_snapshot(self, snapshot: StoredSnapshot) -> None:
         """Keep a snapshot, and drop what is too old to be needed."""
