@@ -140,6 +140,16 @@ def test_after_five_wrong_passwords_an_account_waits_longer_each_time(world: Aut
     assert log_in(world, password="wrong").status_code == 401, "a good login forgives the failures before it"
 
 
+def test_a_clock_that_is_set_back_locks_no_account_for_as_long(world: AuthWorld) -> None:
+    world.security.logins.choose_password("max", PASSWORD)
+    for _ in range(8):
+        log_in(world, password="wrong")
+    world.clock.now -= 86_400.0
+    assert error_of(log_in(world)).remedy == "try again in 1 s"
+    world.clock.now += 1.0
+    assert log_in(world).status_code == 200
+
+
 def test_a_locked_account_can_still_be_used_by_its_tokens(world: AuthWorld) -> None:
     for _ in range(6):
         log_in(world, password="wrong")

@@ -292,6 +292,14 @@ def test_a_provider_that_is_down_is_not_asked_by_everybody_in_turn(oidc: OidcWor
     assert len(oidc.provider.asked) == 1
 
 
+def test_a_provider_that_was_down_when_the_clock_was_set_back_is_asked_again(oidc: OidcWorld) -> None:
+    oidc.provider.answer = httpx2.ConnectTimeout("slow")
+    assert oidc.browser().get("/oidc/login").status_code == 503
+    oidc.provider.answer = None
+    oidc.clock.now -= hours(24)
+    assert oidc.log_in().status_code == 200
+
+
 @pytest.mark.parametrize("endpoint", ["token_endpoint", "jwks_uri", "authorization_endpoint"])
 def test_secrets_do_not_go_over_a_way_that_is_not_encrypted(oidc: OidcWorld, endpoint: str) -> None:
     oidc.provider.described = lambda said: said.update({endpoint: "http://login.test/x"})

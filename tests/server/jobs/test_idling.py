@@ -83,9 +83,9 @@ class Scene:
         write_json(self.files.record, own_record(task))
         loop = self.server.loop
         self.server.scheduler.start()
-        self.watch = IdleWatch(
-            loop, self.activity, state_dir, rules, self.clock, lambda _: self.cpu_s, lambda: never_halted
-        )
+        self.set_by_s = 0.0
+        wall = lambda: self.clock.now + self.set_by_s  # noqa: E731
+        self.watch = IdleWatch(loop, self.activity, state_dir, rules, wall, lambda _: self.cpu_s, lambda: never_halted)
         self.next_s = self.watch.look()
 
     def after(self, seconds: float, cpu_s: float = 0.0) -> str:
@@ -125,6 +125,16 @@ def test_an_idle_place_is_warned_in_its_log_and_history_and_then_gives_its_card_
     next_job = scene.server.loop.job_cache.get("next")
     assert next_job is not None
     assert next_job.state == "running"
+
+
+@pytest.mark.parametrize("set_by_s", [-86_400.0, 86_400.0])
+def test_a_clock_that_is_set_forward_or_back_leaves_a_place_as_long_as_any(scene: Scene, set_by_s: float) -> None:
+    scene.set_by_s = set_by_s
+    assert scene.after(2_999) == "running"
+    assert scene.watch.ends() == {}
+    assert scene.after(1) == "running"
+    assert scene.watch.ends()["lab"].left_s == 600.0
+    assert scene.after(600) == "suspended"
 
 
 @pytest.mark.parametrize("on_idle", ["suspend", "freeze"])

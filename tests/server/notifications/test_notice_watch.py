@@ -138,7 +138,7 @@ def test_an_idle_session_whose_user_was_warned_is_told_of(watched: Watched) -> N
     world.server.turn(3)
     watched.look_for(60.0)
     assert watched.told() == []
-    watched.idle_ends = {"notebook": IdleEnd(world.clock.now + 300.0, world.clock.now)}
+    watched.idle_ends = {"notebook": IdleEnd(300.0, world.clock.now)}
     watched.look_for(60.0)
     (text,) = watched.told()
     assert text.startswith("notebook of ada ends at ")

@@ -176,6 +176,17 @@ def test_a_receiver_that_fails_is_tried_again_later_and_later(bench: Bench, faul
     assert len({request.headers[NUMBER_HEADER] for request in bench.receiver.requests}) == 1
 
 
+def test_a_receiver_that_failed_before_the_clock_was_set_back_is_tried_again(bench: Bench) -> None:
+    bench.hook()
+    bench.receiver.fails = True
+    bench.run()
+    bench.deliver()
+    bench.receiver.fails = False
+    bench.server.clock.now -= 86_400.0
+    bench.deliver()
+    assert bench.states() == ["delivered"]
+
+
 def test_one_that_never_answers_is_given_up_and_stays_in_the_list(bench: Bench) -> None:
     bench.hook()
     bench.receiver.fails = True

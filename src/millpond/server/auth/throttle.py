@@ -34,7 +34,7 @@ class Throttle:
     """Failed attempts by account and by address, in memory: a restart forgives.
 
     Args:
-        clock: seconds; never runs back far.
+        clock: seconds; where it runs back, a pause begins anew.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -97,6 +97,7 @@ class Throttle:
             return 0.0
         if known.count < free:
             return 0.0
+        known.last_at = min(known.last_at, now)
         pause = min(2.0 ** min(known.count - free, 30), LONGEST_PAUSE_S)
         return known.last_at + pause - now
 

@@ -1,4 +1,7 @@
-"""When each job was last used: requests through the proxy, commands run beside it, ports forwarded."""
+"""When each job was last used: requests through the proxy, commands run beside it, ports forwarded.
+
+By a clock that cannot be set: a wall clock that is set forward would make every session idle at once.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ class Activity:
     """Remembers since this server's start, and only that: what lies before counts as never.
 
     Args:
-        clock: seconds since 1970.
+        clock: seconds of a clock that cannot be set.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -22,6 +25,10 @@ class Activity:
         self._used_at: dict[str, float] = {}
         self._page_used_at: dict[str, float] = {}
         self._uses: dict[str, int] = {}
+
+    def now(self) -> float:
+        """The time by the clock of ``last_used``."""
+        return self._clock()
 
     def used(self, job: str, *, of_page: bool = False) -> None:
         """Note a use, now.
@@ -60,6 +67,11 @@ class Activity:
             return self._clock()
         known = (self._used_at.get(job), self._page_used_at.get(job) if of_pages else None)
         return max((at for at in known if at is not None), default=None)
+
+    def unused_s(self, job: str) -> float | None:
+        """For how many seconds it has not been used; None when it never was."""
+        at = self.last_used(job)
+        return None if at is None else self._clock() - at
 
     def ended(self, jobs: Iterable[JobInfo]) -> None:
         """Jobs have ended: when they were used is not asked any more."""

@@ -236,7 +236,7 @@ class NotificationSettings:
         if not channels:
             raise NotFoundError("there is no place to send to", "confirm a mail address, or set a webhook")
         with self._lock:
-            if self._context.clock() - self._trials.get(caller.user, 0.0) < TRIAL_PAUSE_S:
+            if 0.0 <= self._context.clock() - self._trials.get(caller.user, 0.0) < TRIAL_PAUSE_S:
                 raise ConflictError("a trial was sent a moment ago", "wait a minute")
             self._trials[caller.user] = self._context.clock()
         troubles = {}

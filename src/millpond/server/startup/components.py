@@ -25,7 +25,7 @@ from millpond.server.notifications.settings import NotificationContext
 from millpond.server.notifications.webhook_carrier import WebhookRules
 from millpond.server.operations.pod_address import url_for_pods
 from millpond.server.runtime.active_jobs.job_cache import JobCache
-from millpond.server.runtime.clock import KeptOffset, SteadyClock
+from millpond.server.runtime.clock import KeptOffset, SteadyClock, since_boot
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.kernel_compilation import accelerate
@@ -169,7 +169,7 @@ def _make_components(
         NotificationContext(lambda: current.config.notifications, time.time, lambda: loop.read_only),
     )
     forecaster, instruments = Forecaster(lambda most: store.jobs.ended_jobs(most, of=None)), Instruments()
-    activity = Activity(time.time)
+    activity = Activity(since_boot)
     clock = SteadyClock(core.now, kept=KeptOffset(state_dir / "clock.json"))
     dependencies = LoopDependencies(
         clock=clock,

@@ -18,6 +18,8 @@ from millpond.server.store.tables import TableStore
 WAITING, DELIVERED, GIVEN_UP = "waiting", "delivered", "given up"
 WEBHOOK, MAIL, CHAT = "webhook", "mail", "chat"
 """The channels."""
+MOST_AHEAD_S: Final = 7_200.0
+"""No pause is longer: what is due later was put off before the clock was set back, and is due now."""
 _IDS_AT_ONCE: Final = 500
 """SQLite takes no more than so many values of a statement for granted."""
 
@@ -111,7 +113,7 @@ class DeliveryStore(TableStore):
 
     def due(self, channels: Collection[str], now: float, limit: int) -> list[Delivery]:
         """What is to be delivered now, oldest first."""
-        waits = (deliveries.c.state == WAITING, deliveries.c.due_at <= now, deliveries.c.channel.in_(channels))
+        waits = (deliveries.c.state == WAITING, _is_due(now), deliveries.c.channel.in_(channels))
         query = sa.select(deliveries).where(*waits).order_by(deliveries.c.id).limit(limit)
         return [_delivery(row) for row in self._rows(query)]
 
@@ -122,7 +124,7 @@ class DeliveryStore(TableStore):
 
     def due_for(self, target: Target, now: float, limit: int) -> list[Delivery]:
         """What is to be delivered to a target now, oldest first."""
-        query = sa.select(deliveries).where(deliveries.c.state == WAITING, deliveries.c.due_at <= now, *_for(target))
+        query = sa.select(deliveries).where(deliveries.c.state == WAITING, _is_due(now), *_for(target))
         return [_delivery(row) for row in self._rows(query.order_by(deliveries.c.id).limit(limit))]
 
     def next_due(self, channels: Collection[str]) -> float | None:
@@ -160,6 +162,10 @@ class DeliveryStore(TableStore):
         if user:
             query = query.where(deliveries.c.channel != WEBHOOK, deliveries.c.hook == user)
         return [_delivery(row) for row in self._rows(query)]
+
+
+def _is_due(now: float) -> sa.ColumnElement[bool]:
+    return sa.or_(deliveries.c.due_at <= now, deliveries.c.due_at > now + MOST_AHEAD_S)
 
 
 def _for(target: Target) -> tuple[sa.ColumnElement[bool], ...]:

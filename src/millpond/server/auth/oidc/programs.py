@@ -135,7 +135,7 @@ class Programs:
             raise NotFoundError(OVER, _AGAIN)
         with begun.lock:
             now = self._clock()
-            if begun.refusal is None and not begun.user and now - begun.asked_at < _LEAST_PAUSE_S:
+            if begun.refusal is None and not begun.user and 0.0 <= now - begun.asked_at < _LEAST_PAUSE_S:
                 raise TooManyTriesError("this login is asked about too often", f"ask every {ASK_EVERY_S:g} s")
             begun.asked_at = now
             if begun.refusal is not None:

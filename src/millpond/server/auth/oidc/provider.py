@@ -89,7 +89,7 @@ class OidcProvider:
             UnavailableError: it does not answer, or with something else.
         """
         with self._lock:
-            if self._description is None or self._clock() - self._description[1] >= KEPT_S:
+            if self._description is None or self._age_s(self._description[1]) >= KEPT_S:
                 said = self._fetch(f"{self._rules.issuer.rstrip('/')}{_WELL_KNOWN}")
                 self._description = self._checked(said), self._clock()
             return self._description[0]
@@ -105,7 +105,7 @@ class OidcProvider:
         """
         address = self.description().jwks_uri
         with self._lock:
-            age = KEPT_S if self._keys is None else self._clock() - self._keys[1]
+            age = KEPT_S if self._keys is None else self._age_s(self._keys[1])
             if age >= KEPT_S or (fresh and age >= KEYS_AT_MOST_EVERY_S):
                 said = self._fetch(address)
                 if not isinstance(said.get("keys"), list):
@@ -177,14 +177,18 @@ class OidcProvider:
 
     def _fetch(self, url: str) -> dict[str, Any]:
         """Fetch with the lock held. Requests that waited while it failed get its error at once."""
-        now = self._clock()
-        if self._failure is not None and now - self._failure[1] < FAILURE_COUNTS_S:
+        if self._failure is not None and self._age_s(self._failure[1]) < FAILURE_COUNTS_S:
             raise UnavailableError(self._failure[0].cause, self._failure[0].remedy)
         try:
             return self._ask("GET", url)
         except UnavailableError as error:
             self._failure = error, self._clock()
             raise
+
+    def _age_s(self, at: float) -> float:
+        """How old something is; very old where the clock was set back since."""
+        age_s = self._clock() - at
+        return age_s if age_s >= 0.0 else KEPT_S
 
     def _ask(self, method: str, url: str, **more: Any) -> dict[str, Any]:
         more["headers"] = {"Accept-Encoding": "identity", **more.get("headers", {})}

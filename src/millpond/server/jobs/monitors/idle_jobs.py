@@ -82,9 +82,14 @@ def judge(rules: DevRules, now: float, used_at: float, warned_at: float | None) 
 
 @dataclass(frozen=True, slots=True)
 class IdleEnd:
-    """When an idle dev job leaves its cards if it stays unused, and when its user was warned of that."""
+    """When an idle dev job leaves its cards if it stays unused, and when its user was warned of that.
 
-    at: float
+    Attributes:
+        left_s: seconds until then.
+        warned_at: by the clock of ``Activity``.
+    """
+
+    left_s: float
     warned_at: float
 
 
@@ -104,7 +109,7 @@ class IdleWatch(Periodic):
     """Looks after all running dev jobs, on a thread of its own.
 
     Args:
-        clock: seconds since 1970.
+        clock: seconds since 1970, for the history of jobs.
         cpu_s_of: processor time that a task's processes have used; None where that is not known.
         why_never_halted: why the engine halts and swaps no job; empty: it does.
     """
@@ -136,12 +141,12 @@ class IdleWatch(Periodic):
 
     def ends(self) -> dict[str, IdleEnd]:
         """The jobs whose users were warned, by id. Any thread."""
-        idle_s, found = self._rules.idle_after_s, {}
+        idle_s, now, found = self._rules.idle_after_s, self._activity.now(), {}
         for name, known in list(self._watched.items()):
             warned_at = known.warned_at
             if idle_s is not None and warned_at is not None and warned_at >= known.used_at:
                 at = max(known.used_at + idle_s, warned_at + self._rules.warn_before_s)
-                found[name] = IdleEnd(at, warned_at)
+                found[name] = IdleEnd(at - now, warned_at)
         return found
 
     def look(self) -> float:
@@ -155,11 +160,11 @@ class IdleWatch(Periodic):
             del self._watched[gone]
         due = [math.inf]
         for_each(jobs.values(), lambda job: due.append(self._look_at(job)))
-        return min(max(min(due) - self._clock(), 0.0), LOOK_EVERY_S)
+        return min(max(min(due) - self._activity.now(), 0.0), LOOK_EVERY_S)
 
     def _look_at(self, job: JobInfo) -> float:
         """Do what is due for one; returns when the next thing is due if it stays unused: an instant."""
-        now = self._clock()
+        now = self._activity.now()
         cpu_s = self._cpu_s(job)
         known = self._watched.get(job.id)
         if known is None or known.attempt != job.attempt:  # it runs since now, or goes on since now
@@ -175,7 +180,7 @@ class IdleWatch(Periodic):
         costs_more = _BY_COST.index(leave) > _BY_COST.index(known.warned_of)
         if verdict is IdleVerdict.WARN or costs_more:
             known.warned_at, known.warned_of = now, leave
-            self._warn(job, now, leave, why)
+            self._warn(job, leave, why)
             return now + self._rules.warn_before_s
         self._act(job, leave)
         return now + LOOK_EVERY_S
@@ -191,12 +196,12 @@ class IdleWatch(Periodic):
         why = self._loop.query(lambda core: core.scheduler.why_not_swapped(job.id)).result(_ANSWER_WITHIN_S)
         return (Leave.STOP, why) if why else (Leave.SWAP, "")
 
-    def _warn(self, job: JobInfo, now: float, leave: Leave, why: str) -> None:
+    def _warn(self, job: JobInfo, leave: Leave, why: str) -> None:
         means = f", as it cannot be suspended ({why})" if why else ""
         means += f": {_MEANS[leave]}" if job.gpu_milli else ""
         notice = lasting(self._rules.warn_before_s)
         text = f"it has not been used for a while; unless it is, it is {leave.value} in {notice}{means}"
-        self._loop.notify([Noted(now, job.id, text)])
+        self._loop.notify([Noted(self._clock(), job.id, text)])
         for task in job.tasks:
             self._write(TaskFiles.of(self._state_dir, TaskId(job.id, job.attempt, task.task)).log, text)
 

@@ -114,7 +114,7 @@ class NoticeWatch(Periodic):
             job = jobs.get(name)
             if job is not None:
                 key = f"{Topic.ENDING}:{name}:{job.attempt}:idle:{end.warned_at:.0f}"
-                yield KeyedNotice(job_notice(Topic.ENDING, now, job, ends_at=end.at), key)
+                yield KeyedNotice(job_notice(Topic.ENDING, now, job, ends_at=now + end.left_s), key)
         limits: Mapping[str, LimitLeft] = self._ask(lambda core: limits_left(core, jobs))
         for name, left in limits.items():
             if left.ends_at is not None:

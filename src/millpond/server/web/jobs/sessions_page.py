@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -103,7 +104,8 @@ async def _session(service: Service, job: JobInfo, left: LimitLeft | None) -> Se
     file = await service.job_files.soon(job.id)
     if left is None and file.time_limit is not None:  # the scheduler has not got it yet
         left = LimitLeft(file.time_limit, None, file.time_limit)
-    return SessionRow(job, file.serve is not None, left, service.activity.last_used(job.id))
+    unused_s = service.activity.unused_s(job.id)
+    return SessionRow(job, file.serve is not None, left, None if unused_s is None else time.time() - unused_s)
 
 
 @starts.post("/sessions", status_code=201)
