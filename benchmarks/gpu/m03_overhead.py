@@ -7,41 +7,52 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu.bench import Bench, Measurement
+from gpu.children import Child
 from gpu.gated import cut
 from gpu.results import Verdict, held
 from gpu.working import Kind
 
 _KINDS = (Kind.TINY, Kind.GRAPH, Kind.LARGE, Kind.STEP)
-_ROUNDS = 9
+_PAIRS = 8
+_ROUNDS = 3
 _MOST_PERCENT = {Kind.TINY: 2.0}
 _MOST_PERCENT_ELSE = 0.5
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """The same work by a program with the gate and one without, by turns; each round swaps who goes first."""
-    gated, plain = bench.worker(cut(bench, "slice").env), bench.worker()
+    """The same work by programs with the gate and without, one at a time, by turns.
+
+    How fast a program launches depends on where it lies, and stays as long as it runs: so there are several of each.
+    """
+    envs = [cut(bench, f"slice-{number}").env for number in range(_PAIRS)]
+    children = bench.children([*envs, *[{}] * _PAIRS], torch=bench.has_torch)
+    pairs = list(zip(children[:_PAIRS], children[_PAIRS:], strict=True))
     figures = {}
     for kind in _KINDS:
-        each_s = bench.seconds / len(_KINDS) / (_ROUNDS + 2) / 2
-        count = max(1, round(each_s * 1e9 / plain.ask("unit_ns", kind=kind)))
-        gated.ask("repeat", kind=kind, count=1)
-        took: dict[int, list[float]] = {gated.pid: [], plain.pid: []}
-        for round_ in range(_ROUNDS):
-            for child in (gated, plain) if round_ % 2 else (plain, gated):
-                took[child.pid].append(child.ask("repeat", kind=kind, count=count))
-        ratios = [slow / fast for slow, fast in zip(took[gated.pid], took[plain.pid], strict=True)]
+        each_s = bench.seconds / len(_KINDS) / _PAIRS / (_ROUNDS + 1) / 2
+        count = max(1, round(each_s * 1e9 / pairs[0][1].ask("unit_ns", kind=kind)))
+        took = [[_least(child, kind, count) for child in pair] for pair in pairs]
+        slow, fast = (statistics.median(each[place] for each in took) for place in (0, 1))
+        ratios = [with_gate / plain for with_gate, plain in took]
         figures[kind.value] = {
-            "overhead_percent": round((statistics.median(ratios) - 1) * 100, 3),
+            "overhead_percent": round((slow / fast - 1) * 100, 3),
             "lowest_percent": round((min(ratios) - 1) * 100, 3),
             "highest_percent": round((max(ratios) - 1) * 100, 3),
-            "unit_us": round(statistics.median(took[plain.pid]) / count * 1e6, 3),
+            "unit_us": round(fast / count * 1e6, 3),
             "count": count,
         }
-    return {"kinds": figures, "rounds": _ROUNDS}
+        bench.journal.case(kind.value, figures[kind.value])
+    return {"kinds": figures, "pairs": _PAIRS, "rounds": _ROUNDS}
+
+
+def _least(child: Child, kind: Kind, count: int) -> float:
+    """Seconds for so many units, in the best of some rounds."""
+    child.ask("repeat", kind=kind, count=1)
+    return min(child.ask("repeat", kind=kind, count=count) for _ in range(_ROUNDS))
 
 
 def judge(figures: Mapping[str, Any]) -> Verdict:
-    """By the median of the rounds."""
+    """By the medians of the programs."""
     return held(
         *(
             (

@@ -123,7 +123,7 @@ class Work(ABC):
             seen.append((since, time.monotonic_ns() - since))
         return seen
 
-    def serve(self, rate: float, seconds: float, start_s: float = 0.0) -> list[float]:
+    def serve(self, rate: float, seconds: float, start_s: float = 0.0) -> dict[str, list[float]]:
         """Answer requests that come at random moments (Poisson) and do not wait for each other to be answered.
 
         Args:
@@ -131,17 +131,22 @@ class Work(ABC):
             start_s: see ``work``.
 
         Returns:
-            milliseconds from each arrival to its answer.
+            milliseconds to each answer, from the arrival (``late``) and from when it was begun (``took``).
         """
         draw, begin = random.Random(_SEED), self._unit(Kind.REQUEST)
         time.sleep(max(0.0, start_s - time.monotonic()))
-        took, start, due = [], time.monotonic(), 0.0
+        start, due = time.monotonic(), 0.0
+        late: list[float] = []
+        took: list[float] = []
         while (due := due + draw.expovariate(rate)) < seconds:
             time.sleep(max(0.0, start + due - time.monotonic()))
+            begun = time.monotonic()
             begin()
             self.wait()
-            took.append((time.monotonic() - start - due) * 1000)
-        return took
+            now = time.monotonic()
+            late.append((now - start - due) * 1000)
+            took.append((now - begun) * 1000)
+        return {"late": late, "took": took}
 
     def leave(self) -> None:
         """End as programs do, while what was launched is still being done."""

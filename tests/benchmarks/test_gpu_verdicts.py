@@ -19,8 +19,8 @@ def latency(p99: float) -> dict[str, float]:
     return {"count": 100, "p50": 1.0, "p99": p99, "max": p99}
 
 
-def arm(p99: float, of_gaps: float | None) -> dict[str, Any]:
-    return {"load": 0.5, "latency_ms": latency(p99), "of_gaps": of_gaps}
+def arm(p99_ratio: float, of_gaps: float | None) -> dict[str, Any]:
+    return {"load": 0.5, "p99_ratio": p99_ratio, "of_gaps": of_gaps}
 
 
 GREEDY = {"refusal": "CUDA_ERROR_OUT_OF_MEMORY", "others_did": [3] * 7, "did_then": {"units": 1, "seconds": 0.1}}
@@ -44,7 +44,7 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "m03_overhead": {"kinds": {"tiny": {"overhead_percent": 1.9}, "large": {"overhead_percent": 0.4}}},
     "m04_share": {"alone": [{"kind": "large", "wanted": "10 %", "error_points": -2.9}], "pairs": []},
-    "m05_colocate": {"arms": {"alone": arm(10.0, 0.0), "native": arm(20.0, 1.0), "gate, floor 0 %": arm(12.0, 0.5)}},
+    "m05_colocate": {"arms": {"native": arm(2.0, 1.0), "gate, floor 0 %": arm(1.2, 0.5)}},
     "m06_freeze": {"slow_pulses": 9, "queued_ms": 4.0, "quiet_ms": latency(103.0), "losses_equal": True},
     "m07_ckpt": {
         "kernels_compute": True,
@@ -83,8 +83,8 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("m03_overhead", lambda seen: seen["kinds"]["tiny"].update(overhead_percent=2.1), "tiny: 2.1 %"),
     ("m03_overhead", lambda seen: seen["kinds"]["large"].update(overhead_percent=0.6), "large: 0.6 %"),
     ("m04_share", lambda seen: seen["alone"][0].update(error_points=3.1), "10 %: 3.1 points"),
-    ("m05_colocate", lambda seen: seen["arms"].update({"gate, floor 0 %": arm(12.1, 0.9)}), "no setting"),
-    ("m05_colocate", lambda seen: seen["arms"].update({"gate, floor 0 %": arm(10.0, 0.4)}), "no setting"),
+    ("m05_colocate", lambda seen: seen["arms"].update({"gate, floor 0 %": arm(1.21, 0.9)}), "no setting"),
+    ("m05_colocate", lambda seen: seen["arms"].update({"gate, floor 0 %": arm(1.0, 0.4)}), "no setting"),
     ("m06_freeze", lambda seen: seen.update(quiet_ms=latency(105.0)), "105.0 ms"),
     ("m06_freeze", lambda seen: seen.update(slow_pulses=0), "nothing can be said"),
     ("m06_freeze", lambda seen: seen.update(losses_equal=False), "losses"),
@@ -136,8 +136,8 @@ def test_figures_beyond_the_line_fail_and_say_which(
 
 
 def test_of_settings_that_meet_the_line_the_one_that_trains_most_is_best() -> None:
-    arms = {"alone": arm(10, 0), "gate, floor 0 %": arm(11, 0.6), "gate, floor 0.5 %": arm(12, 0.8)}
-    others = {"alone": arm(10, 0), "mps priority": arm(10, 0.9), "long graphs, gate": arm(10, None)}
+    arms = {"gate, floor 0 %": arm(1.1, 0.6), "gate, floor 0.5 %": arm(1.2, 0.8)}
+    others = {"mps priority": arm(1.0, 0.9), "long graphs, gate": arm(1.0, None)}
     assert m05_colocate.best(arms | others) == "gate, floor 0.5 %"
     assert m05_colocate.best(others) is None
 

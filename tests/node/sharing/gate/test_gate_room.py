@@ -4,9 +4,10 @@ card half idle, and to backfill beside online work."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 import pytest
-from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, begin_at_once
+from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, begin_at_once, last_launch_ns
 
 from millpond.model.sharing import ShareClass
 
@@ -37,6 +38,16 @@ def test_launch_bound_programs_together_lose_nothing(card: GatedCard, programs: 
     found = used(card, tasks, [round(LAUNCH_NS * part)] * programs, 0.3)
     assert sum(found) >= PART * min(1.0, programs * part)
     assert found == pytest.approx([min(part, 1 / programs)] * programs, abs=0.03)
+
+
+def test_launch_bound_programs_that_are_alike_go_on_all_at_once(card: GatedCard) -> None:
+    tasks = card.programs(*[{"guarantee_milli": 125}] * 8)
+    used(card, tasks, [LAUNCH_NS // 3] * 8, 0.1)
+    for _ in range(10):
+        before = card.busy_ns(tasks)
+        card.pass_time(0.02)
+        found = [(now - then) / 20e6 for now, then in zip(card.busy_ns(tasks), before, strict=True)]
+        assert found == pytest.approx([0.125] * 8, abs=0.075)  # of twenty, a slice of the driver's is one or two
 
 
 @pytest.mark.parametrize("guarantees", [(100, 900), (300, 700)], ids=str)
@@ -125,6 +136,25 @@ def test_requests_beside_backfill_are_hardly_later(timed_card: GatedCard, kernel
     assert [late / early <= most for late, early in zip(beside, alone, strict=True)] == [True, True]
     [gotten] = timed_card.busy_ns([backfill])
     assert gotten > 0
+
+
+def test_backfill_has_the_card_soon_after_online_work_ends_in_the_middle_of_a_batch(timed_card: GatedCard) -> None:
+    [online, backfill] = timed_card.programs({"share_class": ShareClass.ONLINE}, BACKFILL)
+    timed_card.driver.set("launch_ns", 4000)
+    used(timed_card, [backfill], [100_000], 0.05)
+    gaps = [gap_after(timed_card, online, backfill) for _ in range(6)]
+    assert median(gaps[1:]) < 2_800_000  # the rest of the batch, its end, half a millisecond; at first nothing is known
+
+
+def gap_after(card: GatedCard, online: Task, backfill: Task) -> int:
+    """Between the last of some launches of the one, which are a batch and a half, and the next of the other."""
+    assert online.program is not None
+    done = online.region.usage().launches + 150
+    online.program.send("launch", 10_000, 150)
+    card.until(lambda: online.region.usage().launches == done)
+    last_ns = last_launch_ns(online)
+    card.until(lambda: last_launch_ns(backfill) > last_ns + 1_000_000)
+    return last_launch_ns(backfill) - last_ns
 
 
 def latencies(card: GatedCard, online: Task) -> list[int]:

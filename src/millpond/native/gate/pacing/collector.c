@@ -16,9 +16,10 @@
 #include "turns.h"
 
 #define IDLE_NS 300000ull      // without work for so long, the turn goes to whoever waits for it
-#define TAIL_NS 2000000ull     // a batch that nobody fills for so long is given up
+#define TAIL_NS 300000ull      // a batch that nobody fills for so long is ended
 #define SHORTEST_NAP_NS 50000ull
 #define LONGEST_NAP_NS 500000ull
+#define MARK_NS 150000ull      // well within what lower classes take for silence
 #define PROBE_NS 20000000ull   // after which the length of launches that never queue is looked at again
 #define LATE_NS 4000000ull     // for each who wants the card, and several times what it should take: a batch is late
 #define LATE_TIMES 4
@@ -203,10 +204,14 @@ void collector_wake(void) {
 static CUcontext worked_in;
 static uint64_t looked_ns;  // when batches were last asked for
 
+static void work_in_context(CUcontext context) {
+    if (worked_in != context) REAL_AS(cuCtxSetCurrent, CUresult(CUcontext))(worked_in = context);
+}
+
 static bool is_complete(const struct batch *batch) {
     const struct lane *lane = batch->lane;
     if (lane->held) return false;
-    if (worked_in != lane->context) REAL_AS(cuCtxSetCurrent, CUresult(CUcontext))(worked_in = lane->context);
+    work_in_context(lane->context);
     return REAL_AS(cuEventQuery, CUresult(CUevent))(lane->end[batch->pair]) != CUDA_NOT_READY;
 }
 
@@ -255,8 +260,8 @@ static uint64_t measure(const struct batch *batch, uint64_t span, uint64_t now) 
     bool guess = !work && !known;
     bool shared = batch->floor || batch->shared || turn_shared(now) || (!is_queued(batch) && turn_settles(batch->began_ns));
     bool alone = !shared || !known;
-    bool changed = has_changed(work, known * batch->size, now), contended = batch->floor || (turn_contended(now) && !changed);
-    struct reading reading = {guess ? span : work, batch->size, is_queued(batch), shared, contended};
+    bool changed = has_changed(work, known * batch->size, now), crowded = batch->floor || (turn_crowded(now) && !changed);
+    struct reading reading = {guess ? span : work, batch->size, is_queued(batch), shared, crowded};
     if (work && lane->guessed && !shared) {
         *estimate = (struct estimate){0};
         alone = true;
@@ -269,7 +274,7 @@ static uint64_t measure(const struct batch *batch, uint64_t span, uint64_t now) 
         estimate_learn_longer(estimate, &reading);
     }
     if (!work) gate.slot->unmeasured += batch->size;
-    if (estimate_strays(estimate)) demand_correct(now);
+    if (estimate_strays(estimate) && !turn_together(now)) demand_correct(now);
     return (work || guess) && alone ? reading.span_ns : estimate->ns * batch->size;
 }
 
@@ -325,6 +330,15 @@ static bool sweep(uint64_t now) {
     return kept != before;
 }
 
+// What is left of a batch will not be launched soon: its span says nothing, but its end says when its work is done. On a
+// stream that is its thread's own nobody else can ask for that.
+static void end_tail(struct lane *lane) {
+    lane->gap = true;
+    work_in_context(lane->context);
+    if (lane->thread) discard(lane);
+    else collector_close(lane);
+}
+
 static bool give_up_tails(uint64_t now) {
     static uint64_t looked_ns;
     unsigned before = batches.open;
@@ -332,16 +346,18 @@ static bool give_up_tails(uint64_t now) {
     if (looked_ns + TAIL_NS / 2 > now) return false;
     looked_ns = now;
     for (unsigned index = 0; batches.open && (lane = lane_at(index)); index++)
-        if (lane->open && !lane->held && lane->last_ns + TAIL_NS < now && cut(lane)) discard(lane);
+        if (lane->open && !lane->held && lane->last_ns + TAIL_NS < now && cut(lane)) end_tail(lane);
     return batches.open != before;
 }
 
-// Nobody waits for what completes while the slice has the card to itself, so there is no haste.
+// Nobody waits for what completes while the slice has the card to itself, so there is no haste. Lower classes go by when it
+// last said that it has work there.
 static uint64_t next_nap(uint64_t now) {
-    if (!batches.admitting && !turn_contended(now) && !turn_has_superiors()) return LONGEST_NAP_NS;
+    uint64_t longest = turn_awaited_below(now) ? MARK_NS : LONGEST_NAP_NS;
+    if (!batches.admitting && !turn_contended(now) && !turn_has_superiors()) return longest;
     uint64_t done = now - batches.progress_ns, expected = collector_waits() ? oldest()->expected_ns : 0;
     uint64_t left = expected > done ? expected - done : 0;
-    return left < SHORTEST_NAP_NS ? SHORTEST_NAP_NS : left > LONGEST_NAP_NS ? LONGEST_NAP_NS : left;
+    return left < SHORTEST_NAP_NS ? SHORTEST_NAP_NS : left > longest ? longest : left;
 }
 
 // Nothing of the slice is on the card, and what its limit keeps off it for a while is in nobody's way.

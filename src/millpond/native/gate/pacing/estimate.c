@@ -26,7 +26,7 @@ static void learn_shorter(struct estimate *estimate, uint64_t each, unsigned eno
 // Where there is room for all, one of several readings has hardly anything of others in it, and neither has a long span.
 void estimate_learn_longer(struct estimate *estimate, const struct reading *reading) {
     uint64_t each = reading->span_ns / reading->launches;
-    if (each <= estimate->ns || (reading->shared && reading->contended)) return;
+    if (each <= estimate->ns || (reading->shared && reading->crowded)) return;
     if (!estimate->longer) estimate->longer_span_ns = 0;
     if (!estimate->longer || each < estimate->shortest_longer_ns) estimate->shortest_longer_ns = each;
     estimate->longer_span_ns += reading->span_ns;

@@ -19,7 +19,7 @@ struct reading {
     uint32_t launches;
     bool queued;     // behind the program's own work: nothing but work is in it
     bool shared;     // others may have been on the card
-    bool contended;  // all together want more than the card, or a higher class is on it
+    bool crowded;    // all together want more than the card, or a higher class is on it
 };
 
 bool estimate_is_sure(const struct estimate *estimate);

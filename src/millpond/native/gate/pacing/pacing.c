@@ -17,7 +17,7 @@
 #define GAP_NS 100000ull              // between two launches of a batch, beyond which its span means nothing
 #define UNKNOWN_NS 5000000ull         // for a launch of which nothing is known yet
 #define DEEPEST 770                   // launches and events before a batch: a driver's full queue holds whoever calls it
-#define ALONE_NS 8000000ull           // work in flight while nobody else wants the card: whoever joins has to wait for it
+#define ALONE_NS 8000000ull           // work in flight where no turns are taken: whoever joins has to wait for it
 #define QUIET_NS 4000000ull           // and while a higher class has been silent for some seconds
 #define LONGEST_WORK_NS 100000000ull  // beyond which what seems to be in flight may be a dead process's
 #define UNSURE_LAUNCHES 4             // in flight beside others while it is unsure what they take
@@ -110,7 +110,8 @@ static struct verdict judge(const struct lane *lane, uint64_t expected_ns, bool 
         }
     } else {
         turn_unneeded(now);
-        if (!batches.allowed && slot->in_flight > 1 && outstanding >= ALONE_NS) return wait_for(FOR_WORK, 0);
+        uint64_t most = turn_crowded(now) ? ALONE_NS / (1 + turn_others(now)) : ALONE_NS;
+        if (!batches.allowed && slot->in_flight > 1 && outstanding >= most) return wait_for(FOR_WORK, 0);
     }
     if (gap != UINT64_MAX && !verdict.floor) budget_meet_floor(expected_ns, now);
     return verdict;

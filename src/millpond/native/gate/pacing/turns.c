@@ -21,9 +21,10 @@
 #define SETTLING_NS 1000000ull        // at its beginning, while work of others may be on the card
 #define LONGEST_DEBT_NS 500000000ull  // that others are made to wait for, when they had more than was known
 #define OVERLAP_NS 200000ull          // of its work that may be left when it is passed on: as long as the next takes to come
-#define WINDOW_NS 2000000ull          // a higher class counts as active for so long after its last work
+#define WINDOW_NS 500000ull           // a higher class counts as active for so long after its last work
 #define ABOUT_NS 2000000000ull        // and as about to return
 #define ROOM_MILLI 900                // of the card, which all together may want before they take turns
+#define MOST_ALIKE_MILLI 800          // of it, which one of many that are alike may want
 #define LEAST_ROOM_MILLI 20           // that is worth going beside others
 #define NEARLY_MILLI 50               // that it may want beyond the room it has
 #define BESIDE_NS 2000000ull          // work in flight of one that would use more than the room it has
@@ -108,13 +109,32 @@ static bool keeps_to(const struct gate_member *member, uint32_t share, uint64_t 
 
 static bool is_modest(const struct gate_member *member, uint64_t now) { return keeps_to(member, share_of(member, now), now); }
 
-bool turn_contended(uint64_t now) {
+bool turn_crowded(uint64_t now) {
     uint32_t wanted = 0;
-    if (now < plain_until_ns) return false;
     for (unsigned index = 0; index < GATE_MEMBERS; index++)
         if (is_active_peer(index, now)) wanted += demand_of(&gate.card->member[index], now);
     return wanted && wanted + demand_of(self(), now) > ROOM_MILLI;
 }
+
+// Whether all who want the card use a part of it only, about the same, and have equal guarantees. Then the driver's own equal
+// turns, which are shorter, give each what it should have; and more of them together keep the card busier than those for
+// whose parts there is room would.
+static bool are_alike(uint64_t now) {
+    uint32_t least = demand_of(self(), now), most = least;
+    for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+        const struct gate_member *member = &gate.card->member[index];
+        if (!is_active_peer(index, now)) continue;
+        if (weight_of(member) != weight_of(self())) return false;
+        uint32_t demand = demand_of(member, now);
+        least = demand < least ? demand : least;
+        most = demand > most ? demand : most;
+    }
+    return most <= MOST_ALIKE_MILLI && most <= 2 * least;
+}
+
+bool turn_together(uint64_t now) { return turn_crowded(now) && are_alike(now); }
+
+bool turn_contended(uint64_t now) { return now >= plain_until_ns && turn_crowded(now) && !are_alike(now); }
 
 // Whether one virtual time is before another; whatever a peer has written, the distance decides.
 static bool is_before(uint64_t one, uint64_t other) { return (int64_t)(one - other) < 0; }
@@ -223,7 +243,7 @@ void turn_charge(uint64_t busy_ns, uint64_t now) {
     self()->virtual_ns += weighted(busy_ns);
     if (room_milli) budget_charge_fill(busy_ns, now, room_milli);
     bool contended = turn_contended(now);
-    if (modest || !contended) demand_question(now);
+    if (modest || !turn_crowded(now)) demand_question(now);
     bool shares = beside || (held_since_ns && !is_exclusive(self(), now));
     if (!contended) join();
     else if (shares && (!room_milli || modest)) keep_up(now);
@@ -253,12 +273,12 @@ static void go_by_turns(void) {
     modest = false;
 }
 
-// Nobody is in anybody's way: what the slice uses is what it would use by itself.
+// Where nobody is in anybody's way, what the slice uses is what it would use by itself.
 void turn_unneeded(uint64_t now) {
     self()->waiting_ns = waiting_since_ns = 0;
     go_by_turns();
-    demand_begin(now);
-    demand_look(now, false);
+    if (turn_crowded(now)) demand_drop();
+    else demand_begin(now), demand_look(now, false);
 }
 
 bool turn_shared(uint64_t now) {
@@ -410,6 +430,14 @@ static bool is_superior(unsigned index) {
 bool turn_has_superiors(void) {
     for (unsigned index = 0; own_class() && index < GATE_MEMBERS; index++)
         if (is_superior(index)) return true;
+    return false;
+}
+
+bool turn_awaited_below(uint64_t now) {
+    for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+        const struct gate_member *member = &gate.card->member[index];
+        if (member->present > own_class() + 1 && is_active(member, now)) return true;
+    }
     return false;
 }
 

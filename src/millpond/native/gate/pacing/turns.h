@@ -13,8 +13,10 @@ struct work {
     uint64_t expected_ns;     // that is asked for
 };
 
-bool turn_contended(uint64_t now);  // together, those who want the card want more than all of it
-void turn_unneeded(uint64_t now);   // while they do not
+bool turn_crowded(uint64_t now);    // together, those who want the card want more than all of it
+bool turn_together(uint64_t now);   // and the driver lets each have what it should
+bool turn_contended(uint64_t now);  // and it would not
+void turn_unneeded(uint64_t now);   // while that is not so
 bool turn_shared(uint64_t now);     // others may be on the card meanwhile
 unsigned turn_others(uint64_t now); // how many of the class want the card
 bool turn_settles(uint64_t now);    // the turn has just begun: what others had on the card may not be done yet
@@ -29,6 +31,7 @@ void turn_forget(void);  // what was to be waited for on another card
 bool turn_held(void);
 // Whether a higher class is on the card at all, and for how long none will want it: 0 while one is active.
 bool turn_has_superiors(void);
+bool turn_awaited_below(uint64_t now);     // lower classes have work, and wait for this one to rest
 bool turn_superiors_about(uint64_t now);  // one of them was active in the last seconds
 uint64_t turn_gap(uint64_t now);
 
