@@ -3,7 +3,8 @@
 The cluster and its jobs are those of ``busy_cycles.py``: 10,000 jobs of 500 users in 50 queues wait. *Brief* is the
 reason alone, as lists show it; *why* has the remedy, the position and the estimated start too, as ``pond why`` shows
 them. One in so many jobs is asked about (``--every``), all in the same state, whose order and futures answers have in
-common; *first* is the longest answer of those that are the first behind a cycle. Times are CPU milliseconds.
+common; *beyond* are the answers that took longer than the target. *First* is the longest of those that are the first
+behind a cycle. Times are CPU milliseconds.
 
 *What-if* plays all of them forward, once, as each of the two plays of ``pond what-if`` does, for so many seconds, and
 says how many of the waiting jobs had started by then.
@@ -61,6 +62,7 @@ def measure(busy: BusyCluster, every: int) -> dict[str, float | str]:
         "why_p50_ms": float(np.percentile(whole, 50)),
         "why_p99_ms": float(np.percentile(whole, 99)),
         "why_max_ms": float(whole.max()),
+        "why_beyond": int((whole > TARGET_MS).sum()),
         "first_ms": max(firsts),
     }
 
@@ -92,8 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         request = entry.job.roles[0].request
         if request.devices:
             requests[request] = requests.get(request, 0) + 1
-    table = Table("scene", "nodes", "waiting", "asked", "brief p50 ms", "p99", "why p50 ms", "p99", "max", "first",
-                  texts=1)  # fmt: skip
+    table = Table("scene", "nodes", "waiting", "asked", "brief p50 ms", "p99", "why p50 ms", "p99", "max", "beyond",
+                  "first", texts=1)  # fmt: skip
     plays = Table("what-if", "copy s", "play s", "started", texts=1)
     rows = []
     for name in options.scenes:
@@ -102,9 +104,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         as_served()
         row = measure(busy, options.every)
         note(f"{name}: why p99 {row['why_p99_ms']:.1f} ms")
-        figures = ("brief_p50_ms", "brief_p99_ms", "why_p50_ms", "why_p99_ms", "why_max_ms", "first_ms")
+        figures = ("brief_p50_ms", "brief_p99_ms", "why_p50_ms", "why_p99_ms", "why_max_ms")
         counts = (f"{row[key]:,}" for key in ("nodes", "waiting", "asked"))
-        table.add(name, *counts, *(f"{row[key]:.2f}" for key in figures))
+        spans = (f"{row[key]:.2f}" for key in figures)
+        table.add(name, *counts, *spans, f"{row['why_beyond']:,}", f"{row['first_ms']:.2f}")
         if options.play:
             played = play(busy, options.play)
             plays.add(name, f"{played['copy_s']:.1f}", f"{played['play_s']:.1f}", f"{played['started']:,}")

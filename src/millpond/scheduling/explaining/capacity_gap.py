@@ -101,7 +101,8 @@ class CapacityGap:
                 merged[name] = merged.get(name, 0) + count
         if record.job.only_on:
             self._name_unselected(record, merged)
-        gone = sum(node is None for node in self._state.cluster.nodes)
+        cluster = self._state.cluster
+        gone = len(cluster.nodes) - len(cluster.node_index)
         if gone and Filter.UNSCHEDULABLE in merged:
             merged[Filter.UNSCHEDULABLE] -= gone
         if self._state.cordons.by_node:

@@ -54,7 +54,7 @@ class EmptyCluster:
         if not nodes:
             return _no_nodes(pool, sorted({node.pool for node in state.cluster.nodes if node is not None}))
         if job.only_on:
-            nodes = [node for node in nodes if selects(job.only_on, node.labels)]
+            nodes = tuple([node for node in nodes if selects(job.only_on, node.labels)])
             if not nodes:
                 asked = selection_text(job.only_on)
                 return Infeasibility(f"no node of pool {job.pool!r} is as it asks: {asked}", _LABELS)
@@ -83,22 +83,22 @@ class EmptyCluster:
                 return _too_large_to_swap(min(needs), max(node.swap_mib for node in able))
         return None
 
-    def _nodes_of(self, pool: Pool) -> list[Node]:
-        return [node for node in self._state.cluster.nodes if node is not None and node.pool == pool.name]
+    def _nodes_of(self, pool: Pool) -> tuple[Node, ...]:
+        return self._state.cluster.hardware_index.nodes_of(pool.name)
 
-    def _room_infeasibility_in_any_layout(self, job: Job, pool: Pool, nodes: list[Node]) -> Infeasibility | None:
+    def _room_infeasibility_in_any_layout(self, job: Job, pool: Pool, nodes: tuple[Node, ...]) -> Infeasibility | None:
         """The same where cards may be divided otherwise: as they are, or all that may have a layout in it."""
         infeasibility = self._room_infeasibility(job, pool, nodes)
         if infeasibility is None or not any(node.divisible for node in nodes):
             return infeasibility
         layouts = dict.fromkeys(layout for node in nodes for card in node.divisible for layout in card.layouts)
         for instances in dict.fromkeys(layout.instances for layout in layouts):
-            divided = [_divided(node, instances) for node in nodes]
+            divided = tuple([_divided(node, instances) for node in nodes])
             if self._room_infeasibility(job, pool, divided) is None:
                 return None
         return infeasibility
 
-    def _room_infeasibility(self, job: Job, pool: Pool, nodes: list[Node]) -> Infeasibility | None:
+    def _room_infeasibility(self, job: Job, pool: Pool, nodes: tuple[Node, ...]) -> Infeasibility | None:
         """Whether each task fits on a node, and the least of the gang on all."""
         for role in job.roles:
             infeasibility = task_infeasibility(role.request, nodes, exclusive=pool.sharing is SharingPolicy.EXCLUSIVE)
@@ -106,7 +106,7 @@ class EmptyCluster:
                 return infeasibility
         return self._gang_infeasibility(job, pool, nodes)
 
-    def _gang_infeasibility(self, job: Job, pool: Pool, nodes: list[Node]) -> Infeasibility | None:
+    def _gang_infeasibility(self, job: Job, pool: Pool, nodes: tuple[Node, ...]) -> Infeasibility | None:
         """Whether the least of the gang fits side by side on the empty pool, together where that is required."""
         counts = tuple(role.minimum for role in job.roles)
         if sum(counts) == 1:

@@ -30,7 +30,7 @@ class EmptyPool:
     """The nodes of one pool, empty and healthy."""
 
     def __init__(
-        self, pool: Pool, nodes: list[Node], settings: Settings, queues: QueueTree, kernels: KernelSet
+        self, pool: Pool, nodes: tuple[Node, ...], settings: Settings, queues: QueueTree, kernels: KernelSet
     ) -> None:
         self._pool = pool
         self._nodes = nodes
@@ -44,7 +44,7 @@ class EmptyPool:
         self._verdicts: dict[tuple[object, ...], bool] = {}
         self._rooms: dict[Shape, Int64Array] = {}
 
-    def is_of(self, pool: Pool, nodes: list[Node]) -> bool:
+    def is_of(self, pool: Pool, nodes: tuple[Node, ...]) -> bool:
         """Whether the pool and its nodes are still those it was made of."""
         return pool == self._pool and nodes == self._nodes
 

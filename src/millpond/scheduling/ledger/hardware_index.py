@@ -25,16 +25,25 @@ class HardwareIndex:
         self._without: dict[tuple[str, ...], NDArray[np.uint8]] = {}
         self._selected: dict[NodeSelection, NDArray[np.uint8]] = {}
         self._places: dict[str, PlaceTable] = {}
+        self._nodes_of: dict[str, tuple[Node, ...]] = {}
         self._models_in: dict[str, tuple[str, ...]] = {}
         self._card_mib: dict[tuple[str, str], int] = {}
+
+    def nodes_of(self, pool: str) -> tuple[Node, ...]:
+        """The nodes of a pool."""
+        self._read_anew()
+        found = self._nodes_of.get(pool)
+        if found is None:
+            found = tuple([node for node in self._hardware.nodes if node is not None and node.pool == pool])
+            self._nodes_of[pool] = found
+        return found
 
     def models_in(self, pool: str) -> tuple[str, ...]:
         """The models of the cards of a pool, in order of their names."""
         self._read_anew()
         found = self._models_in.get(pool)
         if found is None:
-            nodes = [node for node in self._hardware.nodes if node is not None and node.pool == pool]
-            found = tuple(sorted({device.model for node in nodes for device in node.devices}))
+            found = tuple(sorted({device.model for node in self.nodes_of(pool) for device in node.devices}))
             self._models_in[pool] = found
         return found
 
@@ -83,6 +92,7 @@ class HardwareIndex:
             self._without.clear()
             self._selected.clear()
             self._places.clear()
+            self._nodes_of.clear()
             self._models_in.clear()
             self._card_mib.clear()
             self._version = self._hardware.version
