@@ -113,6 +113,37 @@ def test_a_password_opens_the_portal_too(world: AuthWorld) -> None:
     assert ">max<" in browser.get("/portal/").text
 
 
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        *((page, 200) for page in PAGES),
+        ("/portal/jobs/unknown", 404),
+        ("/portal/nodes/unknown", 404),
+        ("/portal/nodes/%00", 404),
+        ("/portal/nowhere", 404),
+        ("/portal/nodes?page=0", 422),
+        ("/portal/admin/settings", 403),
+    ],
+)
+def test_a_page_is_made_by_the_fast_path_as_by_fastapi(
+    shared: AuthWorld, monkeypatch: pytest.MonkeyPatch, path: str, status: int
+) -> None:
+    limits = shared.app._app._app._others._app  # type: ignore[attr-defined]
+    fast = limits._app
+    for browser in (browser_of(shared, "max"), shared.client(**VISIT)):
+        seen = []
+        for routes in (fast, fast._app):
+            monkeypatch.setattr(limits, "_app", routes)
+            answer = browser.get(path, follow_redirects=False)
+            nonce = re.search("nonce-([^']+)'", answer.headers.get("content-security-policy", "")) or [""] * 2
+            headers = [(name, value.replace(nonce[1], "N")) for name, value in answer.headers.items()]
+            timeless = re.sub(r"\d", "", answer.text.replace(nonce[1], "N"))
+            seen.append((answer.status_code, sorted(headers), timeless))
+        assert seen[0] == seen[1]
+    monkeypatch.setattr(limits, "_app", fast)
+    assert browser_of(shared, "max").get(path).status_code == status
+
+
 # ---- what the pages of jobs, served under the same name, cannot do --------------------------------------------------
 
 

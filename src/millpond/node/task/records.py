@@ -7,6 +7,7 @@ is all that a restarted server needs to find its tasks again.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ FILES = "files"
 """What the tasks of an attempt may see and write lies in this folder of it (``node.task.workspace``)."""
 
 _LONGEST_NAME = 150
+_REMEMBERED = 1_000
+"""Tasks whose paths are not put together anew for each step of their start and end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class TaskFiles:
     record: Path
 
     @staticmethod
+    @functools.lru_cache(_REMEMBERED)
     def of(state_dir: Path, task: TaskId) -> TaskFiles:
         """Where they are, whether or not they exist."""
         return TaskFiles(attempt_dir(state_dir, task.job, task.attempt) / f"task-{task.task}.json")

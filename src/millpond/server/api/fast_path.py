@@ -1,8 +1,8 @@
-"""A fast path in front of FastAPI for coroutine routes that answer with one model as JSON.
+"""A fast path in front of FastAPI for coroutine routes that answer with one model as JSON, or with a page.
 
 FastAPI passes each request through seven layers and resolves its dependencies by a general algorithm, which takes
 longer than most of our handlers. The fast path takes the same declarations, resolves them by a plan made once for each
-route, and answers alike. Requests for all other routes go on to FastAPI.
+route, and answers alike. Requests for all other routes go on to FastAPI, which tries none of its routes once more.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from millpond.server.api.permits import routes_of
@@ -36,10 +37,20 @@ _UNPLANNED: Final = (
     "security_scopes_param_name",
 )
 """What a function may ask of FastAPI and not of the fast path."""
+_FOUND: Final = "millpond.route"
+"""Under which a request has the route that was found for it."""
+
+
+class RefusingRoute(APIRoute):
+    """A route whose function makes the whole answer, and that has answers of its own where something is wrong."""
+
+    def refusal(self, request: Request, error: Exception) -> Response | None:
+        """What it answers with; None: what the application does."""
+        raise NotImplementedError
 
 
 class FastPath:
-    """An application whose plain JSON routes are answered here.
+    """An application whose plain JSON routes and pages are answered here.
 
     Args:
         app: declares all routes, and how errors are answered.
@@ -53,6 +64,7 @@ class FastPath:
                 planned = _PlannedRoute(route)
                 for method in route.methods or ():
                     self._routes.setdefault(method, []).append(planned)
+        app.router.routes.insert(0, _FoundRoute())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -63,7 +75,8 @@ class FastPath:
             if found is None:
                 continue
             plan = planned.plan
-            if plan is None:
+            if plan is None or "\0" in path:  # some routes refuse that before they read their parameters
+                scope[_FOUND] = route
                 break
             converted = {name: route.param_convertors[name].convert(text) for name, text in found.groupdict().items()}
             scope.update(app=self._app, route=route, endpoint=route.endpoint, path_params=converted)
@@ -84,15 +97,28 @@ class FastPath:
             adapter = adapter_of(route.response_model)
             assert type(result) is route.response_model, f"{route.path} answers with a {type(result).__name__}"
             content = adapter.dump_json(result)
-        except Exception as error:  # answered by the application's handler for its kind
-            return self._refusal(request, error)
+        except Exception as error:
+            own = route.refusal(request, error) if isinstance(route, RefusingRoute) else None
+            return self._refusal(request, error) if own is None else own
         return Response(content, route.status_code or 200, media_type="application/json")
 
     def _refusal(self, request: Request, error: Exception) -> Response:
+        """The answer of the application's handler for errors of this kind."""
         handlers = self._app.exception_handlers
         handler = next(handlers[kind] for kind in type(error).__mro__ if kind in handlers)
         answer: Response = handler(request, error)  # type: ignore[assignment]
         return answer
+
+
+class _FoundRoute(BaseRoute):
+    """The route that was found for a request: FastAPI takes longer to try all of some hundred than to make a page."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        found: BaseRoute | None = scope.get(_FOUND)
+        return (Match.NONE, {}) if found is None else found.matches(scope)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await scope[_FOUND].handle(scope, receive, send)
 
 
 class _PlannedRoute:
@@ -176,6 +202,7 @@ def _plan_of(route: APIRoute) -> _Plan | None:
     """How a route comes to its arguments; None where its requests are left to FastAPI."""
     model = route.response_model
     is_plain = isinstance(model, type) and (issubclass(model, BaseModel) or is_dataclass(model))
+    is_plain = is_plain or (isinstance(route, RefusingRoute) and model is None)
     shortened = route.response_model_exclude_unset or route.response_model_exclude_none
     if not is_plain or shortened or any(map(_is_unplanned, _all(route.dependant))):
         return None

@@ -42,6 +42,7 @@ _INDEXED: Final = ("parent", "name", "user", "queue", "state")
 _RARE: Final = 1_000
 """So many jobs are read one by one in a few milliseconds."""
 _IS_JOB: Final = sa.select(schema.jobs.c.id).where(schema.jobs.c.id == sa.bindparam("job"))
+_EXISTING: Final = sa.select(schema.jobs.c.id).where(schema.jobs.c.id.in_(sa.bindparam("jobs", expanding=True)))
 _REPEATED: Final = sa.select(schema.idempotency_keys.c.job, schema.idempotency_keys.c.digest).where(
     schema.idempotency_keys.c.key == sa.bindparam("sought")
 )
@@ -325,8 +326,7 @@ class JobStore(TableStore):
     def existing(self, jobs: Sequence[str]) -> set[str]:
         """Those of these jobs that were ever submitted."""
         parts = (jobs[begin : begin + _ASKED_AT_ONCE] for begin in range(0, len(jobs), _ASKED_AT_ONCE))
-        found = (self._column(sa.select(schema.jobs.c.id).where(schema.jobs.c.id.in_(part))) for part in parts)
-        return {job for part in found for job in part}
+        return {job for part in parts for job in self._column(_EXISTING, jobs=part)}
 
     def dependents(self) -> list[NewJob]:
         """Jobs that wait for others, the oldest first."""

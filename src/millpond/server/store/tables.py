@@ -14,17 +14,17 @@ class TableStore:
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def _rows(self, query: sa.Select[Any]) -> Sequence[Any]:
+    def _rows(self, query: sa.Select[Any], **values: Any) -> Sequence[Any]:
         with self._engine.connect() as connection:
-            return connection.execute(query).all()
+            return connection.execute(query, values).all()
 
     def _first(self, query: sa.Select[Any], **values: Any) -> Any | None:
         with self._engine.connect() as connection:
             return connection.execute(query, values).first()
 
-    def _column(self, query: sa.Select[Any]) -> list[Any]:
+    def _column(self, query: sa.Select[Any], **values: Any) -> list[Any]:
         """The first column of all rows."""
-        return [row[0] for row in self._rows(query)]
+        return [row[0] for row in self._rows(query, **values)]
 
     def _value(self, query: sa.Select[Any], **values: Any) -> Any | None:
         """The first column of the first row; None where there is none."""

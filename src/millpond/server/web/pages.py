@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from fastapi import Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from starlette.responses import RedirectResponse
 
 from millpond.model.errors import MillpondError, NotAllowedError, NotFoundError, NotLoggedInError
+from millpond.server.api.fast_path import RefusingRoute
 from millpond.server.auth.audit import Act
 from millpond.server.auth.guard import CSRF, PORTAL_LOGIN, PORTAL_PREFIX
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, demand
@@ -23,8 +23,18 @@ LANGUAGE_COOKIE: Final = "millpond_language"
 HOME: Final = PORTAL_PREFIX
 
 
-class PageRoute(APIRoute):
+class PageRoute(RefusingRoute):
     """A route that answers with a page, also where something is wrong."""
+
+    def refusal(self, request: Request, error: Exception) -> Response | None:
+        """The page in place of the one that was asked for."""
+        if isinstance(error, NotLoggedInError):
+            here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse(f"{PORTAL_LOGIN}?next={quote(here)}", 303, {"Cache-Control": "no-store"})
+        if isinstance(error, RequestValidationError):
+            return trouble(request, 422, "this address is not valid", "go to the page anew")
+        known = refusal_of(error) if isinstance(error, MillpondError) else None
+        return None if known is None else trouble(request, known[0], known[1].cause, known[1].remedy)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, with errors turned into pages."""
@@ -35,16 +45,11 @@ class PageRoute(APIRoute):
                 return trouble(request, 404, "an address with a zero byte", "go to the page anew")
             try:
                 return await handle(request)
-            except NotLoggedInError:
-                here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-                return RedirectResponse(f"{PORTAL_LOGIN}?next={quote(here)}", 303, {"Cache-Control": "no-store"})
-            except RequestValidationError:
-                return trouble(request, 422, "this address is not valid", "go to the page anew")
-            except MillpondError as error:
-                known = refusal_of(error)
-                if known is None:
+            except (MillpondError, RequestValidationError) as error:
+                page = self.refusal(request, error)
+                if page is None:
                     raise
-                return trouble(request, known[0], known[1].cause, known[1].remedy)
+                return page
 
         return handled
 

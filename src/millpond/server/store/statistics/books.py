@@ -11,6 +11,13 @@ import sqlalchemy as sa
 from millpond.server.store.schema import usage
 from millpond.server.store.tables import TableStore
 
+_BEGAN: Final = usage.insert()
+_ENDED: Final = (
+    usage.update()
+    .where(usage.c.job == sa.bindparam("of_job"), usage.c.until.is_(None))
+    .values(until=sa.bindparam("ended_at"))
+)
+
 
 @dataclass(frozen=True, slots=True)
 class HeldAmount:
@@ -242,10 +249,9 @@ def write_changes(connection: sa.Connection, changes: Sequence[UsageChange]) -> 
         latest[change.job] = [_row(interval) for interval in change.began]
         began += latest[change.job]
     if ends:
-        is_open = sa.and_(usage.c.job == sa.bindparam("of_job"), usage.c.until.is_(None))
-        connection.execute(usage.update().where(is_open).values(until=sa.bindparam("ended_at")), ends)
+        connection.execute(_ENDED, ends)
     if began:
-        connection.execute(usage.insert(), began)
+        connection.execute(_BEGAN, began)
 
 
 def array_column(job: sa.ColumnElement[str]) -> sa.ColumnElement[str]:

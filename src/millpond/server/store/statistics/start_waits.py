@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -11,6 +12,10 @@ from millpond.server.store.schema import start_waits
 from millpond.server.store.statistics.books import Share
 from millpond.server.store.tables import TableStore
 from millpond.specs.api.jobs.jobs import JobInfo
+
+_NEW: Final = start_waits.insert()
+_KNOWN: Final = start_waits.delete().where(start_waits.c.job == sa.bindparam("known"))
+"""A turn that is repeated after a restart says the same again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +75,8 @@ def write_waits(connection: sa.Connection, ended: Sequence[JobInfo]) -> None:
     """Keep the waits of jobs that have ended, within the transaction of their turn. Of arrays, their members count."""
     rows = [asdict(wait_of(info)) for info in ended if info.array is None]
     if rows:
-        # A turn that is repeated after a restart says the same again.
-        known = start_waits.delete().where(start_waits.c.job == sa.bindparam("known"))
-        connection.execute(known, [{"known": row["job"]} for row in rows])
-        connection.execute(start_waits.insert(), rows)
+        connection.execute(_KNOWN, [{"known": row["job"]} for row in rows])
+        connection.execute(_NEW, rows)
 
 
 class StartWaitStore(TableStore):
