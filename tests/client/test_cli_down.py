@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from millpond.client.cli.commands.server import background, down
 from millpond.client.cli.main import cli
-from millpond.model.errors import MillpondError
+from millpond.model.errors import MillpondError, UnavailableError
 from millpond.specs.api.jobs.jobs import JobInfo, JobList, TaskInfo
 from millpond.specs.api.server import LOCK_FILE, SERVER_FILE, STANDBY_FILE, HealthInfo, ServerFile
 
@@ -73,6 +73,18 @@ def test_what_is_left_of_one_that_was_killed_keeps_nobody_waiting(
     monkeypatch.setattr(background, "health_of", lambda _: answers.pop(0))
     down._end_standby(tmp_path)
     assert answers == []
+
+
+def test_a_server_that_cannot_stop_jobs_can_be_stopped_without_them() -> None:
+    class Server:
+        """Its database is damaged."""
+
+        def jobs(self, limit: int) -> JobList:
+            raise UnavailableError("the store cannot be read or written", "see its log")
+
+    with pytest.raises(UnavailableError, match=r"cannot be stopped .*the store cannot be read") as refused:
+        down._stop_jobs_or_say(Server(), within_s=0.0)
+    assert refused.value.remedy == "see its log; `pond down --keep-jobs` stops the server alone"
 
 
 class Unending:

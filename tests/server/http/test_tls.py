@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -50,6 +51,17 @@ def test_what_is_no_certificate_is_told_by_name(tmp_path: Path, text: str) -> No
     wrong.write_text(text)
     with pytest.raises(UnavailableError, match=r"wrong\.crt"):
         Encryption(wrong, key)
+
+
+@pytest.mark.parametrize("wrong", ["certificate", "key"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path, wrong: str) -> None:
+    files = dict(zip(("certificate", "key"), make_certificate(tmp_path), strict=True))
+    encryption = Encryption(**files)
+    files[wrong].unlink()
+    os.mkfifo(files[wrong], 0o600)
+    assert not renew(encryption)
+    with pytest.raises(UnavailableError, match="is not a file"):
+        Encryption(**files)
 
 
 def test_files_that_are_not_there_are_told(tmp_path: Path) -> None:

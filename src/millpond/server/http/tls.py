@@ -58,6 +58,7 @@ def read_certificate(path: Path) -> Certificate:
     from cryptography import x509  # most servers do not encrypt, and need not load it
     from cryptography.hazmat.primitives.serialization import Encoding
 
+    _require_file(path)
     try:
         found = x509.load_pem_x509_certificate(path.read_bytes())
     except OSError as error:
@@ -73,6 +74,12 @@ def read_certificate(path: Path) -> Certificate:
         hosts = frozenset()
     pem = found.public_bytes(Encoding.PEM).decode()
     return Certificate(path, pem, found.not_valid_after_utc.replace(tzinfo=UTC).timestamp(), hosts)
+
+
+def _require_file(path: Path) -> None:
+    """A pipe would be waited for without end."""
+    if path.exists() and not path.is_file():
+        raise UnavailableError(f"{path} is not a file", "name one in PEM form")
 
 
 class Encryption:
@@ -118,6 +125,7 @@ class Encryption:
 
     def _load(self, context: ssl.SSLContext) -> None:
         key, certificate = self._key, self.certificate.path
+        _require_file(key)
         try:
             if key.stat().st_mode & _FOR_OTHERS:
                 raise UnavailableError(f"others may read the private key {key}", f"chmod 600 {key}")

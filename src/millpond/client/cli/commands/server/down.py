@@ -38,6 +38,7 @@ _SILENT_S = 2.0
 """Most jobs end within so long; of others it is said which they are."""
 _MOST_NAMED = 5
 _GO_ON = "`pond down` waits for them again, `pond down --keep-jobs` leaves them running"
+_ALONE = "`pond down --keep-jobs` stops the server alone"
 _SERVER_ENDS_WITHIN_S = 30.0
 _ENDS_BY_ITSELF_WITHIN_S = 10.0
 """One that does not answer is killed afterwards, which is safe at any moment (``server.state_dir``)."""
@@ -72,7 +73,7 @@ def command(state_dir: Path | None, keep_jobs: bool, jobs_end_within: float) -> 
             if info.apart:
                 click.echo("the jobs of the original are left alone")
             else:
-                _stop_jobs(client, jobs_end_within)
+                _stop_jobs_or_say(client, jobs_end_within)
     os.kill(info.pid, signal.SIGTERM)
     _await_end(info.pid)
     click.echo(f"stopped the server at {left.url}")
@@ -135,6 +136,16 @@ def _health_of(left: ServerFile) -> HealthInfo | None:
     while (health := background.health_of(left)) is None and _exists(left.pid) and time.monotonic() < give_up_at:
         time.sleep(_LOOK_EVERY_S)
     return health
+
+
+def _stop_jobs_or_say(client: Client, within_s: float) -> None:
+    """Stop them; a server that cannot do that, as its database is damaged, can be stopped without them."""
+    try:
+        _stop_jobs(client, within_s)
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"its jobs cannot be stopped ({error.cause}); the server goes on", f"{error.remedy}; {_ALONE}"
+        ) from error
 
 
 def _stop_jobs(client: Client, within_s: float) -> None:
