@@ -18,7 +18,9 @@ from millpond.node.containers.container import Runtime, ask
 from millpond.node.containers.images import OciImages, PodmanImages, RuntimeImages, SifImages
 from millpond.node.containers.oci import Docker, Podman
 
-INSTALL: Final = "install podman (Debian: apt install podman catatonit), docker or apptainer on the server's machine"
+INSTALL: Final = (
+    "install podman (Debian: apt install podman catatonit uidmap), docker or apptainer on the server's machine"
+)
 
 _ANSWER_WITHIN_S: Final = 20.0
 _INITS: Final = ("/usr/libexec/podman/catatonit", "/usr/lib/podman/catatonit", "/usr/libexec/catatonit/catatonit")
