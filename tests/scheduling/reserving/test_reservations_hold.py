@@ -20,6 +20,7 @@ from millpond.model.events import NodeJoined, NodeLost, ReservationMade
 from millpond.model.hardware.nodes import Pool
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
+from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.windows import Window
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
@@ -172,6 +173,28 @@ class ReservationsBesideBounds(ReservationsBesideGangs):
         )
 
 
+class ReservationsBesideCells(ReservationsBesideGangs):
+    """The same where one queue, or each of them, is owed some of its cards as whole nodes, or as pairs."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        draws, half = random.Random(-seed), self.half
+        level = draws.choice(("node", "node", "switch"))
+        most = half // CARDS if level == "node" else half // 2
+        cells = {TEAMS[0]: draws.randint(1, most)}
+        if draws.random() < 0.4:
+            cells[TEAMS[1]] = draws.randint(1, most)
+        teams = (
+            queue(name, guarantee=half, cells=(CellCount(level, cells[name]),) if name in cells else ())
+            for name in TEAMS
+        )
+        self.world = World(
+            *(machine(f"n{number}", CARDS) for number in range(self.nodes)),
+            queues=(*teams, queue("guest")),
+            settings=self.world.core.settings,
+        )
+
+
 def course_of(
     seed: int, steps: int, *, fails: bool = False, kind: type[RandomReservations] = RandomReservations
 ) -> RandomReservations:
@@ -210,6 +233,11 @@ def test_a_node_that_fails_is_made_up_for_by_the_others(seed: int) -> None:
 @pytest.mark.parametrize("seed", few_then_many(range(4), range(4, 40), range(40, 300)))
 def test_it_does_though_limits_and_hours_bound_its_queue(seed: int) -> None:
     course_of(seed, 120, kind=ReservationsBesideBounds)
+
+
+@pytest.mark.parametrize("seed", few_then_many(range(2), range(2, 12), range(12, 200)))
+def test_it_does_though_cards_of_its_queue_or_of_others_are_owed_as_cells(seed: int) -> None:
+    course_of(seed, 120, kind=ReservationsBesideCells)
 
 
 @pytest.mark.parametrize("seed", few_then_many((), range(1_080, 1_120), [*range(1_000, 1_080), *range(2_000, 2_200)]))

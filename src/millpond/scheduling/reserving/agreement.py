@@ -22,7 +22,8 @@ from millpond.scheduling.explaining.wording import card_memory_text
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.ordering.forecasts import NEVER
-from millpond.scheduling.reserving.choosing import choose, leaves_at, parts_of, usable_cards
+from millpond.scheduling.reserving.choosing import choose, usable_cards
+from millpond.scheduling.reserving.parts import leaves_at, parts_of
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, most_kept
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.bounds import NO_BOUND, OTHER_MODELS

@@ -2,9 +2,10 @@
 
 Work that may be asked to leave has left when its grace is over; work that may not stays to its time limit, or for good.
 Nodes that are closed in the span, or whose cards other reservations have then, are no choice, nor are those without
-which cells of other queues have no place; work in cells of other queues stays. Of the rest those come
-first that were kept before (at the last choice: at the same harm), then those with the least work to end, that of
-queues within their guarantee counting most, then those that give most cards, so that gangs find them together.
+which cells of other queues have no place; what these are owed of cells in use stays (``cells_of_others``). Of the rest
+those come first on which the queue has cells of its own, which nobody else could have; then those that were kept before
+(at the last choice: at the same harm), then those with the least work to end, that of queues within their guarantee
+counting most, then those that give most cards, so that gangs find them together.
 """
 
 from __future__ import annotations
@@ -14,22 +15,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from millpond.model.hardware.nodes import Node
-from millpond.model.states import JobState, TaskState
 from millpond.model.tenancy.reservations import AdvanceReservation
-from millpond.scheduling.elastic.gang_sizes import is_enough, spare_tasks
-from millpond.scheduling.ordering.forecasts import NEVER
-from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.reserving.cells_of_others import cells_of_others
+from millpond.scheduling.reserving.parts import is_gone_by, leaves_at, parts_of
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
 
 GUARANTEED_HARM = 1_000
 """So many cards of borrowed work are ended sooner than one that a guarantee covers."""
-
-
-def stays_in_cells(state: State, record: JobRecord, room: ReservedRoom) -> bool:
-    """Whether running work is in cells of its queue, which reservations of other queues leave alone."""
-    is_own = state.queues.is_below(record.queue, room.wanted.queue)
-    return not is_own and state.cluster.cells.is_in_cells(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,44 +50,10 @@ class _Offer(NamedTuple):
     name: str
 
 
-class Part(NamedTuple):
-    """Tasks of running work, and whether they may be asked to leave."""
-
-    record: JobRecord
-    tasks: list[TaskRecord]
-    may_be_asked: bool
-
-
-def parts_of(record: JobRecord) -> list[Part]:
-    """Running work by what may be asked to leave: of a gang whose minimum alone stays, each task beyond that."""
-    held = record.holding_tasks()
-    if record.job.preemptible or record.kept is not None or record.is_ending:
-        return [Part(record, held, not record.is_ending)]
-    rest = [task for task in held if task.state is TaskState.STOPPING]
-    if record.job.rest_preemptible and record.state is JobState.RUNNING:
-        running = [task for task in held if task.state is TaskState.RUNNING]
-        rest += spare_tasks(record.job, running) if is_enough(record.job, running) else []
-    stays = Part(record, [task for task in held if task not in rest], False)
-    return [stays, *(Part(record, [task], True) for task in rest)]
-
-
-def leaves_at(state: State, record: JobRecord, *, may_be_asked: bool) -> float:
-    """When running work, or a part of it, has left its cards at the latest; ``NEVER`` if it cannot be asked to."""
-    grace_s = record.job.checkpoint.grace_s
-    kept = record.kept
-    if kept is not None:
-        return state.now
-    if record.is_ending:
-        return state.now + grace_s
-    ends = state.ordering.time_left.cautious_end(record, state.now)
-    if may_be_asked:
-        return min(ends, state.now + grace_s)
-    limit = record.job.time_limit_s
-    return NEVER if limit is None else state.now + max(limit - record.service_s(state.now), 0.0) + grace_s
-
-
-def tenancies(state: State, begin: float, *, own: ReservedRoom | None = None, patient: bool = False) -> Tenancies:
+def tenancies(state: State, begin: float, own: ReservedRoom, *, patient: bool = False) -> Tenancies:
     """Who holds what at an instant, as far as it can be known now.
+
+    Cells of other queues that are in use then stay as a whole.
 
     Args:
         own: those who started on its cards are left out.
@@ -103,18 +62,23 @@ def tenancies(state: State, begin: float, *, own: ReservedRoom | None = None, pa
     stays: dict[int, int] = {}
     harm: dict[int, int] = {}
     leaves: dict[int, int] = {}
+    owed = cells_of_others(state, own)
+    for device in owed.cards:
+        node = state.cluster.node_of(device)
+        stays[node] = stays.get(node, 0) + 1
     for record, tasks, may_be_asked in (part for each in state.running.values() for part in parts_of(each)):
-        if own is not None and own.has_user(record):
+        if state.reserved.uses_at(record, begin, own):
             continue
         gone_at = leaves_at(state, record, may_be_asked=may_be_asked)
         is_late = gone_at > begin and not (patient and may_be_asked)
-        if not is_late and state.ordering.time_left.cautious_end(record, state.now) <= begin:
+        if not is_late and is_gone_by(state, record, begin):
             continue
-        is_late = is_late or (own is not None and stays_in_cells(state, record, own))
+        is_late = is_late or record.id in owed.staying
         is_covered = not record.job.is_background and state.queues.covers_all(record.queue)
         each = GUARANTEED_HARM if is_covered else 1
         for task in tasks:
-            if task.holding is None or not (count := len(task.holding.devices)):
+            count = 0 if task.holding is None else sum(device not in owed.cards for device in task.holding.devices)
+            if task.holding is None or not count:
                 continue
             node = task.holding.node
             if is_late:
@@ -140,8 +104,9 @@ def choose(
     """
     wanted, cluster = room.wanted, state.cluster
     begin = max(wanted.begin, state.now)
-    held = tenancies(state, begin, own=room, patient=patient)
+    held = tenancies(state, begin, room, patient=patient)
     used = state.reserved.used_nodes(room, state.running)
+    own_cells = cluster.cells.nodes_of_cells(wanted.queue)
     offers = []
     for name, index in cluster.node_index.items():
         node = cluster.nodes[index]
@@ -152,7 +117,7 @@ def choose(
         if there <= 0 or (wanted.whole_nodes and there < len(node.devices)):
             continue
         harm, is_new = held.harm.get(index, 0), name not in room.cards_on
-        rank = (index not in used, *((harm, is_new) if patient else (is_new, harm)))
+        rank = (index not in used, index not in own_cells, *((harm, is_new) if patient else (is_new, harm)))
         offers.append(_Offer(rank, there - held.leaves.get(index, 0), there, index, name))
     offers.sort(key=lambda each: (each.rank, -each.untouched, -each.there, each.place))
     spare = cluster.cells.spare_of([each.place for each in offers], wanted.queue)

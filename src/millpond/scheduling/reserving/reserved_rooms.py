@@ -163,6 +163,11 @@ class ReservedRooms:
         """Whether this run of a job started on reserved cards."""
         return any(room.has_user(record) for room in self.by_name.values())
 
+    def uses_at(self, record: JobRecord, instant: float, own: ReservedRoom) -> bool:
+        """Whether this run of a job started on the cards of a reservation, or of another that holds then."""
+        others = (room for room in self.by_name.values() if room.wanted.covers(instant))
+        return own.has_user(record) or any(room.has_user(record) for room in others)
+
     def requires(self, record: JobRecord) -> bool:
         """Whether a job may start on the cards of a reservation alone."""
         return record.job.reservation in self.by_name

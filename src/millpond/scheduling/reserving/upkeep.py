@@ -27,7 +27,9 @@ from millpond.scheduling.nodes.drain import follow_cordons, goes_on_without
 from millpond.scheduling.ordering.queueing import enqueue, is_in_window, watch_window
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving.agreement import agreed
-from millpond.scheduling.reserving.choosing import choose, parts_of, stays_in_cells, usable_cards
+from millpond.scheduling.reserving.cells_of_others import cells_of_others
+from millpond.scheduling.reserving.choosing import choose, usable_cards
+from millpond.scheduling.reserving.parts import is_gone_by, parts_of
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, most_kept
 from millpond.scheduling.state import State
 
@@ -153,9 +155,32 @@ def _choose_nodes(state: State, room: ReservedRoom) -> None:
     is_last = not room.is_settled and _last_choice_at(state, room) <= state.now
     if not (is_last or _falls_short(state, room)):
         return
-    taken = most_kept(state.reserved.beside(wanted.name), wanted.begin, wanted.until)
-    is_settled = room.is_settled or is_last
-    chosen = choose(state, room, taken, patient=is_settled)
+    others, is_settled = state.reserved.beside(wanted.name), room.is_settled or is_last
+    chosen = _chosen_beside(state, room, others, is_settled=is_settled)
+    if is_settled and sum(chosen.values()) < wanted.cards:
+        settled = [other for other in others if other.is_settled]
+        alone = _chosen_beside(state, room, settled, is_settled=True)
+        if sum(alone.values()) > sum(chosen.values()):
+            _keep(state, room, alone, is_settled=True)
+            _choose_again(state, [room, *settled], [other for other in others if not other.is_settled])
+            return
+    _keep(state, room, chosen, is_settled=is_settled)
+
+
+def _choose_again(state: State, fixed: list[ReservedRoom], rooms: list[ReservedRoom]) -> None:
+    """Nodes that are not chosen for the last time make way for one that is."""
+    for room in sorted(rooms, key=lambda each: each.wanted.begin):
+        if room.cards_on:
+            _keep(state, room, _chosen_beside(state, room, fixed, is_settled=False), is_settled=False)
+        fixed.append(room)
+
+
+def _chosen_beside(state: State, room: ReservedRoom, others: list[ReservedRoom], *, is_settled: bool) -> dict[str, int]:
+    taken = most_kept(others, room.wanted.begin, room.wanted.until)
+    return choose(state, room, taken, patient=is_settled)
+
+
+def _keep(state: State, room: ReservedRoom, chosen: dict[str, int], *, is_settled: bool) -> None:
     if chosen != room.cards_on or is_settled != room.is_settled:
         state.reserved.keep(room, chosen, is_settled=is_settled)
 
@@ -212,12 +237,13 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
     there = [
         record for record in state.running.values() if _is_on(record, names) and not state.reserved.has_user(record)
     ]
+    owed = cells_of_others(state, room).staying
     # Who stays is found first: what cannot leave, then what is guaranteed; the oldest before the youngest.
     covered = {each.id for each in there if not each.job.is_background and state.queues.covers_all(each.queue)}
     order = sorted(
         [part for record in there for part in parts_of(record)],
         key=lambda part: (
-            part.may_be_asked and not stays_in_cells(state, part.record, room),
+            part.may_be_asked and part.record.id not in owed,
             part.record.id not in covered,
             _began(state, part.record),
             part.record.sequence,
@@ -226,7 +252,7 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
     for record, tasks, may_be_asked in order:
         on_it = [task for task in tasks if task.holding is not None and task.holding.node in names]
         staying = [task for task in on_it if task.state is not TaskState.STOPPING]
-        if _is_gone_by(state, record, room.wanted.begin):
+        if is_gone_by(state, record, room.wanted.begin):
             continue
         counts: dict[int, int] = {}
         for task in staying:
@@ -235,7 +261,7 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
         fits = all(
             spare[node] >= count and (count or not _is_whole(state, room, node)) for node, count in counts.items()
         )
-        if fits or not may_be_asked or stays_in_cells(state, record, room):
+        if fits or not may_be_asked:
             for index, count in counts.items():
                 spare[index] -= count
         elif staying:
@@ -248,11 +274,6 @@ def _is_on(record: JobRecord, nodes: dict[int, str]) -> bool:
 
 def _began(state: State, record: JobRecord) -> float:
     return state.now if record.started_at is None else record.started_at
-
-
-def _is_gone_by(state: State, record: JobRecord, begin: float) -> bool:
-    """Whether work will almost surely have ended by itself when a reservation begins that has not begun yet."""
-    return begin > state.now and state.ordering.time_left.cautious_end(record, state.now) <= begin
 
 
 def _is_whole(state: State, room: ReservedRoom, index: int) -> bool:
@@ -295,7 +316,7 @@ def _charge_as_at_begin(state: State, room: ReservedRoom) -> list[JobRecord]:
     for record in state.running.values():
         if not record.gpu_milli or state.reserved.has_user(record):
             continue
-        if _is_gone_by(state, record, room.wanted.begin):
+        if is_gone_by(state, record, room.wanted.begin):
             state.queues.charge(record.queue, state.amounts.held(record, record.holding_tasks()), -1)
         else:
             there.append(record)

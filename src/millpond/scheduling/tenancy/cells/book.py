@@ -11,7 +11,7 @@ again if the other goes away before it has them (``regain``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -353,12 +353,15 @@ class CellBook:
         return self._allocator.chains[chain].visitors[0][leaf] > 0
 
     def spare_of(self, nodes: Sequence[int], queue: str) -> set[int]:
-        """Of these machines, the first ones first, those that others can do without for all cells that are owed.
+        """Of these machines, the first ones first, those that others can do without for all cells that they are owed.
 
-        For a queue with cells of its own all of them: whatever it keeps, it keeps from itself.
+        What a queue keeps on machines that no cell is bound to, it may keep from its own cells.
         """
-        if self.allocator is None or self.stale or self.clusters_of(queue):
+        if self.allocator is None or self.stale:
             return set(nodes)
+        own = [domain for owner in self.clusters_of(queue) for domain in self.allocator.domains_of(owner, "")]
+        for domain in own:
+            domain.count_unbound(-1)
         before = {name: chain.shortage() for name, chain in self.allocator.chains.items()}
         taken: list[tuple[Chain, int]] = []
         spare: set[int] = set()
@@ -379,7 +382,39 @@ class CellBook:
                     chain.regain(leaf)
         for chain, leaf in reversed(taken):
             chain.regain(leaf)
+        for domain in own:
+            domain.count_unbound(1)
         return spare
+
+    def nodes_of_cells(self, queue: str) -> set[int]:
+        """The machines on which cells are bound that jobs of a queue may use."""
+        owners = self.clusters_of(queue)
+        return {
+            self._node_numbers[name][node]
+            for name, chain in (self._allocator.chains.items() if owners else ())
+            for cell, domain in chain.bound.items()
+            if domain.cluster in owners
+            for node in chain.nodes_in(*cell)
+        }
+
+    def cards_owed(self, queue: str, users: Collection[str], left: Mapping[str, int]) -> set[int]:
+        """The cards of cells that jobs of a queue may not use: those that any of these uses, and those beside them.
+
+        Args:
+            left: by queue, how many cards at most it may ask for beside those in use.
+        """
+        owners, found = self.clusters_of(queue), set[int]()
+        asks_for = dict(left)
+        for chain in () if self.allocator is None or self.stale else self.allocator.chains.values():
+            for (level, cell), domain in chain.bound.items():
+                leaves = [leaf for leaf in chain.leaves(level, cell) if not chain.gone[0][leaf]]
+                used = [leaf for leaf in leaves if leaf in chain.holders and chain.holders[leaf].owner in users]
+                if domain.cluster in owners or not (used or domain.pinned):
+                    continue
+                more = [leaf for leaf in leaves if leaf not in used][: max(asks_for[domain.cluster], 0)]
+                asks_for[domain.cluster] -= len(more)
+                found.update(self._hardware.device_index[chain.device_of(leaf)] for leaf in (*used, *more))
+        return found
 
     def _cards_on(self, node: int) -> Iterator[tuple[Chain, int]]:
         there = self._hardware.nodes[node]

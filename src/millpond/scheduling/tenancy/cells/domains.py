@@ -60,6 +60,11 @@ class Domain:
         self.unbound[level] += count
         self.chain.demand[level] += count
 
+    def count_unbound(self, sign: int) -> None:
+        """Whether its cells that are not bound are among those that the chain owes: -1 for no longer."""
+        for level, count in enumerate(self.unbound):
+            self.chain.demand[level] += sign * count
+
     def bind(self, level: int, cell: int) -> None:
         """Bind a clean cell."""
         chain = self.chain
