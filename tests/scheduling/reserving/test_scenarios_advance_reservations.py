@@ -12,6 +12,7 @@ from millpond.model.decisions import Stop
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
 from millpond.model.events import (
     DeviceHealthChanged,
+    DurationPredicted,
     NodeClosed,
     NodeLost,
     QueueChanged,
@@ -23,9 +24,10 @@ from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
+from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.windows import Window
-from millpond.model.workloads import Checkpoint
+from millpond.model.workloads import Checkpoint, Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
@@ -384,6 +386,42 @@ def test_work_that_cannot_leave_starts_only_beside_what_is_reserved_of_its_own_g
     assert world.running() == {"small"}
     world.submit(single("short", 2, queue="vision", preemptible=False, time_limit_s=500.0))
     assert world.running() == {"small", "short"}
+
+
+def test_work_that_has_outlived_its_forecast_is_asked_in_time_like_any_other() -> None:
+    world = two_teams(nodes=1)
+    world.submit(gang("late", 4, asks(1), queue="guest", checkpoint=Checkpoint(grace_s=100.0)))
+    world.tell(DurationPredicted(world.now, "late", 500.0, 500.0))
+    reserve(world, 2)
+    world.submit(single("own", 2, queue="vision", reservation="demo"))
+    world.lingering.add("late")
+    world.go_to(BEGIN - 100)
+    world.leave("late")
+    world.go_to(BEGIN)
+    assert world.state("own") is JobState.RUNNING
+
+
+# ---- beside cells -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "cards"),
+    [
+        ([single("one", queue="vision"), single("other", queue="speech")], 4),
+        ([single("a", queue="guest"), single("b", queue="guest"), single("own", queue="vision")], 3),
+    ],
+)
+def test_a_queue_with_cells_reserves_in_its_own_and_leaves_others_theirs(before: list[Job], cards: int) -> None:
+    node = (CellCount("node", 1),)
+    teams = (queue(name, guarantee=4, cells=node) for name in ("vision", "speech"))
+    world = World(machine("n0", 4), machine("n1", 4), queues=(*teams, queue("guest")))
+    world.submit(*before)
+    reserve(world, cards)
+    world.submit(*(single(f"tied{number}", queue="vision", reservation="demo") for number in range(cards)))
+    world.go_to(BEGIN)
+    world.submit(single("whole", 4 - len(world.running() & {"other"}), queue="speech"))
+    world.go_to(BEGIN + 100)
+    assert world.running() >= {"whole", *(f"tied{number}" for number in range(cards))}
 
 
 def test_the_published_orderings_that_replan_keep_no_room() -> None:
