@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from lightkube.models.resource_v1 import DeviceTaintRule
 from standin_cluster import NAMESPACE, StandinCluster
 
 from millpond.model.decisions import Grant, Placement, Start
 from millpond.model.reasons import Cause
 
-SLICES, CLASSES, CLAIMS = (f"{kind}.resource.k8s.io" for kind in ("resourceslices", "deviceclasses", "resourceclaims"))
+SLICES, CLASSES, CLAIMS, RULES = (
+    f"{kind}.resource.k8s.io" for kind in ("resourceslices", "deviceclasses", "resourceclaims", "devicetaintrules")
+)
 DRIVER = "gpu.nvidia.com"
 WHOLE_CARDS = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
 
@@ -19,7 +22,7 @@ def card(number: int, node: str = "n1", product: str = "NVIDIA H100 80GB HBM3", 
     """A card as the driver publishes it."""
     attributes = {
         "type": {"string": "gpu"},
-        "uuid": {"string": uuid_of(number, node)},
+        "uuid": {"string": more.pop("uuid", uuid_of(number, node))},
         "productName": {"string": product},
         "architecture": {"string": more.pop("architecture", "Hopper")},
         "cudaComputeCapability": {"version": "9.0.0"},
@@ -74,6 +77,14 @@ class DriverBench:
             uid = (self.cluster.get("pods", owner) or {})["metadata"]["uid"]
             meta["ownerReferences"] = [{"kind": "Pod", "name": owner, "uid": uid, "controller": True}]
         self.cluster.put(CLAIMS, name, {"metadata": meta, "spec": {"devices": devices}}, NAMESPACE)
+
+    def taint(self, name: str, taint: str, selector: dict[str, str] | None) -> None:
+        """A rule of an admin: ``KEY=VALUE:EFFECT`` on the devices that a selector has."""
+        said, _, effect = taint.partition(":")
+        key, _, value = said.partition("=")
+        spec = {"taint": {"key": key, "value": value, "effect": effect}, "deviceSelector": selector}
+        rule = DeviceTaintRule.from_dict({"metadata": {"name": name}, "spec": spec})  # as the newest cluster has it
+        self.cluster.put(RULES, name, rule.to_dict())
 
     def allocate(self, claim: str, *numbers: int, node: str = "n1", pod: str = "other") -> None:
         """Another scheduler gives a claim devices."""

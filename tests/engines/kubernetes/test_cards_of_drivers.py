@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver_cards import CLAIMS, CLASSES, DRIVER, SLICES, DriverBench, card, device_of
+from driver_cards import CLAIMS, CLASSES, DRIVER, RULES, SLICES, DriverBench, card, device_of
 from foreign_pods import foreign_pod
 from pod_bench import PodBench, eventually
+from standin_agent import CARDS, add_agent
 from standin_cluster import refusal
 from starlette.responses import JSONResponse
 
@@ -72,6 +73,91 @@ def test_what_the_driver_says_against_a_card_counts(
     (found,) = eventually(lambda: [each for each in devices(bench) if each.memory_mib == 80 * 1024])
     assert found.health is health
     assert said in found.health_detail
+
+
+@pytest.mark.parametrize(
+    ("selector", "tainted"),
+    [
+        ({"driver": DRIVER, "pool": "n1", "device": "gpu-2"}, [2]),
+        ({"device": "gpu-3"}, [3]),
+        ({"pool": "n1"}, [0, 1, 2, 3]),
+        ({}, [0, 1, 2, 3]),
+        ({"driver": "dra.net"}, []),
+        ({"pool": "n2"}, []),
+        (None, []),
+    ],
+)
+def test_a_rule_of_an_admin_taints_the_cards_that_it_selects(
+    driver: DriverBench, bench: PodBench, selector: dict[str, str] | None, tainted: list[int]
+) -> None:
+    driver.taint("broken", "repair=fan:NoSchedule", selector)
+    driver.taint("seen-last", "seen:NoExecute", {"driver": DRIVER, "pool": "n2"})
+    driver.publish("n2", card(0, "n2"))
+    eventually(lambda: states(bench, "n2") == ["faulty"])  # so the first was seen too
+    assert [each.index for each in devices(bench) if each.health is DeviceHealth.BUSY_ELSEWHERE] == tainted
+    said = "the DeviceTaintRule broken has tainted it: repair=fan:NoSchedule"
+    assert all(devices(bench)[number].health_detail == said for number in tainted)
+
+
+def test_a_card_is_given_out_again_when_its_rule_says_so(driver: DriverBench, bench: PodBench) -> None:
+    driver.taint("broken", "repair:NoExecute", {"device": "gpu-1"})
+    eventually(lambda: states(bench) == ["ok", "faulty", "ok", "ok"])
+    driver.taint("broken", "repair:NoSchedule", {"device": "gpu-1"})
+    eventually(lambda: states(bench) == ["ok", "busy-elsewhere", "ok", "ok"])
+    driver.taint("broken", "repair:None", {"device": "gpu-1"})
+    eventually(lambda: states(bench) == ["ok"] * 4)
+    driver.taint("broken", "repair:NoExecute", {"device": "gpu-1"})
+    eventually(lambda: states(bench)[1] == "faulty")
+    driver.cluster.remove(RULES, "broken", "")
+    eventually(lambda: states(bench) == ["ok"] * 4)
+
+
+def test_the_worst_of_several_taints_counts(driver: DriverBench, bench: PodBench) -> None:
+    driver.publish("n1", card(0, taints=[{"key": "xid", "effect": "NoExecute"}]), card(1))
+    driver.taint("broken", "repair:NoSchedule", {"pool": "n1"})
+    eventually(lambda: states(bench) == ["faulty", "busy-elsewhere"])
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "expected"),
+    [
+        (404, "", ["ok", "faulty", "ok", "ok"]),  # Kubernetes 1.36 has them in v1beta2
+        (403, "this server may not look at devicetaintrules", ["ok"] * 4),
+    ],
+)
+def test_rules_are_read_in_the_version_that_the_cluster_serves(
+    driver: DriverBench,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    code: int,
+    said: str,
+    expected: list[str],
+) -> None:
+    driver.taint("broken", "repair:NoExecute", {"device": "gpu-1"})
+    path = "GET /apis/resource.k8s.io/v1/devicetaintrules"
+    driver.cluster.refuses = lambda request, _: refusal(code, "No", "no") if request == path else None
+    bench = PodBench(driver.cluster, tmp_path)
+    bench.open()
+    try:
+        assert states(bench) == expected
+        assert said in caplog.text
+    finally:
+        bench.close()
+
+
+def test_a_tainted_card_that_an_agent_gives_out_is_given_to_nobody(driver: DriverBench, tmp_path: Path) -> None:
+    driver.publish("n1", *(card(number, uuid=f"GPU-{number}") for number in range(len(CARDS))))
+    driver.taint("broken", "repair:NoSchedule", {"device": "gpu-1"})
+    add_agent(driver.cluster)
+    bench = PodBench(driver.cluster, tmp_path)
+    bench.open()
+    try:
+        assert {each.uuid: each.health.value for each in devices(bench)} == {"GPU-0": "ok", "GPU-1": "busy-elsewhere"}
+        driver.taint("broken", "repair:NoExecute", {"device": "gpu-1"})
+        eventually(lambda: states(bench) == ["ok", "faulty"])
+        assert "DeviceTaintRule broken has tainted it" in devices(bench)[1].health_detail
+    finally:
+        bench.close()
 
 
 def test_what_any_claim_has_is_given_to_nobody_until_it_is_free(driver: DriverBench, bench: PodBench) -> None:
@@ -143,6 +229,11 @@ def test_a_cluster_that_does_not_let_claims_be_looked_at_has_no_cards_of_a_drive
     ("missing", "grade", "said"),
     [
         ("nothing", Grade.OK, "cards of gpu.nvidia.com are given out by claims"),
+        (
+            "devicetaintrules",
+            Grade.LIMITED,
+            f"this user may not list {RULES} of all namespaces, watch {RULES} of all namespaces",
+        ),
         ("binding", Grade.LIMITED, "this user may not patch resourceclaims.resource.k8s.io/binding (team)"),
         ("the class", Grade.LIMITED, "there is no device class gpu.nvidia.com, so jobs get no cards by claims"),
     ],
@@ -151,8 +242,9 @@ def test_the_check_says_what_claims_lack(
     driver: DriverBench, tmp_path: Path, missing: str, grade: Grade, said: str
 ) -> None:
     def allow(request: str, body: dict[str, Any]) -> JSONResponse | None:
-        of_claims = body.get("spec", {}).get("resourceAttributes", {}).get("resource") == "resourceclaims"
-        is_missing = of_claims and missing in str(body)
+        asked = body.get("spec", {}).get("resourceAttributes", {})
+        of_claims = asked.get("resource") in ("resourceclaims", "devicetaintrules")
+        is_missing = of_claims and missing in asked.values()
         if request == f"GET /apis/resource.k8s.io/v1/deviceclasses/{DRIVER}":  # the roles let them be listed
             return refusal(403, "Forbidden", "no")
         is_asked = request.endswith("accessreviews")

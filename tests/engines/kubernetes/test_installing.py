@@ -24,6 +24,7 @@ from millpond.server.operations.cluster_check import (
     MAKING_CLAIMS,
     RIGHTS,
     SEEING_CLAIMS,
+    SEEING_TAINTS,
 )
 from millpond.specs.config.cluster import load_cluster
 
@@ -91,7 +92,7 @@ def test_the_roles_grant_what_the_check_asks_for_and_nothing_else() -> None:
         for verb in rule["verbs"]
         for resource in rule["resources"]
     }
-    assert granted == {*RIGHTS, *SEEING_CLAIMS, *MAKING_CLAIMS}
+    assert granted == {*RIGHTS, *SEEING_CLAIMS, *SEEING_TAINTS, *MAKING_CLAIMS}
 
 
 def test_the_roles_for_adoption_grant_what_the_check_asks_for() -> None:

@@ -61,6 +61,7 @@ SEEING_CLAIMS: Final = tuple(
     for verb in ("list", "watch")
     for kind in ("resourceslices", "deviceclasses", "resourceclaims")
 )
+SEEING_TAINTS: Final = tuple((verb, "devicetaintrules.resource.k8s.io", "") for verb in ("list", "watch"))
 MAKING_CLAIMS: Final = (
     ("get", CLAIMS, "namespace"),
     ("create", CLAIMS, "namespace"),
@@ -138,6 +139,9 @@ def _resource_claims(client: httpx2.Client, namespace: str) -> Finding:
     if missing := _missing(client, namespace, (*SEEING_CLAIMS, *MAKING_CLAIMS)):
         remedy = "grant them: deploy/kubernetes/roles.yaml; until then cards of DRA drivers are not given out"
         return Finding("resource claims", Grade.LIMITED, f"this user may not {missing} ({namespace})", remedy)
+    if missing := _missing(client, namespace, SEEING_TAINTS):
+        remedy = "grant them: deploy/kubernetes/roles.yaml; until then tainted cards may be given out"
+        return Finding("resource claims", Grade.LIMITED, f"this user may not {missing}", remedy)
     if not any(each["metadata"]["name"] == DRIVER for each in _get(client, CLASSES.path)["items"]):
         said = f"there is no device class {DRIVER}, so jobs get no cards by claims"
         return Finding("resource claims", Grade.LIMITED, said, "install NVIDIA's DRA driver, if you mean to use it")

@@ -22,6 +22,7 @@ from millpond.engines.kubernetes.claims.claim_objects import (
 )
 from millpond.engines.kubernetes.claims.device_selectors import CardKind
 from millpond.engines.kubernetes.claims.node_cards import DeviceName, DriverCard, NodeCards, cards_of, whole_pool
+from millpond.engines.kubernetes.claims.taint_rules import TaintRules
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel, ErrorAnswerError
 from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER, DriverCards
 from millpond.engines.kubernetes.cluster.reflector import Reflector
@@ -54,6 +55,7 @@ class ClaimBook:
         self._slices = Reflector(channel, SLICES, self._slice_changed, self._slice_deleted)
         self._classes = Reflector(channel, CLASSES, self._class_changed, self._class_changed)
         self._claims = Reflector(channel, CLAIMS, self._note_claim, self._drop_claim)
+        self._rules = TaintRules(channel, self._rules_changed)
         self._on_node: defaultdict[str, dict[str, SliceObject]] = defaultdict(dict)
         self._nodes: dict[str, NodeCards] = {}
         self._cards: dict[str, DriverCard] = {}
@@ -77,6 +79,7 @@ class ClaimBook:
         try:
             for reflector in (self._classes, self._claims, self._slices):
                 await reflector.list_once()
+            await self._rules.list_all()
         except ErrorAnswerError as error:
             if error.status_code not in (_FORBIDDEN, _NOT_FOUND):
                 raise
@@ -87,7 +90,9 @@ class ClaimBook:
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """What is to run from then on."""
-        return [each.run() for each in (self._classes, self._claims, self._slices)] if self.is_served else []
+        if not self.is_served:
+            return []
+        return [*(each.run() for each in (self._classes, self._claims, self._slices)), *self._rules.work()]
 
     def cards_on(self, node: str, held: Collection[str]) -> DriverCards | None:
         """The cards of a node; None: no driver publishes any.
@@ -168,6 +173,10 @@ class ClaimBook:
             self._on_node[node].pop(gone.metadata.name, None)
             self._recount(node)
 
+    def _rules_changed(self) -> None:
+        for node in list(self._on_node):
+            self._recount(node)
+
     def _recount(self, node: str) -> None:
         pools: defaultdict[str, list[SliceObject]] = defaultdict(list)
         for each in self._on_node[node].values():
@@ -176,7 +185,7 @@ class ClaimBook:
         if not all(whole.values()):
             return  # its driver publishes it anew: until it has done so, what was there counts
         before = self._nodes.pop(node, None)
-        found = cards_of(part for slices in whole.values() for part in slices)
+        found = cards_of((part for slices in whole.values() for part in slices), self._rules.on)
         for card in () if before is None else before.cards:
             self._cards.pop(card.device.uuid, None)
         self._cards |= {card.device.uuid: card for card in found.cards}

@@ -15,7 +15,8 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER
 from millpond.engines.kubernetes.cluster.objects import ObjectMeta
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind
 
-API: Final = "/apis/resource.k8s.io/v1"
+GROUP: Final = "/apis/resource.k8s.io"
+API: Final = f"{GROUP}/v1"
 EXACT_COUNT: Final = "ExactCount"
 
 
@@ -64,6 +65,36 @@ class SliceObject(Struct):
 
     metadata: ObjectMeta
     spec: SliceSpec
+
+
+class TaintSelector(Struct):
+    """Which devices a rule is about; empty: all."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+
+class TaintRuleSpec(Struct, rename="camel"):
+    """What a rule does: without a selector, nothing."""
+
+    taint: DeviceTaint
+    device_selector: TaintSelector | None = None
+
+
+class TaintRuleObject(Struct):
+    """A taint that an admin gives devices, whatever their driver says of them."""
+
+    metadata: ObjectMeta
+    spec: TaintRuleSpec
+
+    def is_about(self, driver: str, pool: str, device: str) -> bool:
+        """Whether it taints a device."""
+        chosen = self.spec.device_selector
+        return chosen is not None and all(
+            wanted in ("", name)
+            for wanted, name in ((chosen.driver, driver), (chosen.pool, pool), (chosen.device, device))
+        )
 
 
 class CelSelector(Struct):
@@ -200,3 +231,7 @@ class ClaimObject(Struct):
 SLICES: Final = ObjectKind(f"{API}/resourceslices", SliceObject, {"fieldSelector": f"spec.driver={DRIVER}"})
 CLASSES: Final = ObjectKind(f"{API}/deviceclasses", ClassObject)
 CLAIMS: Final = ObjectKind(f"{API}/resourceclaims", ClaimObject)
+TAINT_RULES: Final = tuple(
+    ObjectKind(f"{GROUP}/{version}/devicetaintrules", TaintRuleObject) for version in ("v1", "v1beta2")
+)
+"""In the versions that have them, the newest first: Kubernetes 1.37, and 1.36 where an admin has it serve betas."""

@@ -9,18 +9,18 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from millpond.engines.kubernetes.claims.claim_objects import SliceDevice, SliceObject
+from millpond.engines.kubernetes.claims.claim_objects import DeviceTaint, SliceDevice, SliceObject
 from millpond.engines.kubernetes.claims.device_selectors import (
     KIND_ATTRIBUTES,
     CardKind,
     UnreadableSelectorError,
     version_of,
 )
-from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER, DriverCards
+from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER, CardTaint, DriverCards
 from millpond.engines.kubernetes.cluster.resource_amounts import quantity
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.node.devices.nvidia import VENDOR, model_name
@@ -31,9 +31,12 @@ _LAST_NUMBER: Final = re.compile(r"(\d+)$")
 _PCIE_ROOT, _NUMA_NODE = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
 _HEALTH_OF_TAINTS: Final = {"NoSchedule": DeviceHealth.BUSY_ELSEWHERE, "NoExecute": DeviceHealth.FAULTY}
 """Kubernetes itself ends the pods on a device with the second."""
+_BY_DRIVER: Final = "its driver, or an admin,"
 
 DeviceName = tuple[str, str]
 """Of a device of the driver: its pool, and its name there."""
+RuleTaints = Callable[[str, str], Iterable[tuple[str, DeviceTaint]]]
+"""The taints that rules give a device, by its pool and name, and who says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,14 @@ class NodeCards:
 
     Attributes:
         parts: for each of its devices, the UUID of the card that it is, or is a part of.
+        tainted: cards that taints keep from being given out, by UUID.
         kinds: of its cards, each once.
         mark: by which nodes with other kinds of cards differ.
     """
 
     cards: tuple[DriverCard, ...]
     parts: Mapping[DeviceName, str]
+    tainted: Mapping[str, CardTaint]
     kinds: tuple[CardKind, ...]
     mark: str
 
@@ -74,7 +79,7 @@ class NodeCards:
         """
         claims = {uuid: claim for name, uuid in self.parts.items() for claim in holders.get(name, ())}
         taken = {uuid: f"claim {claim} has it" for uuid, claim in claims.items() if uuid not in held}
-        return DriverCards(tuple(card.device for card in self.cards), taken, self.mark)
+        return DriverCards(tuple(card.device for card in self.cards), taken, self.mark, self.tainted)
 
 
 def whole_pool(slices: Iterable[SliceObject]) -> list[SliceObject]:
@@ -85,9 +90,14 @@ def whole_pool(slices: Iterable[SliceObject]) -> list[SliceObject]:
     return last if last and len(last) == last[0].spec.pool.resource_slice_count else []
 
 
-def cards_of(slices: Iterable[SliceObject]) -> NodeCards:
+def _no_rules(_pool: str, _device: str) -> Iterable[tuple[str, DeviceTaint]]:
+    return ()
+
+
+def cards_of(slices: Iterable[SliceObject], rule_taints: RuleTaints = _no_rules) -> NodeCards:
     """What the slices of a node come to."""
     parts: dict[DeviceName, str] = {}
+    tainted: dict[str, CardTaint] = {}
     numbers: defaultdict[str, dict[str, int]] = defaultdict(dict)
     cards = []
     for each in slices:
@@ -96,10 +106,13 @@ def cards_of(slices: Iterable[SliceObject]) -> NodeCards:
             uuid = device.said("parentUUID") or device.said("uuid") or "/".join(name)
             parts[name] = f"{DRIVER}/{uuid}"
             if device.said("type") == _WHOLE_CARD:
-                cards.append(_card(name, parts[name], device, numbers))
+                taint = _worst((*((_BY_DRIVER, taint) for taint in device.taints), *rule_taints(*name)))
+                if taint is not None:
+                    tainted[parts[name]] = taint
+                cards.append(_card(name, parts[name], device, numbers, taint))
     cards.sort(key=lambda card: (card.device.index, card.name))
     kinds = tuple(dict.fromkeys(card.kind for card in cards))
-    return NodeCards(tuple(cards), parts, kinds, " + ".join(sorted(map(_name_of, kinds))))
+    return NodeCards(tuple(cards), parts, tainted, kinds, " + ".join(sorted(map(_name_of, kinds))))
 
 
 def _name_of(kind: CardKind) -> str:
@@ -108,7 +121,13 @@ def _name_of(kind: CardKind) -> str:
     return f"{product} {hashlib.sha256(repr(kind).encode()).hexdigest()[:6]}"
 
 
-def _card(name: DeviceName, uuid: str, device: SliceDevice, numbers: Mapping[str, dict[str, int]]) -> DriverCard:
+def _card(
+    name: DeviceName,
+    uuid: str,
+    device: SliceDevice,
+    numbers: Mapping[str, dict[str, int]],
+    taint: CardTaint | None,
+) -> DriverCard:
     product = device.said("productName")
     number = _LAST_NUMBER.search(device.name)
     roots, sockets = numbers[_PCIE_ROOT], numbers[_NUMA_NODE]
@@ -121,16 +140,20 @@ def _card(name: DeviceName, uuid: str, device: SliceDevice, numbers: Mapping[str
         switch=roots.setdefault(str(device.attributes.get(_PCIE_ROOT)), len(roots)),
         socket=sockets.setdefault(str(device.attributes.get(_NUMA_NODE)), len(sockets)),
     )
-    return DriverCard(name, _with_health(whole, device), _kind_of(device))
+    return DriverCard(name, _with_health(whole, device) if taint is None else taint.on(whole), _kind_of(device))
+
+
+def _worst(taints: Iterable[tuple[str, DeviceTaint]]) -> CardTaint | None:
+    """What taints come to, each with who says so; None where they are of no effect."""
+    found = [each for each in taints if each[1].effect in _HEALTH_OF_TAINTS]
+    if not found:
+        return None
+    who, taint = max(found, key=lambda each: each[1].effect == "NoExecute")
+    said = f"{taint.key}={taint.value}" if taint.value else taint.key
+    return CardTaint(_HEALTH_OF_TAINTS[taint.effect], f"{who} has tainted it: {said}:{taint.effect}")
 
 
 def _with_health(whole: Device, device: SliceDevice) -> Device:
-    taints = [each for each in device.taints if each.effect in _HEALTH_OF_TAINTS]
-    taint = max(taints, key=lambda each: each.effect == "NoExecute", default=None)
-    if taint is not None:
-        said = f"{taint.key}={taint.value}" if taint.value else taint.key
-        why = f"its driver, or an admin, has tainted it: {said}:{taint.effect}"
-        return replace(whole, health=_HEALTH_OF_TAINTS[taint.effect], health_detail=why)
     shared = "its driver lets several claims have it" if device.allow_multiple_allocations else ""
     late = "its driver wants a say before a pod is bound" if device.binding_conditions else ""
     if why := shared or late:

@@ -82,20 +82,37 @@ class NodeRules:
 
 
 @dataclass(frozen=True, slots=True)
+class CardTaint:
+    """What a taint of Kubernetes makes of a card."""
+
+    health: DeviceHealth
+    why: str
+
+    def on(self, device: Device) -> Device:
+        """The card with it; one that has failed anyway stays so."""
+        if device.health is DeviceHealth.FAULTY:
+            return device
+        return replace(device, health=self.health, health_detail=self.why)
+
+
+@dataclass(frozen=True, slots=True)
 class AgentCards:
     """The cards of a node with Millpond's agent.
 
     Attributes:
         taken: those that pods have which the core does not know, by UUID, and who has them.
+        tainted: those that a driver publishes too, and that have taints there, by UUID.
     """
 
     report: AgentReport
     taken: Mapping[str, str] = field(default_factory=dict)
+    tainted: Mapping[str, CardTaint] = field(default_factory=dict)
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """As the agent has reported them."""
-        return self.report.devices
+        """As the agent has reported them, with what taints make of them."""
+        found = self.report.devices
+        return tuple(self.tainted[each.uuid].on(each) if each.uuid in self.tainted else each for each in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +122,13 @@ class DriverCards:
     Attributes:
         taken: those that claims of others have, by UUID, and why they are not given out.
         mark: by which nodes with other kinds of cards differ.
+        tainted: by UUID, those that are not given out for their taints, which ``devices`` have already.
     """
 
     devices: tuple[Device, ...]
     taken: Mapping[str, str]
     mark: str
+    tainted: Mapping[str, CardTaint] = field(default_factory=dict)
 
 
 def is_of_driver(uuid: str) -> bool:

@@ -247,9 +247,11 @@ class ClusterView:
             if order is not None
             for grant in order.grants
         }
-        if published is not None:
-            taken |= {uuid.removeprefix(f"{DRIVER}/"): why for uuid, why in published.taken.items()}
-        return AgentCards(report, taken)
+        if published is None:
+            return AgentCards(report, taken)
+        taken |= {uuid.removeprefix(f"{DRIVER}/"): why for uuid, why in published.taken.items()}
+        tainted = {uuid.removeprefix(f"{DRIVER}/"): taint for uuid, taint in published.tainted.items()}
+        return AgentCards(report, taken, tainted)
 
     def _note_agent(self, pod: PodObject) -> None:
         """What an agent said last counts until another of its node says something else, or the node is lost."""
