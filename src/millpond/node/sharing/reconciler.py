@@ -32,7 +32,6 @@ class Found:
     """
 
     task: TaskId
-    whereabouts: Whereabouts
     desired: DesiredState
     lost: str = ""
 
@@ -69,7 +68,7 @@ class Reconciler:
             lost = self._settle(entry, desired, where)
             if lost:
                 self.ledger.remove(entry.task)
-            found.append(Found(entry.task, where, desired, lost))
+            found.append(Found(entry.task, desired, lost))
         return found
 
     def _settle(self, entry: LedgerEntry, desired: DesiredState, where: Whereabouts) -> str:

@@ -75,8 +75,7 @@ def closed_cards_for(
     cluster = state.cluster
     shut = [
         (node.name, device)
-        for node in cluster.nodes
-        if node is not None and node.pool == record.job.pool
+        for node in cluster.hardware_index.nodes_of(record.job.pool)
         for device in node.devices
         if device.card in cluster.closed_cards and device.health is DeviceHealth.OK
     ]

@@ -93,8 +93,8 @@ def require_sound(state: State, wanted: AdvanceReservation) -> None:
 
 
 def _require_cards(state: State, wanted: AdvanceReservation) -> None:
-    nodes = [node for node in state.cluster.nodes if node is not None and node.pool == wanted.pool]
-    known = sorted({device.model for node in nodes for device in node.devices})
+    index = state.cluster.hardware_index
+    nodes, known = index.nodes_of(wanted.pool), index.models_in(wanted.pool)
     unknown = [model for model in wanted.models if model not in known]
     if unknown:
         raise InvalidInputError(

@@ -14,6 +14,7 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.parts import is_gone_by, parts_of
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.cells.reservable import cards_owed
 from millpond.scheduling.tenancy.cells.stakes import holdings_on_cards
 
 
@@ -59,7 +60,8 @@ def cells_of_others(state: State, room: ReservedRoom) -> CellsOfOthers:
         else:
             staying.add(record.id)
     left = {name: max(node.cards_left_of_each) // CARD_MILLI for name, node in queues.by_name.items()}
-    cards = state.cluster.cells.cards_owed(room.wanted.queue, {*staying, *(user.id for user in users)}, left)
+    cluster, owners = state.cluster, {*staying, *(user.id for user in users)}
+    cards = cards_owed(cluster.cells, cluster.hardware, room.wanted.queue, owners, left)
     state.journal.rollback(mark)
     # What reservations have is counted as theirs.
     cards.difference_update(device for user in users for each in holdings_on_cards(user) for device in each.devices)

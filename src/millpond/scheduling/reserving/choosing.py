@@ -20,6 +20,7 @@ from millpond.scheduling.reserving.cells_of_others import cells_of_others
 from millpond.scheduling.reserving.parts import is_gone_by, leaves_at, parts_of
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.cells.reservable import nodes_of_cells, spare_of
 
 GUARANTEED_HARM = 1_000
 """So many cards of borrowed work are ended sooner than one that a guarantee covers."""
@@ -106,7 +107,7 @@ def choose(
     begin = max(wanted.begin, state.now)
     held = tenancies(state, begin, room, patient=patient)
     used = state.reserved.used_nodes(room, state.running)
-    own_cells = cluster.cells.nodes_of_cells(wanted.queue)
+    own_cells = nodes_of_cells(cluster.cells, cluster.hardware, wanted.queue)
     offers = []
     for name, index in cluster.node_index.items():
         node = cluster.nodes[index]
@@ -120,7 +121,7 @@ def choose(
         rank = (index not in used, index not in own_cells, *((harm, is_new) if patient else (is_new, harm)))
         offers.append(_Offer(rank, there - held.leaves.get(index, 0), there, index, name))
     offers.sort(key=lambda each: (each.rank, -each.untouched, -each.there, each.place))
-    spare = cluster.cells.spare_of([each.place for each in offers], wanted.queue)
+    spare = spare_of(cluster.cells, cluster.hardware, [each.place for each in offers], wanted.queue)
     return _filled(wanted, [each for each in offers if each.place in spare])
 
 

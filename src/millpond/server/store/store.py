@@ -211,9 +211,8 @@ class Store(TableStore):
             DBAPIError: it could not be written now, or another program locks a table.
         """
         with self._engine.begin() as connection:
-            if (
-                connection.dialect.name == "postgresql"
-            ):  # it is asked again and again: the scheduler must not stand still
+            # It is asked again and again: the scheduler must not stand still.
+            if connection.dialect.name == "postgresql":
                 connection.execute(sa.text(f"SET LOCAL lock_timeout = {_TRIED_FOR_MS}"))
             for table in (schema.events, schema.jobs, schema.decisions):
                 connection.execute(table.delete().where(sa.false()))

@@ -333,10 +333,13 @@ static bool sweep(uint64_t now) {
 // What is left of a batch will not be launched soon: its span says nothing, but its end says when its work is done. On a
 // stream that is its thread's own nobody else can ask for that.
 static void end_tail(struct lane *lane) {
+    if (lane->thread) {
+        discard(lane);
+        return;
+    }
     lane->gap = true;
     work_in_context(lane->context);
-    if (lane->thread) discard(lane);
-    else collector_close(lane);
+    collector_close(lane);
 }
 
 static bool give_up_tails(uint64_t now) {

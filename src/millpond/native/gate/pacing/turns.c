@@ -24,7 +24,6 @@
 #define WINDOW_NS 500000ull           // a higher class counts as active for so long after its last work
 #define ABOUT_NS 2000000000ull        // and as about to return
 #define ROOM_MILLI 900                // of the card, which all together may want before they take turns
-#define MOST_ALIKE_MILLI 800          // of it, which one of many that are alike may want
 #define LEAST_ROOM_MILLI 20           // that is worth going beside others
 #define NEARLY_MILLI 50               // that it may want beyond the room it has
 #define BESIDE_NS 2000000ull          // work in flight of one that would use more than the room it has
@@ -129,7 +128,7 @@ static bool are_alike(uint64_t now) {
         least = demand < least ? demand : least;
         most = demand > most ? demand : most;
     }
-    return most <= MOST_ALIKE_MILLI && most <= 2 * least;
+    return most < WHOLE_CARD && most <= 2 * least;
 }
 
 bool turn_together(uint64_t now) { return turn_crowded(now) && are_alike(now); }

@@ -11,7 +11,7 @@ again if the other goes away before it has them (``regain``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from millpond.scheduling.ledger.hardware import Hardware
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.tenancy.cells.allocator import CellAllocator, CellRequest
-from millpond.scheduling.tenancy.cells.chains import Chain, lower_first
+from millpond.scheduling.tenancy.cells.chains import lower_first
 from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
 from millpond.scheduling.tenancy.cells.hardware import Assignment, kinds_of
 from millpond.scheduling.tenancy.cells.rights import Place, RightSearch
@@ -351,78 +351,6 @@ class CellBook:
         """Whether such work is on a card."""
         chain, leaf = self._where[device]
         return self._allocator.chains[chain].visitors[0][leaf] > 0
-
-    def spare_of(self, nodes: Sequence[int], queue: str) -> set[int]:
-        """Of these machines, the first ones first, those that others can do without for all cells that they are owed.
-
-        What a queue keeps on machines that no cell is bound to, it may keep from its own cells.
-        """
-        if self.allocator is None or self.stale:
-            return set(nodes)
-        own = [domain for owner in self.clusters_of(queue) for domain in self.allocator.domains_of(owner, "")]
-        for domain in own:
-            domain.count_unbound(-1)
-        before = {name: chain.shortage() for name, chain in self.allocator.chains.items()}
-        taken: list[tuple[Chain, int]] = []
-        spare: set[int] = set()
-        for node in nodes:
-            cards = [(chain, leaf) for chain, leaf in self._cards_on(node) if chain.bound_cell(leaf) is None]
-            for chain, leaf in cards:
-                chain.lose(leaf)
-            touched = {chain.spec.name: chain for chain, _ in cards}
-            if all(
-                now <= then
-                for name, chain in touched.items()
-                for now, then in zip(chain.shortage(), before[name], strict=True)
-            ):
-                spare.add(node)
-                taken += cards
-            else:
-                for chain, leaf in reversed(cards):
-                    chain.regain(leaf)
-        for chain, leaf in reversed(taken):
-            chain.regain(leaf)
-        for domain in own:
-            domain.count_unbound(1)
-        return spare
-
-    def nodes_of_cells(self, queue: str) -> set[int]:
-        """The machines on which cells are bound that jobs of a queue may use."""
-        owners = self.clusters_of(queue)
-        return {
-            self._node_numbers[name][node]
-            for name, chain in (self._allocator.chains.items() if owners else ())
-            for cell, domain in chain.bound.items()
-            if domain.cluster in owners
-            for node in chain.nodes_in(*cell)
-        }
-
-    def cards_owed(self, queue: str, users: Collection[str], left: Mapping[str, int]) -> set[int]:
-        """The cards of cells that jobs of a queue may not use: those that any of these uses, and those beside them.
-
-        Args:
-            left: by queue, how many cards at most it may ask for beside those in use.
-        """
-        owners, found = self.clusters_of(queue), set[int]()
-        asks_for = dict(left)
-        for chain in () if self.allocator is None or self.stale else self.allocator.chains.values():
-            for (level, cell), domain in chain.bound.items():
-                leaves = [leaf for leaf in chain.leaves(level, cell) if not chain.gone[0][leaf]]
-                used = [leaf for leaf in leaves if leaf in chain.holders and chain.holders[leaf].owner in users]
-                if domain.cluster in owners or not (used or domain.pinned):
-                    continue
-                more = [leaf for leaf in leaves if leaf not in used][: max(asks_for[domain.cluster], 0)]
-                asks_for[domain.cluster] -= len(more)
-                found.update(self._hardware.device_index[chain.device_of(leaf)] for leaf in (*used, *more))
-        return found
-
-    def _cards_on(self, node: int) -> Iterator[tuple[Chain, int]]:
-        there = self._hardware.nodes[node]
-        for device in () if there is None else there.devices:
-            index = self._hardware.device_index.get(device.uuid, -1)
-            if index in self._where:
-                name, leaf = self._where[index]
-                yield self._allocator.chains[name], leaf
 
     # ---- machines -----------------------------------------------------------------------------------------------
 

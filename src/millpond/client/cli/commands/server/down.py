@@ -143,9 +143,7 @@ def _stop_jobs_or_say(client: Client, within_s: float) -> None:
     try:
         _stop_jobs(client, within_s)
     except UnavailableError as error:
-        raise UnavailableError(
-            f"its jobs cannot be stopped ({error.cause}); the server goes on", f"{error.remedy}; {_ALONE}"
-        ) from error
+        raise UnavailableError(f"its jobs cannot be stopped ({error.cause})", f"{error.remedy}; {_ALONE}") from error
 
 
 def _stop_jobs(client: Client, within_s: float) -> None:
