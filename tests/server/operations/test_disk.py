@@ -228,6 +228,16 @@ def readiness(api: Api) -> tuple[int, str, str]:
     return answer.status_code, health.status, health.degraded
 
 
+def test_readyz_says_that_the_schedulers_time_is_ahead_of_a_clock_that_was_set_back(api: Api) -> None:
+    api.loop.query(lambda core: None).result(30)
+    assert readiness(api) == (200, "ready", "")
+    api.loop.now = time.time() + 2 * 3600.0
+    code, status, degraded = readiness(api)
+    assert (code, status) == (200, "degraded")
+    assert degraded.startswith("the machine's clock was set back, ")
+    assert degraded.endswith("reservations are 2.0 h early, and right in 20 h")
+
+
 def test_readyz_keeps_requests_coming_and_says_that_nothing_is_taken_on_or_started(api: Api) -> None:
     room = Room(1_001)
     watch = watch_of(api, room)

@@ -24,8 +24,8 @@ from millpond.node.host.procfs import boot_id
 
 log = logging.getLogger(__name__)
 
-PACE: Final = 0.9
-"""Seconds that pass for each real one while the wall clock is behind: limits are late by a ninth, and it catches up."""
+SLOWER_BY: Final = 0.1
+"""How much less passes in a second while the wall clock is behind: it catches up, and limits are late by a ninth."""
 TOLERATED_S: Final = 1.0
 """A clock that is corrected by less is waited for, or followed without a log line."""
 LOGGED_FROM_S: Final = 60.0
@@ -79,8 +79,8 @@ class SteadyClock:
         if ahead_s < -TOLERATED_S:
             if not self._is_behind:
                 log.warning("the clock was set back by %.0f s; scheduling goes on until it has caught up", -ahead_s)
-            self._latest += passed * PACE
-            self._lag_s += passed * (1.0 - PACE)
+            self._latest += passed * (1.0 - SLOWER_BY)
+            self._lag_s += passed * SLOWER_BY
             self._is_behind = True
         else:
             if ahead_s - self._lag_s > TOLERATED_S and self._is_known:

@@ -40,6 +40,7 @@ class Loop:
         trouble: why nothing can be accepted now (the store cannot be written); empty when all is well.
         paused: why nothing new starts, by cause, as of the latest turn; replaced as a whole.
         seq: place in the log of the latest that was handled.
+        now: the scheduler's time, as of the latest turn; ahead of the machine's clock after that was set back.
         read_only: why no request is accepted at all, as the state is another server's; None where it is this server's.
     """
 
@@ -50,6 +51,7 @@ class Loop:
         self.trouble = ""
         self.paused: Mapping[Cause, str] = {}
         self.seq = 0
+        self.now = 0.0
         self.read_only: MillpondError | None = None
         self._failure: Future[Exception] = Future()
 

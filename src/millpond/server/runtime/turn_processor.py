@@ -116,7 +116,7 @@ class TurnProcessor:
             self._take(messages)
         else:
             self._refuse(messages)
-        self._loop.paused, self._loop.seq = self._core.scheduler.holds, self._core.seq
+        self._loop.paused, self._loop.seq, self._loop.now = self._core.scheduler.holds, self._core.seq, self._core.now
         for message in messages:
             if isinstance(message, Query):
                 answer(message, self._core)
@@ -270,9 +270,8 @@ class TurnProcessor:
             else:
                 touched |= result
         self._job_views.update(touched, self._now())
-        self._loop.seq = (
-            self._core.seq
-        )  # who is answered may look at once, and must not take what was kept for the same
+        # Who is answered may look at once, and must not take what was kept for the same.
+        self._loop.seq = self._core.seq
         batch.acknowledge(self._job_cache)
 
     def _note_kept(self, batch: Batch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Final
 from sqlalchemy.exc import DBAPIError
 
 from millpond.server.auth.isolation import Isolation
+from millpond.server.runtime.clock import SLOWER_BY
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.storage.disk_use import DiskBooks
@@ -22,6 +24,7 @@ from millpond.server.version import VERSION
 from millpond.server.views.hardware.machines import Machines
 from millpond.server.views.settings import shown_settings
 from millpond.server.views.visibility import EVERYBODY
+from millpond.server.wording import rounded_span
 from millpond.specs.api.accounts.ssh import SshInfo
 from millpond.specs.api.server import ServerInfo, SettingsInfo
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
@@ -109,6 +112,8 @@ class About:
 
 
 STORE_ANSWERS_WITHIN_S: Final = 5.0
+WRONG_TIME_S: Final = 60.0
+"""The scheduler's time is as much ahead of the clock, or more: it does things too early."""
 
 
 class ServerHealth:
@@ -143,11 +148,20 @@ class ServerHealth:
         return ""
 
     def degraded(self) -> str:
-        """Why no new work is taken on, or none started, although all else is answered; empty when it is."""
+        """Why no new work is taken on, or none started, or not by the time of day; empty when all is well."""
         if self._loop.read_only is not None:
             return self._loop.read_only.cause
         full = self._disk.full()
         if full:
             return f"nothing is taken on: {full}"
         held = next(iter(self._loop.paused.values()), "")
-        return f"nothing new starts: {held}" if held else ""
+        if held:
+            return f"nothing new starts: {held}"
+        ahead_s = self._loop.now - time.time()
+        if ahead_s < WRONG_TIME_S:
+            return ""
+        return (
+            "the machine's clock was set back, and the scheduler's time runs on slowly until it has caught up: "
+            f"windows, deadlines and reservations are {rounded_span(ahead_s)} early, and right in "
+            f"{rounded_span(ahead_s / SLOWER_BY)}"
+        )

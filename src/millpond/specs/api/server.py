@@ -73,9 +73,9 @@ class HealthInfo:
     """Answer of ``/healthz`` and ``/readyz``.
 
     Attributes:
-        status: ``ok`` or ``ready``; ``degraded`` while it answers and takes no new work on, or starts none; else the
-            reason why not.
-        degraded: why it takes none on or starts none; empty unless the status is ``degraded``.
+        status: ``ok`` or ``ready``; ``degraded`` while it answers and takes no new work on, starts none, or starts it
+            by a wrong time of day; else the reason why not.
+        degraded: why it takes none on, starts none or has the wrong time; empty unless the status is ``degraded``.
         standby: another server leads, and this one waits to take over.
         leader: base address of the one that leads, when that is another.
     """

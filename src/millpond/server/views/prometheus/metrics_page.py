@@ -56,7 +56,7 @@ class MetricsState:
         jobs: those that have not ended.
         nodes: all machines.
         scaling: what the rules of services ask for, by job.
-        degraded: whether nothing new is taken on, or started.
+        degraded: whether nothing new is taken on or started, or by a wrong time of day.
         certificate_ends: until when the certificate is valid, in seconds since 1970; None: there is none.
         token_ends: until when the first of the tokens that programs use is valid; None: none ends.
     """
@@ -146,7 +146,7 @@ class _Together(CollectorRegistry):
 
 def _server(standing: MetricsState) -> Iterator[Metric]:
     yield gauge("millpond_server", "Always 1; says which version runs", ("version",), [((VERSION,), 1.0)])
-    text = "Whether nothing new is taken on or started, for want of room or of a working database"
+    text = "Whether nothing new is taken on or started, or by a wrong time of day; /readyz has the reason"
     yield gauge("millpond_server_degraded", text, (), [((), float(standing.degraded))])
     if standing.certificate_ends is not None:
         text = "Until when the server's certificate is valid, in seconds since 1970"
