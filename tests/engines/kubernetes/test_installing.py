@@ -14,6 +14,7 @@ from lightkube import codecs
 from manifests import DEPLOY, rendered, server_of
 
 from millpond.client.cli.commands.server.kube import agent
+from millpond.engines.kubernetes.agent.metrics_listener import PATH, MetricsAddress
 from millpond.engines.kubernetes.agent.node_agent import AgentPlaces
 from millpond.engines.kubernetes.cluster.agent_report import AGENT_LABEL, AGENT_NAMESPACE
 from millpond.node.sharing.gate import building
@@ -45,7 +46,7 @@ def _unknown(given: Any, known: Any, where: str = "") -> Iterator[str]:
             yield from _unknown(value, kept, f"{where}[]")
 
 
-@pytest.mark.parametrize("folder", [*FOLDERS, "kubernetes-agent"])
+@pytest.mark.parametrize("folder", [*FOLDERS, "kubernetes-agent", "kubernetes-agent-metrics"])
 def test_the_newest_kubernetes_knows_every_field(folder: str) -> None:
     for given in rendered(folder):
         assert list(_unknown(given, codecs.from_dict(given).to_dict())) == []
@@ -186,3 +187,25 @@ def test_the_agent_has_all_places_that_it_uses_of_its_node_under_the_nodes_own_p
     for place in (places.folder, places.plugins, places.resources, Path("/sys/fs/cgroup")):
         (mount,) = [each for each in mounted if place.is_relative_to(each)]
         assert mounted[mount] == mount
+
+
+def test_agents_that_are_scraped_listen_where_annotations_policy_and_monitor_say() -> None:
+    objects = {each["kind"]: each for each in rendered("kubernetes-agent-metrics")}
+    (plain,) = [each for each in rendered("kubernetes-agent") if each["kind"] == "DaemonSet"]
+    template = objects["DaemonSet"]["spec"]["template"]
+    (container,), (before,) = template["spec"]["containers"], plain["spec"]["template"]["spec"]["containers"]
+    (port,) = container["ports"]
+    assert container["args"] == [*before["args"], "--metrics-listen", f"0.0.0.0:{port['containerPort']}"]
+    assert "ports" not in before
+    assert MetricsAddress.of(container["args"][-1]).port == port["containerPort"]
+    marks = template["metadata"]["annotations"]
+    assert (marks["prometheus.io/port"], marks["prometheus.io/path"]) == (str(port["containerPort"]), PATH)
+    labels = template["metadata"]["labels"]
+    policy = objects["NetworkPolicy"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == labels
+    (rule,) = policy["ingress"]
+    assert [each["port"] for each in rule["ports"]] == [port["name"]]
+    monitor = yaml.safe_load((DEPLOY / "kubernetes-agent-metrics" / "pod-monitor.yaml").read_text())
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert monitor["spec"]["selector"]["matchLabels"] == labels
+    assert (endpoint["port"], endpoint["path"]) == (port["name"], PATH)

@@ -12,9 +12,10 @@ from server_world import Clock
 
 from millpond.model.energy import J_PER_KWH, DeclaredPower, EnergyRates, EnergySum, RateSeries
 from millpond.model.hardware.telemetry import DeviceSample
+from millpond.node.devices.vendor import STALE_AFTER_S
 from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
 from millpond.server.monitoring.idle_cards import IdleCards
-from millpond.server.monitoring.telemetry.sampling import STALE_AFTER_S, Sampled
+from millpond.server.monitoring.telemetry.sampling import Sampled
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
 from millpond.server.store.statistics.books import UsageFilter
 from millpond.server.store.store import Store

@@ -11,12 +11,15 @@ import pytest
 from api_world import Api
 from prometheus_client.parser import text_string_to_metric_families
 
+from millpond.model.decisions import Grant
 from millpond.model.events import DeviceHealthChanged, QueueChanged
-from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import Amount
 from millpond.model.states import Outcome
 from millpond.model.tenancy.tenants import Queue
+from millpond.node.devices import device_metrics
+from millpond.node.devices.device_metrics import slice_metrics
 from millpond.node.task.records import TaskId
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.server.views.prometheus import metrics_page, pool_metrics
@@ -26,7 +29,6 @@ from millpond.server.views.prometheus.pool_metrics import (
     Samples,
     conspicuous_devices,
     node_metrics,
-    slice_metrics,
 )
 from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, NodeInfo, SliceStatus, SpareInfo
 from millpond.specs.api.services import ScalingInfo
@@ -119,7 +121,7 @@ def test_what_tasks_that_share_a_card_hold_and_use_of_it_is_told_by_number_and_n
         "memory_used_bytes": {"0": 3 * 2**20},
     }
     assert "chat-1" not in text
-    monkeypatch.setattr(pool_metrics, "MOST_SLICES", 1)
+    monkeypatch.setattr(device_metrics, "MOST_SLICES", 1)
     assert "".join(slice_metrics(devices)).count("granted_ratio{") == 1
 
 
@@ -269,3 +271,25 @@ def test_nothing_is_counted_twice_when_a_job_runs_again(api: Api) -> None:
     api.engine.finish(TaskId(job.id, 1, 0), Outcome.NODE_LOST)
     assert api.job(job.id).attempt == 2
     assert Page(api).values("millpond_job_wait_seconds_count") == [1]
+
+
+def test_the_agent_of_a_node_has_the_names_and_labels_of_the_server(api: Api) -> None:
+    card_meter = pytest.importorskip("millpond.engines.kubernetes.agent.card_meter")
+    allocations = pytest.importorskip("millpond.engines.kubernetes.agent.allocations")
+    slice_order = pytest.importorskip("millpond.engines.kubernetes.pods.slice_order")
+    agent_report = pytest.importorskip("millpond.engines.kubernetes.cluster.agent_report")
+    held = allocations.BoundPod("u", ("team", "p"), slice_order.SliceOrder((Grant("n1-0", 250, 250, 1024),)))
+    meter = card_meter.CardMeter(lambda: [allocations.Allocation(held, frozenset(), 1)])
+    meter.report = agent_report.AgentReport((Device("n1-0", 0, "nvidia", "H200", 141_312),))
+    meter.sampled([DeviceSample("n1-0", use_milli=1)], 0.0)
+    of_agent = {family.name: family for family in text_string_to_metric_families(meter.page("n1", 0.0).decode())}
+    api.job(api.submit(gpus=0.25).id)
+    page = Page(api)
+    of_server = {name for name in page.families if name.startswith(("millpond_device_", "millpond_slice_"))}
+    assert of_agent.keys() == of_server - {"millpond_device_held_idle_seconds"}
+    for name, family in of_agent.items():
+        told = page.families[name]
+        assert (family.documentation, family.type) == (told.documentation, told.type)
+        labels = {frozenset(sample.labels) for each in (family, told) for sample in each.samples}
+        assert len(labels) <= 1
+    assert page.values("millpond_slice_granted_ratio") == [of_agent["millpond_slice_granted_ratio"].samples[0].value]

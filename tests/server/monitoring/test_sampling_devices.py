@@ -10,9 +10,10 @@ import pytest
 
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.devices.fake import FakeVendor, Tenant
+from millpond.node.devices.vendor import STALE_AFTER_S
 from millpond.node.host.machine import describe_machine
 from millpond.server.monitoring.telemetry import sampling
-from millpond.server.monitoring.telemetry.sampling import KEPT, STALE_AFTER_S, Telemetry
+from millpond.server.monitoring.telemetry.sampling import KEPT, Telemetry
 
 
 class Watched:

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from millpond.model.hardware.card_layouts import CardLayout
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.power import PowerLimits
 from millpond.model.hardware.telemetry import DeviceLink, DeviceSample, HealthEvent
 
+STALE_AFTER_S: Final = 60.0
+"""Older samples say nothing about now: a driver hangs, or a tool does."""
 _MOST_NAMED = 3
 
 

@@ -21,9 +21,10 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model.energy import NO_ENERGY, DeclaredPower, EnergyRates
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import TaskState
+from millpond.node.devices.vendor import STALE_AFTER_S
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.server.monitoring.idle_cards import IdleCards
-from millpond.server.monitoring.telemetry.sampling import COST_SHARE, IDLE_MILLI, STALE_AFTER_S, Sampled, Samples
+from millpond.server.monitoring.telemetry.sampling import COST_SHARE, IDLE_MILLI, Sampled, Samples
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
 from millpond.server.store.statistics.card_use import CardUseStore, JobCardUse
 from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo

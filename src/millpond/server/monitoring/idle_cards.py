@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from millpond.server.monitoring.telemetry.sampling import IDLE_MILLI, STALE_AFTER_S, Samples
+from millpond.node.devices.vendor import STALE_AFTER_S
+from millpond.server.monitoring.telemetry.sampling import IDLE_MILLI, Samples
 
 IDLE_AFTER_S: Final = 600.0
 """A card, or a job, that has not computed for so long is called idle."""

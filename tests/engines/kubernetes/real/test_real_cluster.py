@@ -78,7 +78,7 @@ def apply(plane: ControlPlane, document: Any) -> None:
     group = document["apiVersion"]
     space = document["metadata"].get("namespace")
     root = f"/api/{group}" if "/" not in group else f"/apis/{group}"
-    kind = f"{document['kind'].lower()}s"
+    kind = f"{document['kind'].lower()}s".replace("ys", "ies")
     call(plane, "POST", f"{root}/{f'namespaces/{space}/' if space else ''}{kind}", document)
 
 

@@ -5,8 +5,10 @@ a pretended driver. No card of NVIDIA's, and no container runtime of its, is in 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,7 @@ from real_pond import Pond, until
 from fake_driver import program
 from fake_driver.building import what_is_missing
 from fake_driver.driver import FakeDriver
+from own_address import free_port
 
 MISSING = control_plane.missing() or kubelet.missing() or manifests.missing() or what_is_missing()
 pytestmark = [pytest.mark.kubernetes, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
@@ -44,6 +47,7 @@ class SharedNode:
     Attributes:
         folder: with the driver, at the same path in the pods of jobs.
         slices: where the agent keeps what pods have.
+        metrics: where the agent tells what its card does.
     """
 
     plane: ControlPlane
@@ -51,6 +55,7 @@ class SharedNode:
     folder: Path
     slices: Path
     driver: FakeDriver
+    metrics: str
 
     def run(self, gpus: str, *commands: str, then: str = "sleep 600") -> str:
         """A job that does this on its part of the card, and then holds on to it."""
@@ -93,19 +98,20 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedNode]:
         node.kubeconfig = plane.kubeconfig()
         node.start()
         node.add_python_image()
-        for document in rendered("kubernetes-agent"):
-            apply(plane, _on_this_machine(document, plane, node, place))
+        metrics = f"127.0.0.1:{free_port('127.0.0.1')}"
+        for document in rendered("kubernetes-agent-metrics"):
+            apply(plane, _on_this_machine(document, plane, node, place, metrics))
         done = pond("up", "--detach", "--config", str(folder / "pond.yaml"))
         assert done.returncode == 0, done.stderr
         until(lambda: _cards(pond) == {driver.cards[0].uuid: "ok"}, 90)
-        yield SharedNode(plane, pond, place, place / "millpond" / "slices", driver)
+        yield SharedNode(plane, pond, place, place / "millpond" / "slices", driver, metrics)
     finally:
         pond("down")
         node.stop()
         plane.stop()
 
 
-def _on_this_machine(given: Any, plane: ControlPlane, node: Kubelet, place: Path) -> Any:
+def _on_this_machine(given: Any, plane: ControlPlane, node: Kubelet, place: Path, metrics: str) -> Any:
     """An object of the installation, with what this machine has in place of an image, a network and a card."""
     if given["kind"] == "Namespace":
         return given
@@ -118,6 +124,8 @@ def _on_this_machine(given: Any, plane: ControlPlane, node: Kubelet, place: Path
         put_here(pod, plane, node.name, "authority")
         mount_here(pod, place, read_only=False)
         (container,) = pod["containers"]
+        container["args"][container["args"].index("--metrics-listen") + 1] = metrics
+        del container["ports"]  # the pod has the network of this machine
         container["args"] += ["--folder", str(place / "millpond"), "--swap-memory", "4GiB"]
         container["env"] += [
             {"name": "LD_LIBRARY_PATH", "value": str(place / "lib")},
@@ -155,6 +163,22 @@ def test_two_slices_of_one_card_are_held_by_the_gate_and_free_it_at_their_ends(s
     until(lambda: shared.pond.job(third)["state"] == "running")
     for job in (two, third):
         shared.pond("stop", job)
+    until(lambda: not list(shared.slices.iterdir()))
+
+
+def test_what_a_slice_uses_is_scraped_from_the_agent_of_its_node(shared: SharedNode) -> None:
+    job = shared.run("0.25", "start", f"alloc {300 * MIB}")
+    assert _lines(shared, job, 2)[1].split()[0] == "0"
+    line = re.compile(r'^millpond_slice_memory_used_bytes{node="127.0.0.2",device="0",.*,slice="0"} (\d+)$', re.M)
+
+    def used() -> int:
+        with urllib.request.urlopen(f"http://{shared.metrics}/metrics") as answer:
+            found = line.search(answer.read().decode())
+        return int(found[1]) if found else 0
+
+    until(lambda: used() >= 300 * MIB)
+    shared.pond("stop", job)
+    until(lambda: used() == 0)
     until(lambda: not list(shared.slices.iterdir()))
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
 from millpond.engines.kubernetes.agent.allocations import Allocation, Allocations, BoundPod, PodKey, device_names
+from millpond.engines.kubernetes.agent.card_meter import CardMeter
 from millpond.engines.kubernetes.agent.device_plugin import (
     KUBELET_SOCKET,
     ContainerGifts,
@@ -92,12 +93,14 @@ class NodeAgent:
 
     Attributes:
         allocations: what pods have of the cards.
+        meter: what the cards and their slices did at the last looks.
     """
 
     def __init__(self, places: AgentPlaces, look: Callable[[OwnProcesses], Machine], cluster: ClusterSide) -> None:
         self._places, self._look, self._cluster = places, look, cluster
         self._slices = PodSlices(places.folder)
         self.allocations = Allocations(self._slices.found())
+        self.meter = CardMeter(lambda: list(self.allocations.made.values()))
         self._plugin = DevicePlugin(places.plugins, self.allocate)
         self._machine: Machine | None = None
         self._devices: dict[str, Device] = {}
@@ -274,7 +277,9 @@ class NodeAgent:
         except (MillpondError, OSError) as error:
             log.warning("the load of the cards is not measured: %s", error)
             return
-        loads = self._loads.look(samples, time.monotonic())
+        now = time.monotonic()
+        self.meter.sampled(samples, now)
+        loads = self._loads.look(samples, now)
         if loads is not None:
             await self._cluster.tell_loads(loads)
 
@@ -304,6 +309,7 @@ class NodeAgent:
         (node,), devices = self._machine.nodes, tuple(self._devices.values())
         await self._compare()
         report = AgentReport(devices, node.link_map, unsliced, self._held_by_others(), node.swap_mib, self._driver_away)
+        self.meter.report = report
         if report != self._reported:
             if self._driver_away:
                 log.warning("the cards cannot be looked at: %s", self._driver_away)
@@ -345,6 +351,7 @@ class NodeAgent:
     def _escaped(self, made: Sequence[Allocation]) -> list[tuple[Allocation, Escape]]:
         """Pods that are beyond their slices; each is found once."""
         usages = [(each, usage) for each in made if (usage := self._slices.usage(each)) is not None]
+        self.meter.counted(usages, time.monotonic())
         if not usages or self._machine is None:
             return []
         pids = pids_by_pod()
@@ -354,7 +361,9 @@ class NodeAgent:
             for grant in each.pod.order.grants
         ]
         samples = self._machine.vendors[NvidiaVendor.name].sample()
+        now = time.monotonic()
+        self.meter.sampled(samples, now)
         by_task = {each.pod.task: each for each, _ in usages}
         for watched, mib in driver_mib(samples, held):
             self._slices.match_driver(by_task[watched.task], mib, watched.usage)
-        return [(by_task[each.task], each) for each in self._escapes.look(samples, held, time.monotonic())]
+        return [(by_task[each.task], each) for each in self._escapes.look(samples, held, now)]

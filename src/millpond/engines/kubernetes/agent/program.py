@@ -6,14 +6,16 @@ import asyncio
 import itertools
 import logging
 import os
+import time
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from millpond.engines.kubernetes.adoption.evictions import POLICIES
 from millpond.engines.kubernetes.agent.allocations import PodKey
+from millpond.engines.kubernetes.agent.metrics_listener import MetricsAddress, metrics_served
 from millpond.engines.kubernetes.agent.node_agent import AgentPlaces, ClusterSide, NodeAgent
 from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
 from millpond.engines.kubernetes.cluster.agent_report import (
@@ -62,31 +64,47 @@ class AgentIdentity:
         return AgentIdentity(env[NODE], env[NAMESPACE], env[POD])
 
 
-def run_agent(folder: Path, swap_mib: int) -> None:
-    """Run the agent until the process is ended.
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """How an agent runs.
 
-    Args:
+    Attributes:
         folder: absolute; for its files, at the same path on the node.
         swap_mib: host memory of the node for device memory of suspended pods.
+        metrics: where a Prometheus reads what the cards do; None: nowhere.
+    """
+
+    folder: Path
+    swap_mib: int = 0
+    metrics: MetricsAddress | None = None
+
+
+def run_agent(options: AgentOptions) -> None:
+    """Run the agent until the process is ended.
 
     Raises:
         InvalidInputError: it does not run in a pod of its DaemonSet.
-        UnavailableError: the way to the cluster is not known.
+        UnavailableError: the way to the cluster is not known, or it cannot listen for a Prometheus.
     """
-    identity = AgentIdentity.of(os.environ)
-    asyncio.run(_run(identity, AgentPlaces(folder), swap_mib))
+    asyncio.run(_run(AgentIdentity.of(os.environ), options))
 
 
-async def _run(identity: AgentIdentity, places: AgentPlaces, swap_mib: int) -> None:
+async def _run(identity: AgentIdentity, options: AgentOptions) -> None:
     config = find_config(ClusterAccess())
     channel = api_channel(config, _REQUESTS_AT_ONCE + _WATCHES)
     async with aclosing(channel):
         requests = AgentRequests(ClusterApi(channel, identity.namespace, _always), identity)
         cluster = ClusterSide(requests.report, requests.answer, requests.evict, requests.tell_loads)
+        places, swap_mib = AgentPlaces(options.folder), options.swap_mib
         agent = NodeAgent(places, lambda own: describe_machine(own=own, swap_mib=swap_mib), cluster)
         kind = ObjectKind("/api/v1/pods", PodObject, {"fieldSelector": f"spec.nodeName={identity.node}"})
         pods = Reflector(channel, kind, agent.pod_changed, agent.pod_deleted)
-        async with asyncio.TaskGroup() as group:
+        async with AsyncExitStack() as stack:
+            if options.metrics is not None:
+                stack.enter_context(
+                    metrics_served(options.metrics, lambda: agent.meter.page(identity.node, time.monotonic()))
+                )
+            group = await stack.enter_async_context(asyncio.TaskGroup())
             group.create_task(pods.run())
             await pods.ready.wait()
             agent.listed({pod.metadata.uid for pod in pods.objects.values()})

@@ -11,14 +11,12 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from millpond.model.hardware.telemetry import DeviceSample
-from millpond.node.devices.vendor import DeviceVendor
+from millpond.node.devices.vendor import STALE_AFTER_S, DeviceVendor
 from millpond.node.host.machine import Machine
 from millpond.node.host.periodic_worker import PeriodicWorker
 
 KEPT: Final = 120
 """Samples of each device: two minutes where one is taken every second."""
-STALE_AFTER_S: Final = 60.0
-"""Older samples say nothing about now: a driver hangs, or a tool does."""
 _KEPT_IN_ALL: Final = 200_000
 _LEAST_KEPT: Final = 2
 _GONE_AFTER_S: Final = 3_600.0

@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 from millpond.model.hardware.telemetry import ProcessSample, SliceReading
 from millpond.node.host import procfs
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
+from millpond.node.sharing.device_times import DeviceTimes
 from millpond.node.task.records import RunRecord
 from millpond.server.monitoring.telemetry.processes import processes_on
 from millpond.server.monitoring.telemetry.sampling import COST_SHARE, Telemetry
 from millpond.specs.api.pool.nodes import ProcessStatus
 
 _LOOK_EVERY_S: Final = 1.0
-_NS_PER_S: Final = 1_000_000_000
 
 
 class SliceKey(NamedTuple):
@@ -68,7 +68,7 @@ class SliceMeter(Periodic):
         self._telemetry = telemetry
         self._sources = sources
         self._clock = clock
-        self._counted: dict[SliceKey, tuple[float, int]] = {}
+        self._device_times = DeviceTimes[SliceKey]()
         self._worker = PeriodicWorker("slice-samples", self._pass, _LOOK_EVERY_S, "the slices cannot be read now")
         self.latest: Mapping[SliceKey, SliceUse] = {}
         """As of the last look; replaced as a whole, so that any thread may read it."""
@@ -77,28 +77,19 @@ class SliceMeter(Periodic):
         """Look at all slices once."""
         uses = {key: SliceUse(None, use, memory) for key, use, memory in self._by_processes()}
         now = self._clock()
-        counted = {}
-        for reading in self._sources.readings():
-            key = SliceKey(reading.job, reading.attempt, reading.task, reading.device)
+        readings = {SliceKey(each.job, each.attempt, each.task, each.device): each for each in self._sources.readings()}
+        busy_ns = {key: each.busy_ns for key, each in readings.items() if each.busy_ns is not None}
+        by_counter = self._device_times.look(busy_ns, now)
+        for key, reading in readings.items():
             seen = uses.get(key, SliceUse())
-            use_milli = seen.use_milli
-            if reading.busy_ns is not None:
-                use_milli = self._use_milli(key, now, reading.busy_ns)
-                counted[key] = (now, reading.busy_ns)
+            use_milli = by_counter.get(key) if key in busy_ns else seen.use_milli
             memory_mib = seen.memory_used_mib if reading.memory_mib is None else reading.memory_mib
             uses[key] = SliceUse(reading, use_milli, memory_mib)
-        self._counted = counted
         self.latest = uses
 
     def processes_on(self, device: str) -> list[ProcessStatus]:
         """Who is on a device now."""
         return processes_on(device, self._telemetry, self._sources.records())
-
-    def _use_milli(self, key: SliceKey, now: float, busy_ns: int) -> int | None:
-        before = self._counted.get(key)
-        if before is None or now <= before[0] or busy_ns < before[1]:
-            return None
-        return min(1000, round((busy_ns - before[1]) * 1000 / ((now - before[0]) * _NS_PER_S)))
 
     def _by_processes(self) -> Iterator[tuple[SliceKey, int | None, int | None]]:
         """What the driver reports of each process, added up by task."""

@@ -17,6 +17,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from millpond.model.states import JobState
+from millpond.node.devices.device_metrics import device_metrics, slice_metrics
 from millpond.server.auth.tokens import TokenRegistry
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.version import VERSION
@@ -27,10 +28,8 @@ from millpond.server.views.prometheus.pool_metrics import (
     MOST_DEVICES,
     KnownNodes,
     conspicuous_devices,
-    device_metrics,
     idle_devices,
     node_metrics,
-    slice_metrics,
 )
 from millpond.server.views.queues import Queues
 from millpond.server.views.visibility import EVERYBODY

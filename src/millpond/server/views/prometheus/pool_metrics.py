@@ -1,4 +1,4 @@
-"""Metrics of machines and cards for Prometheus, as text: in a large pool they are most of the page.
+"""Metrics of machines and of conspicuous cards for Prometheus, as text: in a large pool they are most of the page.
 
 Up to ``MOST_DEVICES`` cards, each has figures of its own. Beyond, the figures are those of machines, and only cards
 that somebody has to look after are named: those that cannot be handed out, and those that are hot. So a page of
@@ -13,16 +13,15 @@ from typing import Final, NamedTuple
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import CARD_MILLI
+from millpond.node.devices.device_metrics import device_labels, family_text, gauge_text, labels_of, line_of
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
-from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, NodeInfo, SamplePoint, SliceStatus
+from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo
 
 MOST_DEVICES: Final = 2_000
-MOST_SLICES: Final = 2_000
 HOT_C: Final = 80
 """A card of a large pool has its temperature told from here on; alerts begin above."""
 _MIB: Final = 2**20
 _MILLI: Final = 1_000
-_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 Samples = Mapping[str, DeviceSample]
 """The latest of each card that has one, by its UUID."""
@@ -70,10 +69,10 @@ class KnownNodes:
 def _described(node: NodeInfo, before: _Described | None) -> _Described:
     if before is not None and before.node is node:
         return before
-    labels = _labels(node=node.name, pool=node.pool)
-    lines = [_line(f"millpond_node_{name}", labels, figure(node)) for name, _, figure in _NODE_FIGURES]
+    labels = labels_of(node=node.name, pool=node.pool)
+    lines = [line_of(f"millpond_node_{name}", labels, figure(node)) for name, _, figure in _NODE_FIGURES]
     return _Described(
-        node, labels, lines, [_device_labels(node.name, each) for each in node.devices if _is_faulty(each)]
+        node, labels, lines, [device_labels(node.name, each) for each in node.devices if _is_faulty(each)]
     )
 
 
@@ -85,81 +84,41 @@ def _sampled_lines(of: _Described, samples: Samples, before: NodeLines | None) -
     watts = [each.power_w for _, each in found if each.power_w is not None]
     degrees = [(device, each.temperature_c) for device, each in found]
     use = round(sum(uses) / len(uses) / _MILLI, 4) if uses else None
-    hot = [(_device_labels(of.node.name, device), at) for device, at in degrees if at is not None and at >= HOT_C]
+    hot = [(device_labels(of.node.name, device), at) for device, at in degrees if at is not None and at >= HOT_C]
     return NodeLines(of, use, round(sum(watts), 1) if watts else None, hot)
 
 
 def node_metrics(nodes: Sequence[NodeLines]) -> Iterator[str]:
     """What there is and what is free, machine by machine."""
     for place, (name, text, _) in enumerate(_NODE_FIGURES):
-        yield _family(f"millpond_node_{name}", text, [each.of.lines[place] for each in nodes])
+        yield family_text(f"millpond_node_{name}", text, [each.of.lines[place] for each in nodes])
     text = "Part of the last moment in which its cards were computing"
-    yield _gauge("millpond_node_use_ratio", text, [(each.of.labels, each.use) for each in nodes])
+    yield gauge_text("millpond_node_use_ratio", text, [(each.of.labels, each.use) for each in nodes])
     text = "Power that its cards draw"
-    yield _gauge("millpond_node_power_watts", text, [(each.of.labels, each.power_w) for each in nodes])
+    yield gauge_text("millpond_node_power_watts", text, [(each.of.labels, each.power_w) for each in nodes])
 
 
 def conspicuous_devices(nodes: Iterable[NodeLines]) -> Iterator[str]:
     """Cards that cannot be handed out or are hot, where there are too many cards to name all."""
     faulty = [(labels, 0) for each in nodes for labels in each.of.faulty]
     text = "Whether it can be handed out; only those that cannot"
-    yield _gauge("millpond_device_healthy", text, faulty[:MOST_DEVICES])
+    yield gauge_text("millpond_device_healthy", text, faulty[:MOST_DEVICES])
     hot = sorted((named for each in nodes for named in each.hot), key=lambda named: -named[1])
-    yield _gauge("millpond_device_temperature_celsius", f"Its temperature, from {HOT_C} on", hot[:MOST_DEVICES])
-
-
-def device_metrics(devices: Sequence[DeviceStatus]) -> Iterator[str]:
-    """All figures of each card."""
-    names = [_device_labels(each.node, each) for each in devices]
-    figures: tuple[tuple[str, str, Callable[[DeviceStatus], float | None]], ...] = (
-        ("granted_ratio", "Part of its compute that tasks hold", _granted_part),
-        ("healthy", "Whether it can be handed out", lambda each: each.health == DeviceHealth.OK),
-        ("memory_bytes", "Its memory", lambda each: each.memory_mib * _MIB),
-        ("use_ratio", "Part of the last moment in which it was computing", _sampled("use_milli", 1 / _MILLI)),
-        (
-            "sm_activity_ratio",
-            "Part of the last ten seconds in which its multiprocessors worked",
-            _sampled("sm_milli", 1 / _MILLI),
-        ),
-        ("tensor_activity_ratio", "The same of its tensor cores", _sampled("tensor_milli", 1 / _MILLI)),
-        ("memory_used_bytes", "Memory in use, by tasks and others", _sampled("memory_used_mib", _MIB)),
-        ("power_watts", "Power that it draws", _sampled("power_w", 1)),
-        ("temperature_celsius", "Its temperature", _sampled("temperature_c", 1)),
-    )
-    for name, text, figure in figures:
-        yield _gauge(f"millpond_device_{name}", text, zip(names, map(figure, devices), strict=True))
-
-
-def slice_metrics(devices: Sequence[DeviceStatus]) -> Iterator[str]:
-    """What the tasks that share cards hold and use of them; a card that one task has whole has its own figures."""
-    slices = [
-        (f'{_device_labels(device.node, device)},slice="{number}"', part)
-        for device in devices
-        for number, part in enumerate(device.slices)
-        if part.compute_milli < CARD_MILLI
-    ][:MOST_SLICES]
-    figures: tuple[tuple[str, str, Callable[[SliceStatus], float | None]], ...] = (
-        ("granted_ratio", "Part of a card's compute that a task holds", lambda part: part.compute_milli / CARD_MILLI),
-        ("memory_bytes", "Memory of the card that it holds", lambda part: part.memory_mib * _MIB),
-        ("use_ratio", "Part of the last seconds in which its work was on the card", _measured("use_milli", 1 / _MILLI)),
-        ("memory_used_bytes", "Memory of the card that it uses", _measured("memory_used_mib", _MIB)),
-    )
-    for name, text, figure in figures:
-        yield _gauge(f"millpond_slice_{name}", text, ((labels, figure(part)) for labels, part in slices))
+    yield gauge_text("millpond_device_temperature_celsius", f"Its temperature, from {HOT_C} on", hot[:MOST_DEVICES])
 
 
 def idle_devices(nodes: Iterable[NodeInfo], idle_since: Mapping[str, float], now: float) -> str:
     """The cards that tasks have held for long without computing, those of the longest time first."""
     long = {uuid: now - since for uuid, since in idle_since.items() if now - since >= IDLE_AFTER_S}
     idle = [
-        (_device_labels(node.name, device), long[device.uuid])
+        (device_labels(node.name, device), long[device.uuid])
         for node in (nodes if long else ())
         for device in node.devices
         if device.uuid in long
     ]
     idle.sort(key=lambda named: -named[1])
     text = f"For how long it has been held without computing, from {IDLE_AFTER_S:.0f} on"
-    return _gauge("millpond_device_held_idle_seconds", text, idle[:MOST_DEVICES])
+    return gauge_text("millpond_device_held_idle_seconds", text, idle[:MOST_DEVICES])
 
 
 def _granted(node: NodeInfo) -> float:
@@ -187,46 +146,3 @@ _NODE_FIGURES: Final[tuple[tuple[str, str, Callable[[NodeInfo], float]], ...]] =
     ("faulty_gpus", "Cards that cannot be handed out", lambda node: sum(map(_is_faulty, node.devices))),
 )
 """Of each machine, by name, with what it is."""
-
-
-def _granted_part(device: DeviceStatus) -> float:
-    return sum(each.compute_milli for each in device.slices) / CARD_MILLI
-
-
-def _sampled(field: str, unit: float) -> Callable[[DeviceStatus], float | None]:
-    def of(device: DeviceStatus) -> float | None:
-        return None if device.latest is None else _scaled(device.latest, field, unit)
-
-    return of
-
-
-def _measured(field: str, unit: float) -> Callable[[SliceStatus], float | None]:
-    return lambda part: _scaled(part, field, unit)
-
-
-def _scaled(of: SamplePoint | SliceStatus, field: str, unit: float) -> float | None:
-    """None: nothing measures it."""
-    value = getattr(of, field)
-    return None if value is None else value * unit
-
-
-def _device_labels(node: str, device: DeviceInfo | DeviceStatus) -> str:
-    number = str(device.index) if device.instance is None else f"{device.index}.{device.instance}"
-    return _labels(node=node, device=number, model=device.model, fake=str(device.fake).lower())
-
-
-def _labels(**labels: str) -> str:
-    return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items())
-
-
-def _gauge(name: str, text: str, values: Iterable[tuple[str, float | None]]) -> str:
-    """A family in the text format of Prometheus; what is None is left out."""
-    return _family(name, text, (_line(name, labels, value) for labels, value in values if value is not None))
-
-
-def _family(name: str, text: str, lines: Iterable[str]) -> str:
-    return "\n".join([f"# HELP {name} {text}", f"# TYPE {name} gauge", *lines, ""])
-
-
-def _line(name: str, labels: str, value: float) -> str:
-    return f"{name}{{{labels}}} {value + 0}"

@@ -50,7 +50,13 @@ def check(config: Path | None, output: str) -> int:
     show_default=True,
     help="Host memory of the node for the device memory of suspended pods, such as 64GiB.",
 )
-def agent(folder: Path, swap_memory: str) -> int:
+@click.option(
+    "--metrics-listen",
+    metavar="ADDRESS",
+    help="Serve what the cards and their slices do to a Prometheus: a port of the loopback interface, or such as "
+    "0.0.0.0:7435. Without it nothing is opened.",
+)
+def agent(folder: Path, swap_memory: str, metrics_listen: str | None) -> int:
     """Hand out the NVIDIA cards of a node by UUID, and parts of them; runs in the pods of a DaemonSet.
 
     See deploy/kubernetes-agent.
@@ -61,9 +67,11 @@ def agent(folder: Path, swap_memory: str) -> int:
     from millpond.specs.quantities import memory_mib
 
     require_agent_libraries()
-    from millpond.engines.kubernetes.agent.program import run_agent
+    from millpond.engines.kubernetes.agent.metrics_listener import MetricsAddress
+    from millpond.engines.kubernetes.agent.program import AgentOptions, run_agent
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
-    run_agent(folder.absolute(), memory_mib(swap_memory))
+    metrics = None if metrics_listen is None else MetricsAddress.of(metrics_listen)
+    run_agent(AgentOptions(folder.absolute(), memory_mib(swap_memory), metrics))
     return 0
