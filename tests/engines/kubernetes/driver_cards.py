@@ -54,9 +54,9 @@ class DriverBench:
         spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": list(devices)}
         self.cluster.put(SLICES, f"{node}-gpu-{part}", {"spec": spec})
 
-    def add_class(self, name: str = DRIVER, expression: str = WHOLE_CARDS, **more: Any) -> None:
+    def add_class(self, name: str = DRIVER, expression: str = WHOLE_CARDS, since: str = "", **more: Any) -> None:
         spec = {"selectors": [{"cel": {"expression": expression}}], **more}
-        self.cluster.put(CLASSES, name, {"spec": spec})
+        self.cluster.put(CLASSES, name, {"metadata": {"creationTimestamp": since}, "spec": spec})
 
     def add_claim(self, name: str, count: int = 1, *selectors: str, owner: str = "", **more: Any) -> None:
         """A claim for cards.

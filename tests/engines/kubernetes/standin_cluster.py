@@ -95,6 +95,23 @@ def wrong_in_claim(before: Plain, after: Plain) -> str:
     return ""
 
 
+def wrong_in_pod(pod: Plain) -> str:
+    """Why what a pod's status says of its claim for extended resources cannot be, as Kubernetes has it."""
+    said = pod.get("status", {}).get("extendedResourceClaimStatus")
+    if said is None:
+        return ""
+    spec = pod["spec"]
+    asked = {
+        each["name"]: each["resources"]["requests"] for each in [*spec.get("initContainers", []), *spec["containers"]]
+    }
+    mappings = [(each["containerName"], each["resourceName"], each["requestName"]) for each in said["requestMappings"]]
+    if not mappings or len(set(mappings)) < len(mappings):
+        return "status.extendedResourceClaimStatus.requestMappings: Required value, each once"
+    if any(resource not in asked.get(container, {}) for container, resource, _ in mappings):
+        return "resourceName: must match the extended resource name of an entry in spec.containers.resources.requests"
+    return "" if said["resourceClaimName"] else "resourceClaimName: Required value"
+
+
 class _Server(uvicorn.Server):
     """One that is gone as soon as it is told to; uvicorn looks for that ten times a second, and is polite for another
     tenth."""
@@ -139,6 +156,7 @@ class StandinCluster:
         input_folder: what pods have at ``INPUT_FOLDER``.
         ports: of this machine, at which the programs of pods listen: by pod and their own port.
         serves_claims: it has ``resource.k8s.io/v1``.
+        keeps_extended: its feature DRAExtendedResource is on.
     """
 
     requests: list[str] = field(default_factory=list)
@@ -152,6 +170,7 @@ class StandinCluster:
     input_folder: str = ""
     ports: dict[tuple[str, int], int] = field(default_factory=dict)
     serves_claims: bool = False
+    keeps_extended: bool = True
     _objects: dict[tuple[str, str, str], Plain] = field(default_factory=dict)
     _history: list[tuple[int, str, str, Plain]] = field(default_factory=list)
     _oldest: int = 0
@@ -389,10 +408,14 @@ class StandinCluster:
             if wanted not in (None, plain["metadata"]["resourceVersion"]):
                 return refusal(409, "Conflict", "the object has been modified")
             patched = merged(plain, body)
-            if wrong := wrong_in_claim(plain.get("status", {}), patched.get("status", {})):
+            if not self.keeps_extended:
+                patched.get("status", {}).pop("extendedResourceClaimStatus", None)
+            if wrong := wrong_in_claim(plain.get("status", {}), patched.get("status", {})) or wrong_in_pod(patched):
                 return refusal(422, "Invalid", wrong)
             self._store(key, patched, False)
-            return JSONResponse(patched)
+            if patched["metadata"].get("deletionTimestamp") and patched["metadata"].get("finalizers") == []:
+                self.remove(key[0], key[2], key[1])
+            return JSONResponse(self._objects.get(key, patched))
 
     def _replace(self, key: tuple[str, str, str], body: Plain) -> Response:
         with self._lock:
@@ -425,6 +448,9 @@ class StandinCluster:
                     "deletionTimestamp": "2026-11-24T10:00:30Z",
                     "deletionGracePeriodSeconds": grace,
                 }
+                self._store(key, {**plain, "metadata": meta}, False)
+            elif plain["metadata"].get("finalizers"):
+                meta = {**plain["metadata"], "deletionTimestamp": "2026-11-24T10:00:30Z"}
                 self._store(key, {**plain, "metadata": meta}, False)
             else:
                 self.remove(key[0], key[2], key[1])

@@ -71,6 +71,8 @@ MAKING_CLAIMS: Final = (
 """What the engine does where the cluster serves resource claims, as in ``RIGHTS``."""
 ADOPTING_CLAIMS: Final = (
     ("get", CLAIMS),
+    ("create", CLAIMS),
+    ("delete", CLAIMS),
     ("patch", CLAIMS),
     ("patch", f"{CLAIMS}/status"),
     ("patch", f"{CLAIMS}/binding"),

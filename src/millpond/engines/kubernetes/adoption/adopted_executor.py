@@ -191,7 +191,7 @@ class AdoptedExecutor:
 
     async def _give_back(self, waiting: Iterable[ScheduledPod]) -> None:
         """What starts that are over have left to pods; a new start would find it there, and lose it when bound."""
-        await all_of([self._claims.give_back(pod) for pod in waiting if pod.spec.resource_claims])
+        await all_of([self._claims.give_back(pod) for pod in waiting if self._claims.has_any(pod)])
         self._is_given_back.set()
 
     def carry_out(self, decision: Decision) -> None:
@@ -318,7 +318,7 @@ class AdoptedExecutor:
 
     async def _bind(self, pending: GangBinding, taken: TakenPod, placed: Placement) -> None:
         pod = taken.pod
-        if pod.spec.resource_claims:
+        if self._claims.has_any(pod):
             await self._is_given_back.wait()
         trouble = await self._claims.take(pod, placed) or await self._bind_pod(pod, taken.mark, placed)
         if trouble:

@@ -20,7 +20,7 @@ from millpond.engines.kubernetes.adoption.gang_sizes import GangSize, read_size
 from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey, PodRole
 from millpond.engines.kubernetes.adoption.grouping import GROUPS, gang_of, place_of, role_of
 from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of, terms_of
-from millpond.engines.kubernetes.adoption.pod_nodes import given_by_claims, within_both
+from millpond.engines.kubernetes.adoption.pod_nodes import asks_by_number, given_by_claims, within_both
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.claims.claim_book import ClaimBook
 from millpond.engines.kubernetes.claims.claim_requests import ClaimDemand, demand_of_claims
@@ -86,7 +86,7 @@ class GangBook:
         self._said = said
         self._begin = begin
         self._pods: defaultdict[GangKey, dict[str, ScheduledPod]] = defaultdict(dict)
-        self._demands: dict[str, tuple[ScheduledPod, PodDemand]] = {}
+        self._demands: dict[str, tuple[ScheduledPod, ClaimDemand, PodDemand]] = {}
         """By pod, what it asks for: a gang is looked at again and again, and its pods stay as they are."""
         self._sizes: dict[GangKey, GangSize] = {}
         self._places: dict[GangKey, ClaimPlaces] = {}
@@ -247,7 +247,7 @@ class GangBook:
             size.trouble
             or places.trouble
             or next((demand.trouble for demand in demands if demand.trouble), "")
-            or next(filter(None, (given_by_claims(pod, marks) for pod in waiting)), "")
+            or next(filter(None, (given_by_claims(pod, marks, self._rules.claims.stands_for) for pod in waiting)), "")
             or self._claiming.trouble(key, waiting, self._rules.claims)
             or (_disagreement(waiting, marks) if len(waiting) > 1 else "")
             or spacing.trouble
@@ -269,12 +269,13 @@ class GangBook:
         )
 
     def _demand_of(self, pod: ScheduledPod) -> PodDemand:
-        if pod.spec.resource_claims:  # what these come to changes with the cluster
-            return demand_of(pod, demand_of_claims(pod, self._rules.claims), self._rules.extras)
+        # What its claims come to changes with the cluster, and a pod seldom does.
+        claims = demand_of_claims(pod, self._rules.claims)
+        claims = replace(claims, resource=asks_by_number(pod, self._rules.marks()))
         known = self._demands.get(pod.key)
-        if known is None or known[0] is not pod:
-            known = self._demands[pod.key] = (pod, demand_of(pod, ClaimDemand(), self._rules.extras))
-        return known[1]
+        if known is None or known[0] is not pod or known[1] != claims:
+            known = self._demands[pod.key] = (pod, claims, demand_of(pod, claims, self._rules.extras))
+        return known[2]
 
     def _asked_by_neighbours(self, waiting: Sequence[ScheduledPod], within: frozenset[MutualTerm]) -> NodeSelection:
         asked = tuple(

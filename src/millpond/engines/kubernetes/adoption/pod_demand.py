@@ -65,9 +65,9 @@ def demand_of(pod: ScheduledPod, claims: ClaimDemand, extras: Mapping[str, str])
         extras: what jobs call other extended resources, by their names in the cluster.
     """
     amounts = asked_by(pod.spec)
-    trouble = next(_troubles(pod, extras), "") or claims.trouble
+    trouble = next(_troubles(pod, extras, claims.resource), "") or claims.trouble
     others = tuple(sorted((extras[name], count) for name, count in amounts.others.items() if name in extras))
-    devices = sum(amounts.cards.values()) + claims.cards
+    devices = sum(amounts.cards.values()) + amounts.others.get(claims.resource, 0) + claims.cards
     whole = TaskRequest(amounts.cpu_milli, amounts.memory_mib, devices, extras=others)
     milli, memory_mib = _asked_of_agent(pod)
     if trouble or not milli:
@@ -105,9 +105,10 @@ def terms_of(pod: ScheduledPod, marks: frozenset[str]) -> GangTerms:
     )
 
 
-def _troubles(pod: ScheduledPod, extras: Mapping[str, str]) -> Iterator[str]:
+def _troubles(pod: ScheduledPod, extras: Mapping[str, str], by_number: str) -> Iterator[str]:
+    """What of a pod cannot be done; ``by_number``: the resource for which a driver's cards are claimed."""
     yield from _of_annotations(pod)
-    yield from _of_resources(pod, extras)
+    yield from _of_resources(pod, extras, by_number)
     yield from _of_places(pod)
     spec = pod.spec
     if spec.preemption_policy == "Never":
@@ -129,15 +130,18 @@ def _of_annotations(pod: ScheduledPod) -> Iterator[str]:
         yield f"{GANG_ANNOTATION}: write at most {_LONGEST_NAME} printable characters"
 
 
-def _of_resources(pod: ScheduledPod, extras: Mapping[str, str]) -> Iterator[str]:
+def _of_resources(pod: ScheduledPod, extras: Mapping[str, str], by_number: str) -> Iterator[str]:
     containers = [*pod.spec.containers, *pod.spec.init_containers]
     for name in sorted({name for each in containers for name in each.resources.requests}):
-        if name not in _COUNTED and name not in extras:
+        if name not in _COUNTED and name not in extras and name != by_number:
             counts = "/" in name and not name.startswith(ANNOTATION_PREFIX)
             remedy = "have an admin name it in kubernetes.extras" if counts else "leave it out"
             yield f"it asks for {name}, which Millpond does not count: {remedy}"
     yield from _of_parts(pod)
-    kinds = {name for each in containers for name in each.resources.requests if name in (MILLI, *VENDORS)}
+    sidecars = (each for each in pod.spec.init_containers if each.restart_policy == "Always")
+    if by_number and any(by_number in each.resources.requests for each in sidecars):
+        yield f"an init container that goes on asks for {by_number}: let a container ask for it"
+    kinds = {name for each in containers for name in each.resources.requests if name in (MILLI, *VENDORS, by_number)}
     kinds |= {"resource claims"} if pod.spec.resource_claims and kinds else set()
     if len(kinds) > 1:
         yield f"it asks for cards of several kinds ({', '.join(sorted(kinds))}); a pod has those of one"

@@ -61,6 +61,12 @@ class ScheduledContainer(ContainerSpec):
     env: list[VariableName] = field(default_factory=list)
 
 
+class InitContainer(ContainerSpec, rename="camel"):
+    """One that runs before the others, or as long as these."""
+
+    restart_policy: str = ""
+
+
 class SchedulingGate(Struct):
     """Something that somebody waits for before the pod may be scheduled."""
 
@@ -108,7 +114,7 @@ class ScheduledSpec(Struct, rename="camel"):
     scheduler_name: str = ""
     service_account_name: str = "default"
     containers: list[ScheduledContainer] = []
-    init_containers: list[ContainerSpec] = []
+    init_containers: list[InitContainer] = []
     overhead: dict[str, str] = {}
     node_selector: dict[str, str] = {}
     affinity: dict[str, Any] = {}
@@ -133,6 +139,7 @@ class ScheduledStatus(Struct, rename="camel"):
     conditions: list[NodeCondition] = []
     container_statuses: list[ContainerStatus] = []
     resource_claim_statuses: list[MadeClaim] = []
+    extended_resource_claim_status: dict[str, Any] | None = None
 
 
 class ScheduledPod(Struct):

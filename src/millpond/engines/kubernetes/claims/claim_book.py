@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from millpond.engines.kubernetes.claims.claim_objects import (
@@ -21,6 +22,7 @@ from millpond.engines.kubernetes.claims.claim_objects import (
     SliceObject,
 )
 from millpond.engines.kubernetes.claims.device_selectors import CardKind
+from millpond.engines.kubernetes.claims.extended_resources import are_meant, classes_by_resource
 from millpond.engines.kubernetes.claims.node_cards import DeviceName, DriverCard, NodeCards, cards_of, whole_pool
 from millpond.engines.kubernetes.claims.taint_rules import TaintRules
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel, ErrorAnswerError
@@ -45,11 +47,13 @@ class ClaimBook:
     Attributes:
         is_served: the cluster has the API, and lets this server look at it.
         marks: by the mark of nodes, the kinds of cards that these have.
+        stands_for: the class that stands for each extended resource.
     """
 
     def __init__(self, channel: ApiChannel, node_changed: Callable[[str], None]) -> None:
         self.is_served = False
         self.marks: dict[str, tuple[CardKind, ...]] = {}
+        self.stands_for: dict[str, str] = {}
         self._node_changed = node_changed
         self._claim_changed: Callable[[str], None] = lambda claim: None
         self._slices = Reflector(channel, SLICES, self._slice_changed, self._slice_deleted)
@@ -101,7 +105,12 @@ class ClaimBook:
             held: UUIDs of what Millpond's own pods were given.
         """
         cards = self._nodes.get(node)
-        return None if cards is None else cards.given(self._holders, held)
+        return None if cards is None else replace(cards.given(self._holders, held), answers=self._answers(cards))
+
+    def _answers(self, cards: NodeCards) -> tuple[str, ...]:
+        """The extended resources for which classes stand that mean all cards of a node."""
+        classes = {resource: self._classes.objects[f"/{name}"] for resource, name in self.stands_for.items()}
+        return tuple(sorted(resource for resource, each in classes.items() if are_meant(each, cards.kinds)))
 
     def card(self, uuid: str) -> DriverCard | None:
         """A card by its UUID, as the core has it."""
@@ -161,6 +170,9 @@ class ClaimBook:
             self._node_changed(node)
 
     def _class_changed(self, _: ClassObject) -> None:
+        self.stands_for = classes_by_resource(self._classes.objects.values())
+        for node in self._nodes:
+            self._node_changed(node)
         self._claim_changed(ANY_CLAIM)
 
     def _slice_changed(self, changed: SliceObject) -> None:

@@ -109,17 +109,24 @@ class DeviceSelector(Struct):
     cel: CelSelector = field(default_factory=CelSelector)
 
 
-class ClassSpec(Struct):
-    """Which devices a class has, and how they are set up."""
+class ClassMeta(ObjectMeta, rename="camel"):
+    """What is said of a class as an object."""
+
+    creation_timestamp: str = ""
+
+
+class ClassSpec(Struct, rename="camel"):
+    """Which devices a class has, how they are set up, and for which extended resource pods may ask instead of them."""
 
     selectors: list[DeviceSelector] = []
     config: list[dict[str, Any]] = []
+    extended_resource_name: str | None = None
 
 
 class ClassObject(Struct):
     """A class of devices."""
 
-    metadata: ObjectMeta
+    metadata: ClassMeta
     spec: ClassSpec = field(default_factory=ClassSpec)
 
 

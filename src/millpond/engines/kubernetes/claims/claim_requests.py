@@ -41,6 +41,7 @@ class ClaimDemand:
 
     Attributes:
         cards: to be allocated.
+        resource: what it asks for by number besides, and a driver's cards answer; empty: nothing.
         selection: nodes that have such, or that reach what was allocated before; empty: any.
         trouble: what cannot be done; empty: nothing.
     """
@@ -48,6 +49,7 @@ class ClaimDemand:
     cards: int = 0
     selection: NodeSelection = ()
     trouble: str = ""
+    resource: str = ""
 
 
 def names_of(pod: ScheduledPod) -> Iterator[tuple[PodClaim, str]]:

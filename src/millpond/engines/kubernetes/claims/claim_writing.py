@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
-from lightkube.models.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from lightkube.models.core_v1 import (
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PodExtendedResourceClaimStatus,
+)
 from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.models.resource_v1 import (
     AllocationResult,
@@ -25,14 +30,22 @@ from lightkube.models.resource_v1 import (
     DeviceRequestAllocationResult,
     ExactDeviceRequest,
     OpaqueDeviceConfiguration,
-    ResourceClaimConsumerReference,
     ResourceClaimSpec,
 )
 from lightkube.resources.resource_v1 import ResourceClaim
 
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.claims.claim_api import (
+    CONFLICT,
+    FINALIZER,
+    MOST_TRIES,
+    NOT_FOUND,
+    ClaimApi,
+    ClaimUser,
+    is_contended,
+)
 from millpond.engines.kubernetes.claims.claim_book import ClaimBook
-from millpond.engines.kubernetes.claims.claim_objects import API, EXACT_COUNT, ClaimObject, ExactRequest
+from millpond.engines.kubernetes.claims.claim_objects import EXACT_COUNT, ClaimObject, ExactRequest
 from millpond.engines.kubernetes.claims.claim_requests import (
     ClaimTroubleError,
     claims_of,
@@ -41,6 +54,7 @@ from millpond.engines.kubernetes.claims.claim_requests import (
     is_open,
     names_of,
 )
+from millpond.engines.kubernetes.claims.extended_resources import extended_request, is_special, special_name
 from millpond.engines.kubernetes.claims.node_cards import DriverCard
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
 from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER, NAME_FIELD, is_of_driver
@@ -48,25 +62,7 @@ from millpond.engines.kubernetes.cluster.request_turns import BINDING
 from millpond.engines.kubernetes.pods.pod_marks import CARDS_CLAIM
 from millpond.model.decisions import Placement
 
-FINALIZER: Final = "resource.kubernetes.io/delete-protection"
-"""Keeps a claim that is in use from being deleted; Kubernetes' controller takes it away."""
-_CONFLICT, _NOT_FOUND = 409, 404
-_MOST_TRIES: Final = 5
 _HAS_OTHERS: Final = "its claims were given devices by another scheduler meanwhile"
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimUser:
-    """A pod as claims name it."""
-
-    namespace: str
-    name: str
-    uid: str
-
-    @property
-    def reference(self) -> ResourceClaimConsumerReference:
-        """As claims have it."""
-        return ResourceClaimConsumerReference(resource="pods", name=self.name, uid=self.uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +79,15 @@ class ClaimWriter:
     def __init__(self, api: ClusterApi, book: ClaimBook) -> None:
         self._api = api
         self.book = book
+        self._requests = ClaimApi(api, book)
 
     async def take(self, pod: ScheduledPod, placed: Placement) -> str:
         """Give the cards of a placement to the claims of a pod of others; says why not, empty when done."""
         user = ClaimUser(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
-        if not pod.spec.resource_claims:
-            return ""
         try:
+            if not pod.spec.resource_claims:
+                await self._take_by_number(pod, user, placed)
+                return ""
             cards = iter(self._cards_of(placed))
             for claim in claims_of(pod, self.book):
                 await self._take_one(claim, user, placed.node, cards)
@@ -99,14 +97,63 @@ class ClaimWriter:
             return str(error)
         return ""
 
+    async def _take_by_number(self, pod: ScheduledPod, user: ClaimUser, placed: Placement) -> None:
+        """Make the claim of a pod that asks for a driver's cards by number, and tell the pod of it.
+
+        Raises:
+            ClaimTroubleError: it cannot be done.
+        """
+        cards = self._cards_of(placed)
+        if not cards:
+            await self.give_back(pod)
+            if pod.status.extended_resource_claim_status is not None:
+                await self._tell(user, None)  # left by a start elsewhere: its kubelet would wait for that claim
+            return
+        wanted = extended_request(pod, self.book.stands_for)
+        if wanted is None:
+            raise ClaimTroubleError("no device class stands any more for what it asks for by number", passes=False)
+        claim = await self._requests.make(wanted.claim(pod), user)
+        if not (is_special(claim, pod) and wanted.is_asked_by(claim)):
+            await self._requests.remove(claim, user.uid)
+            raise ClaimTroubleError(f"its claim {claim.metadata.name} asked for something else, and is made anew")
+        await self._take_one(claim, user, placed.node, iter(cards))
+        await self._tell(user, wanted.status(claim.metadata.name))
+
+    async def _tell(self, user: ClaimUser, status: PodExtendedResourceClaimStatus | None) -> None:
+        """Write on a pod which claim it has for what it asks for by number.
+
+        Raises:
+            ClaimTroubleError: it is gone, or the cluster does not take that.
+        """
+        path = f"/api/v1/namespaces/{user.namespace}/pods/{user.name}/status"
+        said = {"metadata": {"uid": user.uid}, "status": {"extendedResourceClaimStatus": status}}
+        try:
+            answer = await self._api.ask("PATCH", path, said, patch="merge", turn=BINDING)
+        except StatusError as error:
+            raise ClaimTroubleError(f"its claim cannot be written on it: {error}") from error
+        there = msgspec.json.decode(answer, type=ScheduledPod).status.extended_resource_claim_status
+        if status is not None and there is None:
+            remedy = "have an admin switch its feature DRAExtendedResource on, or ask by a resource claim"
+            raise ClaimTroubleError(f"this cluster keeps no claims for what pods ask for by number: {remedy}")
+
+    def has_any(self, pod: ScheduledPod) -> bool:
+        """Whether a pod has claims, of its own or made for it, that a start may have left."""
+        return bool(pod.spec.resource_claims) or any(self._left(pod))
+
+    def _left(self, pod: ScheduledPod) -> Iterator[ClaimObject]:
+        """The claims of a pod that are there."""
+        names = [name for _, name in names_of(pod)] if pod.spec.resource_claims else [special_name(pod)]
+        for name in names:
+            if (claim := self.book.claim(pod.metadata.namespace, name)) is not None:
+                yield claim
+
     async def give_back(self, pod: ScheduledPod) -> None:
         """Take back what the claims of a pod have that was not bound."""
         uid = pod.metadata.uid
-        for _, name in names_of(pod):
-            claim = self.book.claim(pod.metadata.namespace, name)
-            if claim is not None and any(each.uid == uid for each in claim.status.reserved_for):
+        for claim in self._left(pod):
+            if any(each.uid == uid for each in claim.status.reserved_for):
                 with contextlib.suppress(ClaimTroubleError):  # it is gone, or the next start says the same
-                    await self._let_go(claim, uid)
+                    await self._requests.let_go(claim, uid)
 
     async def make(self, name: str, user: ClaimUser, placed: Placement) -> None:
         """Make the claim of a pod of this server, with the cards of its placement; it goes with the pod.
@@ -119,18 +166,7 @@ class ClaimWriter:
         owner = OwnerReference(apiVersion="v1", kind="Pod", name=user.name, uid=user.uid)
         meta = ObjectMeta(name=name, namespace=user.namespace, ownerReferences=[owner], finalizers=[FINALIZER])
         spec = ResourceClaimSpec(devices=DeviceClaim(requests=[DeviceRequest(name=CARDS_CLAIM, exactly=exact)]))
-        try:
-            path = f"{API}/namespaces/{user.namespace}/resourceclaims"
-            answer = await self._api.ask("POST", path, ResourceClaim(metadata=meta, spec=spec))
-            claim = msgspec.json.decode(answer, type=ClaimObject)
-        except StatusError as error:
-            if error.code != _CONFLICT:
-                raise ClaimTroubleError(
-                    f"the cluster does not take its resource claim: {error}", passes=False
-                ) from error
-            claim = await self._read(user.namespace, name)
-            if user.uid not in claim.owners:
-                raise ClaimTroubleError(f"there is another resource claim {name}: delete it if it stays") from error
+        claim = await self._requests.make(ResourceClaim(metadata=meta, spec=spec), user)
         await self._take_one(claim, user, placed.node, iter(cards))
 
     def _cards_of(self, placed: Placement) -> list[DriverCard]:
@@ -153,14 +189,14 @@ class ClaimWriter:
             ClaimTroubleError: it cannot.
         """
         name, chosen = claim.metadata.name, None
-        for _ in range(_MOST_TRIES):
+        for _ in range(MOST_TRIES):
             if is_open(claim, user.uid):
                 chosen = chosen or self._chosen(claim, node, cards)
                 if claim.status.allocation is not None:
                     if _has(claim, chosen):
                         self.book.written(claim)
                         return  # written by an earlier server, or by a request whose answer was lost
-                    claim = await self._let_go(claim, user.uid)  # left by an earlier start, on other cards
+                    claim = await self._requests.let_go(claim, user.uid)  # left by an earlier start, on other cards
                     continue
                 status = {"allocation": self._allocation(claim, chosen), "reservedFor": [user.reference]}
             else:
@@ -172,14 +208,14 @@ class ClaimWriter:
                     return
             try:
                 if FINALIZER not in claim.metadata.finalizers:
-                    claim = await self._write(claim, {}, finalizers=[*claim.metadata.finalizers, FINALIZER])
-                await self._write(claim, status)
+                    claim = await self._requests.write(claim, {}, finalizers=[*claim.metadata.finalizers, FINALIZER])
+                await self._requests.write(claim, status)
                 return
             except StatusError as error:
-                if error.code not in (_CONFLICT, _NOT_FOUND):
+                if error.code not in (CONFLICT, NOT_FOUND):
                     raise ClaimTroubleError(f"its claim {name} cannot be allocated: {error}") from error
-            claim = await self._read(user.namespace, name, of=claim.metadata.uid)
-        raise ClaimTroubleError(_is_contended(name))
+            claim = await self._requests.read(user.namespace, name, of=claim.metadata.uid)
+        raise ClaimTroubleError(is_contended(name))
 
     def _chosen(self, claim: ClaimObject, node: str, cards: Iterator[DriverCard]) -> ChosenCards:
         """The next of the cards, line by line.
@@ -236,58 +272,6 @@ class ClaimWriter:
         named = {value for term in fields for each in term.get("matchFields") or () for value in each.get("values", ())}
         if named and node not in named:
             raise ClaimTroubleError(f"its claim {claim.metadata.name} has devices of {min(named)} by now")
-
-    async def _let_go(self, claim: ClaimObject, uid: str) -> ClaimObject:
-        """Take a pod off a claim, and its devices if no other has it; as it is then.
-
-        Raises:
-            ClaimTroubleError: it is gone, or may not be changed.
-        """
-        name, namespace = claim.metadata.name, claim.metadata.namespace
-        for _ in range(_MOST_TRIES):
-            left = [each for each in claim.status.reserved_for if each.uid != uid]
-            status: dict[str, Any] = {"reservedFor": left} if left else {"allocation": None, "reservedFor": None}
-            try:
-                return await self._write(claim, status)
-            except StatusError as error:
-                if error.code != _CONFLICT:
-                    raise ClaimTroubleError(f"its claim {name} cannot be let go: {error}") from error
-            claim = await self._read(namespace, name)
-        raise ClaimTroubleError(_is_contended(name))
-
-    async def _read(self, namespace: str, name: str, of: str = "") -> ClaimObject:
-        """A claim as it is at this moment.
-
-        Raises:
-            ClaimTroubleError: it is gone, or another has its name.
-        """
-        try:
-            path = f"{API}/namespaces/{namespace}/resourceclaims/{name}"
-            claim = msgspec.json.decode(await self._api.ask("GET", path), type=ClaimObject)
-        except StatusError as error:
-            raise ClaimTroubleError(f"its claim {name} is gone: {error}") from error
-        if of and claim.metadata.uid != of:
-            raise ClaimTroubleError(f"its claim {name} was deleted, and another made by this name")
-        return claim
-
-    async def _write(
-        self, claim: ClaimObject, status: Mapping[str, Any], finalizers: Sequence[str] | None = None
-    ) -> ClaimObject:
-        meta = claim.metadata
-        path = f"{API}/namespaces/{meta.namespace}/resourceclaims/{meta.name}"
-        as_seen = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        if finalizers is not None:
-            item: dict[str, Any] = {"metadata": {**as_seen, "finalizers": finalizers}}
-        else:
-            path, item = f"{path}/status", {"metadata": as_seen, "status": status}
-        answer = await self._api.ask("PATCH", path, item, patch="merge", turn=BINDING)
-        written = msgspec.json.decode(answer, type=ClaimObject)
-        self.book.written(written)
-        return written
-
-
-def _is_contended(name: str) -> str:
-    return f"its claim {name} is changed by others all the time"
 
 
 def _has(claim: ClaimObject, chosen: ChosenCards) -> bool:

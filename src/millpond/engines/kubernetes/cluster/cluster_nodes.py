@@ -41,6 +41,8 @@ TOLERATED = (POOL_LABEL, *VENDORS)
 """Keys of taints that Millpond's pods tolerate: its own, and those that keep nodes with cards for work with cards."""
 TAINT = "taint:"
 """What the pseudo-labels of taints begin with, see ``with_taints``."""
+_OFFERED = "offers:"
+_ANSWERED = f"{_OFFERED}claim:"
 NAME_FIELD = "metadata.name"
 """A pseudo-label of every node: its name."""
 _REPELLING = ("NoSchedule", "NoExecute")
@@ -123,12 +125,14 @@ class DriverCards:
         taken: those that claims of others have, by UUID, and why they are not given out.
         mark: by which nodes with other kinds of cards differ.
         tainted: by UUID, those that are not given out for their taints, which ``devices`` have already.
+        answers: extended resources for which pods may ask instead, where the node has no plugin for them.
     """
 
     devices: tuple[Device, ...]
     taken: Mapping[str, str]
     mark: str
     tainted: Mapping[str, CardTaint] = field(default_factory=dict)
+    answers: tuple[str, ...] = ()
 
 
 def is_of_driver(uuid: str) -> bool:
@@ -177,7 +181,17 @@ def taint_in(label: str) -> tuple[str, str] | None:
 
 def offered(resource: str) -> str:
     """The pseudo-label of nodes that offer cards as this extended resource."""
-    return f"offers:{resource}"
+    return f"{_OFFERED}{resource}"
+
+
+def answered(resource: str) -> str:
+    """The pseudo-label of nodes where a driver's cards answer requests for this extended resource."""
+    return f"{_ANSWERED}{resource}"
+
+
+def answered_in(label: str) -> str:
+    """The extended resource of such a label; empty: it is another."""
+    return label.removeprefix(_ANSWERED) if label.startswith(_ANSWERED) else ""
 
 
 def labels_of(node: NodeObject, cards: AgentCards | DriverCards | None) -> Labels:
@@ -189,6 +203,7 @@ def labels_of(node: NodeObject, cards: AgentCards | DriverCards | None) -> Label
     found |= {offered(name): "" for name in there}
     if isinstance(cards, DriverCards) and cards.mark:
         found[offered(DRIVER)] = cards.mark
+        found |= {answered(name): "" for name in cards.answers if node.status.allocatable.get(name, "0") == "0"}
     return tuple(sorted(found.items()))
 
 

@@ -14,8 +14,9 @@ from typing import Final
 
 from lightkube.models.core_v1 import Pod
 
+from millpond.engines.kubernetes.claims.claim_api import ClaimUser
 from millpond.engines.kubernetes.claims.claim_requests import ClaimTroubleError
-from millpond.engines.kubernetes.claims.claim_writing import ClaimUser, ClaimWriter
+from millpond.engines.kubernetes.claims.claim_writing import ClaimWriter
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterRefusedError
 from millpond.engines.kubernetes.cluster.cluster_nodes import is_of_driver
