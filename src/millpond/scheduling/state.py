@@ -62,7 +62,8 @@ class State:
         roster: the running work that victim rules look at.
         suspended: jobs that may go on when there is room, by id.
         kept: jobs that have failed and whose place is kept, by id.
-        elastic: those of the running jobs that can run with fewer or more tasks, by id.
+        elastic: those of the running jobs that can run with fewer or more tasks, by id; filled in place, as
+            ``entitlements`` looks at it too.
         growing: running jobs some of whose tasks wait to join them, by id.
         outbox: decisions taken between cycles, returned by the next one.
         pending: decisions that wait for the engine's answer; ``expect_answer`` adds to them.

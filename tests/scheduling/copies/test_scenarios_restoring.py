@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from worlds import World, asks, elastic, gang, machine, single
+from worlds import World, asks, elastic, gang, machine, queue, single
 
 from ledgers import check_everything
 from millpond.model.events import (
@@ -21,6 +21,7 @@ from millpond.model.events import (
     NodeClosed,
     NodeJoined,
     NodeLost,
+    PolicyChanged,
     ResumeRequested,
     StopRequested,
     SuspendRequested,
@@ -242,3 +243,28 @@ def test_asking_why_a_job_waits_changes_nothing_that_is_decided_later(placement:
         for number in range(6):
             core.handle(Ended(world.now, f"x{number}", 1, Outcome.SUCCESS, exit_code=0))
     assert world.core.decide(world.now) == twin.decide(world.now)
+
+
+@pytest.mark.parametrize("copy", [restored, Scheduler.fork])
+def test_a_copy_counts_what_gangs_give_back_for_no_guarantee_either(copy: Callable[[Scheduler], Scheduler]) -> None:
+    world = growing_on_a_guarantee()
+    twin = copy(world.core)
+    event = JobSubmitted(world.now, single("own", 2, queue="team", preemptible=False))
+    for core in (world.core, twin):
+        core.handle(event)
+    assert [each.job for each in world.core.decide(world.now)] == ["own"]
+    assert [each.job for each in twin.decide(world.now)] == ["own"]
+
+
+def test_nor_does_it_once_the_policy_is_another() -> None:
+    world = growing_on_a_guarantee()
+    world.tell(PolicyChanged(world.now, "fair", "default", preempt=False, reserve=True))
+    world.submit(single("own", 2, queue="team", preemptible=False))
+    assert world.running() == {"grown", "own"}
+
+
+def growing_on_a_guarantee() -> World:
+    """A gang of which one task stays has grown to two on a guarantee of three cards."""
+    world = World(machine("n", 4), queues=(queue("team", guarantee=3),))
+    world.submit(elastic("grown", (1, 2, 2), asks(1), queue="team", preemptible=False, rest_preemptible=True))
+    return world

@@ -123,8 +123,8 @@ def _take_over_jobs(before: State, state: State) -> None:
     state.cluster.words, state.demands = before.cluster.words, before.demands
     state.jobs.update(before.jobs)
     state.running, state.suspended, state.kept = before.running, before.suspended, before.kept
-    state.growing, state.elastic, state.arrivals = before.growing, before.elastic, before.arrivals
-    state.guests = before.guests
+    state.growing, state.guests, state.arrivals = before.growing, before.guests, before.arrivals
+    state.elastic.update(before.elastic)
     state.deadlines, state.paused, state.window_changes = before.deadlines, before.paused, before.window_changes
 
 
@@ -146,8 +146,8 @@ def _copy_jobs(before: State, state: State) -> None:
         return twins
 
     state.running, state.suspended = twins_of(before.running), twins_of(before.suspended)
-    state.kept, state.growing, state.elastic = map(twins_of, (before.kept, before.growing, before.elastic))
-    state.guests = twins_of(before.guests)
+    state.kept, state.growing, state.guests = map(twins_of, (before.kept, before.growing, before.guests))
+    state.elastic.update(twins_of(before.elastic))
     state.deadlines = list(before.deadlines)
     state.paused = _heap_of_twins(before.paused, jobs)
     state.window_changes = _heap_of_twins(before.window_changes, jobs)

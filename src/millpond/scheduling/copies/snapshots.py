@@ -216,7 +216,7 @@ def _give_jobs(plain: dict[str, Any], state: State) -> None:
         record = _record(state, item)
         state.jobs[record.id] = record
     state.running = {job: state.jobs[job] for job in plain["running"]}
-    state.elastic = {job: record for job, record in state.running.items() if record.elastic}
+    state.elastic.update((job, record) for job, record in state.running.items() if record.elastic)
     state.kept = {job: record for job, record in state.running.items() if record.kept is not None}
     state.suspended = {job: state.jobs[job] for job in plain["suspended"]}
     state.growing = {job: state.jobs[job] for job in plain["growing"]}
