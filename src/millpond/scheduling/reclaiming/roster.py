@@ -58,6 +58,9 @@ _NO_EXTRAS = (0,) * EXTRA_LIMIT
 _SLOT_FIELDS = 21
 
 
+NO_NODE = -1
+"""``ROW_NODE`` of a row that was given back."""
+
 _FEW_SLOTS = 64
 """So many slots are sooner looked at one by one."""
 
@@ -265,25 +268,27 @@ class Roster:
         return [record for slot in last.tolist() if slot >= 0 and (record := self.records[slot]) is not None]
 
     def holders_on(self, nodes: BoolArray) -> list[JobRecord]:
-        """A job of each owner that holds something on these nodes, (nodes,); of owners that lately did perhaps too."""
+        """A job of each owner that holds something on these nodes, (nodes,)."""
         return self.one_of_each_owner(self.slots_on(np.flatnonzero(nodes)))
 
     def slots_on(self, nodes: Int64Array) -> Int64Array:
-        """The jobs that hold something on these nodes; those that lately did perhaps too."""
-        used, there = self.rows[:, : self._rows_used], np.zeros(len(self.node_head), dtype=np.bool_)
-        there[nodes[nodes < len(there)]] = True  # beyond are nodes that never had any
+        """The jobs that hold something on these nodes."""
+        # The last stands for no node, as given back rows have it.
+        used, there = self.rows[:, : self._rows_used], np.zeros(len(self.node_head) + 1, dtype=np.bool_)
+        there[nodes[nodes < len(self.node_head)]] = True  # beyond are nodes that never had any
         among = np.zeros(self.width, dtype=np.bool_)
         among[used[ROW_SLOT, there[used[ROW_NODE]]]] = True
         return np.flatnonzero(among & (self.live[SLOT_ALIVE] > 0.0))
 
     def nodes_with(self, wanted: BoolArray) -> Int64Array:
-        """The nodes that hold something of jobs, (slots,), ascending; of jobs that lately did perhaps too."""
+        """The nodes that hold something of jobs, (slots,), ascending."""
         slots = np.flatnonzero(wanted)
         if len(slots) <= _FEW_SLOTS:
             return np.array(sorted({node for slot in slots.tolist() for node in self.nodes_of(slot)}), dtype=np.int64)
         used, among = self.rows[:, : self._rows_used], np.zeros(self.width, dtype=np.bool_)
         among[slots] = True
-        return np.flatnonzero(np.bincount(used[ROW_NODE, among[used[ROW_SLOT]]]))
+        nodes = used[ROW_NODE, among[used[ROW_SLOT]]]
+        return np.flatnonzero(np.bincount(nodes[nodes != NO_NODE]))
 
     def nodes_of(self, slot: int) -> list[int]:
         """The nodes that a job holds something of, one entry a task."""
@@ -327,6 +332,7 @@ class Roster:
             self._head_cells[cells[first + ROW_NODE]] = after
         if after >= 0:
             cells[after * _ROW_FIELDS + ROW_PREVIOUS] = before
+        cells[first + ROW_NODE] = NO_NODE
         self._free_rows.append(row)
 
     # ---- tables that grow ---------------------------------------------------------------------------------------

@@ -1,0 +1,24 @@
+"""Which running work is where, as victim rules and reservations are told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from worlds import World, asks, gang, machine, single
+
+from millpond.scheduling.scheduler import Scheduler
+
+
+@pytest.mark.parametrize("restores", [False, True])
+def test_of_a_node_whose_work_has_ended_nobody_is_said_to_hold_anything(restores: bool) -> None:
+    world = World(*(machine(name, 4) for name in "abc"))
+    world.submit(gang("wide", 3, asks(4)))
+    world.end("wide")
+    world.submit(single("narrow"))
+    state = (Scheduler.restore(world.core.snapshot()) if restores else world.core)._state
+    (used,) = (state.cluster.node_index[name] for name in world.nodes_of("narrow"))
+    everyone = np.ones(state.roster.width, dtype=np.bool_)
+    others = [index for index in state.cluster.node_index.values() if index != used]
+    assert state.roster.slots_on(np.array(others)).tolist() == []
+    assert [state.roster.records[slot].id for slot in state.roster.slots_on(np.array([used]))] == ["narrow"]
+    assert state.roster.nodes_with(everyone).tolist() == [used]
