@@ -21,6 +21,7 @@ from millpond.model.events import (
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.nodes import Cordon, Node
 from millpond.model.reasons import Cause
+from millpond.model.states import JobState
 from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Priority
@@ -388,3 +389,27 @@ def test_machines_that_are_pinned_twice_are_refused_before_any_has_joined() -> N
 def test_cells_may_move_from_one_queue_to_another_at_once() -> None:
     world = World(*machines(1), queues=(LAB, queue("others")))
     assert world.core.queue_statuses([queue("lab"), owed("others", 8, cells={"node": 1})])
+
+
+@pytest.mark.parametrize("part", [1.0, 0.5, 0.25])
+def test_parts_of_cards_leave_a_cell_as_whole_cards_do(part: float) -> None:
+    """The work is within its own guarantee, so that it leaves for a cell alone, and the other cell is broken."""
+    world = World(machine("n", 4), queues=(owed("lab", 2, cells={"switch": 1}), queue("others", guarantee=2)))
+    for card in ("n-2", "n-3"):
+        world.tell(DeviceHealthChanged(world.now, "n", card, DeviceHealth.FAULTY, "it broke"))
+    world.submit(*(single(f"s{number}", part, queue="others") for number in range(round(2 / part))))
+    assert len(world.running()) == 2 / part
+    world.submit(single("own", 2, queue="lab"))
+    assert world.running() == {"own"}
+
+
+def test_a_gang_and_a_part_of_a_card_leave_a_cell_together() -> None:
+    """Of the gang one task leaves first, as it can do without it; on its card is another's too."""
+    world = World(machine("n", 4), queues=(owed("lab", 2, cells={"switch": 1}), queue("others", guarantee=2)))
+    for card in ("n-2", "n-3"):
+        world.tell(DeviceHealthChanged(world.now, "n", card, DeviceHealth.FAULTY, "it broke"))
+    world.submit(elastic("gang", (1, 3, 3), asks(0.5), queue="others"))
+    world.submit(single("slice", 0.5, queue="others"))
+    assert world.running() == {"gang", "slice"}
+    world.submit(single("own", 2, queue="lab"))
+    assert world.state("own") is JobState.RUNNING

@@ -6,6 +6,7 @@ cannot leave, of whomever, stays off all cards whose loss would leave less than 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -165,8 +166,8 @@ class CellPlacer:
     ) -> tuple[list[JobRecord], list[ShrinkPart], set[int]]:
         """Who has to leave these cards: running work, what ends no running work, and the nodes that somebody keeps."""
         roster, by_device = self._state.roster, {device: each for each in holdings for device in each.devices}
-        left = {device for device in by_device if self._book.is_visited(device)}
-        if not left:
+        visits = Counter({device: count for device in by_device if (count := self._book.visits_of(device))})
+        if not visits:
             return [], [], set()
 
         def gives_way(other: JobRecord) -> bool:
@@ -175,21 +176,27 @@ class CellPlacer:
                 self._planner.may_displace_visitor(record, other, owner) for owner in owners if owner
             )
 
-        parts = [part for part in self._planner.parts(gives_way) if not left.isdisjoint(_devices(part.tasks))]
-        left.difference_update(*(_devices(part.tasks) for part in parts))
-        nodes = np.array(sorted({by_device[device].node for device in left}), dtype=np.int64)
+        parts = [part for part in self._planner.parts(gives_way) if not visits.keys().isdisjoint(_devices(part.tasks))]
+        given_up: dict[str, Counter[int]] = {}
+        for part in parts:
+            given_up.setdefault(part.record.id, Counter()).update(_devices(part.tasks))
+        for devices in given_up.values():
+            visits.subtract(devices)
+        nodes = np.array(sorted({by_device[device].node for device in by_device if visits[device] > 0}), dtype=np.int64)
         free = self._planner.unprotected((Priority.BACKGROUND, Priority.CRITICAL))
         victims = []
         for slot in roster.slots_on(nodes).tolist():
             other = roster.records[slot]
-            if other is None or left.isdisjoint(on_cards := _devices(other.tasks)):
+            on_cards = Counter[int]() if other is None else Counter(_devices(other.tasks))
+            if other is None or not any(visits[device] > 0 for device in on_cards):
                 continue
             if free[slot] and not self._book.is_in_cells(other) and gives_way(other):
                 victims.append(other)
-                left.difference_update(on_cards)
+                visits.subtract(on_cards - given_up.get(other.id, Counter()))
         leaving = {victim.id for victim in victims}
         # What is left is leaving, or may not be asked.
-        return victims, [each for each in parts if each.record.id not in leaving], {by_device[d].node for d in left}
+        kept = {by_device[device].node for device in by_device if visits[device] > 0}
+        return victims, [each for each in parts if each.record.id not in leaving], kept
 
     # ---- work that cannot leave ---------------------------------------------------------------------------------
 

@@ -349,8 +349,12 @@ class CellBook:
 
     def is_visited(self, device: int) -> bool:
         """Whether such work is on a card."""
+        return self.visits_of(device) > 0
+
+    def visits_of(self, device: int) -> int:
+        """How many tasks of such work are on a card."""
         chain, leaf = self._where[device]
-        return self._allocator.chains[chain].visitors[0][leaf] > 0
+        return self._allocator.chains[chain].visitors[0][leaf]
 
     # ---- machines -----------------------------------------------------------------------------------------------
 
