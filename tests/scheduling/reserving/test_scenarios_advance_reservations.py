@@ -527,3 +527,39 @@ def test_work_on_reserved_cards_does_not_leave_for_a_guarantee_that_could_not_ha
     world.tell(QueueChanged(world.now, queue("others", guarantee=2)))
     world.submit(single("late", 2, queue="others"))
     assert world.running() == {"reserved", "stays"}
+
+
+# ---- parts of cards ---------------------------------------------------------------------------------------------
+
+
+def test_parts_of_one_card_are_beside_reserved_cards_as_one() -> None:
+    world = two_teams(nodes=1, cards=2)
+    world.submit(single("half", 0.5, queue="guest"), gang("pair", 2, asks(0.25), queue="guest"))
+    reserve(world, 1)
+    world.submit(single("job", queue="vision", reservation="demo"))
+    world.go_to(BEGIN)
+    assert world.running() == {"half", "pair", "job"}
+    assert world.of_kind(Stop) == []
+
+
+def test_parts_of_one_card_start_beside_reserved_cards_and_stay() -> None:
+    world = two_teams(nodes=1, cards=2)
+    reserve(world, 1)
+    world.submit(single("job", queue="vision", reservation="demo"))
+    world.go_to(BEGIN)
+    world.submit(single("lent", 0.75, queue="guest"))
+    world.submit(gang("pair", 2, asks(0.5), queue="speech"))
+    assert world.running() == {"job", "pair"}
+    world.end("job")
+    world.submit(single("late", queue="guest"))
+    assert world.running() == {"pair"}, "the other card is kept"
+
+
+def test_parts_of_one_card_that_cannot_be_asked_to_leave_keep_one_card_alone_from_reservations() -> None:
+    world = two_teams(nodes=1, cards=2)
+    fixed = {"queue": "speech", "preemptible": False}
+    world.submit(single("half", 0.5, **fixed), gang("pair", 2, asks(0.25), **fixed))
+    reserve(world, 1)
+    world.submit(single("job", queue="vision", reservation="demo"))
+    world.go_to(BEGIN)
+    assert world.running() == {"half", "pair", "job"}

@@ -35,8 +35,8 @@ class ReservedPlaces:
         self._state = state
         self._unused: dict[str, dict[str, int]] = {}
         self._charged: dict[str, Amount] = {}
-        self._held_by_others: dict[int, int] | None = None
-        """By index of the node, how many cards those hold who have not reserved them; found when it is asked for."""
+        self._held_by_others: set[int] | None = None
+        """By number, the cards of which those hold something who have not reserved them; found when it is asked for."""
         self.is_used = False
 
     def begin_walk(self) -> None:
@@ -129,10 +129,9 @@ class ReservedPlaces:
             return None
         mask = mask.copy()
         mask[open_nodes] = 1 if allowed is None else allowed[open_nodes]
-        placed = self._place_within(placer, record, tasks, mask, spare, _cards_on)
+        placed = self._place_within(placer, record, tasks, mask, spare, self._cards_on)
         if self._held_by_others is not None:
-            for node, count in _cards_on(placed or []).items():
-                self._held_by_others[node] = self._held_by_others.get(node, 0) + count
+            self._held_by_others.update(device for _, holding in placed or [] for device in holding.devices)
         return placed
 
     def _place_within(
@@ -175,21 +174,33 @@ class ReservedPlaces:
 
     def _spare_cards(self, record: JobRecord) -> dict[int, int]:
         """By index of the node, how many cards a job may take beside those that are kept while it would be there."""
-        held = self._held_by_others
-        kept = kept_from(self._state, record)
-        if held is None and kept:
-            held = self._held_by_others = self._count_others()
-        return {node: cards_of(self._state, node) - cards - (held or {}).get(node, 0) for node, cards in kept.items()}
+        state, kept = self._state, kept_from(self._state, record)
+        if not kept:
+            return {}
+        held = dict.fromkeys(kept, 0)
+        for device in self._held:
+            node = state.cluster.node_of(device)
+            if node in held:
+                held[node] += 1
+        return {node: cards_of(state, node) - cards - held[node] for node, cards in kept.items()}
 
-    def _count_others(self) -> dict[int, int]:
-        """By index of the node, how many cards those hold who have not reserved them."""
-        state, held = self._state, dict[int, int]()
-        users = state.reserved.users
-        for other in state.running.values():
-            for task in other.tasks if other.id not in users else ():
-                if task.holding is not None:
-                    held[task.holding.node] = held.get(task.holding.node, 0) + len(task.holding.devices)
-        return held
+    @property
+    def _held(self) -> set[int]:
+        if self._held_by_others is None:
+            state, users = self._state, self._state.reserved.users
+            others = (record for record in state.running.values() if record.id not in users)
+            tasks = [task for record in others for task in record.tasks]
+            self._held_by_others = {
+                device for task in tasks if task.holding is not None for device in task.holding.devices
+            }
+        return self._held_by_others
+
+    def _cards_on(self, placed: Placed) -> dict[int, int]:
+        """By index of the node, of how many cards a place has something that those have nothing of."""
+        cards = {holding.node: set[int]() for _, holding in placed}
+        for _, holding in placed:
+            cards[holding.node].update(holding.devices)
+        return {node: len(found - self._held) for node, found in cards.items()}
 
 
 # ---- what begins later ----------------------------------------------------------------------------------------------
@@ -310,12 +321,4 @@ def _milli_on(placed: Placed) -> dict[int, int]:
     found: dict[int, int] = {}
     for _, holding in placed:
         found[holding.node] = found.get(holding.node, 0) + holding.shape.total_compute_milli
-    return found
-
-
-def _cards_on(placed: Placed) -> dict[int, int]:
-    """By index of the node, how many cards a place has something of."""
-    found: dict[int, int] = {}
-    for _, holding in placed:
-        found[holding.node] = found.get(holding.node, 0) + len(holding.devices)
     return found

@@ -60,13 +60,8 @@ def tenancies(state: State, begin: float, own: ReservedRoom, *, patient: bool = 
         own: those who started on its cards are left out.
         patient: what can be asked to leave may still be there at the begin.
     """
-    stays: dict[int, int] = {}
-    harm: dict[int, int] = {}
-    leaves: dict[int, int] = {}
     owed = cells_of_others(state, own)
-    for device in owed.cards:
-        node = state.cluster.node_of(device)
-        stays[node] = stays.get(node, 0) + 1
+    staying, harm_on = set(owed.cards), dict[int, int]()
     for record, tasks, may_be_asked in (part for each in state.running.values() for part in parts_of(each)):
         if state.reserved.uses_at(record, begin, own):
             continue
@@ -77,16 +72,20 @@ def tenancies(state: State, begin: float, own: ReservedRoom, *, patient: bool = 
         is_late = is_late or record.id in owed.staying
         is_covered = not record.job.is_background and state.queues.covers_all(record.queue)
         each = GUARANTEED_HARM if is_covered else 1
-        for task in tasks:
-            count = 0 if task.holding is None else sum(device not in owed.cards for device in task.holding.devices)
-            if task.holding is None or not count:
-                continue
-            node = task.holding.node
+        for device in (device for task in tasks if task.holding is not None for device in task.holding.devices):
             if is_late:
-                stays[node] = stays.get(node, 0) + count
+                staying.add(device)
             else:
-                harm[node] = harm.get(node, 0) + each * count
-                leaves[node] = leaves.get(node, 0) + count
+                harm_on[device] = harm_on.get(device, 0) + each
+    stays, harm, leaves = dict[int, int](), dict[int, int](), dict[int, int]()
+    for device in staying:
+        node = state.cluster.node_of(device)
+        stays[node] = stays.get(node, 0) + 1
+    for device, harmed in harm_on.items():
+        if device not in staying:
+            node = state.cluster.node_of(device)
+            harm[node] = harm.get(node, 0) + harmed
+            leaves[node] = leaves.get(node, 0) + 1
     return Tenancies(stays, harm, leaves)
 
 

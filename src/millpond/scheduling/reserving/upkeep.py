@@ -249,21 +249,24 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
             part.record.sequence,
         ),
     )
+    taken: set[int] = set()
     for record, tasks, may_be_asked in order:
         on_it = [task for task in tasks if task.holding is not None and task.holding.node in names]
         staying = [task for task in on_it if task.state is not TaskState.STOPPING]
         if is_gone_by(state, record, room.wanted.begin):
             continue
-        counts: dict[int, int] = {}
-        for task in staying:
-            if task.holding is not None:
-                counts[task.holding.node] = counts.get(task.holding.node, 0) + len(task.holding.devices)
+        holdings = [task.holding for task in staying if task.holding is not None]
+        by_node = {holding.node: set[int]() for holding in holdings}
+        for holding in holdings:
+            by_node[holding.node].update(holding.devices)
         fits = all(
-            spare[node] >= count and (count or not _is_whole(state, room, node)) for node, count in counts.items()
+            spare[node] >= len(found - taken) and (found or not _is_whole(state, room, node))
+            for node, found in by_node.items()
         )
         if fits or not may_be_asked:
-            for index, count in counts.items():
-                spare[index] -= count
+            for index, found in by_node.items():
+                spare[index] -= len(found - taken)
+                taken |= found
         elif staying:
             yield record, staying
 
