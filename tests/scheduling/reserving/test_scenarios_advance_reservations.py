@@ -529,6 +529,24 @@ def test_work_on_reserved_cards_does_not_leave_for_a_guarantee_that_could_not_ha
     assert world.running() == {"reserved", "stays"}
 
 
+def test_work_takes_no_limit_back_from_others_that_it_would_have_to_leave_to_a_reservation_at_once() -> None:
+    queues = (
+        queue("lab", guarantee=4, limit=4),
+        queue("vision", parent="lab", guarantee=2, limit=2),
+        queue("speech", parent="lab", guarantee=2),
+    )
+    world = World(machine("n0"), machine("n1"), queues=queues)
+    borrowing = fill(world, 4, of="speech", checkpoint=Checkpoint(grace_s=0.0))
+    reserve(world, 2)
+    world.submit(gang("job", 2, asks(1), queue="vision", reservation="demo"))
+    world.go_to(BEGIN - 50)
+    world.submit(single("late", queue="vision", checkpoint=Checkpoint(grace_s=30.0)))
+    assert world.running() == set(borrowing)
+    world.go_to(BEGIN)
+    assert "job" in world.running()
+    assert len(world.of_kind(Stop)) == 2
+
+
 # ---- parts of cards ---------------------------------------------------------------------------------------------
 
 

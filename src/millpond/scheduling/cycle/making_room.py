@@ -17,7 +17,7 @@ from millpond.scheduling.cycle.claims import Claims, KeptOff, both
 from millpond.scheduling.cycle.job_placement import NodeMask
 from millpond.scheduling.cycle.prospects import Departures
 from millpond.scheduling.cycle.reservations import Reserver
-from millpond.scheduling.cycle.reserved_places import ReservedPlaces
+from millpond.scheduling.cycle.reserved_places import ReservedPlaces, fits_ahead
 from millpond.scheduling.elastic.gang_sizes import first_tasks
 from millpond.scheduling.elastic.growth import mask_for_growth, missing_tasks
 from millpond.scheduling.feasibility.request_classes import RequestClass
@@ -183,7 +183,11 @@ class RoomMaker:
         if self._is_limit_being_vacated(record):
             return None
         mask = self._mask_for_guarantee(record)
-        return self._cells.keep_sound(lambda: self._planner.by_guarantee(record, mask))
+
+        def stays(plan: Plan) -> bool:
+            return fits_ahead(self._state, record, [task for task, _ in plan.placed])
+
+        return self._cells.keep_sound(lambda: self._planner.by_guarantee(record, mask, stays))
 
     def _is_limit_being_vacated(self, record: JobRecord) -> bool:
         """Whether work under the limit that keeps the job out is leaving: it still counts, so no other is asked."""

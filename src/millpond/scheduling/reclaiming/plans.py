@@ -96,21 +96,28 @@ class Planner:
 
     # ---- who may be asked ---------------------------------------------------------------------------------------
 
-    def by_guarantee(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
+    def by_guarantee(
+        self, record: JobRecord, mask: NodeMask | None, accepts: Callable[[Plan], bool] | None = None
+    ) -> Plan | None:
         """Take back borrowed room for a queue that is within its guarantee.
 
         Where guarantees name models of cards, of one of those models that it covers.
+
+        Args:
+            accepts: as for ``of_background``.
         """
         if not self.state.queues.guarantees_by_card:
-            return self._of_borrowed(record, mask)
+            return self._of_borrowed(record, mask, accepts)
         for choice in self.state.entitlements.guaranteed_choices(record):
             with self.state.entitlements.on_choice(record, choice):
-                plan = self._of_borrowed(record, mask)
+                plan = self._of_borrowed(record, mask, accepts)
             if plan is not None:
                 return plan
         return None
 
-    def _of_borrowed(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
+    def _of_borrowed(
+        self, record: JobRecord, mask: NodeMask | None, accepts: Callable[[Plan], bool] | None
+    ) -> Plan | None:
         state = self.state
         slots = state.roster.live
         is_open, still = self._entitled(record, Entitlement.GUARANTEE)
@@ -128,15 +135,15 @@ class Planner:
         harm = np.where(allowed, harm, np.inf)
         rule = Rule(Cause.RECLAIMED, harm, preference, mask, may_grow, parts=parts, is_open=is_open, still=still)
         if limiting is None:
-            return self._find(record, rule)
+            return self._find(record, rule, accepts)
         # Those who hold what the limit allows help twice if they also hold the room, so they are asked alone first.
         under = limiting.queue.name
         harm = within(state, under, harm)
         parts = [part for part in parts if state.queues.is_below(part.record.queue, under)]
         if not parts and not (harm < np.inf).any():
             return None
-        plan = self._find(record, replace(rule, harm=harm, parts=parts, under=under))
-        return plan or self._find(record, replace(rule, under=under))
+        plan = self._find(record, replace(rule, harm=harm, parts=parts, under=under), accepts)
+        return plan or self._find(record, replace(rule, under=under), accepts)
 
     def by_priority(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """End work of lower classes."""
