@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from millpond.node.task.records import TaskId
 from millpond.server.operations.verification import verify
 from millpond.server.runtime import turn_processor
 from millpond.server.runtime.inbox import ChangeJob, Submission
+from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.runtime.policies import Policies
 from millpond.server.store.connection.durable_writes import CommitInDoubtError
 from millpond.server.views.events import story
@@ -347,6 +349,36 @@ def test_what_a_run_lacked_of_a_sandbox_is_told_by_the_next_server_too(tmp_path:
     shown = Server(tmp_path, world, clock).loop.job_cache.get("a")
     assert shown is not None
     assert (shown.state, shown.unsandboxed, shown.limited_by) == ("running", True, "process")
+
+
+def test_an_end_that_is_stored_is_told_and_learnt_once_and_shown_as_it_was_although_the_server_is_killed(
+    tmp_path: Path,
+) -> None:
+    world, clock, told, learnt = World(), Clock(), list[str](), list[str]()
+    world.confinement = Confinement(False, LimitKind.PROCESS)
+    notices = SimpleNamespace(
+        address=lambda turn: told.extend(info.id for info in turn.settled) or [], wake=lambda: None
+    )
+    on_ended = (lambda jobs: learnt.extend(info.id for info in jobs),)
+    dependencies = LoopDependencies(clock=clock, notices=notices, on_ended=on_ended)
+    first = Server(tmp_path, world, clock, dependencies=dependencies)
+    first.submit("a", gpus=1)
+    first.submit("deleted", gpus=1)
+    first.turn(2)
+    first.loop.change_job(ChangeJob("a", lambda _, now: SuspendRequested(now, "a")))
+    first.turn()
+    for task in world.running:
+        first.engine.finish(task, Outcome.USER_ERROR, 3)
+    first.turn(2)
+    shown = first.store.jobs.ended_job("a")
+    assert shown is not None
+    assert (shown.unsandboxed, shown.suspended_at) == (True, 1_003.0)
+    first.store.deletion.delete("deleted")
+    second = Server(tmp_path, world, clock, dependencies=dependencies)
+    second.turn(2)
+    assert (sorted(told), sorted(learnt)) == (["a", "deleted"], ["a", "deleted"])
+    assert second.store.jobs.ended_job("a") == shown
+    assert second.core.scheduler.jobs == {}
 
 
 def test_what_falls_due_by_the_clock_is_acted_on_however_late_the_loop_wakes(server: Server) -> None:

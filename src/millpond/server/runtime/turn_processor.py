@@ -86,6 +86,7 @@ class TurnProcessor:
     def settle(self, engine: AdoptingEngine) -> list[events.Event]:
         """Make core and engine agree after a start; returns the nodes that came and went, for the first turn."""
         self._engine = engine
+        self._forget_ended()
         self._save_snapshot()  # behind what was redone after a crash: from here on the log can be verified again
         inventory = engine.inventory()
         nodes = inventory.nodes
@@ -102,6 +103,7 @@ class TurnProcessor:
         What that one may still run is unknown here. Nothing is decided, stored, started or ended.
         """
         self._loop.read_only = why
+        self._forget_ended()
         self._job_views.begin((), self._dependents.all, self._now())
         self._job_views.stored()
         for info in self._job_cache.newest_first():
@@ -158,6 +160,14 @@ class TurnProcessor:
         return self._dependents.reason(job) or self._arrays.reason(job, explain)
 
     # ---- the steps of a turn ----------------------------------------------------------------------------------------
+
+    def _forget_ended(self) -> None:
+        """Drop the jobs whose end a server before this one has stored, and told to all: the log leads to them again."""
+        ended = [record.id for record in self._core.scheduler.jobs.values() if record.state.ended]
+        living = self._store.jobs.living(ended)
+        for job in ended:
+            if job not in living:
+                self._core.forget(job)
 
     def _now(self) -> float:
         return max(self._dependencies.clock(), self._core.now)

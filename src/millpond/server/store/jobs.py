@@ -43,6 +43,7 @@ _RARE: Final = 1_000
 """So many jobs are read one by one in a few milliseconds."""
 _IS_JOB: Final = sa.select(schema.jobs.c.id).where(schema.jobs.c.id == sa.bindparam("job"))
 _EXISTING: Final = sa.select(schema.jobs.c.id).where(schema.jobs.c.id.in_(sa.bindparam("jobs", expanding=True)))
+_LIVING: Final = _EXISTING.where(schema.jobs.c.ended_at.is_(None))
 _REPEATED: Final = sa.select(schema.idempotency_keys.c.job, schema.idempotency_keys.c.digest).where(
     schema.idempotency_keys.c.key == sa.bindparam("sought")
 )
@@ -325,8 +326,15 @@ class JobStore(TableStore):
 
     def existing(self, jobs: Sequence[str]) -> set[str]:
         """Those of these jobs that were ever submitted."""
+        return self._among(jobs, _EXISTING)
+
+    def living(self, jobs: Sequence[str]) -> set[str]:
+        """Those of these jobs that have not ended yet, as far as it is stored, nor were deleted since."""
+        return self._among(jobs, _LIVING)
+
+    def _among(self, jobs: Sequence[str], wanted: sa.Select[tuple[str]]) -> set[str]:
         parts = (jobs[begin : begin + _ASKED_AT_ONCE] for begin in range(0, len(jobs), _ASKED_AT_ONCE))
-        return {job for part in parts for job in self._column(_EXISTING, jobs=part)}
+        return {job for part in parts for job in self._column(wanted, jobs=part)}
 
     def dependents(self) -> list[NewJob]:
         """Jobs that wait for others, the oldest first."""
