@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from portal_visit import PHONE, Visit, base_of, chromium, visit
@@ -25,12 +27,32 @@ def catcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MailCatcher]:
         yield made
 
 
+class Room(BaseHTTPRequestHandler):
+    """A webhook that takes what comes."""
+
+    def do_POST(self) -> None:
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *said: object) -> None:
+        """Nothing."""
+
+
 @pytest.fixture(scope="module")
-def pond(tmp_path_factory: pytest.TempPathFactory, catcher: MailCatcher) -> Iterator[Pond]:
+def room() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Room) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def pond(tmp_path_factory: pytest.TempPathFactory, catcher: MailCatcher, room: str) -> Iterator[Pond]:
     folder: Path = tmp_path_factory.mktemp("notifications")
     mail = f"{{host: 127.0.0.1, port: {catcher.port}, encryption: none, sender: pond@example.org}}"
     config = folder / "cluster.yaml"
-    config.write_text(f"notifications: {{mail: {mail}, chat: ['http://127.0.0.1:9']}}\n")
+    hooks = f"[{{name: room, url: '{room}'}}, {{name: away, url: 'http://127.0.0.1:9/'}}]"
+    config.write_text(f"notifications: {{mail: {mail}, chat: ['http://127.0.0.1:9']}}\nwebhooks: {hooks}\n")
     made = Pond(folder / "state")
     made.up("--config", str(config))
     assert made("group", "add", "vision").returncode == 0
@@ -92,3 +114,16 @@ def test_a_webhook_that_may_not_be_is_refused_where_it_was_typed(pond: Pond, vis
     page.get_by_text("Messages go to your webhook").wait_for()
     page.get_by_role("button", name="Remove").click()
     page.get_by_text("You have set no webhook.").wait_for()
+
+
+def test_an_admin_tries_a_webhook_and_sees_whether_it_took_the_message(pond: Pond, visit: Visit) -> None:
+    page = visit.enter(pond)
+    page.goto(f"{base_of(page)}/portal/admin/webhooks")
+    page.get_by_role("button", name="Send a test message room").click()
+    page.get_by_text("room has taken it.").wait_for()
+    sent = page.locator("#sent tr", has_text="a message for trial, sent by")
+    sent.filter(has_text="room").filter(has_text="delivered").wait_for()
+    page.get_by_role("button", name="Send a test message away").click()
+    page.locator("#notice", has_text="away: ConnectError").wait_for()
+    sent.filter(has_text="away").filter(has_text="given up").wait_for()
+    assert sent.count() == 2

@@ -86,7 +86,7 @@ def test_usage_is_told_with_its_price(pond, tmp_path):
     assert "EUR" in pond("usage").stdout
 
 
-def test_a_webhook_hears_of_a_failure(pond, tmp_path):
+def test_a_webhook_can_be_tried_and_hears_of_a_failure(pond, tmp_path):
     told = []
 
     class Receiver(BaseHTTPRequestHandler):
@@ -103,9 +103,18 @@ def test_a_webhook_hears_of_a_failure(pond, tmp_path):
         hook = {"name": "team", "url": f"http://127.0.0.1:{receiver.server_port}/", "on": ["job.failed"]}
         (tmp_path / "pond.yaml").write_text(json.dumps({"webhooks": [hook]}))
         assert pond("up", "--detach", "--fake-gpus", FAKE_GPUS, "--config", "pond.yaml").returncode == 0
+        tried = pond("webhooks", "test", "team")
+        assert (tried.returncode, tried.stdout) == (0, "delivered to team\n"), tried.stderr
+        assert told.pop()["topic"] == "trial"
         assert pond("run", "--name", "fragile", "--", "exit 3").returncode == 3
         until(lambda: told)
         receiver.shutdown()
+    refused = pond("webhooks", "test", "room")
+    assert refused.returncode != 0
+    assert "there are team" in refused.stderr
+    tried = pond("webhooks", "test", "team")
+    assert tried.returncode == 1
+    assert "team did not take it" in tried.stderr
     assert told[0]["text"].startswith("fragile-")
     assert told[0]["exit_code"] == 3
     until(lambda: "delivered" in pond("webhooks").stdout)

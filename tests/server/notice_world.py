@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 from server_world import Clock, Server, World
 
+from millpond.model.errors import MillpondError
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
 from millpond.server.auth.account_store import AccountStore
@@ -57,6 +58,7 @@ class NoticeWorld:
         self.store = self.server.store
         self.hooks: dict[str, Webhook] = {}
         self.rules = NotificationRules()
+        self.read_only: MillpondError | None = None
         self.vault = Vault(self.store.secrets, directory, lambda: Cipher.AES_256_GCM, self.clock)
         self.accounts = Accounts(AccountStore(self.store.database), "ada", "secret", self.clock)
         self.told = self.new_notifications()
@@ -64,7 +66,7 @@ class NoticeWorld:
     def new_notifications(self) -> Notifications:
         """What the next server on this store has."""
         hooks = WebhookRules(lambda: self.hooks, lambda: self.rules.chat, self.transport)
-        context = NotificationContext(lambda: self.rules, self.clock, lambda: None)
+        context = NotificationContext(lambda: self.rules, self.clock, lambda: self.read_only)
         return make_told(self.store, self.accounts, self.vault, context, hooks)
 
     def close(self) -> None:

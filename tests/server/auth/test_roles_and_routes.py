@@ -156,6 +156,8 @@ ALLOWED = {
     ("GET", "/history"): "+++++++++!",
     ("POST", "/what-if"): "+++----+-!",
     ("GET", "/webhooks/deliveries"): "++-------!",
+    ("GET", "/webhooks/deliveries/{delivery}"): "??-------!",
+    ("POST", "/webhooks/{name}/test"): "??-------!",
     ("GET", "/secrets"): "+++++-++-!",
     ("PUT", "/secrets/{kind}/{owner}/{secret}"): "++0+00000!",
     ("DELETE", "/secrets/{kind}/{owner}/{secret}"): "++0+00000!",
@@ -254,6 +256,7 @@ def ask(
         "task": "0",
         "node": "n1",
         "digest": "0" * 64,
+        "delivery": "9",
     }
     if "/datasets/{name}" in path and not Datasets(world.store.database).all():
         put_photos(world, group)
@@ -282,7 +285,7 @@ def ask(
         world.store.saved_views.save(view)
         objects["view"] = view.id
     if absent:
-        objects = dict.fromkeys(objects, "never-was") | dict.fromkeys(("version", "attempt", "task"), "9")
+        objects = dict.fromkeys(objects, "never-was") | dict.fromkeys(("version", "attempt", "task", "delivery"), "9")
         objects["digest"] = "0" * 64
     body = bodies(number).get((method, path.removeprefix(API)))
     if "/reservations/" in path:

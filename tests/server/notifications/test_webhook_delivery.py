@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from notice_world import NoticeWorld
 
+from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
 from millpond.server.notifications.delivery_worker import FIRST_PAUSE_S, MOST_TRIES
@@ -266,6 +267,67 @@ def test_a_redirect_is_not_followed_to_where_nobody_configured(bench: Bench) -> 
     bench.deliver()
     assert len(bench.receiver.requests) == 1
     assert bench.states() == ["waiting"]
+
+
+def test_a_message_for_trial_goes_the_way_of_all_others_and_says_what_it_is(bench: Bench) -> None:
+    bench.hook(("job.failed",), queues=("vision",), secret="quiet")
+    sent = bench.told.trials.send("team", bench.caller("ada"))
+    assert (sent.hook, sent.state, sent.tries) == ("team", "waiting", 0)
+    bench.deliver()
+    (request,) = bench.receiver.requests
+    assert SIGNATURE_HEADER in request.headers
+    assert request.headers[NUMBER_HEADER] == str(sent.id)
+    (told,) = bench.receiver.bodies
+    assert (told["topic"], told["user"]) == ("trial", "ada")
+    assert told["text"] == "a message for trial, sent by ada: nothing has happened"
+    found = bench.told.trials.find(sent.id)
+    assert (found.state, found.tries, found.trouble) == ("delivered", 1, "")
+
+
+def test_a_message_for_trial_is_sent_once_and_what_waits_for_its_receiver_still_waits(bench: Bench) -> None:
+    bench.hook()
+    bench.receiver.fails = True
+    bench.run()
+    sent = bench.told.trials.send("team", bench.caller("ada"))
+    bench.deliver()
+    found = bench.told.trials.find(sent.id)
+    assert (found.state, found.trouble) == ("given up", "ConnectError: no program listens")
+    assert bench.states() == ["given up", "waiting"]
+    bench.receiver.fails = False
+    bench.server.clock.now += FIRST_PAUSE_S
+    bench.deliver()
+    assert bench.states() == ["given up", "delivered"]
+
+
+def test_a_trial_that_a_receiver_does_not_answer_gives_up_nothing_but_itself(bench: Bench) -> None:
+    bench.hook()
+    bench.receiver.fails = True
+    first = bench.told.trials.send("team", bench.caller("ada"))
+    bench.run()
+    bench.deliver()
+    assert bench.told.trials.find(first.id).state == "given up"
+    assert bench.states() == ["waiting", "given up"]
+
+
+@pytest.mark.parametrize(
+    ("hooks", "remedy"), [(["team", "room"], "there are team, room"), ([], "the configuration names none")]
+)
+def test_a_trial_to_a_receiver_that_is_not_configured_is_refused_with_those_that_are(
+    bench: Bench, hooks: list[str], remedy: str
+) -> None:
+    bench.hooks.update((name, Webhook(name, "http://receiver/", ENDS)) for name in hooks)
+    with pytest.raises(NotFoundError, match="no webhook 'other'") as refused:
+        bench.told.trials.send("other", bench.caller("ada"))
+    assert refused.value.remedy.startswith(remedy)
+    assert bench.states() == []
+
+
+def test_a_server_that_changes_nothing_sends_nothing_for_trial(bench: Bench) -> None:
+    bench.hook()
+    bench.read_only = UnavailableError("the state is another server's", "ask that one")
+    with pytest.raises(UnavailableError, match="the state is another server's"):
+        bench.told.trials.send("team", bench.caller("ada"))
+    assert bench.states() == []
 
 
 def test_a_failure_whose_place_is_kept_is_told_once_and_at_once(bench: Bench) -> None:

@@ -42,6 +42,7 @@ from millpond.server.api.routes import (
     saved_views,
     time_series,
     users,
+    webhooks,
 )
 from millpond.server.api.service import Service
 from millpond.server.auth.components import Security
@@ -155,6 +156,7 @@ def _declared() -> list[BaseRoute]:
         reservations.router,
         saved_views.router,
         notifications.router,
+        webhooks.router,
         images.router,
         *accounts,
         machines.audit,

@@ -127,7 +127,7 @@ class Service:
         self.front = ServiceFront(loop, components.job_files.file_of)
         reasons = Reasons(loop, self.lookup, components.reason_outside_core, queries)
         self.queue_settings = components.queue_settings
-        self.notifications = components.notifications.settings
+        self.notifications, self.webhook_trials = components.notifications.settings, components.notifications.trials
         self.queues = Queues(queries, loop.job_cache, components.accounts, self.queue_settings, reasons.summary)
         self.cells = Cells(queries, components.accounts)
         orders = ActiveOrders(queries, time.monotonic)

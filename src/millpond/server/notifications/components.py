@@ -13,6 +13,7 @@ from millpond.server.notifications.outbox import NoticeOutbox
 from millpond.server.notifications.settings import NotificationContext, NotificationSettings, Senders
 from millpond.server.notifications.subscriptions import Subscriptions
 from millpond.server.notifications.webhook_carrier import WebhookCarrier, WebhookRules
+from millpond.server.notifications.webhook_trials import WebhookTrials
 from millpond.server.store.store import Store
 
 
@@ -21,10 +22,12 @@ class Notifications:
     """The parts.
 
     Attributes:
+        trials: to the receivers of the configuration.
         workers: one for each way that messages travel.
     """
 
     settings: NotificationSettings
+    trials: WebhookTrials
     outbox: NoticeOutbox
     workers: tuple[DeliveryWorker, ...]
 
@@ -59,4 +62,5 @@ def make_notifications(sources: NotificationSources, context: NotificationContex
     outbox = NoticeOutbox(store.deliveries, subscriptions, sources.webhooks.hooks, context.offers, clock)
     settings = NotificationSettings(subscriptions, store.deliveries, Senders(mail, webhooks, sources.writer), context)
     workers = tuple(DeliveryWorker(store.deliveries, outbox, carrier, clock) for carrier in (webhooks, mail))
-    return Notifications(settings, outbox, workers)
+    trials = WebhookTrials(store.deliveries, sources.webhooks.hooks, outbox, context)
+    return Notifications(settings, trials, outbox, workers)

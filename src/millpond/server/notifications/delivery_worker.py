@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from sqlalchemy.exc import DBAPIError
 
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
+from millpond.server.notifications.notices import TRIAL
 from millpond.server.notifications.outbox import NoticeOutbox
 from millpond.server.store.deliveries import DELIVERED, GIVEN_UP, WAITING, WEBHOOK, Delivery, DeliveryStore, Target
 
@@ -147,14 +148,14 @@ class DeliveryWorker(Periodic):
             return {each.id for each in together}
         # Each would hold up all other receivers for as long as this one did.
         alike = self._store.due_for(target, now, MOST_GATHERED) if carried.is_silent else together
-        for _, these in groupby(sorted(alike, key=_tries), _tries):
+        for _, these in groupby(sorted(alike, key=_so_far), _so_far):
             self._failed(list(these), carried, now)
         return {each.id for each in alike}
 
     def _failed(self, together: Sequence[Delivery], carried: Carried, now: float) -> None:
         target, tries = together[0].target, max(each.tries for each in together) + 1
         numbers = [each.id for each in together]
-        is_over = carried.is_final or tries >= MOST_TRIES
+        is_over = carried.is_final or tries >= MOST_TRIES or _is_trial(together[0])
         again_at = now + min(FIRST_PAUSE_S * 2.0 ** (tries - 1), LONGEST_PAUSE_S)
         self._store.tried(numbers, GIVEN_UP if is_over else WAITING, now if is_over else again_at, carried.trouble)
         if not is_over and target.channel != WEBHOOK:
@@ -171,5 +172,9 @@ class DeliveryWorker(Periodic):
             return Carried(f"a defect: {type(error).__name__}")
 
 
-def _tries(delivery: Delivery) -> int:
-    return delivery.tries
+def _so_far(delivery: Delivery) -> tuple[int, bool]:
+    return delivery.tries, _is_trial(delivery)
+
+
+def _is_trial(delivery: Delivery) -> bool:
+    return bool(delivery.notice.get("topic") == TRIAL)

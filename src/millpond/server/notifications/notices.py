@@ -19,6 +19,8 @@ from millpond.server.wording import local_time, rounded_span
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.notifications import Topic
 
+TRIAL: Final = "trial"
+"""The topic of messages that somebody has sent to see whether they come."""
 _PREEMPTING = (Cause.PREEMPTED, Cause.RECLAIMED, Cause.DRAINED)
 _LATER_FIELDS: Final = {"reservation": "", "by": "", "span_s": None, "ends_at": None, "cards": 0}
 """What notices of turns have not, so that their bodies are what receivers of webhooks know."""

@@ -17,6 +17,7 @@ from millpond.server.auth.vault.secrets import SERVER, USER, Vault
 from millpond.server.http.outgoing import bounded
 from millpond.server.notifications.delivery_worker import Carried, Carry
 from millpond.server.notifications.messages import MessageWriter
+from millpond.server.notifications.notices import TRIAL
 from millpond.server.notifications.subscriptions import Subscriptions
 from millpond.server.store.deliveries import CHAT, WEBHOOK, Delivery
 from millpond.specs.config.notifications import origin_of
@@ -116,7 +117,7 @@ class WebhookCarrier:
             UnavailableError: it did not take it.
         """
         text = self._writer.trial(self._subscriptions.of(user)).text
-        trouble = self._send(self._chat_of(user), {"topic": "trial", "user": user}, text, 0).trouble
+        trouble = self._send(self._chat_of(user), {"topic": TRIAL, "user": user}, text, 0).trouble
         if trouble:
             raise UnavailableError(f"the webhook did not take it: {trouble}", "check its address and its format")
 

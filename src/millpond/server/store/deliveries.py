@@ -78,22 +78,7 @@ class Delivery:
 def write_new(connection: sa.Connection, fresh: Sequence[NewDelivery]) -> None:
     """Add deliveries within the transaction of their turn."""
     if fresh:
-        rows = [
-            {
-                "channel": one.target.channel,
-                "hook": one.target.name,
-                "at": one.at,
-                "notice": json.dumps(one.notice),
-                "text": one.text,
-                "state": WAITING,
-                "tries": 0,
-                "due_at": one.at if one.due_at is None else one.due_at,
-                "trouble": "",
-                "key": one.key,
-            }
-            for one in fresh
-        ]
-        connection.execute(deliveries.insert(), rows)
+        connection.execute(deliveries.insert(), [_row(one) for one in fresh])
 
 
 def forget(connection: sa.Connection, before: float) -> None:
@@ -110,6 +95,17 @@ class DeliveryStore(TableStore):
             kept = [one for one in fresh if not one.key or not _is_there(connection, one)]
             write_new(connection, kept)
         return kept
+
+    def add_one(self, fresh: NewDelivery) -> Delivery:
+        """Keep one, whatever there is already."""
+        with self._engine.begin() as connection:
+            number = connection.execute(deliveries.insert().values(_row(fresh))).inserted_primary_key
+            assert number is not None
+            return _delivery(connection.execute(_of_number(number[0])).one())
+
+    def find(self, number: int) -> Delivery | None:
+        """One, while it is kept."""
+        return next((_delivery(row) for row in self._rows(_of_number(number))), None)
 
     def due(self, channels: Collection[str], now: float, limit: int) -> list[Delivery]:
         """What is to be delivered now, oldest first."""
@@ -164,6 +160,10 @@ class DeliveryStore(TableStore):
         return [_delivery(row) for row in self._rows(query)]
 
 
+def _of_number(number: int) -> sa.Select[Any]:
+    return sa.select(deliveries).where(deliveries.c.id == number)
+
+
 def _is_due(now: float) -> sa.ColumnElement[bool]:
     return sa.or_(deliveries.c.due_at <= now, deliveries.c.due_at > now + MOST_AHEAD_S)
 
@@ -175,6 +175,21 @@ def _for(target: Target) -> tuple[sa.ColumnElement[bool], ...]:
 def _is_there(connection: sa.Connection, one: NewDelivery) -> bool:
     query = sa.select(deliveries.c.id).where(*_for(one.target), deliveries.c.key == one.key).limit(1)
     return connection.execute(query).first() is not None
+
+
+def _row(one: NewDelivery) -> dict[str, Any]:
+    return {
+        "channel": one.target.channel,
+        "hook": one.target.name,
+        "at": one.at,
+        "notice": json.dumps(one.notice),
+        "text": one.text,
+        "state": WAITING,
+        "tries": 0,
+        "due_at": one.at if one.due_at is None else one.due_at,
+        "trouble": "",
+        "key": one.key,
+    }
 
 
 def _delivery(row: sa.Row[Any]) -> Delivery:

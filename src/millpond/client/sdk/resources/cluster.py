@@ -198,6 +198,26 @@ class ClusterRequests(Requests):
 
         return self._ask(DeliveryList, "GET", "/webhooks/deliveries", params={"limit": limit}).deliveries
 
+    def delivery(self, number: int) -> DeliveryInfo:
+        """One of them, and what came of it so far.
+
+        Raises:
+            NotFoundError: there is none of that number any more.
+        """
+        from millpond.specs.api.events import DeliveryInfo
+
+        return self._ask(DeliveryInfo, "GET", f"/webhooks/deliveries/{number}")
+
+    def test_webhook(self, name: str) -> DeliveryInfo:
+        """Have a message for trial sent to a webhook of the configuration; ``delivery`` says what came of it.
+
+        Raises:
+            NotFoundError: the configuration names none of that name.
+        """
+        from millpond.specs.api.events import DeliveryInfo
+
+        return self._ask(DeliveryInfo, "POST", f"/webhooks/{segment(name)}/test")
+
     def history(self, since: float = 0.0, until: float | None = None) -> Iterator[HistoryPage]:
         """The jobs that were submitted between two instants (seconds since 1970) and have ended, part by part."""
         from millpond.specs.api.reports.history import HistoryPage

@@ -28,7 +28,7 @@ from millpond.server.views.reports.history_export import HistorySpan
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.accounts.accounts import AuditList
 from millpond.specs.api.base import LATEST
-from millpond.specs.api.events import DeliveryList, EventList
+from millpond.specs.api.events import EventList
 from millpond.specs.api.jobs.requests import CloseRequest, OpenRequest
 from millpond.specs.api.pool.nodes import DeviceList, NodeDetail, NodeInfo, NodeList
 from millpond.specs.api.pool.overview import OverviewInfo
@@ -167,16 +167,6 @@ async def what_if(
 ) -> WhatIfInfo:
     """What changes of queues, nodes, policies and jobs would do to the jobs of this server. Nothing is changed."""
     return await while_connected(request, service.what_if.answer(body, access.caller))
-
-
-@router.get("/webhooks/deliveries")
-async def deliveries(
-    service: ServiceOf,
-    access: Annotated[Access, may(Verb.READ_DELIVERIES)],
-    limit: Annotated[int, Query(ge=1, le=1000, description="How many.")] = 100,
-) -> DeliveryList:
-    """What was or is to be sent to webhooks, and what came of it."""
-    return DeliveryList(deliveries=await service.books.deliveries(limit))
 
 
 @audit.get("/audit")

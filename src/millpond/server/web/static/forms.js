@@ -69,3 +69,21 @@ document.addEventListener("click", async (click) => {
   } catch (error) { tell(error.message); }
   finally { button.disabled = false; }
 });
+
+// A message for trial is a delivery like others, and on the page as such; what comes of it is said when it is known.
+document.addEventListener("click", async (click) => {
+  const button = click.target.closest("button[data-test]");
+  if (!button) return;
+  button.disabled = true;
+  try {
+    let sent = await change(button.dataset.test, "POST");
+    for (let looks = 0; sent.state === "waiting" && looks < 120; looks += 1) {
+      if (looks === 0) await followChange();
+      await wait(500);
+      sent = await change(`/api/v1/webhooks/deliveries/${sent.id}`, "GET");
+    }
+    await followChange();
+    if (sent.state === "delivered") inform(button.dataset.said); else if (sent.trouble) tell(`${sent.hook}: ${sent.trouble}`);
+  } catch (error) { tell(error.message); }
+  finally { button.disabled = false; }
+});
