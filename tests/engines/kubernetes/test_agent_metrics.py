@@ -149,6 +149,24 @@ def test_a_scrape_has_the_cards_of_the_node_and_what_each_slice_uses(scene: Scra
     run(bench, test)
 
 
+def test_figures_go_on_while_the_cluster_answers_nothing(scene: ScrapedAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unanswered(report: AgentReport) -> None:
+        scene.bench.reports.append(report)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(scene.bench, "_report", unanswered)
+
+    async def test() -> None:
+        with scene.scraping() as listener:
+            await scene.figure(listener, "device_use_ratio", "", lambda use: use == 0.73)
+            (card,) = scene.bench.cards
+            scene.bench.cards = (replace(card, health=DeviceHealth.FAULTY),)
+            await scene.figure(listener, "device_healthy", "", lambda healthy: healthy == 0)
+        assert len(scene.bench.reports) == 1
+
+    run(scene.bench, test)
+
+
 def test_the_program_opens_a_port_where_it_is_told_to_and_names_its_node_as_the_cluster_does(
     cluster: StandinCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,8 @@ class NodeAgent:
         self._one_at_a_time = asyncio.Lock()
         self._escapes = EscapeHistory()
         self._loads = LoadReporter()
+        self._untold: Mapping[str, int] | None = None
+        self._looked = asyncio.Event()
 
     async def run(self) -> None:
         """Look after the node for ever."""
@@ -122,6 +124,7 @@ class NodeAgent:
         async with asyncio.TaskGroup() as self._work:
             residency = self._residency = await self._recovered()
             try:
+                self._work.create_task(self._keep_looking(unsliced))
                 self._work.create_task(self._keep_describing(unsliced))
                 self._work.create_task(self._plugin.run())
                 self._work.create_task(self._keep_watching())
@@ -261,12 +264,23 @@ class NodeAgent:
 
     # ---- what it looks at -----------------------------------------------------------------------------------------
 
-    async def _keep_describing(self, unsliced: str) -> None:
+    async def _keep_looking(self, unsliced: str) -> None:
         while True:
-            await self._describe(unsliced)
             await asyncio.sleep(DISCOVER_EVERY_S)
             await self._look_around()
+            self.meter.report = self._report(unsliced)
             await self._measure_loads()
+            self._looked.set()
+
+    async def _keep_describing(self, unsliced: str) -> None:
+        """Apart from the looks: a cluster that does not answer is waited for, and the node is looked at meanwhile."""
+        while True:
+            await self._describe(unsliced)
+            await self._looked.wait()
+            self._looked.clear()
+            if self._untold is not None:
+                loads, self._untold = self._untold, None
+                await self._cluster.tell_loads(loads)
 
     async def _measure_loads(self) -> None:
         vendor = None if self._machine is None else self._machine.vendors.get(NvidiaVendor.name)
@@ -280,8 +294,7 @@ class NodeAgent:
         now = time.monotonic()
         self.meter.sampled(samples, now)
         loads = self._loads.look(samples, now)
-        if loads is not None:
-            await self._cluster.tell_loads(loads)
+        self._untold = self._untold if loads is None else loads
 
     async def _look_around(self) -> None:
         own = await asyncio.to_thread(self._own_processes)
@@ -305,17 +318,19 @@ class NodeAgent:
         self._devices = gone | {each.uuid: each for each in devices}
 
     async def _describe(self, unsliced: str) -> None:
-        assert self._machine is not None
-        (node,), devices = self._machine.nodes, tuple(self._devices.values())
         await self._compare()
-        report = AgentReport(devices, node.link_map, unsliced, self._held_by_others(), node.swap_mib, self._driver_away)
-        self.meter.report = report
+        report = self.meter.report = self._report(unsliced)
         if report != self._reported:
             if self._driver_away:
                 log.warning("the cards cannot be looked at: %s", self._driver_away)
             await self._cluster.report(report)
             self._reported = report
-        await self._plugin.offer(device_names(devices, self.allocations.resting_milli))
+        await self._plugin.offer(device_names(report.devices, self.allocations.resting_milli))
+
+    def _report(self, unsliced: str) -> AgentReport:
+        assert self._machine is not None
+        (node,), devices = self._machine.nodes, tuple(self._devices.values())
+        return AgentReport(devices, node.link_map, unsliced, self._held_by_others(), node.swap_mib, self._driver_away)
 
     def _held_by_others(self) -> dict[str, str]:
         """The cards that the vendor's own plugin has given to pods, where it knows them by UUID too."""
