@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +15,11 @@ pytest.importorskip("grpclib", reason="the agent's libraries are not installed (
 
 from fake_kubelet import FakeKubelet, until
 
-from millpond.engines.kubernetes.agent import device_plugin, node_agent
-from millpond.engines.kubernetes.agent.node_agent import AgentPlaces, ClusterSide, NodeAgent
+from millpond.engines.kubernetes.agent import claim_plugin, device_plugin, node_agent
+from millpond.engines.kubernetes.agent.agent_context import AgentPlaces, ClaimSide, ClusterSide
+from millpond.engines.kubernetes.agent.claim_plugin import NamedClaim
+from millpond.engines.kubernetes.agent.node_agent import NodeAgent
+from millpond.engines.kubernetes.claims.claim_objects import ClaimObject
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.cluster.objects import ObjectMeta, PodObject, PodSpec, PodStatus
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
@@ -67,6 +70,10 @@ class AgentBench:
     answers: Mapping[str, SuspensionAnswer] = field(default_factory=dict)
     vendor: Cards = field(default_factory=Cards)
     swap_mib: int = 0
+    by_claims: bool = False
+    accounts: bool = True
+    published: list[tuple[Device, ...]] = field(default_factory=list)
+    claims: dict[str, ClaimObject] = field(default_factory=dict)
     agent: NodeAgent = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,16 +82,28 @@ class AgentBench:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """An agent that is registered with the kubelet, until the end of the block."""
-        places = AgentPlaces(self.folder / "millpond", self.kubelet.plugins, self.kubelet.resources)
+        places = AgentPlaces(
+            self.folder / "millpond",
+            self.kubelet.plugins,
+            self.kubelet.resources,
+            self.kubelet.registry,
+            self.kubelet.drivers,
+            self.folder / "cdi",
+        )
+        claims = ClaimSide(self._publish, self._withdraw, self._read)
         self.agent = NodeAgent(
-            places, self._look, ClusterSide(self._report, self._answer, self._evict, self._tell_loads)
+            places, self._look, ClusterSide(self._report, self._answer, self._evict, self._tell_loads, claims)
         )
         if not (self.kubelet.plugins / "kubelet.sock").exists():
             await self.kubelet.start()
         before = len(self.kubelet.registered)
         work = asyncio.create_task(self.agent.run())
         try:
-            await until(lambda: len(self.kubelet.registered) > before and self.reports)
+            if self.by_claims:
+                await self.kubelet.register_driver()
+                await until(lambda: self.reports)
+            else:
+                await until(lambda: len(self.kubelet.registered) > before and self.reports)
             yield
         finally:
             work.cancel()
@@ -93,6 +112,17 @@ class AgentBench:
     def _look(self, own: OwnProcesses) -> Machine:
         vendors = {"nvidia": self.vendor} if self.cards else {}
         return Machine((Node("n1", 1000, 1024, self.cards, swap_mib=self.swap_mib),), vendors)
+
+    async def _publish(self, devices: Sequence[Device]) -> bool:
+        if self.accounts:
+            self.published.append(tuple(devices))
+        return self.accounts
+
+    async def _withdraw(self) -> None:
+        self.published.append(())
+
+    async def _read(self, claim: NamedClaim) -> ClaimObject | None:
+        return self.claims.get(claim.name)
 
     async def _report(self, report: AgentReport) -> None:
         self.reports.append(report)
@@ -135,6 +165,8 @@ def hurry(folder: Path, gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_agent, "WAITS_S", 0.3)
     monkeypatch.setattr(node_agent, "DISCOVER_EVERY_S", 0.05)
     monkeypatch.setattr(device_plugin, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(claim_plugin, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(node_agent, "REGISTERED_WITHIN_S", 0.5)
     (folder / "millpond").mkdir()
     (folder / "millpond" / "gate").symlink_to(gate)
 

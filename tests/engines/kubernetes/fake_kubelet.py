@@ -13,6 +13,7 @@ from grpclib.const import Cardinality, Handler
 from grpclib.server import Server
 
 from millpond.engines.kubernetes.agent import kubelet_messages as messages
+from millpond.node.host.files import short_name
 
 
 class FakeKubelet:
@@ -21,12 +22,15 @@ class FakeKubelet:
     Attributes:
         registered: what plugins have said of themselves.
         pods: devices by resource of each pod, by namespace and name.
+        takes_drivers: it registers drivers of claims that it finds.
     """
 
     def __init__(self, folder: Path) -> None:
         self.plugins, self.resources = folder / "plugins", folder / "resources.sock"
         self.plugins.mkdir(parents=True, exist_ok=True)
         self.registered: list[Any] = []
+        self.registry, self.drivers = folder / "registry", folder / "drivers"
+        self.takes_drivers = True
         self.pods: dict[tuple[str, str], dict[str, Sequence[str]]] = {}
         self._servers: list[Server] = []
 
@@ -71,11 +75,11 @@ class FakeKubelet:
 
     @contextlib.asynccontextmanager
     async def _plugin(self) -> AsyncIterator[Channel]:
-        channel = Channel(path=str(self.plugins / self.registered[-1].endpoint))
-        try:
+        with (
+            short_name(self.plugins / self.registered[-1].endpoint) as path,
+            contextlib.closing(Channel(path=path)) as channel,
+        ):
             yield channel
-        finally:
-            channel.close()
 
     async def devices(self) -> dict[str, str]:
         """What the plugin offers now: health by name."""
@@ -104,6 +108,40 @@ class FakeKubelet:
         mounts = {each.host_path: each.read_only for each in given.mounts}
         assert all(each.host_path == each.container_path for each in given.mounts)
         return {each.key: each.value for each in given.envs}, mounts
+
+    # ---- drivers of claims ----------------------------------------------------------------------------------------
+
+    async def register_driver(self) -> Any:
+        """What a kubelet does with the socket of a driver that it finds; returns what the driver says of itself."""
+        socket = await until(lambda: next(self.registry.glob("*-reg.sock"), None))
+        info = await call(socket, "/pluginregistration.Registration/GetInfo", messages.Empty(), messages.PluginInfo)
+        status = messages.RegistrationStatus(
+            plugin_registered=self.takes_drivers, error="" if self.takes_drivers else "too old"
+        )
+        await call(socket, "/pluginregistration.Registration/NotifyRegistrationStatus", status, messages.Empty)
+        self.endpoint = Path(info.endpoint)
+        return info
+
+    async def prepare(self, *claims: tuple[str, str, str]) -> dict[str, Any]:
+        """Claims, by their namespaces, uids and names, are prepared; answers by uid."""
+        answer = await self._call_driver("NodePrepareResources", claims, messages.PrepareResponse)
+        return {each.key: each.value for each in answer.claims}
+
+    async def unprepare(self, *claims: tuple[str, str, str]) -> dict[str, str]:
+        """They are used no more; errors by uid."""
+        answer = await self._call_driver("NodeUnprepareResources", claims, messages.UnprepareResponse)
+        return {each.key: each.value.error for each in answer.claims}
+
+    async def _call_driver(self, name: str, claims: Sequence[tuple[str, str, str]], answer: Any) -> Any:
+        named = [messages.Claim(namespace=namespace, uid=uid, name=name) for namespace, uid, name in claims]
+        asked = messages.ClaimsRequest(claims=named)
+        return await call(self.endpoint, f"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/{name}", asked, answer)
+
+
+async def call(socket: Path, name: str, asked: Any, answer: Any) -> Any:
+    """What a plugin answers at a socket."""
+    with short_name(socket) as path, contextlib.closing(Channel(path=path)) as channel:
+        return await UnaryUnaryMethod(channel, name, type(asked), answer)(asked)
 
 
 async def until(holds: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from standin_cluster import StandinCluster
 
+from millpond.engines.kubernetes.claims.card_shares import slice_name, slice_of
 from millpond.engines.kubernetes.cluster.agent_report import AGENT_LABEL, AGENT_NAMESPACE, AgentReport
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
 from millpond.model.hardware.devices import Device
@@ -23,3 +24,10 @@ def add_agent(cluster: StandinCluster, node: str = "n1", milli: int = 2128, **re
     meta = {"labels": dict([AGENT_LABEL]), "annotations": annotations}
     pod = {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": "Running"}}
     cluster.put("pods", f"agent-of-{node}", pod, AGENT_NAMESPACE)
+
+
+def add_claiming_agent(cluster: StandinCluster, node: str = "n1") -> None:
+    """A node whose agent gives its cards out by claims, and has published them."""
+    cluster.serves_claims = True
+    add_agent(cluster, node, 0, by_claims=True)
+    cluster.put("resourceslices.resource.k8s.io", slice_name(node), slice_of(node, CARDS, None).to_dict())

@@ -157,6 +157,7 @@ class StandinCluster:
         ports: of this machine, at which the programs of pods listen: by pod and their own port.
         serves_claims: it has ``resource.k8s.io/v1``.
         keeps_extended: its feature DRAExtendedResource is on.
+        accounts_for_shares: its feature DRAConsumableCapacity is on.
     """
 
     requests: list[str] = field(default_factory=list)
@@ -171,6 +172,7 @@ class StandinCluster:
     ports: dict[tuple[str, int], int] = field(default_factory=dict)
     serves_claims: bool = False
     keeps_extended: bool = True
+    accounts_for_shares: bool = True
     _objects: dict[tuple[str, str, str], Plain] = field(default_factory=dict)
     _history: list[tuple[int, str, str, Plain]] = field(default_factory=list)
     _oldest: int = 0
@@ -378,6 +380,8 @@ class StandinCluster:
         await serve_command(client, words, client.query_params["tty"] == "true", self._commands)
 
     def _create(self, kind: str, namespace: str, plain: Plain) -> Response:
+        for each in plain.get("spec", {}).get("devices") or () if kind.startswith("resourceslices") else ():
+            each["allowMultipleAllocations"] = each.get("allowMultipleAllocations") and self.accounts_for_shares
         name = plain["metadata"].get("name") or f"{plain['metadata']['generateName']}{next(self._versions)}"
         with self._lock:
             if (kind, namespace, name) in self._objects:

@@ -23,6 +23,7 @@ from standin_cluster import NAMESPACE, StandinCluster
 from fake_driver.driver import MIB, FakeDriver
 from fake_driver.program import Program
 from millpond.engines.kubernetes.agent import metrics_listener, pod_processes, program
+from millpond.engines.kubernetes.agent.agent_context import AgentPlaces
 from millpond.engines.kubernetes.agent.allocations import Allocation, BoundPod
 from millpond.engines.kubernetes.agent.card_meter import CardMeter
 from millpond.engines.kubernetes.agent.metrics_listener import (
@@ -33,7 +34,6 @@ from millpond.engines.kubernetes.agent.metrics_listener import (
     MetricsListener,
     metrics_served,
 )
-from millpond.engines.kubernetes.agent.node_agent import AgentPlaces
 from millpond.engines.kubernetes.agent.pod_slices import PodSlices
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder

@@ -8,11 +8,12 @@ import pytest
 from driver_cards import CLAIMS, SLICES, DriverBench, card, device_of, start_on
 from lightkube.models.resource_v1 import AllocationResult, ResourceClaimSpec
 from pod_bench import PodBench, eventually
-from standin_cluster import refusal
+from standin_cluster import NAMESPACE, refusal
 
 from millpond.engines.kubernetes.claims import claim_book
 from millpond.engines.kubernetes.cluster.access import ClusterAccess
 from millpond.engines.kubernetes.engine import KubernetesEngine
+from millpond.engines.kubernetes.pods import pod_executor
 from millpond.model.events import Confirmed, Ended, Refused
 from millpond.node.task.records import TaskId
 
@@ -141,6 +142,36 @@ def test_what_the_cluster_lacks_is_named(
         assert refused.device_fault is device_fault
     finally:
         bench.close()
+
+
+def test_a_claim_that_no_driver_prepares_is_given_up_with_the_words_of_the_kubelet(
+    driver: DriverBench, bench: PodBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_executor, "WAIT_PATIENCE_S", 0.05)
+    bench.engine.apply([start_on(1, JOB, 0)])
+    bench.bound(POD)
+    said = {"reason": "FailedPrepareDynamicResources", "message": "the driver is not there"}
+    driver.cluster.put("events", "event-1", {**said, "involvedObject": {"name": POD}}, NAMESPACE)
+    eventually(lambda: "deletionTimestamp" in (driver.cluster.get("pods", POD) or {})["metadata"])
+    driver.cluster.remove("pods", POD)
+    refused = bench.next(Refused)
+    assert refused.reason == "its cards do not come: the driver is not there"
+    assert refused.device_fault
+
+
+def test_a_pod_that_fetches_its_image_is_not_given_up_for_what_was_before(
+    driver: DriverBench, bench: PodBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_executor, "WAIT_PATIENCE_S", 0.01)
+    looking = "GET /api/v1/namespaces/team/events"
+    for number, reason in enumerate(("FailedPrepareDynamicResources", "Pulling")):
+        said = {"reason": reason, "message": "it was not there", "involvedObject": {"name": POD}}
+        driver.cluster.put("events", f"event-{number}", said, NAMESPACE)
+    bench.engine.apply([start_on(1, JOB, 0)])
+    bench.bound(POD)
+    eventually(lambda: driver.cluster.requests.count(looking) >= 3)
+    driver.cluster.run(POD)
+    assert bench.next(Confirmed).decision == 1
 
 
 def test_a_claim_of_an_earlier_pod_of_the_name_is_not_taken(driver: DriverBench, bench: PodBench) -> None:

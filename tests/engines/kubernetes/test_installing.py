@@ -14,8 +14,8 @@ from lightkube import codecs
 from manifests import DEPLOY, rendered, server_of
 
 from millpond.client.cli.commands.server.kube import agent
+from millpond.engines.kubernetes.agent.agent_context import AgentPlaces
 from millpond.engines.kubernetes.agent.metrics_listener import PATH, MetricsAddress
-from millpond.engines.kubernetes.agent.node_agent import AgentPlaces
 from millpond.engines.kubernetes.cluster.agent_report import AGENT_LABEL, AGENT_NAMESPACE
 from millpond.node.sharing.gate import building
 from millpond.server.operations.cluster_check import (
@@ -138,6 +138,8 @@ def test_agents_are_where_the_server_believes_them_and_may_do_no_more_than_they_
         ("ClusterRole", "list", "pods"),
         ("ClusterRole", "watch", "pods"),
         ("ClusterRole", "create", "pods/eviction"),
+        *(("ClusterRole", verb, "resourceslices") for verb in ("list", "watch", "create", "patch", "delete")),
+        ("ClusterRole", "get", "resourceclaims"),
         ("Role", "patch", "pods"),
     }
     (container,) = template["spec"]["containers"]
@@ -184,7 +186,8 @@ def test_the_agent_has_all_places_that_it_uses_of_its_node_under_the_nodes_own_p
     mounted = {each["mountPath"]: on_node.get(each["name"]) for each in container["volumeMounts"]}
     folder = next(each.default for each in agent.params if each.name == "folder")
     places = AgentPlaces(Path(str(folder)))
-    for place in (places.folder, places.plugins, places.resources, Path("/sys/fs/cgroup")):
+    of_kubelet = (places.plugins, places.resources, places.registry, places.drivers)
+    for place in (places.folder, *of_kubelet, places.cdi, Path("/sys/fs/cgroup")):
         (mount,) = [each for each in mounted if place.is_relative_to(each)]
         assert mounted[mount] == mount
 

@@ -336,7 +336,7 @@ def test_a_volume_that_lies_where_shared_memory_does_is_that_instead(bench: PodB
 def test_a_start_whose_volumes_do_not_come_is_given_up_with_the_clusters_words(
     bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pod_executor, "MOUNT_PATIENCE_S", 0.05)
+    monkeypatch.setattr(pod_executor, "WAIT_PATIENCE_S", 0.05)
     bench.launch = replace(bench.launch, mounts=(PodMount("words", "/words", claim="words"),))
     bench.engine.apply([start(1)])
     bench.bound("train-abcde-1-0")

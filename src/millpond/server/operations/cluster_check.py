@@ -196,7 +196,7 @@ def _nodes(client: httpx2.Client, settings: KubernetesFile, serves_claims: bool)
     import httpx2
     import msgspec
 
-    from millpond.engines.kubernetes.cluster.cluster_nodes import POOL_LABEL, NodeRules
+    from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, POOL_LABEL, NodeRules
     from millpond.engines.kubernetes.cluster.objects import NodeObject
 
     try:
@@ -211,32 +211,35 @@ def _nodes(client: httpx2.Client, settings: KubernetesFile, serves_claims: bool)
         return
     pools = ", ".join(f"{count} in pool {pool}" for pool, count in sorted(Counter(map(rules.pool_of, ours)).items()))
     yield Finding("nodes", Grade.OK, f"{len(ours)} of {len(nodes)} are Millpond's: {pools}")
-    yield _cards(ours, _published(client) if serves_claims else {})
-    yield from _agents(client, ours)
+    published = _published(client) if serves_claims else Counter[tuple[str, str]]()
+    yield _cards(ours, published)
+    yield from _agents(client, ours, {node for node, driver in published if driver == AGENT_DRIVER})
 
 
-def _published(client: httpx2.Client) -> Counter[str]:
-    """How many cards the DRA driver publishes, by node."""
+def _published(client: httpx2.Client) -> Counter[tuple[str, str]]:
+    """How many cards the DRA driver, and Millpond's agents, publish for claims, by node and driver."""
     import httpx2
     import msgspec
 
     from millpond.engines.kubernetes.claims.claim_objects import SLICES, SliceObject
     from millpond.engines.kubernetes.claims.node_cards import cards_of
-    from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER
+    from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, DRIVER
 
     try:
         slices = [msgspec.convert(each, SliceObject) for each in _get(client, SLICES.path)["items"]]
     except httpx2.HTTPError:
         return Counter()  # no right to: said above
-    found: Counter[str] = Counter()
+    found: Counter[tuple[str, str]] = Counter()
     for each in slices:
         if each.spec.driver == DRIVER:
-            found[each.spec.node_name] += len(cards_of([each]).cards)
+            found[each.spec.node_name, DRIVER] += len(cards_of([each]).cards)
+        elif each.spec.driver == AGENT_DRIVER:
+            found[each.spec.node_name, AGENT_DRIVER] += len(each.spec.devices)
     return found
 
 
-def _cards(nodes: Sequence[Any], published: Mapping[str, int]) -> Finding:
-    from millpond.engines.kubernetes.cluster.cluster_nodes import CARD_SOURCES, DRIVER, MILLI
+def _cards(nodes: Sequence[Any], published: Mapping[tuple[str, str], int]) -> Finding:
+    from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, CARD_SOURCES, DRIVER, MILLI
     from millpond.engines.kubernetes.cluster.resource_amounts import amounts_in, quantity
 
     count: Counter[str] = Counter()
@@ -244,8 +247,9 @@ def _cards(nodes: Sequence[Any], published: Mapping[str, int]) -> Finding:
         count.update(amounts_in(node.status.allocatable, round_up=False).cards)
         milli = int(quantity(node.status.allocatable.get(MILLI, "0")))
         count[MILLI] += milli
-        count[DRIVER] += published.get(node.metadata.name, 0)
-    found = ", ".join(f"{count[name]} x {name}" for name in CARD_SOURCES if count[name])
+        for driver in (DRIVER, AGENT_DRIVER):
+            count[driver] += published.get((node.metadata.name, driver), 0)
+    found = ", ".join(f"{count[name]} x {name}" for name in (*CARD_SOURCES, AGENT_DRIVER) if count[name])
     if found:
         return Finding("cards", Grade.OK, found)
     return Finding(
@@ -256,8 +260,8 @@ def _cards(nodes: Sequence[Any], published: Mapping[str, int]) -> Finding:
     )
 
 
-def _agents(client: httpx2.Client, nodes: Sequence[Any]) -> Iterator[Finding]:
-    """Whether agents answer that give out parts of cards; nothing where there are none."""
+def _agents(client: httpx2.Client, nodes: Sequence[Any], by_claims: set[str]) -> Iterator[Finding]:
+    """Whether agents answer that give out parts of cards, some of them by claims; nothing where there are none."""
     import httpx2
     import msgspec
 
@@ -269,7 +273,7 @@ def _agents(client: httpx2.Client, nodes: Sequence[Any]) -> Iterator[Finding]:
         listed = _get(client, f"/api/v1/namespaces/{AGENT_NAMESPACE}/pods")["items"]
     except httpx2.HTTPError:
         return  # no right to: said above
-    served = {node.metadata.name for node in nodes if node.status.allocatable.get(MILLI, "0") != "0"}
+    served = {node.metadata.name for node in nodes if node.status.allocatable.get(MILLI, "0") != "0"} | by_claims
     pods = [pod for each in listed if is_agent(pod := msgspec.convert(each, PodObject))]
     of_ours = {pod.spec.node_name: pod for pod in pods if pod.spec.node_name in {each.metadata.name for each in nodes}}
     silent = sorted(of_ours.keys() - served)

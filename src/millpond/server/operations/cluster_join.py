@@ -20,11 +20,12 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
-from millpond.engines.kubernetes.claims.claim_objects import SLICES, SliceObject
+from millpond.engines.kubernetes.claims.claim_objects import SHARES, SLICES, SliceObject
 from millpond.engines.kubernetes.claims.node_cards import cards_of, whole_pool
 from millpond.engines.kubernetes.cluster.access import find_config, sync_client
-from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER, MILLI, POOL_LABEL, VENDORS, is_ready
+from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, DRIVER, MILLI, POOL_LABEL, VENDORS, is_ready
 from millpond.engines.kubernetes.cluster.objects import NodeObject
+from millpond.engines.kubernetes.cluster.reflector import ObjectKind
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.server.operations.cluster_check import access_of
 from millpond.specs.config.kubernetes import KubernetesFile
@@ -146,12 +147,14 @@ class JoiningCluster:
         """What gives out cards there, in words; empty: nothing yet."""
         counts = {name: node.status.allocatable.get(name, "0") for name in (MILLI, *VENDORS)}
         counts[DRIVER] = str(len(cards_of(whole_pool(self._slices_of(node.metadata.name))).cards))
+        shared = self._slices_of(node.metadata.name, SHARES)
+        counts[AGENT_DRIVER] = str(sum(len(each.spec.devices) for each in shared))
         return ", ".join(f"{count} x {name}" for name, count in counts.items() if count != "0")
 
-    def _slices_of(self, node: str) -> list[SliceObject]:
+    def _slices_of(self, node: str, kind: ObjectKind[SliceObject] = SLICES) -> list[SliceObject]:
         """What a driver of resource claims publishes of a node; nothing in a cluster that knows none."""
         try:
-            answer = self._client.get(SLICES.path, params=dict(SLICES.selectors))
+            answer = self._client.get(kind.path, params=dict(kind.selectors))
         except (httpx2.HTTPError, OSError):
             return []
         if answer.status_code != HTTPStatus.OK:

@@ -331,7 +331,7 @@ class AdoptedExecutor:
 
     async def _bind_pod(self, pod: ScheduledPod, mark: TaskMark, placed: Placement) -> str:
         binding = bind_pod(self._api, pod, mark, placed, self._servers[0])
-        if of_agent(placed.grants):
+        if of_agent(placed.grants) and not self._claims.gives(placed):
             binding = self._turns().bind(placed.node, pod.key, binding)
         return await binding
 

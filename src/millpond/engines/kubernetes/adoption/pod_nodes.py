@@ -118,7 +118,7 @@ def _with_cards(pod: ScheduledPod, marks: Collection[str]) -> NodeSelection:
     kinds = {name for name in CARD_SOURCES if offered(name) in marks}
     by_claim, selection = asks_by_number(pod, marks), NodeSelection()
     for resource in dict.fromkeys((*CARD_SOURCES, *filter(None, [by_claim]))):
-        if _asks(pod, resource) and kinds - {resource}:
+        if _asks(pod, resource) and (kinds - {resource} or answered(resource) in marks):
             labels = (offered(resource), *([answered(resource)] if resource == by_claim else ()))
             ways = tuple((NodeRequirement(label, NodeOperator.EXISTS),) for label in labels)
             selection = within_both(selection, ways)

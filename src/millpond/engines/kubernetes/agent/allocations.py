@@ -88,6 +88,10 @@ class Allocations:
         """The pod that has waited longest of those that ask for so much; None where none does."""
         return next((pod for pod in self._waiting.values() if pod.order.milli == milli), None)
 
+    def waiting_of(self, uids: Collection[str]) -> BoundPod | None:
+        """The one of these pods that waits; None where none does."""
+        return next((self._waiting[uid] for uid in uids if uid in self._waiting), None)
+
     def lacking(self, pod: BoundPod, devices: Mapping[str, Device]) -> str:
         """Why its order cannot be carried out now, in words; empty when it can."""
         for grant in pod.order.grants:
@@ -102,11 +106,15 @@ class Allocations:
                 return f"card {grant.device} has no room for it beside {len(beside)} others"
         return ""
 
-    def give(self, pod: BoundPod, ids: Collection[str]) -> Allocation:
-        """A pod gets what it waits for."""
+    def give(self, pod: BoundPod, ids: Collection[str], *, confirmed: bool = False) -> Allocation:
+        """A pod gets what it waits for.
+
+        Args:
+            confirmed: the kubelet said which pod it is.
+        """
         del self._waiting[pod.uid]
         self._numbered += 1
-        made = self.made[pod.uid] = Allocation(pod, frozenset(ids), self._numbered)
+        made = self.made[pod.uid] = Allocation(pod, frozenset(ids), self._numbered, confirmed)
         return made
 
     def now(self, uid: str, state: DesiredState) -> None:

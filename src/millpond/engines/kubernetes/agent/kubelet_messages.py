@@ -1,6 +1,7 @@
-"""The messages that a kubelet and a device plugin exchange, made of a table instead of generated code.
+"""The messages that a kubelet exchanges with plugins and drivers, made of a table instead of generated code.
 
-Sources: ``deviceplugin/v1beta1/api.proto`` and ``podresources/v1/api.proto`` of ``k8s.io/kubelet/pkg/apis``. Fields
+Sources: ``deviceplugin/v1beta1``, ``podresources/v1``, ``pluginregistration/v1`` and ``dra/v1`` of
+``k8s.io/kubelet/pkg/apis``, each with its ``api.proto``. Fields
 that are not used here are left out: both sides pass over what they do not know. An entry of a map is a message of key
 and value, as the wire has it.
 """
@@ -30,6 +31,17 @@ _MESSAGES: Final[dict[str, tuple[str, ...]]] = {
     "ContainerResources": ("name string", "devices *ContainerDevices"),
     "PodResources": ("name string", "namespace string", "containers *ContainerResources"),
     "ListPodResourcesResponse": ("pod_resources *PodResources",),
+    "PluginInfo": ("type string", "name string", "endpoint string", "supported_versions *string"),
+    "RegistrationStatus": ("plugin_registered bool", "error string"),
+    "Claim": ("namespace string", "uid string", "name string"),
+    "ClaimsRequest": ("claims *Claim",),
+    "PreparedDevice": ("request_names *string", "pool_name string", "device_name string", "cdi_device_ids *string"),
+    "PreparedClaim": ("devices *PreparedDevice", "error string"),
+    "PreparedEntry": ("key string", "value PreparedClaim"),
+    "PrepareResponse": ("claims *PreparedEntry",),
+    "UnpreparedClaim": ("error string",),
+    "UnpreparedEntry": ("key string", "value UnpreparedClaim"),
+    "UnprepareResponse": ("claims *UnpreparedEntry",),
 }
 """By their names: each field with its type, ``*`` for a repeated one, numbered from 1 in their order."""
 
@@ -65,3 +77,14 @@ ContainerAllocateResponse: Final = _CLASSES["ContainerAllocateResponse"]
 Variable: Final = _CLASSES["Variable"]
 Mount: Final = _CLASSES["Mount"]
 ListPodResourcesResponse: Final = _CLASSES["ListPodResourcesResponse"]
+PluginInfo: Final = _CLASSES["PluginInfo"]
+RegistrationStatus: Final = _CLASSES["RegistrationStatus"]
+Claim: Final = _CLASSES["Claim"]
+ClaimsRequest: Final = _CLASSES["ClaimsRequest"]
+PreparedDevice: Final = _CLASSES["PreparedDevice"]
+PreparedClaim: Final = _CLASSES["PreparedClaim"]
+PreparedEntry: Final = _CLASSES["PreparedEntry"]
+PrepareResponse: Final = _CLASSES["PrepareResponse"]
+UnpreparedClaim: Final = _CLASSES["UnpreparedClaim"]
+UnpreparedEntry: Final = _CLASSES["UnpreparedEntry"]
+UnprepareResponse: Final = _CLASSES["UnprepareResponse"]

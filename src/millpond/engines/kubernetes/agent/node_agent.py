@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
+from millpond.engines.kubernetes.agent.agent_context import AgentPlaces, ClusterSide
 from millpond.engines.kubernetes.agent.allocations import Allocation, Allocations, BoundPod, PodKey, device_names
 from millpond.engines.kubernetes.agent.card_meter import CardMeter
+from millpond.engines.kubernetes.agent.claim_plugin import ClaimPlugin
 from millpond.engines.kubernetes.agent.device_plugin import (
-    KUBELET_SOCKET,
     ContainerGifts,
     DevicePlugin,
     pods_with_devices,
@@ -28,12 +28,15 @@ from millpond.engines.kubernetes.agent.load_reporter import LoadReporter
 from millpond.engines.kubernetes.agent.pod_processes import pids_by_pod
 from millpond.engines.kubernetes.agent.pod_residency import HeldPods, PodResidency
 from millpond.engines.kubernetes.agent.pod_slices import PodSlices
+from millpond.engines.kubernetes.agent.prepared_claims import PreparedClaims
 from millpond.engines.kubernetes.agent.suspensions import Suspensions
+from millpond.engines.kubernetes.claims.card_shares import differs
+from millpond.engines.kubernetes.claims.claim_objects import AllocatedDevice
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, VENDORS
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
-from millpond.engines.kubernetes.pods.suspension_order import SuspensionAnswer, SuspensionOrder
+from millpond.engines.kubernetes.pods.suspension_order import SuspensionOrder
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.node.devices.nvidia import NvidiaVendor
@@ -48,41 +51,11 @@ DISCOVER_EVERY_S: Final = 10.0
 NOT_LISTED: Final = "the driver does not list it any more"
 WAITS_S: Final = 10.0
 """The pod that the kubelet asks for is waited for so long: the kubelet may hear of it first."""
+REGISTERED_WITHIN_S: Final = 30.0
+"""A kubelet that has not taken the agent as a driver by then takes device plugins alone."""
 _AGAIN_S: Final = 0.1
 _RESOURCE_OF_VENDOR: Final = next(name for name, vendor in VENDORS.items() if vendor == NvidiaVendor.name)
 _UNANSWERED: Final = (OSError, GRPCError, StreamTerminatedError, TimeoutError)
-
-
-@dataclass(frozen=True, slots=True)
-class AgentPlaces:
-    """Where the agent finds and keeps things, at the same paths as on the node.
-
-    Attributes:
-        folder: its own, which outlives it.
-        plugins: with the kubelet's socket for device plugins.
-        resources: the kubelet's socket that tells what pods have.
-    """
-
-    folder: Path
-    plugins: Path = Path("/var/lib/kubelet/device-plugins")
-    resources: Path = Path("/var/lib/kubelet/pod-resources") / KUBELET_SOCKET
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterSide:
-    """What the agent does to the cluster.
-
-    Attributes:
-        report: describe the cards.
-        answer: say what became of what is wanted of pods.
-        evict: have a pod leave, by its namespace and name, and why.
-        tell_loads: say how busy the cards are.
-    """
-
-    report: Callable[[AgentReport], Coroutine[Any, Any, None]]
-    answer: Callable[[Mapping[str, SuspensionAnswer]], Coroutine[Any, Any, None]]
-    evict: Callable[[PodKey, str], Coroutine[Any, Any, None]]
-    tell_loads: Callable[[Mapping[str, int]], Coroutine[Any, Any, None]]
 
 
 class NodeAgent:
@@ -102,6 +75,11 @@ class NodeAgent:
         self.allocations = Allocations(self._slices.found())
         self.meter = CardMeter(lambda: list(self.allocations.made.values()))
         self._plugin = DevicePlugin(places.plugins, self.allocate)
+        self._prepared = PreparedClaims(places.cdi, cluster.claims.read, self.allocate_claim)
+        self._claim_plugin = ClaimPlugin(
+            places.registry, places.drivers, self._prepared.prepare, self._prepared.unprepare
+        )
+        self._by_claims = False
         self._machine: Machine | None = None
         self._devices: dict[str, Device] = {}
         self._driver_away = ""
@@ -125,12 +103,33 @@ class NodeAgent:
             residency = self._residency = await self._recovered()
             try:
                 self._work.create_task(self._keep_looking(unsliced))
-                self._work.create_task(self._keep_describing(unsliced))
-                self._work.create_task(self._plugin.run())
+                self._work.create_task(self._serve(unsliced))
                 self._work.create_task(self._keep_watching())
                 await self._suspensions.run(residency)
             finally:
                 residency.close()
+
+    async def _serve(self, unsliced: str) -> None:
+        self._by_claims = await self._serve_claims()
+        self._work.create_task(self._keep_describing(unsliced))
+        if not self._by_claims:
+            await self._plugin.run()
+
+    async def _serve_claims(self) -> bool:
+        """Give cards out by claims from now on, if the cluster and the kubelet can; else by the device plugin."""
+        if not self._places.registry.is_dir() or not await self._cluster.claims.publish(tuple(self._devices.values())):
+            return False
+        self._prepared.keep({uid for made in self.allocations.made.values() for uid in made.ids})
+        serving = self._work.create_task(self._claim_plugin.run())
+        try:
+            async with asyncio.timeout(REGISTERED_WITHIN_S):
+                await self._claim_plugin.registered.wait()
+        except TimeoutError:
+            log.warning("the kubelet does not take drivers of claims: cards are given out by the device plugin")
+            serving.cancel()
+            await self._cluster.claims.withdraw()
+            return False
+        return True
 
     async def _recovered(self) -> PodResidency:
         """What takes pods off their cards, once it is known where those of an earlier agent are."""
@@ -211,36 +210,68 @@ class NodeAgent:
             MillpondError: none waits for so much, or its order cannot be carried out.
         """
         async with self._one_at_a_time:
-            pod = await self._asking(len(ids))
-            made = self.allocations.give(pod, ids)
-            assert self._machine is not None
-            assert self._residency is not None
-            self._residency.arrived(made)
+            pod = await self._asking(
+                lambda: self.allocations.next_of(len(ids)),
+                f"Millpond has bound no pod to this node that asks for {len(ids)} {MILLI}",
+            )
+            return await self._given(self.allocations.give(pod, ids))
+
+    async def allocate_claim(
+        self, users: Collection[str], claim: str, has: Sequence[AllocatedDevice], is_prepared: bool
+    ) -> ContainerGifts | None:
+        """What the container of the pod gets that may use a claim, as ``PreparedClaims`` asks for it.
+
+        Raises:
+            MillpondError: no such pod waits, the claim says something else than its order, or that cannot be done.
+        """
+        async with self._one_at_a_time:
+            made = next((each for each in self.allocations.made.values() if claim in each.ids), None)
+            if made is not None and is_prepared:
+                return None  # its containers may run: nothing of theirs is touched
+            if made is None:
+                missing = f"Millpond has bound no pod to this node that may use claim {claim}"
+                pod = await self._asking(lambda: self.allocations.waiting_of(users), missing)
+                if differs(has, pod.order.grants, self._devices):
+                    said = f"the claim of pod {pod.key[1]} has something else than Millpond has decided"
+                    raise UnavailableError(said, "have Millpond allocate it")
+                made = self.allocations.give(pod, [claim], confirmed=True)
             try:
-                return await asyncio.to_thread(self._slices.prepare, made, self._machine, dict(self._devices))
-            except (MillpondError, OSError) as error:
-                self.allocations.over(pod.uid)
-                self._release(made)
-                if isinstance(error, OSError):
-                    raise UnavailableError(f"the node cannot prepare it: {error}", "see the agent's log") from error
+                return await self._given(made)
+            except MillpondError:
+                self.allocations.bound(made.pod)  # the kubelet asks again
                 raise
 
-    async def _asking(self, milli: int) -> BoundPod:
-        """The pod that is meant, as soon as it is known and has room."""
+    async def _given(self, made: Allocation) -> ContainerGifts:
+        """What a container gets of what its pod was given, which is taken back where that cannot be prepared."""
+        assert self._machine is not None
+        assert self._residency is not None
+        self._residency.arrived(made)
+        try:
+            return await asyncio.to_thread(self._slices.prepare, made, self._machine, dict(self._devices))
+        except (MillpondError, OSError) as error:
+            self.allocations.over(made.pod.uid)
+            self._release(made)
+            if isinstance(error, OSError):
+                raise UnavailableError(f"the node cannot prepare it: {error}", "see the agent's log") from error
+            raise
+
+    async def _asking(self, find: Callable[[], BoundPod | None], missing: str) -> BoundPod:
+        """The pod that is meant, as soon as it is known and has room.
+
+        Args:
+            missing: what is said where there is none.
+        """
         give_up_at = time.monotonic() + WAITS_S
         while True:
             await self._compare()
-            pod = self.allocations.next_of(milli)
+            pod = find()
             lacking = "" if pod is None else self.allocations.lacking(pod, self._devices)
             if pod is not None and not lacking:
                 return pod
             if time.monotonic() >= give_up_at:
                 if lacking:
                     raise UnavailableError(lacking, "it is tried elsewhere")
-                raise UnavailableError(
-                    f"Millpond has bound no pod to this node that asks for {milli} {MILLI}",
-                    "name it as the pod's scheduler: schedulerName: millpond",
-                )
+                raise UnavailableError(missing, "name it as the pod's scheduler: schedulerName: millpond")
             await asyncio.sleep(_AGAIN_S)
 
     async def _compare(self) -> None:
@@ -325,12 +356,16 @@ class NodeAgent:
                 log.warning("the cards cannot be looked at: %s", self._driver_away)
             await self._cluster.report(report)
             self._reported = report
-        await self._plugin.offer(device_names(report.devices, self.allocations.resting_milli))
+        if self._by_claims:
+            await self._cluster.claims.publish(report.devices)
+        else:
+            await self._plugin.offer(device_names(report.devices, self.allocations.resting_milli))
 
     def _report(self, unsliced: str) -> AgentReport:
         assert self._machine is not None
         (node,), devices = self._machine.nodes, tuple(self._devices.values())
-        return AgentReport(devices, node.link_map, unsliced, self._held_by_others(), node.swap_mib, self._driver_away)
+        others, away = self._held_by_others(), self._driver_away
+        return AgentReport(devices, node.link_map, unsliced, others, node.swap_mib, away, self._by_claims)
 
     def _held_by_others(self) -> dict[str, str]:
         """The cards that the vendor's own plugin has given to pods, where it knows them by UUID too."""

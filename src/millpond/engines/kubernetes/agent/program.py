@@ -13,10 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lightkube.models.meta_v1 import OwnerReference
+
 from millpond.engines.kubernetes.adoption.evictions import POLICIES
+from millpond.engines.kubernetes.agent.agent_context import AgentPlaces, ClaimSide, ClusterSide
 from millpond.engines.kubernetes.agent.allocations import PodKey
 from millpond.engines.kubernetes.agent.metrics_listener import MetricsAddress, metrics_served
-from millpond.engines.kubernetes.agent.node_agent import AgentPlaces, ClusterSide, NodeAgent
+from millpond.engines.kubernetes.agent.node_agent import NodeAgent
+from millpond.engines.kubernetes.agent.slice_publisher import SlicePublisher
 from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
 from millpond.engines.kubernetes.cluster.agent_report import (
     LOADS_ANNOTATION,
@@ -38,7 +42,7 @@ NODE, NAMESPACE, POD = "MILLPOND_AGENT_NODE", "MILLPOND_AGENT_NAMESPACE", "MILLP
 _AGAIN_S: Final = 1.0
 _GONE: Final = frozenset({404, 409})
 _REQUESTS_AT_ONCE: Final = 4
-_WATCHES: Final = 1
+_WATCHES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,16 @@ async def _run(identity: AgentIdentity, options: AgentOptions) -> None:
     config = find_config(ClusterAccess())
     channel = api_channel(config, _REQUESTS_AT_ONCE + _WATCHES)
     async with aclosing(channel):
-        requests = AgentRequests(ClusterApi(channel, identity.namespace, _always), identity)
-        cluster = ClusterSide(requests.report, requests.answer, requests.evict, requests.tell_loads)
+        api = ClusterApi(channel, identity.namespace, _always)
+        requests = AgentRequests(api, identity)
+
+        def owner() -> OwnerReference | None:
+            own = pods.objects.get(f"{identity.namespace}/{identity.pod}")
+            return None if own is None else OwnerReference("v1", "Pod", identity.pod, own.metadata.uid)
+
+        slices = SlicePublisher(api, channel, identity.node, owner, lambda work: group.create_task(work))
+        claims = ClaimSide(slices.publish, slices.withdraw, slices.read)
+        cluster = ClusterSide(requests.report, requests.answer, requests.evict, requests.tell_loads, claims)
         places, swap_mib = AgentPlaces(options.folder), options.swap_mib
         agent = NodeAgent(places, lambda own: describe_machine(own=own, swap_mib=swap_mib), cluster)
         kind = ObjectKind("/api/v1/pods", PodObject, {"fieldSelector": f"spec.nodeName={identity.node}"})

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from millpond.engines.kubernetes.claims.card_shares import slice_name
 from millpond.engines.kubernetes.claims.claim_objects import (
     CLAIMS,
     CLASSES,
+    SHARES,
     SLICES,
     ClaimObject,
     ClassObject,
@@ -28,6 +30,7 @@ from millpond.engines.kubernetes.claims.taint_rules import TaintRules
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel, ErrorAnswerError
 from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER, DriverCards
 from millpond.engines.kubernetes.cluster.reflector import Reflector
+from millpond.model.hardware.devices import Device
 
 log = logging.getLogger(__name__)
 
@@ -48,17 +51,20 @@ class ClaimBook:
         is_served: the cluster has the API, and lets this server look at it.
         marks: by the mark of nodes, the kinds of cards that these have.
         stands_for: the class that stands for each extended resource.
+        shared: the cards of nodes whose agents give them out by claims, as far as these have said so.
     """
 
     def __init__(self, channel: ApiChannel, node_changed: Callable[[str], None]) -> None:
         self.is_served = False
         self.marks: dict[str, tuple[CardKind, ...]] = {}
         self.stands_for: dict[str, str] = {}
+        self.shared: dict[str, Mapping[str, Device]] = {}
         self._node_changed = node_changed
         self._claim_changed: Callable[[str], None] = lambda claim: None
         self._slices = Reflector(channel, SLICES, self._slice_changed, self._slice_deleted)
         self._classes = Reflector(channel, CLASSES, self._class_changed, self._class_changed)
         self._claims = Reflector(channel, CLAIMS, self._note_claim, self._drop_claim)
+        self._shares = Reflector(channel, SHARES, self._shares_changed, self._shares_changed)
         self._rules = TaintRules(channel, self._rules_changed)
         self._on_node: defaultdict[str, dict[str, SliceObject]] = defaultdict(dict)
         self._nodes: dict[str, NodeCards] = {}
@@ -81,7 +87,7 @@ class ClaimBook:
             httpx2.HTTPError: it does not answer at all.
         """
         try:
-            for reflector in (self._classes, self._claims, self._slices):
+            for reflector in self._followed:
                 await reflector.list_once()
             await self._rules.list_all()
         except ErrorAnswerError as error:
@@ -96,7 +102,15 @@ class ClaimBook:
         """What is to run from then on."""
         if not self.is_served:
             return []
-        return [*(each.run() for each in (self._classes, self._claims, self._slices)), *self._rules.work()]
+        return [*(each.run() for each in self._followed), *self._rules.work()]
+
+    @property
+    def _followed(self) -> tuple[Reflector[Any], ...]:
+        return self._classes, self._claims, self._slices, self._shares
+
+    def publishes(self, node: str) -> bool:
+        """Whether the agent of a node serves claims: its kubelet removes what one publishes that does not."""
+        return f"/{slice_name(node)}" in self._shares.objects
 
     def cards_on(self, node: str, held: Collection[str]) -> DriverCards | None:
         """The cards of a node; None: no driver publishes any.
@@ -184,6 +198,9 @@ class ClaimBook:
         if node := gone.spec.node_name:
             self._on_node[node].pop(gone.metadata.name, None)
             self._recount(node)
+
+    def _shares_changed(self, changed: SliceObject) -> None:
+        self._node_changed(changed.spec.node_name)
 
     def _rules_changed(self) -> None:
         for node in list(self._on_node):

@@ -11,7 +11,7 @@ from lightkube.models.resource_v1 import DeviceToleration
 from msgspec import Struct, field
 
 from millpond.engines.kubernetes.adoption.pod_objects import OwnerReference
-from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER
+from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, DRIVER
 from millpond.engines.kubernetes.cluster.objects import ObjectMeta
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind
 
@@ -176,6 +176,7 @@ class AllocatedDevice(Struct, rename="camel"):
     pool: str
     device: str
     admin_access: bool = False
+    consumed_capacity: dict[str, str] = {}
 
 
 class AllocatedDevices(Struct):
@@ -236,6 +237,8 @@ class ClaimObject(Struct):
 
 
 SLICES: Final = ObjectKind(f"{API}/resourceslices", SliceObject, {"fieldSelector": f"spec.driver={DRIVER}"})
+SHARES: Final = ObjectKind(f"{API}/resourceslices", SliceObject, {"fieldSelector": f"spec.driver={AGENT_DRIVER}"})
+"""Those of Millpond's agents."""
 CLASSES: Final = ObjectKind(f"{API}/deviceclasses", ClassObject)
 CLAIMS: Final = ObjectKind(f"{API}/resourceclaims", ClaimObject)
 TAINT_RULES: Final = tuple(

@@ -9,8 +9,8 @@ https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/4381-dra-st
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -26,15 +26,14 @@ from lightkube.models.resource_v1 import (
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceClaim,
-    DeviceRequest,
     DeviceRequestAllocationResult,
-    ExactDeviceRequest,
     OpaqueDeviceConfiguration,
     ResourceClaimSpec,
 )
 from lightkube.resources.resource_v1 import ResourceClaim
 
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.claims.card_shares import CardShares
 from millpond.engines.kubernetes.claims.claim_api import (
     CONFLICT,
     FINALIZER,
@@ -45,7 +44,7 @@ from millpond.engines.kubernetes.claims.claim_api import (
     is_contended,
 )
 from millpond.engines.kubernetes.claims.claim_book import ClaimBook
-from millpond.engines.kubernetes.claims.claim_objects import EXACT_COUNT, ClaimObject, ExactRequest
+from millpond.engines.kubernetes.claims.claim_objects import ClaimObject, ExactRequest
 from millpond.engines.kubernetes.claims.claim_requests import (
     ClaimTroubleError,
     claims_of,
@@ -54,23 +53,49 @@ from millpond.engines.kubernetes.claims.claim_requests import (
     is_open,
     names_of,
 )
-from millpond.engines.kubernetes.claims.extended_resources import extended_request, is_special, special_name
+from millpond.engines.kubernetes.claims.extended_resources import (
+    extended_request,
+    is_special,
+    line_of,
+    share_request,
+    special_name,
+)
 from millpond.engines.kubernetes.claims.node_cards import DriverCard
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
-from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER, NAME_FIELD, is_of_driver
+from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, DRIVER, NAME_FIELD, is_of_driver
 from millpond.engines.kubernetes.cluster.request_turns import BINDING
 from millpond.engines.kubernetes.pods.pod_marks import CARDS_CLAIM
+from millpond.engines.kubernetes.pods.slice_order import of_agent
 from millpond.model.decisions import Placement
 
 _HAS_OTHERS: Final = "its claims were given devices by another scheduler meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenCards:
-    """The cards that lines of a claim are to have."""
+class ChosenDevices:
+    """What lines of a claim are to have, and how it is set up."""
 
     node: str
-    lines: Sequence[tuple[str, ExactRequest, Sequence[DriverCard]]]
+    results: list[DeviceRequestAllocationResult]
+    config: list[DeviceAllocationConfiguration] = field(default_factory=list)
+
+    @property
+    def allocation(self) -> AllocationResult:
+        """As the claim has it, which can be used from that node alone."""
+        here = NodeSelectorRequirement(key=NAME_FIELD, operator="In", values=[self.node])
+        return AllocationResult(
+            devices=DeviceAllocationResult(results=self.results, config=self.config or None),
+            nodeSelector=NodeSelector(nodeSelectorTerms=[NodeSelectorTerm(matchFields=[here])]),
+        )
+
+    def are_of(self, claim: ClaimObject) -> bool:
+        """Whether a claim has these already."""
+        has = () if claim.status.allocation is None else claim.status.allocation.devices.results
+        return [(each.pool, each.device) for each in has] == [(each.pool, each.device) for each in self.results]
+
+
+Choice = Callable[[ClaimObject], ChosenDevices]
+"""What a claim is to have; raises a ClaimTroubleError where it cannot."""
 
 
 class ClaimWriter:
@@ -90,7 +115,7 @@ class ClaimWriter:
                 return ""
             cards = iter(self._cards_of(placed))
             for claim in claims_of(pod, self.book):
-                await self._take_one(claim, user, placed.node, cards)
+                await self._take_one(claim, user, placed.node, self._choice(placed.node, cards))
             if next(cards, None) is not None:
                 raise ClaimTroubleError(_HAS_OTHERS)
         except ClaimTroubleError as error:
@@ -98,25 +123,26 @@ class ClaimWriter:
         return ""
 
     async def _take_by_number(self, pod: ScheduledPod, user: ClaimUser, placed: Placement) -> None:
-        """Make the claim of a pod that asks for a driver's cards by number, and tell the pod of it.
+        """Make the claim of a pod that asks by number for cards that claims give out, and tell the pod of it.
 
         Raises:
             ClaimTroubleError: it cannot be done.
         """
-        cards = self._cards_of(placed)
-        if not cards:
+        if not self.gives(placed):
             await self.give_back(pod)
             if pod.status.extended_resource_claim_status is not None:
                 await self._tell(user, None)  # left by a start elsewhere: its kubelet would wait for that claim
             return
-        wanted = extended_request(pod, self.book.stands_for)
+        shares = self._shares_of(placed)
+        wanted = extended_request(pod, self.book.stands_for) if shares is None else share_request(pod, shares)
         if wanted is None:
             raise ClaimTroubleError("no device class stands any more for what it asks for by number", passes=False)
         claim = await self._requests.make(wanted.claim(pod), user)
         if not (is_special(claim, pod) and wanted.is_asked_by(claim)):
             await self._requests.remove(claim, user.uid)
             raise ClaimTroubleError(f"its claim {claim.metadata.name} asked for something else, and is made anew")
-        await self._take_one(claim, user, placed.node, iter(cards))
+        choice = self._choice(placed.node, iter(self._cards_of(placed))) if shares is None else _shared(shares)
+        await self._take_one(claim, user, placed.node, choice)
         await self._tell(user, wanted.status(claim.metadata.name))
 
     async def _tell(self, user: ClaimUser, status: PodExtendedResourceClaimStatus | None) -> None:
@@ -161,13 +187,27 @@ class ClaimWriter:
         Raises:
             ClaimTroubleError: it cannot be made, or not have these cards.
         """
-        cards = self._cards_of(placed)
-        exact = ExactDeviceRequest(deviceClassName=DRIVER, allocationMode=EXACT_COUNT, count=len(cards))
+        shares, cards = self._shares_of(placed), self._cards_of(placed)
+        if shares is None and not cards:
+            raise ClaimTroubleError(f"the agent of node {placed.node} gives out nothing by claims any more")
+        if shares is None:
+            line, choice = line_of(CARDS_CLAIM, DRIVER, len(cards), {}), self._choice(placed.node, iter(cards))
+        else:
+            line, choice = line_of(CARDS_CLAIM, AGENT_DRIVER, len(shares.grants), shares.asked), _shared(shares)
         owner = OwnerReference(apiVersion="v1", kind="Pod", name=user.name, uid=user.uid)
         meta = ObjectMeta(name=name, namespace=user.namespace, ownerReferences=[owner], finalizers=[FINALIZER])
-        spec = ResourceClaimSpec(devices=DeviceClaim(requests=[DeviceRequest(name=CARDS_CLAIM, exactly=exact)]))
+        spec = ResourceClaimSpec(devices=DeviceClaim(requests=[line]))
         claim = await self._requests.make(ResourceClaim(metadata=meta, spec=spec), user)
-        await self._take_one(claim, user, placed.node, iter(cards))
+        await self._take_one(claim, user, placed.node, choice)
+
+    def gives(self, placed: Placement) -> bool:
+        """Whether the cards of a placement are given out by claims."""
+        return self._shares_of(placed) is not None or any(is_of_driver(grant.device) for grant in placed.grants)
+
+    def _shares_of(self, placed: Placement) -> CardShares | None:
+        """What a placement has of cards of an agent that gives them out by claims; None: nothing."""
+        grants, devices = of_agent(placed.grants), self.book.shared.get(placed.node)
+        return CardShares(placed.node, grants, devices) if grants and devices is not None else None
 
     def _cards_of(self, placed: Placement) -> list[DriverCard]:
         """The cards of a driver that a placement has.
@@ -182,8 +222,8 @@ class ClaimWriter:
             raise ClaimTroubleError(f"its driver publishes the card {gone[0]} no more")
         return [card for _, card in cards if card is not None]
 
-    async def _take_one(self, claim: ClaimObject, user: ClaimUser, node: str, cards: Iterator[DriverCard]) -> None:
-        """Have one claim be of a pod, with the next of the cards if it has none yet.
+    async def _take_one(self, claim: ClaimObject, user: ClaimUser, node: str, choose: Choice) -> None:
+        """Have one claim be of a pod, with what is chosen for it if it has nothing yet.
 
         Raises:
             ClaimTroubleError: it cannot.
@@ -191,14 +231,14 @@ class ClaimWriter:
         name, chosen = claim.metadata.name, None
         for _ in range(MOST_TRIES):
             if is_open(claim, user.uid):
-                chosen = chosen or self._chosen(claim, node, cards)
+                chosen = chosen or choose(claim)
                 if claim.status.allocation is not None:
-                    if _has(claim, chosen):
+                    if chosen.are_of(claim):
                         self.book.written(claim)
                         return  # written by an earlier server, or by a request whose answer was lost
                     claim = await self._requests.let_go(claim, user.uid)  # left by an earlier start, on other cards
                     continue
-                status = {"allocation": self._allocation(claim, chosen), "reservedFor": [user.reference]}
+                status = {"allocation": chosen.allocation, "reservedFor": [user.reference]}
             else:
                 if chosen is not None:
                     raise ClaimTroubleError(_HAS_OTHERS)
@@ -217,53 +257,39 @@ class ClaimWriter:
             claim = await self._requests.read(user.namespace, name, of=claim.metadata.uid)
         raise ClaimTroubleError(is_contended(name))
 
-    def _chosen(self, claim: ClaimObject, node: str, cards: Iterator[DriverCard]) -> ChosenCards:
-        """The next of the cards, line by line.
+    def _choice(self, node: str, cards: Iterator[DriverCard]) -> Choice:
+        """The next of the cards of a driver, line by line; they are not for a claim, or another has one: it raises."""
+
+        def choose(claim: ClaimObject) -> ChosenDevices:
+            chosen = ChosenDevices(node, [])
+            for request in claim.spec.devices.requests:
+                exact = exact_of(claim, request)
+                mine = [card for _, card in zip(range(exact.count), cards, strict=False)]
+                if len(mine) < exact.count:
+                    few = f"its claim {claim.metadata.name} asks for more cards than it was placed with"
+                    raise ClaimTroubleError(few)
+                for card in mine:
+                    self._require_free(claim, exact, card)
+                chosen.results.extend(_result(request.name, exact, card) for card in mine)
+                of_class = self.book.device_class(exact.device_class_name)
+                configs = [] if of_class is None else of_class.spec.config
+                chosen.config.extend(_config("FromClass", each, [request.name]) for each in configs)
+            chosen.config.extend(_config("FromClaim", each, each.get("requests")) for each in claim.spec.devices.config)
+            return chosen
+
+        return choose
+
+    def _require_free(self, claim: ClaimObject, exact: ExactRequest, card: DriverCard) -> None:
+        """A card is one for a line of a claim, and no other has it.
 
         Raises:
-            ClaimTroubleError: they are not for it, or another claim has one.
+            ClaimTroubleError: it is not.
         """
-        lines = []
-        for request in claim.spec.devices.requests:
-            exact = exact_of(claim, request)
-            mine = [card for _, card in zip(range(exact.count), cards, strict=False)]
-            if len(mine) < exact.count:
-                raise ClaimTroubleError(f"its claim {claim.metadata.name} asks for more cards than it was placed with")
-            for card in mine:
-                others = set(self.book.holders(card.name)) - {claim.key}
-                if others:
-                    raise ClaimTroubleError(f"claim {min(others)} has the card {card.device.uuid} by now")
-                if not is_for(exact, card.kind, self.book):
-                    raise ClaimTroubleError(f"the card {card.device.uuid} is none for its claim {claim.metadata.name}")
-            lines.append((request.name, exact, mine))
-        return ChosenCards(node, lines)
-
-    def _allocation(self, claim: ClaimObject, chosen: ChosenCards) -> AllocationResult:
-        results = [
-            DeviceRequestAllocationResult(
-                driver=DRIVER,
-                pool=card.name[0],
-                device=card.name[1],
-                request=line,
-                tolerations=exact.tolerations or None,
-            )
-            for line, exact, cards in chosen.lines
-            for card in cards
-        ]
-        here = NodeSelectorRequirement(key=NAME_FIELD, operator="In", values=[chosen.node])
-        return AllocationResult(
-            devices=DeviceAllocationResult(results=results, config=list(self._configs(claim, chosen)) or None),
-            nodeSelector=NodeSelector(nodeSelectorTerms=[NodeSelectorTerm(matchFields=[here])]),
-        )
-
-    def _configs(self, claim: ClaimObject, chosen: ChosenCards) -> Iterator[DeviceAllocationConfiguration]:
-        """How the driver is to set devices up: as their classes say, then as the claim does."""
-        for line, exact, _ in chosen.lines:
-            of_class = self.book.device_class(exact.device_class_name)
-            for each in () if of_class is None else of_class.spec.config:
-                yield _config("FromClass", each, [line])
-        for each in claim.spec.devices.config:
-            yield _config("FromClaim", each, each.get("requests"))
+        others = set(self.book.holders(card.name)) - {claim.key}
+        if others:
+            raise ClaimTroubleError(f"claim {min(others)} has the card {card.device.uuid} by now")
+        if not is_for(exact, card.kind, self.book):
+            raise ClaimTroubleError(f"the card {card.device.uuid} is none for its claim {claim.metadata.name}")
 
     def _require_at(self, claim: ClaimObject, node: str) -> None:
         """What was allocated before can be used from a node."""
@@ -274,13 +300,18 @@ class ClaimWriter:
             raise ClaimTroubleError(f"its claim {claim.metadata.name} has devices of {min(named)} by now")
 
 
-def _has(claim: ClaimObject, chosen: ChosenCards) -> bool:
-    """Whether a claim has these cards already."""
-    allocation = claim.status.allocation
-    results = () if allocation is None else allocation.devices.results
-    return [(each.pool, each.device) for each in results] == [
-        card.name for _, _, cards in chosen.lines for card in cards
-    ]
+def _shared(shares: CardShares) -> Choice:
+    """Shares of cards, for the only line of a claim."""
+    return lambda claim: ChosenDevices(
+        shares.node, shares.results(claim.metadata.uid, claim.spec.devices.requests[0].name)
+    )
+
+
+def _result(line: str, exact: ExactRequest, card: DriverCard) -> DeviceRequestAllocationResult:
+    pool, device = card.name
+    return DeviceRequestAllocationResult(
+        driver=DRIVER, pool=pool, device=device, request=line, tolerations=exact.tolerations or None
+    )
 
 
 def _config(source: str, config: Mapping[str, Any], requests: Sequence[str] | None) -> DeviceAllocationConfiguration:

@@ -9,17 +9,25 @@ https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/5004-
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from lightkube.models.core_v1 import ContainerExtendedResourceRequest, PodExtendedResourceClaimStatus
 from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
-from lightkube.models.resource_v1 import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaimSpec
+from lightkube.models.resource_v1 import (
+    CapacityRequirements,
+    DeviceClaim,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaimSpec,
+)
 from lightkube.resources.resource_v1 import ResourceClaim
 
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.claims.card_shares import CardShares
 from millpond.engines.kubernetes.claims.claim_objects import EXACT_COUNT, ClaimObject, ClassObject
 from millpond.engines.kubernetes.claims.device_selectors import CardKind, UnreadableSelectorError, is_meant
+from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, MILLI
 from millpond.engines.kubernetes.cluster.objects import ContainerSpec
 from millpond.engines.kubernetes.cluster.resource_amounts import quantity
 
@@ -67,23 +75,19 @@ class ExtendedRequest:
     Attributes:
         lines: their names, and how many devices each has.
         mappings: which containers have which lines.
+        capacity: so much of each device; empty: devices as a whole.
     """
 
     class_name: str
     lines: Sequence[tuple[str, int]]
     mappings: Sequence[ContainerExtendedResourceRequest]
+    capacity: Mapping[str, str] = field(default_factory=dict)
 
     def claim(self, pod: ScheduledPod) -> ResourceClaim:
         """The claim to be made for a pod; it goes with it."""
         meta = pod.metadata
         owner = OwnerReference(apiVersion="v1", kind="Pod", name=meta.name, uid=meta.uid, controller=True)
-        requests = [
-            DeviceRequest(
-                name=name,
-                exactly=ExactDeviceRequest(deviceClassName=self.class_name, allocationMode=EXACT_COUNT, count=count),
-            )
-            for name, count in self.lines
-        ]
+        requests = [line_of(name, self.class_name, count, self.capacity) for name, count in self.lines]
         return ResourceClaim(
             metadata=ObjectMeta(
                 name=special_name(pod),
@@ -97,13 +101,32 @@ class ExtendedRequest:
     def is_asked_by(self, claim: ClaimObject) -> bool:
         """Whether a claim that is there asks for just this."""
         asked = [(each.name, each.exactly) for each in claim.spec.devices.requests]
-        return [(name, None if exact is None else (exact.device_class_name, exact.count)) for name, exact in asked] == [
-            (name, (self.class_name, count)) for name, count in self.lines
-        ]
+        return asked == [(name, exact) for name, exact in asked if exact is not None] and [
+            (name, exact.device_class_name, exact.count, exact.capacity.requests) for name, exact in asked if exact
+        ] == [(name, self.class_name, count, dict(self.capacity)) for name, count in self.lines]
 
     def status(self, claim: str) -> PodExtendedResourceClaimStatus:
         """What is written on the pod."""
         return PodExtendedResourceClaimStatus(requestMappings=list(self.mappings), resourceClaimName=claim)
+
+
+def line_of(name: str, of_class: str, count: int, capacity: Mapping[str, str]) -> DeviceRequest:
+    """A line of a claim.
+
+    Args:
+        capacity: so much of each device; empty: devices as a whole.
+    """
+    amounts = CapacityRequirements(requests=dict(capacity)) if capacity else None
+    exact = ExactDeviceRequest(deviceClassName=of_class, allocationMode=EXACT_COUNT, count=count, capacity=amounts)
+    return DeviceRequest(name=name, exactly=exact)
+
+
+def share_request(pod: ScheduledPod, shares: CardShares) -> ExtendedRequest:
+    """What the container of a pod asks for of the cards of an agent, as a line of a claim."""
+    number, container = next((n, each) for n, each in enumerate(_containers(pod)) if _count(each, MILLI))
+    line = _line_name(number, container, MILLI)
+    mapping = ContainerExtendedResourceRequest(container.name, line, MILLI)
+    return ExtendedRequest(AGENT_DRIVER, [(line, len(shares.grants))], [mapping], shares.asked)
 
 
 def extended_request(pod: ScheduledPod, classes: Mapping[str, str]) -> ExtendedRequest | None:

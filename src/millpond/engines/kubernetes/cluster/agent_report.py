@@ -35,6 +35,7 @@ class AgentReport:
         others: which of them pods have that the vendor's own plugin gave them, by UUID.
         swap_mib: host memory of the node for device memory of suspended pods.
         driver_away: why the driver does not say how the cards are; empty: it does.
+        by_claims: the agent gives its cards out by claims, and not as a device plugin.
     """
 
     devices: tuple[Device, ...] = ()
@@ -43,6 +44,7 @@ class AgentReport:
     others: Mapping[str, str] = dataclasses.field(default_factory=dict)
     swap_mib: int = 0
     driver_away: str = ""
+    by_claims: bool = False
 
     def text(self) -> str:
         """As the agent's pod carries it: without what is as usual."""

@@ -9,6 +9,7 @@ leave out, and add, what those models do not expect.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,7 +32,14 @@ MOST_AT_ONCE: Final = 32
 LOOK_EVERY_S: Final = 0.5
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 3.0
 _NOT_FOUND, _CONFLICT, _FORBIDDEN, _TOO_MANY = 404, 409, 403, 429
-_NOT_MOUNTED: Final = frozenset({"FailedMount", "FailedAttachVolume"})
+_NOT_COMING: Final = {
+    "FailedMount": "volumes",
+    "FailedAttachVolume": "volumes",
+    "FailedPrepareDynamicResources": "cards",
+}
+"""What a pod waits for, by the reasons of events."""
+_ALL_CAME: Final = frozenset({"Pulling", "Pulled"})
+"""What comes after all of that."""
 _JSON: Final = {"Content-Type": "application/json"}
 _NONE: Final[Mapping[str, str]] = {}
 
@@ -146,14 +154,16 @@ class ClusterApi:
                 return None
             raise
 
-    async def mount_trouble(self, pod: str) -> str:
-        """Why the volumes of a pod do not come, in the cluster's words; empty where it does not say."""
+    async def wait_trouble(self, pod: str) -> str:
+        """Why the volumes or the cards of a pod do not come, in the cluster's words; empty where it does not say."""
         try:
             answer = await self._asked("GET", "events", params={"fieldSelector": f"involvedObject.name={pod}"})
         except StatusError:
             return ""
         events = msgspec.json.decode(answer, type=EventsOfObject).items
-        return next((event.message for event in reversed(events) if event.reason in _NOT_MOUNTED), "")
+        last = itertools.takewhile(lambda event: event.reason not in _ALL_CAME, reversed(events))
+        found = (event for event in last if event.reason in _NOT_COMING)
+        return next((f"its {_NOT_COMING[event.reason]} do not come: {event.message}" for event in found), "")
 
     async def delete_pod(self, name: str, grace_s: float) -> None:
         """Have a pod end; one that is gone is as good."""

@@ -35,6 +35,8 @@ MILLI = "millpond.io/gpu-milli"
 DRIVER = "gpu.nvidia.com"
 """NVIDIA's DRA driver, whose cards are given out by claims; also the name of its class of whole cards, and what stands
 before the UUIDs of such cards."""
+AGENT_DRIVER = "gpu.millpond.io"
+"""The agent as a DRA driver: it gives out shares of cards by claims, where Kubernetes can account for them."""
 CARD_SOURCES = (MILLI, DRIVER, *VENDORS)
 """By what pods ask for cards."""
 TOLERATED = (POOL_LABEL, *VENDORS)
@@ -104,11 +106,13 @@ class AgentCards:
     Attributes:
         taken: those that pods have which the core does not know, by UUID, and who has them.
         tainted: those that a driver publishes too, and that have taints there, by UUID.
+        publishes: the agent serves claims at this moment, if it does so at all.
     """
 
     report: AgentReport
     taken: Mapping[str, str] = field(default_factory=dict)
     tainted: Mapping[str, CardTaint] = field(default_factory=dict)
+    publishes: bool = False
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -157,8 +161,10 @@ def is_ready(node: NodeObject) -> bool:
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
 
 
-def is_silent(node: NodeObject) -> bool:
-    """Whether its agent, if it has one, does not answer the kubelet."""
+def is_silent(node: NodeObject, cards: AgentCards) -> bool:
+    """Whether its agent does not answer the kubelet."""
+    if cards.report.by_claims:
+        return not cards.publishes
     return quantity(node.status.allocatable.get(MILLI, "0")) == 0
 
 
@@ -204,6 +210,8 @@ def labels_of(node: NodeObject, cards: AgentCards | DriverCards | None) -> Label
     if isinstance(cards, DriverCards) and cards.mark:
         found[offered(DRIVER)] = cards.mark
         found |= {answered(name): "" for name in cards.answers if node.status.allocatable.get(name, "0") == "0"}
+    if isinstance(cards, AgentCards) and cards.report.by_claims and cards.publishes:
+        found[answered(MILLI)] = ""
     return tuple(sorted(found.items()))
 
 
@@ -262,7 +270,7 @@ def _known_devices(
     devices, others, away = cards.devices, dict[str, str](), ""
     if isinstance(cards, AgentCards):
         others = dict(cards.report.others)
-        away = _SILENT if is_silent(node) else driver_away(cards.report)
+        away = _SILENT if is_silent(node, cards) else driver_away(cards.report)
     plugin = next(name for name, vendor in VENDORS.items() if vendor == NVIDIA)
     is_mixed = foreign.cards.get(plugin, 0) > len(others)
     taken = {uuid: f"pod {pod} has it from the vendor's device plugin" for uuid, pod in others.items()}

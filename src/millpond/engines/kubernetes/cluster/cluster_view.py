@@ -16,6 +16,7 @@ from millpond.engines.kubernetes.cluster.agent_report import AgentReport, is_age
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_nodes import (
+    AGENT_DRIVER,
     DRIVER,
     POOL_LABEL,
     TAINT,
@@ -154,7 +155,11 @@ class ClusterView:
     def resources(self, nodes: Iterable[str]) -> Mapping[str, str]:
         """The extended resource of each device of these nodes, by its UUID."""
         there = [self._reported[name] for name in nodes if name in self._reported]
-        return {device.uuid: resource_of(device) for node in there for device in node.devices}
+        return {
+            device.uuid: AGENT_DRIVER if device.uuid in self._claims.shared.get(node.name, ()) else resource_of(device)
+            for node in there
+            for device in node.devices
+        }
 
     async def list_all(self) -> None:
         """Look at everything once, before anything is reported.
@@ -220,8 +225,8 @@ class ClusterView:
             described = replace(described, schedulable=False, unschedulable_reason=_UNLABELLED)
         if (before := self._reported.get(name)) is not None:
             described = with_held_cards(described, before, held)
-        if name in self._agents and not self._is_listing:
-            self._conditions.tell(node, self._agents[name])
+        if isinstance(cards, AgentCards) and not self._is_listing:
+            self._conditions.tell(node, cards)
         if before != described:
             self._reported[name] = described
             if before is None or before.labels != described.labels:
@@ -247,11 +252,12 @@ class ClusterView:
             if order is not None
             for grant in order.grants
         }
+        publishes = self._claims.publishes(name)
         if published is None:
-            return AgentCards(report, taken)
+            return AgentCards(report, taken, publishes=publishes)
         taken |= {uuid.removeprefix(f"{DRIVER}/"): why for uuid, why in published.taken.items()}
         tainted = {uuid.removeprefix(f"{DRIVER}/"): taint for uuid, taint in published.tainted.items()}
-        return AgentCards(report, taken, tainted)
+        return AgentCards(report, taken, tainted, publishes)
 
     def _note_agent(self, pod: PodObject) -> None:
         """What an agent said last counts until another of its node says something else, or the node is lost."""
@@ -261,6 +267,9 @@ class ClusterView:
         self._executor.suspensions.answered(name, answers_of(pod.metadata.annotations))
         if report is not None and self._agents.get(name) != report:
             self._agents[name] = report
+            self._claims.shared.pop(name, None)
+            if report.by_claims:
+                self._claims.shared[name] = {device.uuid: device for device in report.devices}
             if not self._is_listing:
                 self.recount(name)
         known = self._agents.get(name)
@@ -301,6 +310,7 @@ class ClusterView:
     def _node_deleted(self, node: NodeObject) -> None:
         self._silent_since.pop(node.metadata.name, None)
         self._agents.pop(node.metadata.name, None)
+        self._claims.shared.pop(node.metadata.name, None)
         if self.ours.neighbours is not None:
             self.ours.neighbours.node_gone(node.metadata.name)
         self._lose(node.metadata.name)

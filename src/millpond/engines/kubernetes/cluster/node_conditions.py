@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
-from millpond.engines.kubernetes.cluster.cluster_nodes import driver_away, is_silent
+from millpond.engines.kubernetes.cluster.cluster_nodes import AgentCards, driver_away, is_silent
 from millpond.engines.kubernetes.cluster.objects import NodeObject
 from millpond.engines.kubernetes.cluster.request_turns import WORDS
 from millpond.engines.kubernetes.loop_work import LoopWork
@@ -43,9 +43,9 @@ class NodeConditions:
         self._writing: set[str] = set()
         self._is_forbidden = False
 
-    def tell(self, node: NodeObject, report: AgentReport) -> None:
+    def tell(self, node: NodeObject, cards: AgentCards) -> None:
         """Have a node say how the cards of its agent are, if it says something else."""
-        name, wanted = node.metadata.name, condition_of(report, is_silent=is_silent(node))
+        name, wanted = node.metadata.name, condition_of(cards.report, is_silent=is_silent(node, cards))
         self._wanted[name] = wanted
         said = _said_by(node)
         if not self._is_forbidden and name not in self._writing and said != wanted:

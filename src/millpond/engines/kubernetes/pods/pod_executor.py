@@ -19,7 +19,6 @@ from millpond.engines.kubernetes.claims.claim_requests import ClaimTroubleError
 from millpond.engines.kubernetes.claims.claim_writing import ClaimWriter
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterRefusedError
-from millpond.engines.kubernetes.cluster.cluster_nodes import is_of_driver
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import all_of
 from millpond.engines.kubernetes.pods.live_pods import ClusterAccount, LivePod, LivePods
@@ -44,7 +43,7 @@ PULL_PATIENCE_S: Final = 60.0
 """A start is given up when an image could not be pulled for so long."""
 _TIMER_SLACK_S: Final = 0.01
 """Timers of the loop may fire a little early."""
-MOUNT_PATIENCE_S: Final = 120.0
+WAIT_PATIENCE_S: Final = 120.0
 """So often the cluster is asked why a pod that has volumes does not run."""
 _STOPPED_EARLY: Final = Refusal("it was stopped before it ran", False)
 CONFINEMENT: Final = Confinement(True, LimitKind.CONTROL_GROUP, network=NetworkScope.PRIVATE)
@@ -207,33 +206,33 @@ class PodExecutor:
         pending.is_making = False
         if pending.refusal is None:
             self._look_at(pending)
-            if launch.mounts:
-                await self._watch_mounts(pending)
+            if launch.mounts or any(map(self._sources.claims.gives, decision.placements)):
+                await self._watch_waiting(pending)
         else:
             await self._undo(pending)
 
     async def _make_pod(self, pod: Pod, decision: int, placed: Placement) -> None:
         mark = _mark_of(pod)
         uid = await self._account.api.make_pod(pod, mark)
-        if any(is_of_driver(grant.device) for grant in placed.grants):
+        if self._sources.claims.gives(placed):
             user = ClaimUser(self._account.rules.namespace, mark.pod, uid)
             await self._sources.claims.make(claim_name(mark.id, decision), user, placed)
 
     async def _bind(self, name: str, placed: Placement) -> None:
         binding = self._account.api.bind(name, placed.node)
-        if of_agent(placed.grants):
+        if of_agent(placed.grants) and not self._sources.claims.gives(placed):
             binding = self._sources.turns().bind(placed.node, f"{self._account.rules.namespace}/{name}", binding)
         await binding
 
-    async def _watch_mounts(self, pending: GangStart) -> None:
-        """A volume that does not come keeps a pod waiting for ever, and the cluster says so in events alone."""
+    async def _watch_waiting(self, pending: GangStart) -> None:
+        """A volume or card that does not come keeps a pod waiting for ever, and the cluster says so in events alone."""
         while self._pending.get(pending.decision.job) is pending and pending.refusal is None:
-            await asyncio.sleep(MOUNT_PATIENCE_S)
+            await asyncio.sleep(WAIT_PATIENCE_S)
             waiting = [live for name in pending.names if (live := self.pods.by_name.get(name)) is not None]
             for live in waiting:
-                if live.phase is PodPhase.WAITING and (said := await self._account.api.mount_trouble(live.mark.pod)):
+                if live.phase is PodPhase.WAITING and (said := await self._account.api.wait_trouble(live.mark.pod)):
                     if self._pending.get(pending.decision.job) is pending:
-                        self._give_up(pending, Refusal(f"its volumes do not come: {said}", True))
+                        self._give_up(pending, Refusal(said, True))
                     return
 
     def _objects(self, start: Start, launch: PodLaunch) -> RunObjects:

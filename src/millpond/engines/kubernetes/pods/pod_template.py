@@ -28,7 +28,7 @@ from lightkube.models.core_v1 import (
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod, Secret, Service
 
-from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER, MILLI, TOLERATED, is_of_driver
+from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, DRIVER, MILLI, TOLERATED
 from millpond.engines.kubernetes.pods.pod_files import (
     CARRY_GRACE_S,
     CarriedFiles,
@@ -220,7 +220,7 @@ class _PodMaker:
             hostname=pod_name(task) if self.world_size > 1 else None,
             subdomain=run_name(start.job, start.attempt) if self.world_size > 1 else None,
         )
-        if any(is_of_driver(grant.device) for grant in placed.grants):
+        if container.resources is not None and container.resources.claims:
             spec.resourceClaims = [PodResourceClaim(name=CARDS_CLAIM, resourceClaimName=claim_name(task, start.id))]
         if launch.files is not None:
             _add_files(spec, container, launch.files, task)
@@ -293,8 +293,12 @@ class _PodMaker:
             "MILLPOND_NODE": placed.node,
             "MILLPOND_NETWORK": NetworkScope.PRIVATE.value,
             **({"MILLPOND_PORT": str(SERVICE_PORT)} if launch.serves else {}),
-            **({} if placed.grants else {VISIBLE_TO_RUNTIME: NO_CARDS}),
+            **({VISIBLE_TO_RUNTIME: NO_CARDS} if self._sees_none(placed) else {}),
         }
+
+    def _sees_none(self, placed: Placement) -> bool:
+        """Whether a pod itself names no cards: shares by claims replace that, where the runtime knows CDI."""
+        return all(self.resources.get(grant.device) == AGENT_DRIVER for grant in placed.grants)
 
 
 def _add_files(spec: PodSpec, container: Container, files: CarriedFiles, task: TaskId) -> None:
@@ -322,7 +326,7 @@ def _resources(needs: RoleNeeds, grants: tuple[Grant, ...], resources: Mapping[s
     for grant in grants:
         resource = resources[grant.device]
         asked[resource] = asked.get(resource, 0) + (milli_of((grant,)) if resource == MILLI else 1)
-    claims = [ResourceClaim(name=CARDS_CLAIM)] if asked.pop(DRIVER, 0) else None
+    claims = [ResourceClaim(name=CARDS_CLAIM)] if asked.pop(DRIVER, 0) + asked.pop(AGENT_DRIVER, 0) else None
     extended = {name: str(count) for name, count in (*asked.items(), *needs.extras.items()) if count}
     memory = {"memory": f"{needs.memory_mib}Mi"} if needs.memory_mib else {}
     requests = {"cpu": f"{needs.cpu_milli}m", **memory, **extended}
