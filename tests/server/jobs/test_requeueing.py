@@ -149,6 +149,27 @@ def test_a_job_that_waits_for_another_has_its_class_when_its_turn_comes(api: Api
     assert (api.job(second).state, api.job(second).priority) == ("running", "critical")
 
 
+def test_what_waits_for_another_keeps_its_share_class_with_another_priority_after_a_restart_too(tmp_path: Path) -> None:
+    world, clock = World(), Clock()
+    first = Server(tmp_path, world, clock)
+    first.submit("runs", gpus=1)
+    first.turn()
+    first.submit("waits", after=["runs"])
+    first.submit("many", after=["runs"], array=3)
+    first.turn()
+    for name in ("waits", "many"):
+        first.loop.change_job(
+            ChangeJob(name, lambda _, now: PriorityChanged(now, "", Priority.LOW), priority=Priority.LOW)
+        )
+    first.turn()
+    before = [first.loop.job_cache.get(name) for name in ("waits", "many")]
+    assert [(info.priority, info.share_class) for info in before if info] == [("low", "normal")] * 2
+    second = Server(tmp_path, world, clock)
+    assert [second.loop.job_cache.get(name) for name in ("waits", "many")] == before
+    second.run_to_the_end()
+    assert second.store.jobs.ended_job("many.2").share_class == "normal"
+
+
 @pytest.mark.parametrize("place", ["before append", "after append", "before record", "after record", "before apply"])
 @pytest.mark.parametrize("which", [1, 2, 3])
 def test_a_server_killed_anywhere_requeues_once_and_forgets_no_class(tmp_path: Path, place: str, which: int) -> None:

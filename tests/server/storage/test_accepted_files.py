@@ -9,7 +9,6 @@ import pytest
 from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import NotFoundError
-from millpond.model.workloads import Priority
 from millpond.server.storage.job_files import Accepted, JobFiles
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
@@ -55,7 +54,7 @@ def test_a_file_that_may_change_is_read_again_only_when_one_has_changed(
     for index in range(3):
         files.latest(member_id("many", index))
     assert len(reads) == 2, "once to know it, and once for what was found since"
-    store.append([], priorities={"many": Priority.HIGH})
+    store.append([], changed={"many": {"priority": "high"}})
     assert files.latest(member_id("many", 0)).spec.file.priority == "high"
     assert len(reads) == 3
 

@@ -52,7 +52,7 @@ class Batch:
         released: ids of jobs that waited for others until now.
         arrays: that were submitted.
         closed: ids of arrays of which no more members are handed to the scheduler.
-        priorities: the class of priority that jobs get which wait for others, and arrays.
+        reprioritized: jobs that wait for others, and arrays, as they are with the class of priority that they get.
         settled: last views of members that ended before they were handed to the scheduler, with the answers due.
     """
 
@@ -65,7 +65,7 @@ class Batch:
         self.released: list[str] = []
         self.arrays: list[Array] = []
         self.closed: list[str] = []
-        self.priorities: dict[str, Priority] = {}
+        self.reprioritized: dict[str, Job] = {}
         self.settled: list[tuple[JobInfo, Future[JobInfo]]] = []
         self._dependents = dependents
         self._core = core
@@ -159,7 +159,7 @@ class Batch:
         by, name = message.by or "somebody", priority.name.lower()
         seq = self._append(events.Noted(self.now, changed.id, f"{by} gave it priority {name}"))
         self._waiting[seq] = [(changed.id, message.answer)]
-        self.priorities[changed.id] = priority
+        self.reprioritized[changed.id] = changed
         for member in members:
             self._append(events.PriorityChanged(self.now, member, priority, message.by))
 

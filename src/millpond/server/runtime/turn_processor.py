@@ -18,7 +18,7 @@ from millpond.model.decisions import Decision
 from millpond.model.errors import ConflictError, MillpondError, UnavailableError
 from millpond.server.runtime import recovery
 from millpond.server.runtime.active_jobs.arrays import Arrays
-from millpond.server.runtime.active_jobs.dependencies import Dependents
+from millpond.server.runtime.active_jobs.dependencies import Dependents, fields_with_priority
 from millpond.server.runtime.active_jobs.job_cache import cancelled_view, read_only_view
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.runtime.active_jobs.job_views import JobViews
@@ -211,7 +211,8 @@ class TurnProcessor:
             return
         tick = batch.close()
         try:
-            self._store.append(batch.entries, batch.new_jobs, batch.released, batch.closed, batch.priorities)
+            changed = {name: fields_with_priority(job) for name, job in batch.reprioritized.items()}
+            self._store.append(batch.entries, batch.new_jobs, batch.released, batch.closed, changed)
         except CommitInDoubtError as error:
             self._unstored, self._doubtful = [], (batch, tick)
             self._store_fails(error)
@@ -297,10 +298,10 @@ class TurnProcessor:
                 self._arrays.release(job)
         for job in batch.closed:
             self._arrays.close(job)
-        for job, priority in batch.priorities.items():
-            self._arrays.reprioritize(job, priority)
+        for job, changed in batch.reprioritized.items():
+            self._arrays.reprioritize(job, changed.priority)
             if job in self._dependents:
-                self._job_views.hold(self._dependents.reprioritized(job, priority))
+                self._job_views.hold(self._dependents.reprioritized(changed))
         for new in batch.new_jobs:
             self._arrays.note_row(new)
 

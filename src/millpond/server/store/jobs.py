@@ -7,7 +7,7 @@ thread.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -152,7 +152,7 @@ class Owners:
     groups: frozenset[str]
 
 
-def change_document(connection: sa.Connection, job: str, fields: dict[str, Any]) -> None:
+def change_document(connection: sa.Connection, job: str, fields: Mapping[str, Any]) -> None:
     """Write other values of fields into the stored file of a job, if there is such a job."""
     table = schema.jobs
     text = connection.execute(sa.select(table.c.document).where(table.c.id == job)).scalar_one_or_none()

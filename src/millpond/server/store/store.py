@@ -20,7 +20,6 @@ import sqlalchemy as sa
 from millpond.model.codec import to_plain
 from millpond.model.decisions import Decision
 from millpond.model.errors import UnavailableError
-from millpond.model.workloads import Priority
 from millpond.server.store import deliveries, schema
 from millpond.server.store.audit import AuditStore
 from millpond.server.store.connection.database import claim, connect
@@ -134,14 +133,14 @@ class Store(TableStore):
         new_jobs: Sequence[NewJob] = (),
         released: Sequence[str] = (),
         closed: Sequence[str] = (),
-        priorities: Mapping[str, Priority] = MappingProxyType({}),
+        changed: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> None:
         """Make a batch of events and the jobs they submit durable, all or nothing.
 
         Args:
             released: jobs that waited for others until now.
             closed: arrays of which no more members are handed to the scheduler.
-            priorities: the class of priority that jobs get which the scheduler does not have yet, or not all of.
+            changed: by job, fields of its stored file that have other values from now on.
 
         Raises:
             CommitInDoubtError: whether it is durable is open (``writes``).
@@ -161,11 +160,11 @@ class Store(TableStore):
                 if names:
                     concerned = schema.jobs.c.id.in_(names)
                     connection.execute(schema.jobs.update().where(concerned).values(state=state))
-            for job, priority in priorities.items():
-                change_document(connection, job, {"priority": priority.name.lower()})
+            for job, fields in changed.items():
+                change_document(connection, job, fields)
             if entries:
                 connection.execute(_NEW_EVENTS, [_event_row(entry) for entry in entries])
-        if priorities:
+        if changed:
             self.jobs.document_changes += 1
 
     def is_durable(self) -> bool:

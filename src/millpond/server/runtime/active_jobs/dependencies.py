@@ -16,7 +16,7 @@ from typing import Any
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
-from millpond.model.workloads import Job, Priority
+from millpond.model.workloads import Job
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.storage.provisioning.staging import NothingToStage, Staging
 from millpond.server.store.jobs import JobStore, NewJob
@@ -54,6 +54,12 @@ class DependencyState:
 
     open: tuple[tuple[str, str, str], ...] = ()
     unsatisfiable: str = ""
+
+
+def fields_with_priority(job: Job) -> dict[str, Any]:
+    """What a job file says so that it is read as this job, after that got another class of priority: its share class,
+    which may follow from the first, stays."""
+    return {"priority": job.priority.name.lower(), "share_class": job.share_class.value}
 
 
 class Dependents:
@@ -104,11 +110,11 @@ class Dependents:
         self._staging.forget(job)
         return self._waiting.pop(job)
 
-    def reprioritized(self, job: str, priority: Priority) -> Dependent:
-        """It has another class of priority from now on."""
-        held = self._waiting[job]
-        document = {**held.document, "priority": priority.name.lower()}
-        changed = self._waiting[job] = replace(held, job=replace(held.job, priority=priority), document=document)
+    def reprioritized(self, job: Job) -> Dependent:
+        """It has another class of priority from now on: that of ``job``."""
+        held = self._waiting[job.id]
+        changed = replace(held, job=job, document={**held.document, **fields_with_priority(job)})
+        self._waiting[job.id] = changed
         return changed
 
     def ended(self, jobs: Iterable[str]) -> bool:
