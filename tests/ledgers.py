@@ -262,11 +262,12 @@ def check_states(core: Scheduler) -> None:
             assert (task.vacating is not None) <= (moves and task.holding is not None), record.id
         active = any(task.state in ACTIVE for task in record.tasks)
         assert (record.id in state.running) == active, record.id
-        if record.job.windows and not record.state.ended:
+        assert (record.id in state.held.jobs) == bool(record.held_until), record.id
+        if (record.job.windows or record.held_until) and not record.state.ended:
             assert record.id in {each.id for _, _, each in state.window_changes}, (
-                f"nobody watches the window of {record.id}"
+                f"nobody watches the hours of {record.id}"
             )
-        shut = record.id not in waiting and bool(record.job.windows or record.job.reservation)
+        shut = record.id not in waiting and bool(record.job.windows or record.job.reservation or record.held_until)
         paused = record.id in {each.id for _, _, each in state.paused} and record.id not in waiting
         shut = shut or bool(record.scaled_to_zero) or record.is_parked
         in_line = record.state is JobState.QUEUED and not active and not paused and not shut

@@ -23,6 +23,7 @@ from worlds import machine
 from ledgers import check_everything
 from millpond.model import events
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
+from millpond.model.energy import RateMeasure
 from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_power import NodePowerState
@@ -33,7 +34,7 @@ from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit
-from millpond.model.windows import is_open
+from millpond.model.windows import is_open, opens_at
 from millpond.model.workloads import GangRule, Job, Priority
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.nodes.topology_groups import required_groups
@@ -251,6 +252,11 @@ class CoreMachine(RuleBasedStateMachine):
     def predict(self, number: int, known: float) -> None:
         job = pick(self.submitted, number)
         self.tell(events.DurationPredicted(self.now, job, known, known))
+
+    @rule(data=st.data(), ago=st.sampled_from((0.0, 1_800.0)))
+    def predict_rates(self, data: Any, ago: float) -> None:
+        values = data.draw(st.lists(st.sampled_from((None, -1.0, 1.0, 2.0, 5.0)), max_size=4))
+        self.tell(events.EnergyRatePredicted(self.now, RateMeasure.PRICE, self.now - ago, tuple(values)))
 
     @precondition(lambda self: self._alive)
     @rule(number=PICK, known=st.sampled_from((10.0, 100.0)), per_s=st.sampled_from((None, 0.0, 1.0, 1.2, 3.0)))
@@ -609,6 +615,16 @@ class CoreMachine(RuleBasedStateMachine):
         groups = required_groups(cluster, spec)
         if groups is not None:
             assert len({int(groups[node]) for node in nodes}) == 1, f"{job} would be torn apart"
+
+    @invariant()
+    def nobody_is_held_back_longer_than_allowed(self) -> None:
+        for record in self.core.jobs.values():
+            if record.held_until:
+                job = record.job
+                could = opens_at(job.windows, record.submitted_at) if job.windows else record.submitted_at
+                assert record.held_until <= could + job.flexible_s
+                assert not record.line
+                assert record.attempt == 0
 
     @invariant()
     def gangs_that_run_are_as_large_as_they_must_be(self) -> None:

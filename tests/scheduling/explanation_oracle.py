@@ -21,7 +21,7 @@ cards of these); without any quota it does; and without the bound that is named 
 | room-being-made | the one named is leaving, and once all have left that are, it starts |
 | not-considered | there is something to decide, and it starts, or would beside all room that is kept; or it has a \
 pause, and is in a line once that is over |
-| window-closed, retry-delayed | it is in no line before the instant that is given, and is from then on |
+| window-closed, cheaper-hours, retry-delayed | it is in no line before the instant that is given, and is from then on |
 | trouble with starts | without it the answer is another, and with it nothing starts on fresh machines |
 
 A remedy is true if the changed job, submitted instead of the one that waits, starts. Nodes are counted by the first
@@ -222,6 +222,7 @@ class Oracle:
             Cause.ROOM_BEING_MADE: self._being_made,
             Cause.NOT_CONSIDERED: self._not_considered,
             Cause.WINDOW_CLOSED: self._appointed,
+            Cause.CHEAPER_HOURS: self._appointed,
             Cause.RETRY_DELAYED: self._appointed,
             **dict.fromkeys(QUOTAS, self._quota),
             **dict.fromkeys(TROUBLE, self._trouble),

@@ -228,6 +228,7 @@ def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
         minimum_run_s=draw(st.sampled_from((0.0, 0.0, 50.0))),
         preemption_budget=draw(st.sampled_from((1_000_000, 1))),
         deadline_s=draw(st.sampled_from((None, 1_000.0))),
+        flexible_s=draw(st.sampled_from((0.0, 0.0, 0.0, 500.0, 9_000.0))),
         suspendable=draw(st.sampled_from(Suspendable)),
         share_class=draw(st.sampled_from(ShareClass)),
         windows=draw(st.sampled_from(HOURS)),

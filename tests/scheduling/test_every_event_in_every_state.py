@@ -16,6 +16,7 @@ from worlds import asks, elastic, gang, machine, single
 from ledgers import check_everything
 from millpond.model import events
 from millpond.model.decisions import Decision, Placement, Start
+from millpond.model.energy import RateMeasure
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.hardware.card_layouts import LayoutChangeState
 from millpond.model.hardware.devices import DeviceHealth
@@ -417,6 +418,7 @@ def happenings(bench: Bench) -> list[events.Event]:
         events.SchedulingPaused(now, Cause.DISK_FULL, "no room"),
         events.ClockJumped(now, 20.0),
         events.DurationPredicted(now, "j", 50.0, 60.0),
+        events.EnergyRatePredicted(now, RateMeasure.CARBON, now, (3.0, 1.0)),
         *(events.ProgressMeasured(now, "j", job.attempt - old, 2.5, 2_000) for old in (0, 1)),
         events.StopRequested(now, "j"),
         events.SuspendRequested(now, "j"),

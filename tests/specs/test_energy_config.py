@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.model.energy import RateSeries
+from millpond.model.energy import RateMeasure, RateSeries
 from millpond.specs.config.cluster import ClusterConfig, read_cluster
 from millpond.specs.errors import SpecError
 
@@ -23,6 +23,7 @@ def test_a_price_is_a_number_or_a_file_and_cards_have_a_declared_power(tmp_path:
     assert energy.price is not None
     assert energy.price.mean(0.0, 10.0) == (0.31, 1.0)
     assert energy.cards["X1"].drawn_w(0.5) == 50.0
+    assert energy.flexible_rate == (RateMeasure.PRICE, energy.price)
     read = of_file(tmp_path, "at,value\n2026-11-26T00:00Z,0.2\n2026-11-26T02:00+01:00,\n2026-11-26T02:00Z,0.4\n").energy
     assert isinstance(read.price, RateSeries)
     assert read.price.values == (0.2, None, 0.4)
@@ -103,6 +104,7 @@ def test_a_pool_says_how_its_nodes_are_switched() -> None:
         (SAVING.replace("RULE", "on: y, boot: 20m"), "longest_boot is shorter than boot"),
         (SAVING.replace("RULE", "on: y").splitlines()[1], "the nodes of one machine are never switched off"),
         ("energy: {price: 1, price_file: /a.csv}", "both price and price_file"),
+        ("energy: {price: 1, flexible_by: carbon}", "flexible_by: carbon, and no carbon is given"),
         ("energy: {carbon_file: /does/not/exist.csv}", "cannot be read"),
         ("energy: {cards: {X1: {idle_w: 90, busy_w: 10}}}", "exchange them"),
     ],

@@ -5,9 +5,10 @@ The server's recorder and the simulator's meter charge by the same ``EnergyRates
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
@@ -16,6 +17,15 @@ from millpond.model.windows import Window, is_open, next_change
 
 J_PER_KWH: Final = 3_600_000.0
 DAY_S: Final = 86_400.0
+
+
+class RateMeasure(StrEnum):
+    """What jobs that may start later go by."""
+
+    PRICE = "price"
+    """What a kWh costs."""
+    CARBON = "carbon"
+    """Grams of CO2 that a kWh emits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +127,11 @@ class RateSeries(Rate):
         """The same at all times."""
         return cls((float("-inf"),), (value,))
 
+    def before(self, instant: float) -> RateSeries:
+        """The part of it that lies before an instant."""
+        count = bisect_left(self.begins, instant)
+        return RateSeries(self.begins[:count], self.values[:count], min(self.until, instant))
+
     def steps(self, since: float, until: float) -> Iterator[tuple[float, float, float | None]]:
         """See ``Rate``; what lies before the first step and behind the last is a gap."""
         count = len(self.begins)
@@ -167,11 +182,19 @@ class EnergyRates:
         price: of a kWh; None: none is known.
         carbon: grams of CO2 for a kWh; None: unknown.
         cards: by model, for those that do not report their power.
+        flexible_by: by which of both jobs go that may start later; None: by the price where there is one.
     """
 
     price: Rate | None = None
     carbon: Rate | None = None
     cards: Mapping[str, DeclaredPower] = field(default_factory=dict)
+    flexible_by: RateMeasure | None = None
+
+    @property
+    def flexible_rate(self) -> tuple[RateMeasure, Rate | None]:
+        """What jobs go by that may start later."""
+        measure = self.flexible_by or (RateMeasure.CARBON if self.price is None else RateMeasure.PRICE)
+        return measure, self.price if measure is RateMeasure.PRICE else self.carbon
 
     def charge(self, span: tuple[float, float], gpu_s: float, measured_j: float, declared_j: float = 0.0) -> EnergySum:
         """What was drawn evenly over a span, priced.

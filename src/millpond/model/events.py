@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millpond.model.confinement import Confinement
+from millpond.model.energy import RateMeasure
 from millpond.model.hardware.card_layouts import LayoutChangeState
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_power import NodePowerState
@@ -298,6 +299,23 @@ class DurationPredicted(Event):
     job: str
     expected_s: float
     cautious_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyRatePredicted(Event):
+    """What a kWh should cost, or emit, in the hours to come, for jobs that may start later.
+
+    Attributes:
+        measure: which of the two.
+        begins_at: when the first of the hours begins, in seconds since 1970.
+        values: one for each hour; None where it is not known.
+        missing: why nothing is known of the present hour, a clause; empty: it is.
+    """
+
+    measure: RateMeasure
+    begins_at: float
+    values: tuple[float | None, ...]
+    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)

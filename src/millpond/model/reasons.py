@@ -42,6 +42,8 @@ class Cause(StrEnum):
     """A service is not needed for now; also why it waits."""
     WINDOW_CLOSED = "window-closed"
     """The hours in which it may run are over; also why it waits."""
+    CHEAPER_HOURS = "cheaper-hours"
+    """It may start later, and waits for hours in which energy costs, or emits, less."""
     LENDING_OVER = "lending-over"
     """It runs on borrowed room, and the hours in which its pool lends are over; also why it waits."""
     MIGRATED = "migrated"

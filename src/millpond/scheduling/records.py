@@ -141,6 +141,7 @@ class JobRecord:
         expected_s, cautious_s: forecast of the whole run; None when there is none.
         failures, out_of_memory_failures: runs that failed by the program's own fault.
         retry_at: until when it waits after such a failure before it lines up again.
+        held_until: when it lines up, where it is held back for cheaper or cleaner hours (``shifting``); 0: it is not.
         group: those whose order is its queue's or its kind's own, see ``ordering.turns``; None: the cluster's decides.
         key: its place among them, or in the order of all that wait; lower goes first.
         turn: the place in the order of all that wait which the cluster's ordering would give it.
@@ -198,6 +199,7 @@ class JobRecord:
     failures: int = 0
     out_of_memory_failures: int = 0
     retry_at: float = 0.0
+    held_until: float = 0.0
     group: Group | None = None
     key: tuple[float, ...] = ()
     turn: float = 0.0
@@ -284,7 +286,7 @@ class JobRecord:
         twin.rekey_at = self.rekey_at
         twin.work, twin.promised_at = self.work, self.promised_at
         twin.look_at, twin.overdue = self.look_at, self.overdue
-        twin.idled_before = self.idled_before
+        twin.idled_before, twin.held_until = self.idled_before, self.held_until
         twin.slot = self.slot
         twin.bins_outlived = self.bins_outlived
         twin.suspended_at = self.suspended_at

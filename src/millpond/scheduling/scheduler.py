@@ -77,7 +77,7 @@ class Scheduler:
             self._cycle.starter,
         )
         self.jobs = self._state.jobs
-        self._claims_seen = (0, 0)
+        self._claims_seen = (0, 0, 0)
         self._wakeups = Wakeups(self._state, self._claims, self._cycle)
 
     # ---- the cycle ----------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Scheduler:
         """
         if claims is not None:
             snapshots.give_nodes(claims, self._state)
-        self._redo.cycle(now, decided)
+        self._redo.cycle(now, decided, snapshots.starts_in(claims or ()))
         self._explainer.estimates.note_cycle()
         if claims is not None:
             snapshots.give_claims(claims, self._state, self._claims)
@@ -156,8 +156,8 @@ class Scheduler:
         self._migrations.decided = {}
 
     def changed_claims(self) -> list[Any] | None:
-        """The places that are kept for jobs until others have left, and the nodes that are kept for reservations, as
-        plain data; None: as when this was last asked.
+        """The places that are kept for jobs until others have left, the nodes that are kept for reservations, and the
+        starts that the latest cycle chose, as plain data; None: as when this was last asked.
 
         What comes from a snapshot or a log has not changed.
         """
@@ -167,9 +167,9 @@ class Scheduler:
         return snapshots.take_kept(self._state, self._claims)
 
     @property
-    def _kept_version(self) -> tuple[int, int]:
-        """Differs when another place or node is kept for anyone."""
-        return self._claims.version, self._state.reserved.version
+    def _kept_version(self) -> tuple[int, int, int]:
+        """Differs when another place or node is kept for anyone, or starts were chosen."""
+        return self._claims.version, self._state.reserved.version, self._state.held.version
 
     # ---- questions ----------------------------------------------------------------------------------------------
 

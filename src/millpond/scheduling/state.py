@@ -39,6 +39,7 @@ from millpond.scheduling.reclaiming.roster import Roster
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, ReservedRooms
 from millpond.scheduling.settings import Settings
+from millpond.scheduling.shifting.held_jobs import HeldJobs
 from millpond.scheduling.tenancy.counted_amounts import CountedAmounts
 from millpond.scheduling.tenancy.entitlements import Entitlements
 from millpond.scheduling.tenancy.fairness import DecayedUsage
@@ -70,6 +71,7 @@ class State:
         deadlines: heap of (instant, job, attempt): time limits of running jobs.
         paused: heap of (instant, sequence, job): when jobs whose start was refused, or that wait before another try,
             line up again.
+        held: jobs that are held back for cheaper or cleaner hours.
         reserved: what is kept for advance reservations.
         known_speeds: how fast gangs were at which size.
         moves: which jobs were moved of late so that nodes come free.
@@ -116,6 +118,7 @@ class State:
         self.kept: dict[str, JobRecord] = {}
         self.guests: dict[str, JobRecord] = {}
         self.growing: dict[str, JobRecord] = {}
+        self.held = HeldJobs()
         self.outbox: list[Decision] = []
         self.pending = PendingDecisions()
         self.deadlines: list[tuple[float, str, int]] = []

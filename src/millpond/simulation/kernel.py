@@ -38,6 +38,7 @@ from millpond.simulation.costs import Costs
 from millpond.simulation.engine import SimulatedEngine
 from millpond.simulation.node_power import SimulatedNodePower
 from millpond.simulation.present_runs import NEVER
+from millpond.simulation.simulated_rates import PublishedRates, SimulatedRates
 from millpond.simulation.speeds import JobSpeed, SpeedTable
 from millpond.simulation.trace import Workload, anonymous
 from millpond.simulation.work import Work
@@ -89,6 +90,7 @@ class World:
             each name that jobs use.
         until: nothing is simulated from this instant on; jobs that have not ended then never do.
         rates: what cards draw, and what energy costs and emits.
+        published: what jobs that may start later hear of the rates; None: nothing.
         machine_w: what each machine draws besides its cards.
         power: by pool, when its nodes are switched off and on; those of others never are.
         speeds: how fast jobs, by their names in the workload, are on which cards. The policy learns what it measures.
@@ -104,6 +106,7 @@ class World:
     limits: tuple[Limit, ...] = ()
     until: float = NEVER
     rates: EnergyRates = EnergyRates()
+    published: PublishedRates | None = None
     machine_w: float = 0.0
     power: Mapping[str, PowerSavingRule] = field(default_factory=dict)
     speeds: SpeedTable | None = None
@@ -223,6 +226,9 @@ class Simulation:
         self._stops = sorted((at, index) for index, at in enumerate(stops) if at < NEVER)
         self._stopped = 0
         self._power = self._node_power(scheduler)
+        self._rates = None
+        if world.published is not None:
+            self._rates = SimulatedRates(world.published, world.rates, self._handle, world.start_at)
 
     def _node_power(self, scheduler: SchedulerInterface) -> SimulatedNodePower | None:
         """What switches nodes; it asks more of a scheduler than others do."""
@@ -254,7 +260,7 @@ class Simulation:
         while True:
             next_arrival = arrivals[arrived] if arrived < total else NEVER
             next_answer = engine.next_at()
-            due = min(next_arrival, next_answer, self._next_stop(), wake)
+            due = min(next_arrival, next_answer, self._next_stop(), wake, self._next_rates())
             now = min(due, self._next_switch())
             if now == NEVER or now >= self.world.until or idle_wakeups > IDLE_WAKEUPS:
                 break
@@ -266,6 +272,8 @@ class Simulation:
             changed = due <= now and now > decided_at
             if next_answer <= now:
                 changed = self._take_answers() or changed
+            if self._rates is not None:
+                self._rates.tell(now)
             while arrived < total and arrivals[arrived] <= now:
                 self._submit(arrived, now)
                 arrived += 1
@@ -302,8 +310,15 @@ class Simulation:
 
     def _next_switch(self) -> float:
         """When nodes are looked at next; ``NEVER`` once all work is over, and with it the play."""
-        is_over = self._ended >= len(self._jobs) and self.world.until == NEVER
-        return NEVER if self._power is None or is_over else self._power.next_at()
+        return NEVER if self._power is None or self._is_over else self._power.next_at()
+
+    def _next_rates(self) -> float:
+        """The same of when rates are told next."""
+        return NEVER if self._rates is None or self._is_over else self._rates.next_at
+
+    @property
+    def _is_over(self) -> bool:
+        return self._ended >= len(self._jobs) and self.world.until == NEVER
 
     def _log_and_handle(self, event: Event) -> None:
         if self._record:

@@ -90,6 +90,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "time_limit": "time_limit: 12h",
         "reservation": "reservation: vision-1",
         "deadline": "deadline: 2100-12-01 18:00 Europe/Berlin",
+        "flexible": "flexible: 24h",
         "keep": "keep: 30m",
         "checkpoint": "checkpoint: {signal: SIGUSR1, grace: 60s}",
         "min_run_time": "min_run_time: 10m",
@@ -409,6 +410,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "carbon": "energy: {carbon: 380}",
         "carbon_file": "energy: {carbon_file: /etc/pond/carbon.csv}",
         "cards": "energy: {cards: {Ascend910B: {idle_w: 90, busy_w: 310}}}",
+        "flexible_by": "energy: {price: 0.31, carbon_file: /etc/pond/carbon.csv, flexible_by: carbon}",
     },
     "RateFile": {
         "value": "energy: {price: {value: 0.31}}",

@@ -17,6 +17,7 @@ from millpond.model import decisions, events
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.confinement import Confinement, LimitKind
 from millpond.model.decisions import Grant, Placement, SuspendMode
+from millpond.model.energy import RateMeasure
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.card_layouts import CardLayout, DivisibleCard, LayoutChangeState
 from millpond.model.hardware.devices import Device, DeviceHealth
@@ -104,6 +105,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.SchedulingResumed(1.0, Cause.NOT_ISOLATED),
     events.ClockJumped(1.0, 3_600.0),
     events.DurationPredicted(1.0, "j", 10.0, 20.0),
+    events.EnergyRatePredicted(1.0, RateMeasure.CARBON, 0.0, (380.0, None, -1.5), "no value"),
     events.ProgressMeasured(1.0, "j", 1, 2.5, 2_000),
     events.StopRequested(1.0, "j", "ada"),
     events.SuspendRequested(1.0, "j", True),

@@ -125,6 +125,7 @@ def _take_over_jobs(before: State, state: State) -> None:
     state.running, state.suspended, state.kept = before.running, before.suspended, before.kept
     state.growing, state.guests, state.arrivals = before.growing, before.guests, before.arrivals
     state.elastic.update(before.elastic)
+    state.held = before.held
     state.deadlines, state.paused, state.window_changes = before.deadlines, before.paused, before.window_changes
 
 
@@ -148,6 +149,7 @@ def _copy_jobs(before: State, state: State) -> None:
     state.running, state.suspended = twins_of(before.running), twins_of(before.suspended)
     state.kept, state.growing, state.guests = map(twins_of, (before.kept, before.growing, before.guests))
     state.elastic.update(twins_of(before.elastic))
+    state.held.copy_from(before.held, jobs)
     state.deadlines = list(before.deadlines)
     state.paused = _heap_of_twins(before.paused, jobs)
     state.window_changes = _heap_of_twins(before.window_changes, jobs)

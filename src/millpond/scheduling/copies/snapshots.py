@@ -76,6 +76,7 @@ def take(state: State, placer: Placer, claims: Claims) -> dict[str, Any]:
         "looked_for_moves_at": state.moves.looked_at,
         "pair_speeds": state.pair_speeds.snapshot(),
         "guests": list(state.guests),
+        "held": state.held.snapshot(),
         "arrival_hours": state.arrivals.snapshot(),
         "mix": placer.mix.snapshot(),
         "affinities": {} if placer.affinities is None else placer.affinities.by_node,
@@ -99,9 +100,11 @@ def take(state: State, placer: Placer, claims: Claims) -> dict[str, Any]:
 
 
 def take_kept(state: State, claims: Claims) -> list[Any]:
-    """The claims, and behind them the nodes of reservations where there are any."""
-    kept = state.reserved.kept_plain()
-    return [*take_claims(state, claims), *([{"reserved": kept}] if kept else ())]
+    """The claims, and behind them the nodes of reservations and the starts of held jobs where there are any."""
+    kept, starts = state.reserved.kept_plain(), [list(each) for each in state.held.chosen]
+    state.held.chosen = []
+    beside = [{"reserved": kept}] if kept else []
+    return [*take_claims(state, claims), *beside, *([{"starts": starts}] if starts else ())]
 
 
 def take_claims(state: State, claims: Claims) -> list[Any]:
@@ -221,6 +224,8 @@ def _give_jobs(plain: dict[str, Any], state: State) -> None:
     state.suspended = {job: state.jobs[job] for job in plain["suspended"]}
     state.growing = {job: state.jobs[job] for job in plain["growing"]}
     state.guests = {job: state.jobs[job] for job in plain.get("guests", ())}  # not written at first
+    if "held" in plain:  # not written at first
+        state.held.restore(plain["held"], state.jobs)
     state.fresh = [state.jobs[job] for job in plain["fresh"] if job in state.jobs]
     state.roster.widen(plain.get("roster_width", 0))  # not written at first
     enrolled = {item["job"]["id"] for item in plain["jobs"] if item["on_roster"]}
@@ -244,8 +249,14 @@ def _give_claims(plain: dict[str, Any], state: State, claims: Claims) -> None:
 
 def give_nodes(plain: Sequence[Any], state: State) -> None:
     """Let these be the nodes that are kept for reservations, as ``take_kept`` wrote them."""
-    for kept in (each for each in plain if isinstance(each, dict)):
-        state.reserved.keep_again(kept["reserved"])
+    for kept in (each["reserved"] for each in plain if isinstance(each, dict) and "reserved" in each):
+        state.reserved.keep_again(kept)
+
+
+def starts_in(plain: Sequence[Any]) -> list[tuple[str, float]]:
+    """The jobs that a cycle chose starts for, and these, as ``take_kept`` wrote them."""
+    written = (each["starts"] for each in plain if isinstance(each, dict) and "starts" in each)
+    return [(job, start) for starts in written for job, start in starts]
 
 
 def give_claims(plain: Sequence[Any], state: State, claims: Claims) -> None:
@@ -279,6 +290,7 @@ _RECORD_FIELDS = tuple(each.name for each in fields(JobRecord) if each.name not 
 """All others: they are JSON as they are."""
 _NOT_WRITTEN_AT_FIRST = (
     "placed_by", "took_back", "left_for", "work", "promised_at", "look_at", "overdue", "idled_before", "packed_with",
+    "held_until",
 )  # fmt: skip
 
 

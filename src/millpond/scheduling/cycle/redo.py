@@ -8,7 +8,7 @@ bear on later decisions only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend
@@ -24,6 +24,7 @@ from millpond.scheduling.ordering.queueing import end_pauses, watch_fresh
 from millpond.scheduling.packing.packing import PairPacking, note_pairs
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.upkeep import follow_ends
+from millpond.scheduling.shifting.choosing_starts import give_starts
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import given_up, goes_on, suspend, suspended_tasks
 from millpond.scheduling.tenancy.windows import follow_hours
@@ -41,10 +42,11 @@ class Redo:
         self._starter = starter
         self._packing = packing
 
-    def cycle(self, now: float, decided: Sequence[Decision]) -> None:
+    def cycle(self, now: float, decided: Sequence[Decision], starts: Iterable[tuple[str, float]]) -> None:
         """One cycle.
 
         Args:
+            starts: those that it chose for jobs in cheaper or cleaner hours.
             decided: what it came to, in the order of its numbers. Decisions of events before it, which have been
                 handled, are among them. What these come to beyond that is decided in the next cycle.
 
@@ -61,6 +63,7 @@ class Redo:
             follow_hours(state, _is_decided)
             self._claims.prune()
             end_pauses(state)
+            give_starts(state, starts)
             emitted, state.outbox = state.outbox, []
             for decision in decided:
                 own = next((each for each in emitted if replace(each, id=decision.id) == decision), None)

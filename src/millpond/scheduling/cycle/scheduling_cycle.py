@@ -28,6 +28,7 @@ from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.restore_room import bring_back
 from millpond.scheduling.reserving.upkeep import follow_reservations
+from millpond.scheduling.shifting.choosing_starts import choose_starts
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import end_overlong
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
@@ -70,14 +71,16 @@ class SchedulingCycle:
             state.now = max(state.now, now)
             state.begin_cycle()
             note_pairs(state)
-            # 1. What is due: reservations, cordons, windows and lending hours, stale claims, time limits, pauses, and
-            # pairs on the same cards that do not pay.
+            # 1. What is due: reservations, cordons, windows and lending hours, stale claims, time limits, pauses, held
+            # jobs whose start is to be chosen, and pairs on the same cards that do not pay.
             follow_reservations(state)
             follow_cordons(state)
             follow_hours(state, leave)
             self._claims.prune()
             self._end_at_limits()
             end_pauses(state)
+            if state.held.undecided:
+                choose_starts(state)
             self.packing.unpack()
             # 2. Suspended work goes on where its devices are free, or are left by work that ranks below it.
             state.is_unfinished = False

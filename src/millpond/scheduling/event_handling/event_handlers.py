@@ -29,6 +29,7 @@ from millpond.scheduling.ordering.queueing import enqueue, is_in_window, rekey, 
 from millpond.scheduling.packing.packing import note_speed
 from millpond.scheduling.records import BY_REQUEST, JobRecord, refuse_kept
 from millpond.scheduling.reserving import upkeep
+from millpond.scheduling.shifting.choosing_starts import start_now
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension import suspension
 from millpond.scheduling.tenancy.cells.cell_room import require_room
@@ -173,6 +174,11 @@ class EventHandlers:
             if record.slot >= 0:
                 self.state.enroll(record)
 
+    def _energy_rate_predicted(self, event: events.EnergyRatePredicted) -> None:
+        held = self.state.held
+        held.predicted = event
+        held.undecided = dict(held.jobs)
+
     def _progress_measured(self, event: events.ProgressMeasured) -> None:
         record = self.state.jobs.get(event.job)
         if record is not None and record.attempt == event.attempt and not record.state.ended:
@@ -218,6 +224,10 @@ class EventHandlers:
         suspension.suspend(self.state, record, mode, Cause.SUSPEND_REQUESTED)
 
     def _resume_requested(self, event: events.ResumeRequested) -> None:
+        held = self.state.held.jobs.get(event.job)
+        if held is not None:
+            start_now(self.state, held)
+            return
         if self._freed(event.job):
             return
         record = self._running(event.job)
@@ -311,6 +321,7 @@ _OWN: dict[type, Callable[[EventHandlers, Any], None]] = {
     events.ClockJumped: EventHandlers._clock_jumped,
     events.JobSubmitted: EventHandlers._job_submitted,
     events.DurationPredicted: EventHandlers._duration_predicted,
+    events.EnergyRatePredicted: EventHandlers._energy_rate_predicted,
     events.ProgressMeasured: EventHandlers._progress_measured,
     events.StopRequested: EventHandlers._stop_requested,
     events.SuspendRequested: EventHandlers._suspend_requested,

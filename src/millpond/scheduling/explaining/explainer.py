@@ -28,6 +28,7 @@ from millpond.scheduling.explaining.capacity_gap import CapacityGap
 from millpond.scheduling.explaining.cells import with_cells
 from millpond.scheduling.explaining.cordon_reasons import being_divided, closed_cards_for, closed_for, may_be_divided
 from millpond.scheduling.explaining.deadlines import outlook_of
+from millpond.scheduling.explaining.held import held_start, why_held
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.explaining.protected import protected_in_the_way
 from millpond.scheduling.explaining.quota import closed_models, quota_in_the_way, quota_on_larger_models
@@ -119,6 +120,8 @@ class Explainer:
         record = self._known(job_id)
         if record.job.deadline_s is None or record.state.ended:
             return None
+        if record.held_until > self._state.now:
+            return outlook_of(self._state, record, held_start(self._state, record))
         return outlook_of(self._state, record, self._start_of(record, within_s) if record.line else None)
 
     def _start_of(self, record: JobRecord, within_s: float) -> StartEstimate:
@@ -175,6 +178,8 @@ class Explainer:
         infeasibility = self._capacity.infeasibility(record.job)
         if infeasibility is not None:
             return _impossible(infeasibility)
+        if record.held_until > self._state.now:
+            return why_held(self._state, record)
         if not is_in_window(self._state, record):
             return why_not_begun(self._state, record) or self._out_of_hours(record)
         if self._state.holds:

@@ -42,8 +42,10 @@ def submit(state: State, job: Job) -> JobRecord:
     state.protects = state.protects or job.minimum_run_s > 0
     state.ordering.submitted(record, state.now)
     state.arrivals.add(record)
+    if job.flexible_s and state.held.predicted.values:
+        state.held.hold(record, state.now + job.flexible_s)
     enqueue(state, record)
-    if job.windows or job.reservation:
+    if job.windows or job.reservation or record.held_until:
         watch_window(state, record)
     return record
 
@@ -59,12 +61,14 @@ def new_record(state: State, job: Job, sequence: int, submitted_at: float) -> Jo
 def enqueue(state: State, record: JobRecord) -> None:
     """Put a job whose tasks are queued into its line, with its key as of now.
 
-    A job outside its windows joins none, nor does one whose reservation has not begun, or that lost its run while
-    users kept it suspended.
+    A job outside its windows joins none, nor does one that is held back, whose reservation has not begun, or that lost
+    its run while users kept it suspended.
     """
     state.journal.require_no_trial()
     if record.is_parked or not is_in_window(state, record):
         return
+    if record.held_until:
+        state.held.release(record)
     take_place(state, record)
     left_s = 0.0 if record.overdue else state.ordering.time_left.needed_s(record, state.now)[0]
     record.work = int(CARD_MILLI * cards(record) * left_s)
@@ -107,17 +111,23 @@ def line_up(state: State, record: JobRecord) -> tuple[Key, float, float, float]:
 
 
 def is_in_window(state: State, record: JobRecord) -> bool:
-    """Whether a window of the job is open now, and the reservation that it requires has begun, or is over."""
+    """Whether a job may stand in a line by the clock.
+
+    A window of it is open, it is not held back for cheaper hours, and its reservation has begun, or is over.
+    """
     job = record.job
+    if record.held_until > state.now:
+        return False
     if job.reservation and (state.reserved.begins_at(job.reservation) or 0.0) > state.now:
         return False
     return not job.windows or windows.is_open(job.windows, state.now)
 
 
 def watch_window(state: State, record: JobRecord) -> None:
-    """Remember when the windows of a job open or close next, or its reservation begins."""
+    """Remember when the windows of a job open or close next, its reservation begins, or it is held back no longer."""
     job = record.job
     changes = [windows.next_change(job.windows, state.now)] if job.windows else []
+    changes.append(record.held_until or None)
     changes.append(state.reserved.begins_at(job.reservation) if job.reservation else None)
     change = min((at for at in changes if at is not None and at > state.now), default=None)
     if change is not None:
@@ -193,3 +203,5 @@ def rekey(state: State, record: JobRecord) -> None:
         state.waiting.remove(record)
         record.line = ()  # out of its hours it joins none
         enqueue(state, record)
+    elif record.held_until:
+        state.held.reconsider(record)

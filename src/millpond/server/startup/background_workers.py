@@ -23,6 +23,7 @@ from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
 from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
 from millpond.server.monitoring.load_watch import HeldCards, LoadSources, LoadWatch
 from millpond.server.monitoring.power_enforcement import Policy, PowerEnforcer
+from millpond.server.monitoring.rate_watch import RateWatch
 from millpond.server.monitoring.telemetry.job_cards import JobCardsRecorder
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
@@ -133,6 +134,7 @@ def _of_devices(current: Current, base: CoreComponents, service: Service) -> lis
         CardUseRecorder(base.components.store.card_use, use, service.machines.idle_cards, time.time),
         JobCardsRecorder(state_dir, job_cache.newest_first, telemetry, lambda: slices.latest, time.time),
         LoadWatch(loads, base.components.loop.notify, time.time),
+        RateWatch(lambda: current.config.energy, base.components.loop.notify),
     ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from millpond.model import events
 from millpond.model.amounts import memory_text, milli_text
+from millpond.model.energy import RateMeasure
 from millpond.model.errors import InconsistentStateError
 from millpond.model.hardware.nodes import Pool
 from millpond.model.resources import Amount
@@ -41,10 +42,20 @@ def settings_text(event: events.Event) -> str:
             return f"the clock was set forward by {lasting(round(seconds))}; time limits and usage do not count them"
         case events.LoadSampled(node=node, load_milli=load):
             return f"devices of {node} used to {load / 10:g} %"
+        case events.EnergyRatePredicted():
+            return _rates_text(event)
         case events.Tick():
             return "the scheduler looked at everything"
         case _:
             raise InconsistentStateError(f"no words for {type(event).__name__}")
+
+
+def _rates_text(event: events.EnergyRatePredicted) -> str:
+    known = [value for value in event.values if value is not None]
+    if not known:
+        return f"flexible jobs start as all others: {event.missing}"
+    what = "costs" if event.measure is RateMeasure.PRICE else "emits (g CO2)"
+    return f"a kWh {what} {known[0]:g} in this hour, {min(known):g} to {max(known):g} in those to come, as expected"
 
 
 def _pool_text(pool: Pool) -> str:

@@ -7,11 +7,19 @@ import io
 import math
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from millpond.model.energy import DeclaredPower, EnergyRates, Rate, RateHours, RateSeries, regular_steps
+from millpond.model.energy import (
+    DeclaredPower,
+    EnergyRates,
+    Rate,
+    RateHours,
+    RateMeasure,
+    RateSeries,
+    regular_steps,
+)
 from millpond.specs.config.files import bounded_text
 from millpond.specs.errors import BadValueError, Problem
 from millpond.specs.job.mounts import HostPath
@@ -85,7 +93,7 @@ class DeclaredPowerFile(Strict):
 
 
 class EnergyFile(Strict):
-    """What energy costs and emits, for usage reports.
+    """What energy costs and emits, for usage reports and for jobs that may start later (``flexible``).
 
     Attributes:
         price: of a kWh, in the currency of ``prices``.
@@ -93,6 +101,8 @@ class EnergyFile(Strict):
         carbon: grams of CO2 that a kWh emits.
         carbon_file: a file with intensities over time, instead.
         cards: by model, what cards draw that do not report it; left out: their energy is unknown.
+        flexible_by: what jobs with ``flexible`` wait for: hours that cost less, or that emit less; left out: the price
+            where there is one, else carbon.
     """
 
     price: RateFile | None = None
@@ -100,12 +110,16 @@ class EnergyFile(Strict):
     carbon: RateFile | None = None
     carbon_file: HostPath | None = None
     cards: dict[str, DeclaredPowerFile] = Field(default={})
+    flexible_by: Literal["price", "carbon"] | None = None
 
     @model_validator(mode="after")
     def _one_of_each(self) -> EnergyFile:
         for name in ("price", "carbon"):
             if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None:
                 raise BadValueError(f"both {name} and {name}_file", "leave one of them out")
+        by = self.flexible_by
+        if by is not None and getattr(self, by) is None and getattr(self, f"{by}_file") is None:
+            raise BadValueError(f"flexible_by: {by}, and no {by} is given", f"add {by} or {by}_file")
         return self
 
     def rates(self, located: Located, problems: list[Problem]) -> EnergyRates:
@@ -117,7 +131,8 @@ class EnergyFile(Strict):
         cards = {model: DeclaredPower(card.idle_w, card.busy_w) for model, card in self.cards.items()}
         price = _series(self.price, self.price_file, "price_file", located, problems)
         carbon = _series(self.carbon, self.carbon_file, "carbon_file", located, problems)
-        return EnergyRates(price, carbon, cards)
+        by = None if self.flexible_by is None else RateMeasure(self.flexible_by)
+        return EnergyRates(price, carbon, cards, by)
 
 
 def _series(

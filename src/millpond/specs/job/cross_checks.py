@@ -149,6 +149,10 @@ def _of_places(file: JobFile) -> Iterator[_Fault]:
         yield _Fault(("keep",), "the place of a failed task is kept for a single job of kind train", hint)
     if file.deadline is not None and file.kind != "train":
         yield _Fault(("deadline",), f"a job of kind {file.kind} has no end of its own", "leave deadline out")
+    if file.flexible is not None and file.kind != "train":
+        yield _Fault(("flexible",), f"a job of kind {file.kind} is wanted as soon as it can be", "leave flexible out")
+    if file.flexible is not None and file.reservation is not None:
+        yield _Fault(("flexible",), "the hours of a job with a reservation are agreed", "leave one of them out")
     if file.workdir is not None and not FilePath(file.workdir).is_absolute():
         message = f"the working directory {file.workdir!r} is relative"
         yield _Fault(("workdir",), message, "write an absolute path", at_key=False)

@@ -150,6 +150,8 @@ class JobFile(Strict):
         deadline: when it should have ended, with a time zone: ``2026-12-01 18:00 Europe/Berlin``; or how long after
             its submission: ``6h``. It does not end the job; the ordering ``edf``, of the cluster or of the
             queue, goes by it.
+        flexible: so much later than it could the job may start, where energy costs or emits less then, but not so late
+            that it might miss its deadline; at most a week. Which of both counts, the configuration says (``energy``).
         keep: when a task has failed and no retry is left, its place is kept this long, with its cards, files and
             ``/tmp``, for a look inside (``pond exec``); ``pond stop`` gives it back before. At most a day.
         reservation: name of an advance reservation of its queue (``pond reserve``), on whose cards alone it starts;
@@ -202,6 +204,7 @@ class JobFile(Strict):
     on_task_lost: Literal["all", "restart-task", "shrink"] = "all"
     time_limit: Annotated[Duration, Field(gt=0)] | None = None
     deadline: Deadline | None = None
+    flexible: Annotated[Duration, Field(gt=0, le=7 * 86_400)] | None = None
     keep: Annotated[Duration, Field(gt=0, le=86_400)] | None = None
     checkpoint: CheckpointFile = CheckpointFile()
     reservation: Name | None = None

@@ -118,6 +118,9 @@ def _summary(reason: Reason) -> str:
     """The reason in words; the core knows seconds, people know the time of day."""
     if reason.cause in (Cause.WINDOW_CLOSED, Cause.LENDING_OVER) and reason.opens_at is not None:
         return f"{reason.summary}; opens {local_time(reason.opens_at)}"
+    if reason.cause is Cause.CHEAPER_HOURS and reason.opens_at is not None:
+        latest = local_time(dict(reason.numbers)["lines_up_by"])
+        return f"{reason.summary} until {local_time(reason.opens_at)}; it lines up by {latest} at the latest"
     if reason.cause is Cause.RESERVATION and reason.opens_at is not None:
         return f"{reason.summary}; {'that is' if reason.start is not None else 'until'} {local_time(reason.opens_at)}"
     if reason.cause is Cause.KEPT and reason.opens_at is not None:

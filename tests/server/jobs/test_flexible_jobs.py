@@ -1,0 +1,55 @@
+"""Flexible jobs on a server: what is said of their hours, and how they get to start now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api_world import JOBS, Api, error_of
+
+from millpond.model.energy import RateMeasure
+from millpond.model.events import EnergyRatePredicted
+from millpond.server.wording import local_time
+
+HOUR_S = 3_600.0
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    made = Api(tmp_path / "state")
+    yield made
+    made.close()
+
+
+def predicted(api: Api, *values: float) -> float:
+    """The core is told the hours to come; when the present one begins."""
+    now = api.clock()
+    begin = now // HOUR_S * HOUR_S
+    api.loop.notify([EnergyRatePredicted(now, RateMeasure.PRICE, begin, values)])
+    api.settled()
+    return begin
+
+
+def test_why_says_when_a_flexible_job_lines_up_and_resuming_it_starts_it_now(api: Api) -> None:
+    begin = predicted(api, 0.4, 0.4, 0.1, 0.4)
+    job = api.submit(flexible="3h", time_limit="30m")
+    assert api.job(job.id).state == "queued"
+    reason = api.client.get(f"{JOBS}/{job.id}/why").json()
+    by = local_time(job.submitted_at + 2.25 * HOUR_S)
+    assert reason["summary"] == (
+        f"it waits for cheaper hours until {local_time(begin + 2 * HOUR_S)}; it lines up by {by} at the latest"
+    )
+    assert reason["cause"] == "cheaper-hours"
+    assert reason["start"]["earliest_at"] == begin + 2 * HOUR_S
+    assert reason["remedy"]["change"] == f"let it start now: `pond resume {job.id}`"
+    answer = api.client.post(f"{JOBS}/{job.id}/resume")
+    assert answer.status_code == 202, answer.text
+    assert api.job(job.id).state == "running"
+
+
+@pytest.mark.parametrize("fields", [{"kind": "service", "flexible": "1h"}, {"reservation": "r", "flexible": "1h"}])
+def test_what_has_agreed_hours_or_is_wanted_at_once_is_not_flexible(api: Api, fields: dict[str, str]) -> None:
+    answer = api.client.post(JOBS, json={"command": "work", **fields})
+    assert answer.status_code == 422
+    assert "leave" in str(error_of(answer))
