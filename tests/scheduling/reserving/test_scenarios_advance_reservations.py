@@ -547,6 +547,20 @@ def test_work_takes_no_limit_back_from_others_that_it_would_have_to_leave_to_a_r
     assert len(world.of_kind(Stop)) == 2
 
 
+def test_a_place_on_reserved_cards_that_breaks_into_cells_leaves_no_trace_in_what_a_queue_is_said_to_hold() -> None:
+    """Of six pairs of cards five are owed, so that no job of four that stays fits anywhere."""
+    queues = [
+        queue(name, guarantee=2 * pairs, cells=(CellCount("switch", pairs),)) for name, pairs in (("a", 2), ("b", 3))
+    ]
+    world = World(*(machine(f"n{number}") for number in range(3)), queues=queues)
+    reserve(world, 4, of="b", begin=0.0)
+    world.submit(single("wide", 4, queue="b", preemptible=False, time_limit_s=500.0))
+    world.go_to(UNTIL)
+    assert world.core.queue_view("b").used_milli == 0
+    world.submit(*(single(f"pair{number}", 2, queue="b") for number in range(3)))
+    assert world.running() == {"pair0", "pair1", "pair2"}
+
+
 # ---- parts of cards ---------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 
 from millpond.model.reasons import Cause
 from millpond.scheduling.cycle.cell_placement import CellPlacer, uses_cells
@@ -378,11 +379,9 @@ class AdmissionCycle:
         placed = self.places.take(record, tasks)
         if placed is None and self._reserved.is_used:
             wider = both(claims.mask_without_reservations(record), self._state.cluster.cells.mask(record))
-
-            def place_on_reserved(mask: NodeMask | None) -> Placed | None:
-                return self._reserved.place_beside(self._placer, record, mask, wider, tasks)
-
-            placed = self._cells.place_settled(record, claims.mask(record), place_on_reserved)
+            if (mask := self._reserved.mask_beside(record, claims.mask(record), wider)) is not None:
+                place = partial(self._reserved.place_beside, self._placer, record, tasks)
+                placed = self._cells.place_settled(record, mask, place)
         if placed is None and self._is_long and not record.elastic and not self._state.queues.counts_cards:
             self._no_room.setdefault(record.demand, []).append(claims.kept_off(record))
         return placed

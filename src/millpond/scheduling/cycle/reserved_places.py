@@ -79,8 +79,10 @@ class ReservedPlaces:
             allowed: (nodes,), 0 keeps a node out.
         """
         state, least_milli = self._state, record.demand.least_amount.gpu_milli
-        if not leaves_enough(state, room, self._unused[room.wanted.name], record, least_milli):
+        name, unused = room.wanted.name, self._unused[room.wanted.name]
+        if not leaves_enough(state, room, unused, record, least_milli):
             return None
+        state.journal.record(self._set_back, name, dict(unused), self._charged[name])
         self._count(room, -1)
         queued, mask = record.queued(), self._mask_of(room)
         if allowed is not None:
@@ -92,13 +94,16 @@ class ReservedPlaces:
         tasks = most_tasks(record.job, queued, is_allowed) if record.elastic else queued
         placed = None
         if tasks and is_allowed(tasks):
-            unused = self._unused[room.wanted.name]
             index = state.cluster.node_index
             left = {index[name]: milli for name, milli in unused.items()}
             placed = self._place_within(placer, record, tasks, mask, left, _milli_on)
             unused.update({name: left[index[name]] for name in unused})
         self._count(room, 1)
         return placed
+
+    def _set_back(self, name: str, unused: dict[str, int], charged: Amount) -> None:
+        """A place on the cards of a reservation is given up: so much of them was left before."""
+        self._unused[name], self._charged[name] = unused, charged
 
     def _mask_of(self, room: ReservedRoom) -> NodeMask:
         """(nodes,), 1 where some of its cards are left."""
@@ -109,29 +114,35 @@ class ReservedPlaces:
 
     # ---- all others ---------------------------------------------------------------------------------------------
 
-    def place_beside(
-        self,
-        placer: Placer,
-        record: JobRecord,
-        mask: NodeMask | None,
-        allowed: NodeMask | None,
-        tasks: list[TaskRecord] | None,
-    ) -> Placed | None:
-        """Take holdings for a job beside reserved cards, on nodes of which not all are; None if there is no room.
+    def mask_beside(self, record: JobRecord, mask: NodeMask | None, allowed: NodeMask | None) -> NodeMask | None:
+        """(nodes,), the mask with the nodes open on which a job may take cards beside reserved ones; None for none.
 
         Args:
             mask: (nodes,), 0 keeps a node out.
             allowed: the same, if nothing were reserved.
         """
-        spare = self._spare_cards(record)
-        open_nodes = [node for node, count in spare.items() if count > 0]
+        open_nodes = [node for node, count in self._spare_cards(record).items() if count > 0]
         if not open_nodes or mask is None:
             return None
         mask = mask.copy()
         mask[open_nodes] = 1 if allowed is None else allowed[open_nodes]
-        placed = self._place_within(placer, record, tasks, mask, spare, self._cards_on)
-        if self._held_by_others is not None:
-            self._held_by_others.update(device for _, holding in placed or [] for device in holding.devices)
+        return mask
+
+    def place_beside(
+        self, placer: Placer, record: JobRecord, tasks: list[TaskRecord] | None, mask: NodeMask | None
+    ) -> Placed | None:
+        """Take holdings for a job on such nodes, no more of each than is left there; None if there is no room.
+
+        Args:
+            mask: as ``mask_beside`` gave it, or narrower.
+        """
+        if mask is None:
+            return None
+        placed = self._place_within(placer, record, tasks, mask, self._spare_cards(record), self._cards_on)
+        held = self._held
+        new = {device for _, holding in placed or [] for device in holding.devices} - held
+        self._state.journal.record(held.difference_update, new)
+        held |= new
         return placed
 
     def _place_within(
