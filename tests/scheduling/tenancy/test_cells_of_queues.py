@@ -413,3 +413,18 @@ def test_a_gang_and_a_part_of_a_card_leave_a_cell_together() -> None:
     assert world.running() == {"gang", "slice"}
     world.submit(single("own", 2, queue="lab"))
     assert world.state("own") is JobState.RUNNING
+
+
+def test_why_work_that_stays_finds_no_place_beside_cells_is_told() -> None:
+    """Of six pairs of cards five are owed: wherever a job of four is, one of these has no place."""
+    world = World(
+        *(machine(f"n{number}", 4) for number in range(3)),
+        queues=(owed("lab", 4, cells={"switch": 2}), owed("team", 6, cells={"switch": 3})),
+    )
+    world.submit(single("wide", 4, queue="team", preemptible=False))
+    why = world.why("wide")
+    assert why.cause is Cause.NO_ROOM
+    assert "the cells that queues are owed would lack hardware" in why.summary
+    assert why.remedy is not None
+    world.submit(single("narrow", 2, queue="team", preemptible=False))
+    assert world.running() == {"narrow"}

@@ -270,8 +270,19 @@ class Explainer:
                 or self._closed_for(record)
                 or self._no_room(record, mask)
             )
+        if self._breaks_into_cells(record):
+            text = (
+                "cards are free, but with it there, as it is not preemptible, the cells that queues are owed would lack"
+            )
+            return Reason(Cause.NO_ROOM, f"{text} hardware")
         since = "it came in just now" if record.requeued_at == state.now else "there is room for it now"
         return Reason(Cause.NOT_CONSIDERED, f"{since}; the next cycle looks at it")
+
+    def _breaks_into_cells(self, record: JobRecord) -> bool:
+        """Whether a job has no place but such as would leave less than is owed as cells."""
+        state = self._state
+        may_break = state.cluster.cells.allocator is not None and not record.job.preemptible
+        return may_break and not state.reserved.open_to(record, state.now) and not self._places.has_any(record)
 
     def _could_run(self, job: Job) -> bool:
         return self._capacity.infeasibility(job) is None
