@@ -341,6 +341,19 @@ class CellWalkInHierarchies(CellWalk):
             self.world.tell(QueueChanged(self.world.now, self.draw.choice(changed)))
 
 
+class CellWalkBesideSlices(CellWalk):
+    """The same where others run on parts of cards too."""
+
+    def submit(self, owner: str, cards: int) -> None:
+        draw = self.draw
+        if owner != "others" or draw.random() < 0.3:
+            super().submit(owner, cards)
+            return
+        job, stays = f"{owner}{next(self.names)}", draw.random() < 0.2
+        request = asks(draw.choice((0.25, 0.5, 0.7)))
+        self.world.submit(gang(job, draw.choice((1, 1, 2)), request, queue=owner, preemptible=not stays))
+
+
 def require_what_is_owed(one: CellWalk) -> None:
     """What asks for one of the cells that its queue has left starts after one round of reclaim.
 

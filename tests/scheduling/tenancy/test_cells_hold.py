@@ -5,7 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
-from cell_walk import CellWalk, CellWalkInHierarchies, CellWalkOnAllPaths, require_what_is_owed, walk
+from cell_walk import (
+    CellWalk,
+    CellWalkBesideSlices,
+    CellWalkInHierarchies,
+    CellWalkOnAllPaths,
+    require_what_is_owed,
+    walk,
+)
 from worlds import World, machine, queue, single
 
 from millpond.model.states import JobState
@@ -61,7 +68,7 @@ def test_what_fits_the_cells_starts_after_one_round(seed: int) -> None:
         assert world.state(f"{name}{number}") is JobState.RUNNING, (name, number)
 
 
-@pytest.mark.parametrize("kind", [CellWalk, CellWalkInHierarchies])
+@pytest.mark.parametrize("kind", [CellWalk, CellWalkInHierarchies, CellWalkBesideSlices])
 @pytest.mark.parametrize("seed", few_then_many(range(2), range(2, 6)))
 def test_whatever_has_failed_what_fits_the_cells_starts_after_one_round(kind: type[CellWalk], seed: int) -> None:
     one = kind(seed)
@@ -69,7 +76,7 @@ def test_whatever_has_failed_what_fits_the_cells_starts_after_one_round(kind: ty
     require_what_is_owed(one)
 
 
-@pytest.mark.parametrize("kind", [CellWalk, CellWalkInHierarchies])
+@pytest.mark.parametrize("kind", [CellWalk, CellWalkInHierarchies, CellWalkBesideSlices])
 @pytest.mark.parametrize("seed", few_then_many((), range(100, 109), range(109, 150)))
 def test_what_fits_the_cells_starts_after_one_round_on_long_walks(kind: type[CellWalk], seed: int) -> None:
     one = kind(seed)
