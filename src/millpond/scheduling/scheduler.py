@@ -279,6 +279,14 @@ class Scheduler:
         """Whether measured load of cards decides anything."""
         return self._placer.counts_any_load or any(pool.balances for pool in self._state.cluster.pools.values())
 
+    @property
+    def rates_missing(self) -> str:
+        """Why no job waits for cheaper or cleaner hours, a clause; empty if they do."""
+        predicted = self._state.held.predicted
+        if predicted.values:
+            return ""
+        return predicted.missing or "energy costs, and emits, the same at all hours, or it is not configured"
+
     def held_cards(self) -> dict[str, dict[str, int]]:
         """What is held of the compute of each card, in milli, by node and UUID."""
         return self._state.cluster.loads.held()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from api_world import JOBS, Api, error_of
@@ -22,13 +23,18 @@ def api(tmp_path: Path) -> Iterator[Api]:
     made.close()
 
 
-def predicted(api: Api, *values: float) -> float:
+def predicted(api: Api, *values: float, missing: str = "") -> float:
     """The core is told the hours to come; when the present one begins."""
     now = api.clock()
     begin = now // HOUR_S * HOUR_S
-    api.loop.notify([EnergyRatePredicted(now, RateMeasure.PRICE, begin, values)])
+    api.loop.notify([EnergyRatePredicted(now, RateMeasure.PRICE, begin, values, missing)])
     api.settled()
     return begin
+
+
+def history(api: Api, job: str) -> list[str]:
+    entries: list[dict[str, Any]] = api.client.get(f"{JOBS}/{job}/events").json()["events"]
+    return [entry["text"] for entry in entries]
 
 
 def test_why_says_when_a_flexible_job_lines_up_and_resuming_it_starts_it_now(api: Api) -> None:
@@ -46,6 +52,15 @@ def test_why_says_when_a_flexible_job_lines_up_and_resuming_it_starts_it_now(api
     answer = api.client.post(f"{JOBS}/{job.id}/resume")
     assert answer.status_code == 202, answer.text
     assert api.job(job.id).state == "running"
+
+
+def test_the_history_says_why_a_flexible_job_is_not_held(api: Api) -> None:
+    first = api.submit(flexible="3h")
+    predicted(api, missing="the latest price of its series is of 2026-01-01 00:00 UTC")
+    second = api.submit(flexible="3h")
+    assert {api.job(each.id).state for each in (first, second)} == {"running"}
+    assert any("not configured" in text for text in history(api, first.id))
+    assert any("2026-01-01" in text for text in history(api, second.id))
 
 
 @pytest.mark.parametrize("fields", [{"kind": "service", "flexible": "1h"}, {"reservation": "r", "flexible": "1h"}])

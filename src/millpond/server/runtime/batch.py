@@ -318,6 +318,8 @@ class Batch:
             seq = self._append(events.Noted(self.now, job.id, words))
         elif after is None:
             seq = self._append(events.JobSubmitted(self.now, job))
+            if job.flexible_s and (missing := self._core.scheduler.rates_missing):
+                self._append(events.Noted(self.now, job.id, f"flexible changes nothing: {missing}"))
         else:  # not in the log yet: answers are kept under numbers that no entry has
             seq = -1 - len(self.held)
         if after is not None:
