@@ -70,13 +70,24 @@ def dependencies(
 
 
 class Api:
-    """A running server without a socket."""
+    """A running server without a socket.
 
-    def __init__(self, state_dir: Path, provisioning: ProvisioningRules = _PLAIN, paths: Paths = dict) -> None:
+    Args:
+        world, clock: of a server before it that was killed.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        provisioning: ProvisioningRules = _PLAIN,
+        paths: Paths = dict,
+        world: World | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         state_dir.mkdir(exist_ok=True)
         self.state_dir = state_dir
-        self.clock = Clock()
-        self.world = World()
+        self.clock = clock or Clock()
+        self.world = world or World()
         self.engine = WorldEngine(self.world, self.clock)
         self.store = Store(fresh_sqlite(state_dir))
         self.vault = Vault(self.store.secrets, state_dir, lambda: Cipher.AES_256_GCM, self.clock)
