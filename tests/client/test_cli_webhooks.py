@@ -1,4 +1,4 @@
-"""``pond webhooks test``: what comes of a message for trial is waited for, and printed."""
+"""``pond webhooks test``: what comes of a test message is waited for, and printed."""
 
 from __future__ import annotations
 

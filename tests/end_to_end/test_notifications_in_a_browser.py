@@ -121,7 +121,7 @@ def test_an_admin_tries_a_webhook_and_sees_whether_it_took_the_message(pond: Pon
     page.goto(f"{base_of(page)}/portal/admin/webhooks")
     page.get_by_role("button", name="Send a test message room").click()
     page.get_by_text("room has taken it.").wait_for()
-    sent = page.locator("#sent tr", has_text="a message for trial, sent by")
+    sent = page.locator("#sent tr", has_text="a test message, sent by")
     sent.filter(has_text="room").filter(has_text="delivered").wait_for()
     page.get_by_role("button", name="Send a test message away").click()
     page.locator("#notice", has_text="away: ConnectError").wait_for()

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from millpond.forecasting.rate_hours import predict_rate
+from millpond.forecasting.series import HOUR_S
 from millpond.model.energy import EnergyRates, RateMeasure, RateSeries
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import Event
-
-EVERY_S: Final = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +52,6 @@ class SimulatedRates:
         """Tell what is due."""
         if now < self.next_at:
             return
-        self.next_at = (now // EVERY_S + 1.0) * EVERY_S
+        self.next_at = (now // HOUR_S + 1.0) * HOUR_S
         known = self._series.before(now + self._published.ahead_s)
         self._handle(predict_rate(known, self._published.measure, now))

@@ -12,6 +12,7 @@ from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.cluster.cluster_nodes import NodeRules
 from millpond.engines.kubernetes.engine import KubernetesOptions
+from millpond.model.hardware.node_selection import selects
 
 JOB = "theirs-abcde"
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "theirs", "uid": "uid-of-theirs", "controller": True}
@@ -74,3 +75,9 @@ class AdoptingBench(PodBench):
         """A job is submitted for a gang."""
         self.stands_for[job] = key
         self.engine.entrust({job: key})
+
+
+def nodes_of(bench: AdoptingBench, gang: FoundGang) -> list[str]:
+    """The nodes that a gang may have."""
+    nodes = bench.engine.inventory().nodes
+    return sorted(each.name for each in nodes if selects(gang.terms.selection, each.labels))

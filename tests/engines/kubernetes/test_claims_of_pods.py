@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 from driver_cards import CLAIMS, DriverBench, card, start_on
-from foreign_pods import JOB, OWNER, AdoptingBench, condition, foreign_pod
+from foreign_pods import JOB, OWNER, AdoptingBench, condition, foreign_pod, nodes_of
 from pod_bench import eventually
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
-from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey
+from millpond.engines.kubernetes.adoption.gangs import POD, GangKey
 from millpond.engines.kubernetes.claims import claim_book
 from millpond.model.events import Confirmed, Ended, Refused
-from millpond.model.hardware.node_selection import selects
 from millpond.node.task.records import TaskId
 
 A100 = "NVIDIA A100-SXM4-40GB"
@@ -50,12 +49,6 @@ def of_template(driver: DriverBench, pod: str, claim: str, count: int = 1, **mor
     assert plain is not None
     plain["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": claim, **more}]
     driver.cluster.put("pods", pod, plain, NAMESPACE)
-
-
-def nodes_of(bench: AdoptingBench, gang: FoundGang) -> list[str]:
-    """The nodes that a gang may have."""
-    nodes = bench.engine.inventory().nodes
-    return sorted(each.name for each in nodes if selects(gang.terms.selection, each.labels))
 
 
 def bind(bench: AdoptingBench, pod: str, *cards: int, number: int = 1, node: str = "n1") -> None:

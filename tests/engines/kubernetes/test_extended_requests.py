@@ -9,19 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 from driver_cards import CLAIMS, CLASSES, WHOLE_CARDS, DriverBench, card, start_on
-from foreign_pods import JOB, AdoptingBench, condition, events_of, foreign_pod
+from foreign_pods import JOB, AdoptingBench, condition, events_of, foreign_pod, nodes_of
 from lightkube.models.core_v1 import PodStatus
 from lightkube.models.resource_v1 import ResourceClaim
 from pod_bench import eventually, start
 from standin_agent import add_agent
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
-from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey
+from millpond.engines.kubernetes.adoption.gangs import POD, GangKey
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.claims.claim_objects import ClassObject
 from millpond.engines.kubernetes.claims.extended_resources import classes_by_resource, extended_request, special_name
 from millpond.model.events import Confirmed, Ended, Refused
-from millpond.model.hardware.node_selection import selects
 from millpond.node.task.records import TaskId
 
 GPU = "nvidia.com/gpu"
@@ -43,11 +42,6 @@ def bench(driver: DriverBench, tmp_path: Path) -> Iterator[AdoptingBench]:
     bench.open()
     yield bench
     bench.close()
-
-
-def nodes_of(bench: AdoptingBench, gang: FoundGang) -> list[str]:
-    nodes = bench.engine.inventory().nodes
-    return sorted(each.name for each in nodes if selects(gang.terms.selection, each.labels))
 
 
 def pod_of(cluster: StandinCluster, name: str = "theirs") -> dict[str, Any]:

@@ -279,7 +279,7 @@ def test_a_message_for_trial_goes_the_way_of_all_others_and_says_what_it_is(benc
     assert request.headers[NUMBER_HEADER] == str(sent.id)
     (told,) = bench.receiver.bodies
     assert (told["topic"], told["user"]) == ("trial", "ada")
-    assert told["text"] == "a message for trial, sent by ada: nothing has happened"
+    assert told["text"] == "a test message, sent by ada: nothing has happened"
     found = bench.told.trials.find(sent.id)
     assert (found.state, found.tries, found.trouble) == ("delivered", 1, "")
 

@@ -271,10 +271,11 @@ class Explainer:
                 or self._no_room(record, mask)
             )
         if self._breaks_into_cells(record):
-            text = (
-                "cards are free, but with it there, as it is not preemptible, the cells that queues are owed would lack"
+            return Reason(
+                Cause.NO_ROOM,
+                "cards are free, but with it there, as it is not preemptible, "
+                "the cells that queues are owed would lack hardware",
             )
-            return Reason(Cause.NO_ROOM, f"{text} hardware")
         since = "it came in just now" if record.requeued_at == state.now else "there is room for it now"
         return Reason(Cause.NOT_CONSIDERED, f"{since}; the next cycle looks at it")
 

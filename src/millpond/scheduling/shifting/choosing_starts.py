@@ -25,11 +25,12 @@ import numpy as np
 
 from millpond.model import windows
 from millpond.scheduling.estimating.lengths import LEAST_ENDED
+from millpond.scheduling.ordering.arrivals import HOUR_S
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.queueing import enqueue, watch_window
 from millpond.scheduling.reclaiming.roster import BoolArray, FloatArray
 from millpond.scheduling.records import JobRecord
-from millpond.scheduling.shifting.hours import HOUR_S, FreeHours, PredictedHours
+from millpond.scheduling.shifting.hours import FreeHours, PredictedHours
 from millpond.scheduling.state import State
 
 HELD_PART: Final = 0.75

@@ -14,11 +14,11 @@ import numpy as np
 
 from millpond.model.events import EnergyRatePredicted
 from millpond.scheduling.estimating.lengths import lasts
+from millpond.scheduling.ordering.arrivals import HOUR_S
 from millpond.scheduling.ordering.backlog import length_s
 from millpond.scheduling.reclaiming.roster import BoolArray, FloatArray
 from millpond.scheduling.state import State
 
-HOUR_S: Final = 3_600.0
 _ROUNDING: Final = 1.0
 """Milli-card-seconds by which sums may differ."""
 

@@ -32,7 +32,7 @@ _READY: Final = 220
 
 
 class MailServer:
-    """Sends mail for trial and codes at once, and is the carrier of what users are told of.
+    """Sends test messages and codes at once, and is the carrier of what users are told of.
 
     Args:
         rules: gives the mail server as it is configured now; None: there is none.

@@ -56,7 +56,7 @@ class MessageWriter:
         return UserMessage(self._subject(subject), "\n\n".join([*entries, self._why(_)]))
 
     def trial(self, to: Subscription) -> UserMessage:
-        """A message for trial."""
+        """A test message."""
         _ = NOTICE_TEXTS.words(to.language)
         text = _("This is a trial: what you chose to be told of comes here.")
         return UserMessage(self._subject(_("Trial")), f"{text}\n\n{self._why(_)}")

@@ -33,7 +33,7 @@ from millpond.specs.config.notifications import NotificationRules, is_mail_addre
 
 DELIVERIES_SHOWN: Final = 20
 TRIAL_PAUSE_S: Final = 60.0
-"""Between two messages that a user has sent for trial."""
+"""Between two test messages of a user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class NotificationSettings:
     # ---- trying it --------------------------------------------------------------------------------------------------
 
     def send_trial(self, caller: Caller) -> NotificationTrial:
-        """Send a message for trial to wherever the user is told.
+        """Send a test message to wherever the user is told.
 
         Raises:
             NotFoundError: they are told nowhere.

@@ -110,7 +110,7 @@ class WebhookCarrier:
             self._vault.drop(USER, user, CHAT_WEBHOOK)
 
     def try_chat(self, user: str) -> None:
-        """Send a message for trial to a user's webhook.
+        """Send a test message to a user's webhook.
 
         Raises:
             NotFoundError: there is none.

@@ -1,4 +1,4 @@
-"""Messages for trial to the receivers that the configuration names, on the way of all others.
+"""Test messages to the receivers that the configuration names, on the way of all others.
 
 They are stored as any delivery and sent by the same worker, signed alike: so their result says of the receiver, of its
 secret and of the way to it what an event would find out later. Who is told of what stays with the configuration.
@@ -56,7 +56,7 @@ class WebhookTrials:
             raise NotFoundError(f"no webhook {name[:_LONGEST_SHOWN]!r}", hint)
         now = self._context.clock()
         notice: dict[str, Any] = {"topic": TRIAL, "at": now, "user": caller.user}
-        text = f"a message for trial, sent by {caller.user}: nothing has happened"
+        text = f"a test message, sent by {caller.user}: nothing has happened"
         found = self._store.add_one(NewDelivery(Target(WEBHOOK, name), now, notice, text))
         self._outbox.wake()
         return delivery_info(found)

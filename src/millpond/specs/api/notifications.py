@@ -139,7 +139,7 @@ class NotificationsInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationTrial:
-    """What came of a message that was sent for trial.
+    """What came of a test message.
 
     Attributes:
         sent: to which channels it went.

@@ -209,7 +209,7 @@ class ClusterRequests(Requests):
         return self._ask(DeliveryInfo, "GET", f"/webhooks/deliveries/{number}")
 
     def test_webhook(self, name: str) -> DeliveryInfo:
-        """Have a message for trial sent to a webhook of the configuration; ``delivery`` says what came of it.
+        """Send a test message to a webhook of the configuration; ``delivery`` says what came of it.
 
         Raises:
             NotFoundError: the configuration names none of that name.

@@ -70,7 +70,7 @@ class NotificationsClient(Requests):
         return self._ask(NotificationsInfo, "DELETE", "/notifications/chat")
 
     def send_trial(self) -> NotificationTrial:
-        """Have a message sent for trial to wherever one is told.
+        """Send a test message to wherever one is told.
 
         Raises:
             NotFoundError: one is told nowhere.

@@ -93,11 +93,8 @@ class SlicePublisher:
         except StatusError as error:
             if error.code == _NOT_FOUND:
                 return None
-            said, remedy = (
-                f"the agent may not look at claim {claim.name}: {error}",
-                "deploy/kubernetes-agent/roles.yaml",
-            )
-            raise UnavailableError(said, remedy) from error
+            said = f"the agent may not look at claim {claim.name}: {error}"
+            raise UnavailableError(said, "deploy/kubernetes-agent/roles.yaml") from error
         return msgspec.json.decode(answer, type=ClaimObject)
 
     async def _write(self, wanted: ResourceSlice) -> SliceObject:

@@ -78,7 +78,7 @@ async def forget_chat(service: ServiceOf, access: NotificationChanger) -> Notifi
 
 @router.post("/trial")
 async def send_trial(service: ServiceOf, access: NotificationChanger) -> NotificationTrial:
-    """Have a message sent for trial to wherever one is told."""
+    """Send a test message to wherever one is told."""
     return await _changed(access, "a trial", service.notifications.send_trial)
 
 

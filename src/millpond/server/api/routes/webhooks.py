@@ -1,4 +1,4 @@
-"""Routes about deliveries to webhooks and users, and about messages for trial to webhooks of the configuration."""
+"""Routes about deliveries to webhooks and users, and about test messages to webhooks of the configuration."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ async def delivery(delivery: DeliveryNumber, service: ServiceOf, access: Deliver
 
 @router.post("/{name}/test", status_code=202)
 async def send_test(name: str, service: ServiceOf, access: ClusterKeeper) -> DeliveryInfo:
-    """Have a message for trial sent to a webhook of the configuration, once; what comes of it is that delivery's."""
-    access.note("a message for trial", target=AccessTarget("webhook", name))
+    """Send a test message to a webhook of the configuration, once; its delivery says what comes of it."""
+    access.note("a test message", target=AccessTarget("webhook", name))
     return await asyncio.to_thread(service.webhook_trials.send, name, access.caller)

@@ -70,7 +70,7 @@ document.addEventListener("click", async (click) => {
   finally { button.disabled = false; }
 });
 
-// A message for trial is a delivery like others, and on the page as such; what comes of it is said when it is known.
+// A test message is a delivery like others, and on the page as such; what comes of it is said when it is known.
 document.addEventListener("click", async (click) => {
   const button = click.target.closest("button[data-test]");
   if (!button) return;

@@ -1,4 +1,4 @@
-"""``pond webhooks``: deliveries to other programs and to users, and their results; and a message for trial."""
+"""``pond webhooks``: deliveries to other programs and to users, and their results; and a test message."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def group(client: Client, limit: int) -> Listing:
 @click.argument("name")
 @with_client
 def test(client: Client, name: str) -> int:
-    """Have a message for trial sent to the webhook NAME of the configuration, and wait for what comes of it.
+    """Send a test message to the webhook NAME of the configuration, and wait for what comes of it.
 
-    It is sent once, signed as all others, and says that it is for trial. Exits with 1 if the receiver does not take it.
+    It is sent once, signed as all others, and says that it is a test. Exits with 1 if the receiver does not take it.
     """
     delivery = client.test_webhook(name)
     give_up = time.monotonic() + _PATIENCE_S
