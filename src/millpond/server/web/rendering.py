@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -22,7 +23,7 @@ from millpond.server.auth.roles import Caller
 from millpond.server.catalogues import ENGLISH, LANGUAGES
 from millpond.server.phrases.phrasebook import phrase_in
 from millpond.server.version import VERSION
-from millpond.server.web.charts.svg_charts import number_text
+from millpond.server.web.charts.line_charts import number_text
 from millpond.server.web.translations import FIXED_TEXTS, LiteralTexts, words_in
 from millpond.server.wording import rounded_span
 
@@ -89,8 +90,17 @@ def static_file(digest: str, name: str) -> Response | None:
 @cache
 def _files() -> dict[str, tuple[str, bytes]]:
     """All such files by name: each with the beginning of its hash."""
-    contents = {file.name: file.read_bytes() for file in (files("millpond.server.web") / "static").iterdir()}
+    contents = {file.name: file.read_bytes() for file in _files_in(files("millpond.server.web") / "static")}
     return {name: (hashlib.sha256(content).hexdigest()[:16], content) for name, content in contents.items()}
+
+
+def _files_in(folder: Traversable) -> Iterator[Traversable]:
+    """Those that browsers take, of this folder and of those in it: libraries, with their licences, have their own."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _files_in(entry)
+        elif entry.name.rpartition(".")[2] in _KINDS:
+            yield entry
 
 
 def _address(name: str) -> str:

@@ -17,8 +17,8 @@ from millpond.server.api.permits import ServiceOf
 from millpond.server.api.routes.curves import CurveMetrics, CurveReader, FirstStep, LastStep
 from millpond.server.jobs.curves.service import MOST_RUNS, POINTS, CurvesRequest
 from millpond.server.views.visibility import reader_of
+from millpond.server.web.charts.line_charts import COLOURS, DASHES, Chart, Frame, Line, draw
 from millpond.server.web.charts.parallel_coordinates import parallel_of
-from millpond.server.web.charts.svg_charts import COLOURS, DASHES, Chart, Frame, Line, draw
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
 from millpond.specs.api.jobs.curves import CurveInfo, CurveRun, CurvesInfo
@@ -175,12 +175,12 @@ def best_so_far(found: CurvesInfo, view: CurvesView) -> tuple[Chart, str] | None
     ys: list[float] = []
     for at, value in reports:
         if not ys or _is_better(value, ys[-1], view.goal):
-            place = (at - begin) / _UNITS_S[unit]
-            xs += [place, place] if ys else [place]
-            ys += [ys[-1], value] if ys else [value]
+            xs.append((at - begin) / _UNITS_S[unit])
+            ys.append(value)
     end = span_s / _UNITS_S[unit]
     line = Line(metric, "held", [*xs, end], [*ys, ys[-1]])
-    return draw([line], Frame(0.0, max(end, 1e-6), is_log=view.scale is VerticalScale.LOG)), unit
+    frame = Frame(0.0, max(end, 1e-6), is_log=view.scale is VerticalScale.LOG, is_stepped=True)
+    return draw([line], frame), unit
 
 
 def best_of(found: CurvesInfo, run: CurveRun, metric: str, goal: MetricGoal) -> tuple[CurveInfo, float, float] | None:

@@ -17,7 +17,7 @@ from millpond.server.monitoring.telemetry.job_cards import FIGURES
 from millpond.server.monitoring.time_series.fairness import fairness_of
 from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.monitoring.time_series.reader import TimeSpan
-from millpond.server.web.charts.svg_charts import COLOURS, DASHES, Chart, Frame, Line, draw, look_of
+from millpond.server.web.charts.line_charts import COLOURS, DASHES, Chart, Frame, Line, draw, look_of
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
 from millpond.specs.api.reports.fairness import FairnessInfo, SiblingFairness

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from millpond.server.web.charts.svg_charts import HEIGHT, WIDTH, ChartTick, look_of, number_text
+from millpond.server.web.charts.line_charts import look_of, number_text
 from millpond.specs.api.jobs.curves import CurvesInfo
 
+WIDTH: Final = 2_000
+HEIGHT: Final = 1_000
+"""Of the plane that lines are drawn in, which is stretched over the room there is."""
 MOST_AXES: Final = 9
 MOST_WORDS: Final = 12
 _FAR: Final = 50.0
@@ -18,12 +21,20 @@ Value = int | float | str | bool
 
 
 @dataclass(frozen=True, slots=True)
+class AxisTick:
+    """A label of an axis; ``place`` is in percent from its top."""
+
+    place: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ParameterAxis:
     """One axis; ``place`` is in percent from the left."""
 
     name: str
     place: float
-    ticks: list[ChartTick]
+    ticks: list[AxisTick]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +108,8 @@ class _Scale:
             steps = [low, high] if low < high else [low]
         else:
             steps = []
-        self.ticks = [ChartTick(round(100 * self.place(value), 2), value, number_text(value)) for value in steps] or [
-            ChartTick(round(100 * self.place(word), 2), index, word[:24])
-            for index, word in enumerate((self._words or [])[:MOST_WORDS])
+        self.ticks = [AxisTick(round(100 * self.place(value), 2), number_text(value)) for value in steps] or [
+            AxisTick(round(100 * self.place(word), 2), word[:24]) for word in (self._words or [])[:MOST_WORDS]
         ]
 
     def place(self, value: Value | None) -> float:
