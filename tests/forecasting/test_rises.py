@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.forecasting.rises import SpareForecast, forecast_spare, rises_within
-from millpond.forecasting.series import Gap, LoadSeries, NoForecast
+from millpond.forecasting.series import LoadSeries, NoForecast
 
 MINUTES_A_DAY = 1_440
 BOOT_S = 300.0
@@ -58,9 +58,8 @@ def test_the_test_of_a_day_knows_nothing_of_that_day(cut: int) -> None:
     assert np.isnan(before[-5:]).all()  # not over yet
 
 
-def test_gaps_are_named_and_rises_that_touch_one_are_not_known() -> None:
+def test_rises_that_touch_a_gap_are_not_known() -> None:
     series = LoadSeries(600.0, 60.0, np.array([1.0, 2.0, np.nan, np.nan, 5.0, 6.0, np.nan]))
-    assert series.gaps() == [Gap(720.0, 840.0), Gap(960.0, 1_020.0)]
     np.testing.assert_array_equal(np.isnan(rises_within(series, 60.0)), [False, True, True, True, False, True, True])
 
 

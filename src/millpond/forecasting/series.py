@@ -19,14 +19,6 @@ class NoForecast:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """Values that are missing, from one instant to before another, in the time of the series, in seconds."""
-
-    begin: float
-    end: float
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadSeries:
     """Values at equal steps.
@@ -40,13 +32,6 @@ class LoadSeries:
     begin: float
     step_s: float
     values: np.ndarray
-
-    def gaps(self) -> list[Gap]:
-        """What is missing, in order."""
-        missing = np.concatenate(([False], np.isnan(self.values), [False]))
-        edges = np.flatnonzero(missing[1:] != missing[:-1])
-        instants = [self.begin + self.step_s * float(edge) for edge in edges]
-        return [Gap(begin, end) for begin, end in zip(instants[::2], instants[1::2], strict=True)]
 
     def steps_in(self, span_s: float) -> int:
         """How many steps a span takes, at least one."""

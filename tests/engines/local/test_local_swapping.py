@@ -154,9 +154,9 @@ def test_a_swapped_task_that_is_told_to_end_does(bench: Bench) -> None:
 
 
 def test_a_reading_tells_whose_a_slice_is_and_how_much_of_it_is_away(bench: Bench) -> None:
-    running(bench, "one", 1024, ShareClass.BACKFILL)
+    running(bench, "one", 1024)
     (there,) = bench.engine.slice_readings()
-    assert (there.job, there.device, there.share_class) == ("one", "FAKE-fake-1-0", ShareClass.BACKFILL)
+    assert (there.job, there.device) == ("one", "FAKE-fake-1-0")
     assert (there.swapped_mib, there.busy_ns, there.memory_mib) == (0, None, None)
     swap(bench, "one")
     bench.events(1)

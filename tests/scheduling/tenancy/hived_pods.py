@@ -15,6 +15,12 @@ Place = tuple[str, tuple[int, ...]]
 """Chain and cards."""
 
 
+def machine_of(chain: Chain, leaf: int) -> str:
+    """The name of the machine of a card."""
+    (number,) = chain.nodes_in(0, leaf)
+    return chain.spec.nodes[number][0]
+
+
 @dataclass
 class Pod:
     name: str
@@ -149,7 +155,7 @@ class HivedPods:
 
     def _is_suggested(self, group: Group, suggested: set[str] | None) -> bool:
         return suggested is None or all(
-            self.cells.chains[chain].node_of(leaves[0]) in suggested for chain, leaves in group.places
+            machine_of(self.cells.chains[chain], leaves[0]) in suggested for chain, leaves in group.places
         )
 
     def _victims(self, name: str, group: Group) -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hived_pods import Answer, HivedPods, Place, Pod
+from hived_pods import Answer, HivedPods, Place, Pod, machine_of
 
 from millpond.model.errors import InvalidInputError
 from millpond.scheduling.tenancy.cells.allocator import CellAllocator
@@ -95,7 +95,7 @@ class Walk:
     def nearness(self, one: Place, other: Place) -> int | None:
         """The lowest level, from the node down, at which two places share a cell."""
         chain = self.cells.chains[one[0]]
-        if one[0] != other[0] or chain.node_of(one[1][0]) != chain.node_of(other[1][0]):
+        if one[0] != other[0] or machine_of(chain, one[1][0]) != machine_of(chain, other[1][0]):
             return None
         level = max(self.level_in(chain, (a, b)) for a in one[1][:1] for b in other[1][:1])
         return min(level, chain.node_level)

@@ -18,7 +18,7 @@ from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
 
 CARD = "FAKE-fake-1-0"
 KEY = SliceKey("job-a", 1, 0, CARD)
-READING = SliceReading("job-a", 1, 0, CARD, ShareClass.BACKFILL, SliceHold.GATE, 0, 3_000, 0, 2)
+READING = SliceReading("job-a", 1, 0, CARD, SliceHold.GATE, 0, 3_000, 0, 2)
 
 
 class Metered:

@@ -193,7 +193,6 @@ class DeviceSharing:
                         task.attempt,
                         task.task,
                         device,
-                        entry.share_class,
                         self._slices.kind(task),
                         usage.busy_ns,
                         0 if swapped else used_mib,

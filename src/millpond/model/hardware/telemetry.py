@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from millpond.model.hardware.topology import Link
-from millpond.model.sharing import ShareClass, SliceHold
+from millpond.model.sharing import SliceHold
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,6 @@ class SliceReading:
 
     Attributes:
         device: by UUID.
-        share_class: who goes first on the device.
         hold: what keeps the task to its part.
         busy_ns: device time that it has used so far.
         memory_mib: device memory that it has on the device now.
@@ -115,7 +114,6 @@ class SliceReading:
     attempt: int
     task: int
     device: str
-    share_class: ShareClass
     hold: SliceHold = SliceHold.UNKNOWN
     busy_ns: int | None = None
     memory_mib: int | None = None

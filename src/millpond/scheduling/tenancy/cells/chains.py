@@ -73,10 +73,6 @@ class Chain:
         """The cards of a cell."""
         return range(cell * self.size[level], (cell + 1) * self.size[level])
 
-    def node_of(self, leaf: int) -> str:
-        """The machine of a card."""
-        return self.spec.nodes[leaf // self.size[self.node_level]][0]
-
     def device_of(self, leaf: int) -> str:
         """The id of a card."""
         return self.spec.nodes[leaf // self.size[self.node_level]][1][leaf % self.size[self.node_level]]
