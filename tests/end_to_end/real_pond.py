@@ -11,7 +11,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+
+from millpond.client.sdk import Client
 
 POND = Path(sys.executable).with_name("pond")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -108,7 +112,16 @@ class Pond:
         os.kill(pid, signal.SIGKILL)
         until(lambda: not alive(pid))
 
-    def job(self, job_id: str) -> dict:
-        """A job as ``ps`` lists it."""
-        listed = json.loads(self("ps", "-a", "-o", "json").stdout)["jobs"]
-        return next(job for job in listed if job["id"] == job_id)
+    def job(self, job_id: str) -> dict[str, Any]:
+        """A job as it is now.
+
+        Asked from this process, as is what it wrote: tests wait for both, and a command that is started again and again
+        takes more CPU than what is waited for.
+        """
+        with Client(state_dir=self.state_dir) as client:
+            return asdict(client.job(job_id))
+
+    def output(self, job_id: str) -> str:
+        """What the tasks of a job wrote so far."""
+        with Client(state_dir=self.state_dir) as client:
+            return "".join(chunk.data for chunk in client.logs(job_id))

@@ -71,7 +71,7 @@ def test_hundreds_of_processes_and_a_limit_on_them_end_with_their_task(shared, t
         "print('forked', flush=True); time.sleep(300)\n"
     )
     job_id = python(shared, script)
-    until(lambda: shared("logs", job_id).stdout == "forked\n")
+    until(lambda: shared.output(job_id) == "forked\n")
     record = json.loads(TaskFiles.of(shared.state_dir, TaskId(job_id, 1, 0)).record.read_text())
     assert shared("ps").returncode == 0
     assert shared("stop", job_id).returncode == 0

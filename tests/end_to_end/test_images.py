@@ -84,7 +84,7 @@ def test_a_job_keeps_to_the_image_that_it_was_handed_in_with(
 def test_a_job_in_a_container_survives_the_server_and_can_be_stopped(yard: Pond, real_podman: RealPodman) -> None:
     yard("image", "add", "busy:1", IMAGE)
     job = yard("run", "-d", "--image", "busy:1", "sh", "-c", "echo begun; sleep 600").stdout.strip()
-    until(lambda: yard("logs", job).stdout == "begun\n")
+    until(lambda: yard.output(job) == "begun\n")
     assert yard("exec", job, "--", "sh", "-c", "echo inside; ps | grep -c sleep").stdout.splitlines()[0] == "inside"
     yard.kill_server()
     yard.up()

@@ -86,5 +86,5 @@ def test_the_programs_are_told_their_origin_and_pond_prints_it(site: Site) -> No
     service = site.submit('command: [sh, -c, "echo $MILLPOND_ORIGIN; sleep 600"]', kind="service")
     origin = f"http://{service}.localhost:{urlsplit(site.url).port}"
     assert f"{origin}/" in site.pond("get", service).stdout
-    until(lambda: site.pond("logs", service).stdout.strip() == origin)
+    until(lambda: site.pond.output(service).strip() == origin)
     assert site.pond("stop", service).returncode == 0

@@ -66,10 +66,6 @@ def submit(pond: Pond, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def state(pond: Pond, job: str) -> str:
-    return str(json.loads(pond("get", job, "-o", "json").stdout)["job"]["state"])
-
-
 def test_a_job_runs_as_a_pod_and_outlives_its_server(pond: Pond, cluster: StandinCluster) -> None:
     job = submit(pond, "--gpus", "2", "--", "python", "train.py")
     pod = f"{job}-1-0"
@@ -78,14 +74,14 @@ def test_a_job_runs_as_a_pod_and_outlives_its_server(pond: Pond, cluster: Standi
     assert "PATH" not in [each["name"] for each in container["env"]]
     cluster.logs[pod] = ["2026-11-24T10:00:01Z epoch 1\n"]
     cluster.run(pod)
-    until(lambda: state(pond, job) == "running")
+    until(lambda: pond.job(job)["state"] == "running")
     inside = pond("exec", job, "--", "sh", "-c", "cat; exit 3", given="typed\n")
     assert (inside.returncode, inside.stdout, inside.stderr) == (3, "typed\n", "")
     pond.kill_server()
     cluster.logs[pod] += ["2026-11-24T10:00:02Z epoch 2\n"]
     cluster.finish(pod)
     assert pond("up", "--detach").returncode == 0
-    until(lambda: state(pond, job) == "succeeded")
+    until(lambda: pond.job(job)["state"] == "succeeded")
     assert pond("logs", job).stdout == "epoch 1\nepoch 2\n"
     over = pond("exec", job, "--", "ls")
     assert f"task 0 of job {job} is succeeded" in over.stderr
@@ -164,7 +160,7 @@ def test_a_part_of_a_card_is_for_a_node_with_an_agent_alone_and_ordered_of_it(
     (grant,) = order["grants"]
     assert (grant["compute_milli"], grant["memory_mib"], order["share_class"]) == (250, 4096, "online")
     cluster.run(f"{job}-1-0")
-    until(lambda: state(pond, job) == "running")
+    until(lambda: pond.job(job)["state"] == "running")
     assert "gate" in pond("get", job).stdout
 
 
@@ -255,9 +251,9 @@ def test_a_server_of_one_machine_moves_to_a_cluster(own_cluster: StandinCluster,
     before.up()
     assert before("queue", "add", "lab", "guarantee=2").returncode == 0
     done = submit(before, "--queue", "lab", "--", "true")
-    until(lambda: state(before, done) == "succeeded")
+    until(lambda: before.job(done)["state"] == "succeeded")
     running = submit(before, "--gpus", "4", "--name", "long", "--", "sleep", "600")
-    until(lambda: state(before, running) == "running")
+    until(lambda: before.job(running)["state"] == "running")
     waiting = submit(before, "--gpus", "4", "--tasks", "2", "--name", "wide", "--", "train")
     archive = tmp_path / "pond.tar.gz"
     assert before("backup", str(archive)).returncode == 0
@@ -276,7 +272,7 @@ def test_a_server_of_one_machine_moves_to_a_cluster(own_cluster: StandinCluster,
         assert "--fake-gpus none" in refused.stderr
         up = after("up", "--detach", "--take-over", "--fake-gpus", "none", "--config", str(config))
         assert up.returncode == 0, up.stderr
-        assert state(after, done) == "succeeded"
+        assert after.job(done)["state"] == "succeeded"
         until(lambda: f"{running}-2-0" in own_cluster.names("pods"))
         own_cluster.add_node("n2")
         until(lambda: {f"{waiting}-1-0", f"{waiting}-1-1"} <= set(own_cluster.names("pods")))

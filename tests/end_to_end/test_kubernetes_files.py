@@ -12,7 +12,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from real_pond import Pond, until
@@ -71,10 +70,6 @@ def kubelet_of(cluster: StandinCluster, pod: str, folder: Path) -> ProcessKubele
     return ProcessKubelet(cluster, pod, folder / f"pod-{pod}")
 
 
-def job_of(pond: Pond, job: str) -> dict[str, Any]:
-    return dict(json.loads(pond("get", job, "-o", "json").stdout)["job"])
-
-
 def test_a_sent_folder_and_a_dataset_are_in_the_pod_and_what_it_leaves_comes_back(
     pond: Pond, cluster: StandinCluster, tmp_path: Path
 ) -> None:
@@ -102,7 +97,7 @@ def test_a_sent_folder_and_a_dataset_are_in_the_pod_and_what_it_leaves_comes_bac
     log = (node.folder / "task.log").read_text().split()
     assert log == ["tool", "to", "be", "2500", hashlib.sha256(large).hexdigest(), "-"]
     assert node.end_of("files") == 0
-    until(lambda: job_of(pond, job)["state"] == "failed")
+    until(lambda: pond.job(job)["state"] == "failed")
     assert pond("output", "ls", job, "-o", "name").stdout.split() == ["deep/one", "large"]
     assert pond("get-output", job, "-o", str(tmp_path / "got")).returncode == 0
     assert (tmp_path / "got" / "large").read_bytes() == large
@@ -121,7 +116,7 @@ def test_a_stopped_task_brings_back_what_it_saves_in_its_grace(
     node.terminate()
     assert node.end_of("task", tells=False) == 0
     assert node.end_of("files", tells=False) == 0, "the carrier sees the end though nobody reports it"
-    until(lambda: job_of(pond, job)["state"] == "cancelled")
+    until(lambda: pond.job(job)["state"] == "cancelled")
     assert pond("output", "ls", job, "-o", "name").stdout.split() == ["early", "late"]
 
 
@@ -131,13 +126,13 @@ def test_what_a_task_leaves_waits_for_a_server_that_is_away(
     job, node = submitted(pond, cluster, tmp_path, "--", "sleep 1; echo weights > $MILLPOND_OUTPUT/model")
     assert node.bring_in() == 0
     node.start()
-    until(lambda: job_of(pond, job)["state"] == "running")
+    until(lambda: pond.job(job)["state"] == "running")
     pond.kill_server()
     assert node.end_of("task") == 0
     until(lambda: "not reached" in (node.folder / "files.log").read_text())
     assert pond("up", "--detach").returncode == 0
     assert node.end_of("files") == 0
-    until(lambda: job_of(pond, job)["state"] == "succeeded")
+    until(lambda: pond.job(job)["state"] == "succeeded")
     assert pond("output", "ls", job, "-o", "name").stdout.split() == ["model"]
 
 
@@ -149,7 +144,7 @@ def test_what_cannot_be_kept_fails_its_job_with_the_reason(pond: Pond, cluster: 
     node.start()
     assert node.end_of("task") == 0
     assert node.end_of("files") == 3
-    until(lambda: job_of(pond, job)["state"] == "failed")
+    until(lambda: pond.job(job)["state"] == "failed")
     assert "its output is not kept: the token is missing" in " ".join(pond("get", job).stdout.split())
 
 
@@ -168,7 +163,7 @@ def test_an_image_without_python_runs_what_needs_nothing_brought_and_refuses_the
     node.start()
     assert node.end_of("task") == 0
     assert node.end_of("files") == 5
-    until(lambda: job_of(pond, job)["state"] == "succeeded")
+    until(lambda: pond.job(job)["state"] == "succeeded")
     assert "kubernetes.helper_image" in pond("get", job).stdout
 
 
@@ -224,7 +219,7 @@ def test_metrics_arrive_while_a_task_runs_and_results_when_it_has_ended(
     (node.folder / "go").touch()
     assert node.end_of("task") == 0
     assert node.end_of("files") == 0
-    until(lambda: job_of(pond, job)["state"] == "succeeded")
+    until(lambda: pond.job(job)["state"] == "succeeded")
 
 
 def test_a_function_is_in_the_pod_and_what_it_returns_comes_back(
@@ -260,6 +255,6 @@ def test_trials_of_a_sweep_report_from_their_pods(pond: Pond, cluster: StandinCl
         node.start()
         assert node.end_of("task") == 0
         assert node.end_of("files") == 0
-    until(lambda: job_of(pond, sweep)["state"] == "succeeded")
+    until(lambda: pond.job(sweep)["state"] == "succeeded")
     best = pond("get", sweep).stdout
     assert "trial 1: loss 1 at step 1, with x=1" in best

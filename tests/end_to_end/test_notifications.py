@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,8 @@ import pytest
 from real_pond import Pond, until
 
 from mail_catcher import MailCatcher, catching
+from millpond.client.sdk import Client
+from millpond.specs.api.events import DeliveryInfo
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
@@ -46,9 +47,9 @@ def confirm_address(pond: Pond, catcher: MailCatcher) -> None:
     assert pond("notify", "confirm", code[0]).stdout == "mail comes to ada@example.org\n"
 
 
-def waiting(pond: Pond) -> list[dict]:
-    found = json.loads(pond("webhooks", "-o", "json").stdout)["deliveries"]
-    return [delivery for delivery in found if delivery["state"] == "waiting"]
+def waiting(pond: Pond) -> list[DeliveryInfo]:
+    with Client(state_dir=pond.state_dir) as client:
+        return [delivery for delivery in client.deliveries() if delivery.state == "waiting"]
 
 
 def test_a_job_that_fails_is_mailed_though_the_mail_server_was_down_and_the_server_was_killed(
@@ -63,7 +64,7 @@ def test_a_job_that_fails_is_mailed_though_the_mail_server_was_down_and_the_serv
         done = pond("run", "--detach", "--", "sh", "-c", "exit 3")
         jobs.append(done.stdout.strip())
     assert pond("wait", *jobs).returncode == 3
-    until(lambda: len(waiting(pond)) == 3 and all(delivery["tries"] for delivery in waiting(pond)))
+    until(lambda: len(waiting(pond)) == 3 and all(delivery.tries for delivery in waiting(pond)))
     pond.kill_server()
     with catching(catcher):
         pond.up("--config", str(tmp_path / "cluster.yaml"))

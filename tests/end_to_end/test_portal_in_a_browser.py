@@ -75,7 +75,7 @@ def test_output_is_followed_and_the_job_stopped_by_a_button(pond: Pond, visit: V
 def test_a_search_goes_through_all_of_a_long_output_and_the_view_goes_where_it_leads(pond: Pond, visit: Visit) -> None:
     command = "seq 400000; echo ValueError: odd; seq 400001 2000000; echo 'loss: nan'; seq 9; echo Needle"
     job = submit(pond, command, "--gpus", "0")
-    until(lambda: "succeeded" in pond("get", job).stdout)
+    until(lambda: pond.job(job)["state"] == "succeeded")
     page = visit.enter(pond, job)
     log, told = page.locator("#log-lines"), page.locator("#log-told")
     here = log.locator(".here")
@@ -120,7 +120,7 @@ def test_a_search_goes_through_all_of_a_long_output_and_the_view_goes_where_it_l
 @pytest.mark.long
 def test_lines_in_view_are_filtered_while_one_types_and_it_is_said_when_none_is_left(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "echo ValueError: odd; seq 2000", "--gpus", "0")
-    until(lambda: "succeeded" in pond("get", job).stdout)
+    until(lambda: pond.job(job)["state"] == "succeeded")
     page = visit.enter(pond, job)
     log, told = page.locator("#log-lines"), page.locator("#log-told")
     expect(log).to_contain_text("… earlier lines are not shown")
@@ -134,7 +134,7 @@ def test_lines_in_view_are_filtered_while_one_types_and_it_is_said_when_none_is_
 
 def test_a_page_is_read_anew_only_when_something_has_changed(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "sleep 600", "--gpus", "1")
-    until(lambda: "running" in pond("get", job).stdout)
+    until(lambda: pond.job(job)["state"] == "running")
     page = visit.enter(pond, job)
     reads: list[str] = []
     page.on("request", lambda request: reads.append(request.url) if request.url == page.url else None)

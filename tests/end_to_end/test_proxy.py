@@ -126,7 +126,7 @@ def test_a_silent_command_beside_a_task_ends_when_its_client_may_no_longer_be_th
 
 def test_output_is_followed_no_longer_by_who_may_no_longer_read_it(site: Site) -> None:
     talking = site.submit("command: 'while :; do echo word; sleep 0.1; done'", kind="train")
-    until(lambda: site.pond("logs", talking).stdout)
+    until(lambda: site.pond.output(talking))
     secret = site.pond("token", "create", "brief").stdout.strip()
     bearer = {"Authorization": f"Bearer {secret}"}
     address = f"{site.url}/api/v1/jobs/{talking}/logs?follow=true"

@@ -60,7 +60,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     env = "env: {COLOUR: blue, SHELL: /bin/sh}"
     (folder / "job.yaml").write_text(f"kind: dev\ngpus: 1\n{env}\ncommand: [{sys.executable}, {program}]\n")
     job = pond("submit", str(folder / "job.yaml")).stdout.strip()
-    until(lambda: pond("logs", job).stdout)
+    until(lambda: pond.output(job))
     yield Place(pond, job)
     done = pond("down")
     assert done.returncode == 0, done.stderr
