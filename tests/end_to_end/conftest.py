@@ -21,6 +21,7 @@ LONG = {
     "test_functions",
     "test_guides",
     "test_images",
+    "test_job_page_in_a_browser",
     "test_jobs_at_origins",
     "test_killed_server",
     "test_kubernetes_files",

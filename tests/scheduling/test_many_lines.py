@@ -279,8 +279,8 @@ def test_no_line_is_left_out_that_could_displace_work(seeds: range, monkeypatch:
 @pytest.mark.parametrize(
     ("bound", "seeds"),
     few_then_many(
-        [("limit", range(1))],
-        [("limit", range(1, 4)), ("", range(4)), ("guarantee", range(4))],
+        [],
+        [("limit", range(4)), ("", range(4)), ("guarantee", range(4))],
         [(bound, range(4, 20)) for bound in ("limit", "", "guarantee")],
     ),
     ids=str,

@@ -110,6 +110,7 @@ def test_what_a_program_wants_is_known_when_it_comes_back(
     assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
 
 
+@pytest.mark.long
 def test_those_that_have_all_they_can_use_do_not_drive_each_other_on(timed_card: GatedCard) -> None:
     kernels_ns = [QUARTER, QUARTER, QUARTER, KERNEL_NS]
     tasks = come_back(timed_card, [200, 200, 450, 150], kernels_ns, kernels_ns)
