@@ -34,6 +34,7 @@ def test_a_machine_without_gpus_is_one_node_with_its_cores_and_memory_and_says_w
 def test_fake_gpus_stand_in_for_the_machine() -> None:
     machine = describe_machine("4x8:V100-32GB")
     assert [node.name for node in machine.nodes] == ["fake-1", "fake-2", "fake-3", "fake-4"]
+    assert {device.cap_range_w for node in machine.nodes for device in node.devices} == {(150.0, 300.0)}
     assert machine.notes == ("32 fake GPUs on 4 fake nodes",)
 
 

@@ -264,7 +264,9 @@ class CoreMachine(RuleBasedStateMachine):
         job, attempt = pick(sorted(self._alive), number)
         run = self._alive[job, attempt].values()
         held = sum(grant.compute_milli for placement in run for grant in placement.grants)
-        self.tell(events.ProgressMeasured(self.now, job, attempt, per_s and per_s * known, held))
+        cap_w = self.core.jobs[job].cap_w
+        speed = per_s and per_s * known
+        self.tell(events.ProgressMeasured(self.now, job, attempt, speed, held, power_w=known, cap_w=cap_w))
 
     @precondition(lambda self: self.submitted)
     @rule(number=PICK)
@@ -625,6 +627,14 @@ class CoreMachine(RuleBasedStateMachine):
                 assert record.held_until <= could + job.flexible_s
                 assert not record.line
                 assert record.attempt == 0
+
+    @invariant()
+    def only_work_that_allows_it_has_a_cap_and_one_within_the_range_of_its_cards(self) -> None:
+        for record in self.core.jobs.values():
+            if record.cap_w:
+                assert record.job.max_slowdown
+                assert not record.elastic
+                assert 100.0 <= record.cap_w < 260.0
 
     @invariant()
     def gangs_that_run_are_as_large_as_they_must_be(self) -> None:

@@ -158,6 +158,7 @@ def nodes(draw: st.DrawFn, name: str, pool: str = "default") -> Node:
         model=draw(st.sampled_from(MODELS)),
         card_mib=draw(st.sampled_from((CARD_MIB, 0))),
         remaps=draw(st.booleans()),
+        cap_range_w=(100.0, 260.0),
         pool=pool,
         rack_name=draw(st.sampled_from(("r1", "r2"))),
         zone_name=draw(st.sampled_from(("z1", "z1", "z2"))),
@@ -237,6 +238,8 @@ def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
         retry_delay=draw(st.sampled_from((RetryDelay(), RetryDelay(60.0)))),
         keep_s=draw(st.sampled_from((0.0, 100.0))),
     )
+    if job.deadline_s is not None:
+        job = replace(job, name="n", max_slowdown=0.5)
     if job.elastic and not job.preemptible and draw(st.booleans()):
         job = replace(job, rest_preemptible=True)
     if draw(st.integers(0, 5)) == 0:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from millpond.model.decisions import Decision, Migrate, Resume, Start, Stop, Suspend
+from millpond.model.decisions import CapPower, Decision, Migrate, Resume, Start, Stop, Suspend
 from millpond.model.events import (
     Confirmed,
     DurationPredicted,
@@ -40,13 +40,22 @@ MOST_CYCLES = 60
 
 
 def machine(
-    name: str, cards: int = 4, *, model: str = "A100", card_mib: int = CARD_MIB, remaps: bool = False, **fields: Any
+    name: str,
+    cards: int = 4,
+    *,
+    model: str = "A100",
+    card_mib: int = CARD_MIB,
+    remaps: bool = False,
+    cap_range_w: tuple[float, float] | None = None,
+    **fields: Any,
 ) -> Node:
     """A node with ample CPU and memory; cards hang in pairs on switches, by fours on sockets."""
     devices = tuple(
         Device(f"{name}-{i}", i, "nvidia", model, card_mib, switch=i // 2, socket=i // 4, remaps=remaps)
         for i in range(cards)
     )
+    if cap_range_w is not None:
+        devices = tuple(replace(device, cap_range_w=cap_range_w) for device in devices)
     return replace(Node(name, 64_000, 256_000, devices), **fields)
 
 
@@ -229,7 +238,7 @@ class World:
                 self.tell(Refused(self.now, decision.id, "it cannot be moved"))
             case Resume() if decision.job in self.clinging and self.core.jobs[decision.job].tasks[0].vacating:
                 self.tell(Refused(self.now, decision.id, "the driver refuses the map"))
-            case Suspend() | Resume() | Migrate():
+            case Suspend() | Resume() | Migrate() | CapPower():
                 self.tell(Confirmed(self.now, decision.id))
 
     def leave_devices(self, job: str) -> list[Decision]:

@@ -53,7 +53,10 @@ def cheap_passwords() -> Passwords:
 
 def node(name: str = "n1", cards: int = 4) -> Node:
     """A machine with pretended cards."""
-    devices = tuple(Device(f"{name}-{index}", index, "fake", "V100", 32_768, fake=True) for index in range(cards))
+    devices = tuple(
+        Device(f"{name}-{index}", index, "fake", "V100", 32_768, fake=True, cap_range_w=(100.0, 300.0))
+        for index in range(cards)
+    )
     return Node(name, 64_000, 262_144, devices)
 
 

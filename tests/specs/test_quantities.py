@@ -56,6 +56,17 @@ def test_a_part_of_a_card_beyond_it_or_finer_than_a_percent_is_refused(value: ob
         quantities.compute_milli(value)
 
 
+@pytest.mark.parametrize(("value", "part"), [("5%", 0.05), (0.05, 0.05), ("2.5 %", 0.025), ("0.5", 0.5), ("1%", 0.01)])
+def test_a_slow_down_is_a_percentage_or_a_fraction(value: object, part: float) -> None:
+    assert quantities.slowdown(value) == part
+
+
+@pytest.mark.parametrize("value", [0, "0.5%", "51%", 5, -0.1, "some", "", True, float("nan")])
+def test_a_slow_down_of_next_to_nothing_or_of_more_than_a_half_is_refused(value: object) -> None:
+    with pytest.raises(BadValueError):
+        quantities.slowdown(value)
+
+
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [

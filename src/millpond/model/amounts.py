@@ -18,6 +18,11 @@ def milli_text(milli: float) -> str:
     return f"{(Decimal(repr(milli)) / 1000).normalize():f}"
 
 
+def percent_text(part: float) -> str:
+    """A part of 1 in percent: 0.05 is ``5%``."""
+    return f"{(Decimal(repr(part)) * 100).normalize():f}%"
+
+
 def memory_text(mib: int) -> str:
     """``512 MiB``, ``1.5 GiB``, ``1024 GiB``."""
     if mib >= MIB_IN_GIB and mib * 2 % MIB_IN_GIB == 0:

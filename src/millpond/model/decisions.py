@@ -131,3 +131,18 @@ class Migrate(Decision):
 
     placement: Placement
     restarts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CapPower(Decision):
+    """Let each card of a job draw so much at the most, until the job leaves it or another cap is decided.
+
+    Attributes:
+        cap_w: of each card; 0: as before the job had it.
+        slowdown, saved: what was measured at that cap: by which part a step takes longer, and needs less energy; 0 of
+            one that is tried.
+    """
+
+    cap_w: float
+    slowdown: float = 0.0
+    saved: float = 0.0

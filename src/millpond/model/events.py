@@ -327,6 +327,8 @@ class ProgressMeasured(Event):
         steps_per_s: None where that cannot be measured.
         gpu_milli: compute of the cards that the run had meanwhile.
         ignored: what is wrong with its reports, a clause; empty: nothing.
+        power_w: what all its cards together drew meanwhile; None where that is not known.
+        cap_w: the power cap that each of its cards was kept at meanwhile for the job; 0: at none.
     """
 
     job: str
@@ -334,6 +336,8 @@ class ProgressMeasured(Event):
     steps_per_s: float | None
     gpu_milli: int
     ignored: str = ""
+    power_w: float | None = None
+    cap_w: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,6 +178,7 @@ class Job:
         preemption_budget: how often it may be preempted in its life.
         deadline_s: instant by which it should have ended, for policies that know deadlines.
         flexible_s: so much later than it could it may start, for cheaper or cleaner energy.
+        max_slowdown: its steps may take longer by this part, to save energy; 0: by none.
         group: the group of users it belongs to, who may see it; empty when none.
         windows: hours in which it may run, several together; empty means at any hour.
         share_class: who goes first where it shares a device.
@@ -211,6 +212,7 @@ class Job:
     preemption_budget: int = UNBOUNDED_PREEMPTIONS
     deadline_s: float | None = None
     flexible_s: float = 0.0
+    max_slowdown: float = 0.0
     group: str = ""
     windows: tuple[Window, ...] = ()
     share_class: ShareClass = ShareClass.NORMAL

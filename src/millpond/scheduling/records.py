@@ -167,6 +167,7 @@ class JobRecord:
         scaled_to_zero: why a service has no tasks and stands in no line; empty while it is wanted.
         progress: how fast its present or last run makes steps, as measured last.
         speeds: what was measured at each size that this run has had, see ``elastic.measured_speed``.
+        cap_w: the power cap at which its cards are kept while it runs, see ``capping``; 0: none.
         packed_with: the job that shares its cards, see ``packing``; empty while it has them for itself.
     """
 
@@ -229,6 +230,7 @@ class JobRecord:
     scaled_to_zero: str = ""
     progress: ProgressMeasured | None = None
     speeds: tuple[tuple[int, float], ...] = ()
+    cap_w: float = 0.0
     packed_with: str = ""
     _tasks: list[TaskRecord] | None = field(init=False)
     _common_tasks: Sequence[TaskRecord] = ()
@@ -300,6 +302,7 @@ class JobRecord:
         twin.suspend_refused = self.suspend_refused
         twin.scaled_to_zero = self.scaled_to_zero
         twin.progress, twin.speeds, twin.packed_with = self.progress, self.speeds, self.packed_with
+        twin.cap_w = self.cap_w
         twin.job, twin.sequence, twin.submitted_at = self.job, self.sequence, self.submitted_at
         twin.id, twin.queue, twin.gpu_milli = self.id, self.queue, self.gpu_milli
         twin.elastic, twin.amount, twin.size_class = self.elastic, self.amount, self.size_class

@@ -18,6 +18,7 @@ from millpond.model.resources import Amount
 from millpond.model.states import TaskState
 from millpond.model.tenancy.tenants import ROOT_QUEUE
 from millpond.model.workloads import Priority
+from millpond.scheduling.capping.capped_runs import PowerCaps
 from millpond.scheduling.elastic.measured_speed import KnownSpeeds
 from millpond.scheduling.event_handling.pending import PendingDecisions, moves_memory
 from millpond.scheduling.feasibility.request_classes import RequestClasses
@@ -75,6 +76,7 @@ class State:
         reserved: what is kept for advance reservations.
         known_speeds: how fast gangs were at which size.
         moves: which jobs were moved of late so that nodes come free.
+        caps: the power caps of cards, see ``capping``.
         pair_speeds: how fast jobs are alone and beside which others.
         guests: running jobs on the cards of others, by id, see ``packing``.
         fresh: jobs that joined a waiting line since the last cycle.
@@ -106,6 +108,7 @@ class State:
         self.known_speeds = KnownSpeeds()
         self.moves = RecentMoves()
         self.pair_speeds = PairSpeeds()
+        self.caps = PowerCaps()
         self.orderings = Orderings(settings)
         self.ordering: Ordering = self.orderings.base
         self.jobs: dict[str, JobRecord] = {}

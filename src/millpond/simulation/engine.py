@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 
-from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
+from millpond.model.decisions import CapPower, Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.engine import Inventory, Observed
 from millpond.model.events import Confirmed, Ended, Event
 from millpond.model.hardware.nodes import Node
@@ -19,6 +19,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.model.workloads import CheckpointMode, Job, Kind
 from millpond.simulation.costs import Costs
+from millpond.simulation.power_curves import PowerCurve
 from millpond.simulation.present_runs import NEVER, PresentRun
 from millpond.simulation.speeds import JobSpeed
 from millpond.simulation.work import Work
@@ -27,6 +28,10 @@ from millpond.simulation.work import Work
 _END, _FAIL, _STOPPED, _LEFT, _CONFIRM, _MEASURE = range(6)
 MEASURED_AFTER_S = 30.0
 """So long after a job has another speed that is measured, as a server does (``server.jobs.progress``)."""
+CAP_MEASURED_AFTER_S = 70.0
+"""The same where a job's speed depends on power caps: one is in force by then, and steps were counted for a minute."""
+MEASURED_AGAIN_S = 600.0
+"""So often the speed of a job that may have a power cap is measured again."""
 LEAST_CHANGE = 0.1
 """A speed that differs by less from the one measured last is not measured again."""
 _FINAL_STOPS = frozenset({Cause.STOP_REQUESTED, Cause.TIME_LIMIT})
@@ -38,6 +43,7 @@ class SimulatedEngine:
     Args:
         jobs: every job that may be started, with its duration in seconds.
         truths: how fast each of them is on which cards, as far as that is known; measured like the steps of real jobs.
+        curves: the same at power caps.
 
     Attributes:
         departures: ids of the decisions by which jobs left their cards without ending: room for others.
@@ -51,11 +57,14 @@ class SimulatedEngine:
         jobs: Iterable[tuple[Job, float]],
         costs: Costs,
         truths: Sequence[JobSpeed | None] = (),
+        curves: Sequence[PowerCurve | None] = (),
     ) -> None:
         self.now = 0.0
         self.works = {job.id: Work(index, job, duration) for index, (job, duration) in enumerate(jobs)}
         for work, truth in zip(self.works.values(), truths, strict=False):
             work.truth = truth
+        for work, curve in zip(self.works.values(), curves, strict=False):
+            work.curve = curve
         self._model_of = {device.uuid: device.model for node in nodes for device in node.devices} if truths else {}
         self.runs: list[tuple[int, float, float, tuple[Placement, ...], float]] = []
         self.departures: set[int] = set()
@@ -126,6 +135,8 @@ class SimulatedEngine:
                 found.append(self._left(work, at, decision))
             elif kind == _MEASURE:
                 found.append(work.measure(at))
+                if work.curve is not None and work.job.max_slowdown:
+                    self._plan(at + MEASURED_AGAIN_S, _MEASURE, work)
             else:
                 found.append(self._stopped(work, at))
         return found
@@ -148,6 +159,8 @@ class SimulatedEngine:
                     self._resume(work, decision)
                 case Migrate():
                     self._migrate(work, decision)
+                case CapPower():
+                    self._cap(work, decision)
 
     def close(self) -> None:
         """Nothing is simulated beyond ``now``: stretches in which cards are held end in the record."""
@@ -182,7 +195,7 @@ class SimulatedEngine:
         work.run_service_s = 0.0
         work.fails_after_s = self._failure_of(work)
         work.started = False
-        work.measured = math.nan
+        work.measured, work.cap_w = math.nan, 0.0
         work.version += 1
         if delay:
             self._plan(self.now + delay, _CONFIRM, work, decision.id)
@@ -201,8 +214,9 @@ class SimulatedEngine:
         self._plan_end(work, at)
 
     def _plan_end(self, work: Work, at: float) -> None:
-        if work.truth is not None and not abs(work.rate - work.measured) <= LEAST_CHANGE * work.measured:
-            self._plan(at + MEASURED_AFTER_S, _MEASURE, work)
+        if work.is_measured and not abs(work.rate - work.measured) <= LEAST_CHANGE * work.measured:
+            after_s = MEASURED_AFTER_S if work.curve is None else CAP_MEASURED_AFTER_S
+            self._plan(at + after_s, _MEASURE, work)
         if work.fails_after_s < work.remaining_s:
             self._plan(at + work.fails_after_s / work.rate, _FAIL, work)
         else:
@@ -273,7 +287,7 @@ class SimulatedEngine:
 
     def _suspend(self, work: Work, decision: Suspend) -> None:
         work.advance(self.now)
-        work.rate = 0.0
+        work.rate = work.cap_w = 0.0
         work.version += 1
         work.suspensions += 1
         memory = sum(grant.memory_mib for placement in work.placements for grant in placement.grants)
@@ -298,7 +312,7 @@ class SimulatedEngine:
         """Its memory leaves and comes back, and meanwhile nothing is done."""
         touched = self._leave_cards(work) if self._shares else set()
         work.advance(self.now)
-        work.rate = 0.0
+        work.rate = work.cap_w = 0.0
         work.version += 1
         self._close_run(work, self.now)
         work.placements, work.held_since = (decision.placement,), self.now
@@ -320,6 +334,12 @@ class SimulatedEngine:
         else:
             self._begin(work, self.now)
             self._answers.append(Confirmed(self.now, decision.id))
+
+    def _cap(self, work: Work, decision: CapPower) -> None:
+        """Its cards draw so much at the most from now on."""
+        work.cap_w, work.measured = decision.cap_w, math.nan
+        self._retime(work)
+        self._answers.append(Confirmed(self.now, decision.id))
 
     def _resize(self, work: Work, placements: tuple[Placement, ...]) -> None:
         """Tasks joined or left: the work goes on, faster or slower."""
@@ -346,6 +366,10 @@ class SimulatedEngine:
             self._plan_end(work, self.now)
 
     def _rate(self, work: Work) -> float:
+        rate = self._uncapped_rate(work)
+        return rate if work.curve is None else rate * work.curve.speed(work.cap_w)
+
+    def _uncapped_rate(self, work: Work) -> float:
         if work.truth is not None:
             return self._true_rate(work, work.truth)
         rate = len(work.placements) / work.task_count

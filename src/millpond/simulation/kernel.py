@@ -37,6 +37,7 @@ from millpond.scheduling.scheduler import Scheduler
 from millpond.simulation.costs import Costs
 from millpond.simulation.engine import SimulatedEngine
 from millpond.simulation.node_power import SimulatedNodePower
+from millpond.simulation.power_curves import PowerCurve
 from millpond.simulation.present_runs import NEVER
 from millpond.simulation.simulated_rates import PublishedRates, SimulatedRates
 from millpond.simulation.speeds import JobSpeed, SpeedTable
@@ -93,6 +94,8 @@ class World:
         published: what jobs that may start later hear of the rates; None: nothing.
         machine_w: what each machine draws besides its cards.
         power: by pool, when its nodes are switched off and on; those of others never are.
+        curves: how fast jobs, by their names in the workload, are at power caps, and what their cards draw; measured
+            too. Jobs keep their names and slow-downs with ``durations`` that are known alone.
         speeds: how fast jobs, by their names in the workload, are on which cards. The policy learns what it measures.
     """
 
@@ -109,6 +112,7 @@ class World:
     published: PublishedRates | None = None
     machine_w: float = 0.0
     power: Mapping[str, PowerSavingRule] = field(default_factory=dict)
+    curves: Mapping[str, PowerCurve] = field(default_factory=dict)
     speeds: SpeedTable | None = None
     consolidates: bool = False
     packs: bool = False
@@ -139,6 +143,10 @@ class World:
             JobSpeed.of(table, job.name, sum(role.desired * role.request.devices for role in job.roles))
             for job in (entry.job for entry in self.workload.jobs)
         ]
+
+    def curves_of_jobs(self) -> list[PowerCurve | None]:
+        """That of each job, in the order of the workload; empty where none has one."""
+        return [self.curves.get(entry.job.name) for entry in self.workload.jobs] if self.curves else []
 
     @property
     def start_at(self) -> float:
@@ -218,7 +226,7 @@ class Simulation:
             self._jobs = [replace(entry.job, checkpoint=checkpoint) if saves else entry.job for entry in entries]
         lengths = (entry.duration_s for entry in entries)
         jobs = zip(self._jobs, lengths, strict=True)
-        self.engine = SimulatedEngine(world.nodes, jobs, world.costs, world.truths())
+        self.engine = SimulatedEngine(world.nodes, jobs, world.costs, world.truths(), world.curves_of_jobs())
         self._predictor = DurationPredictor() if world.durations == "predicted" else None
         self._exact = world.durations == "exact"
         self._ended = 0

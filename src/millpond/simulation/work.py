@@ -10,6 +10,7 @@ import math
 from millpond.model.decisions import Placement
 from millpond.model.events import ProgressMeasured
 from millpond.model.workloads import Job
+from millpond.simulation.power_curves import PowerCurve
 from millpond.simulation.present_runs import NEVER
 from millpond.simulation.speeds import JobSpeed
 
@@ -31,11 +32,13 @@ class Work:
         suspensions, switching_s: how often it left without ending, and what leaving and coming back took.
         failures: how often its runs failed.
         truth: how fast it is on which cards; None: it knows no speeds but 1.
+        curve: how fast it is at power caps, and what it draws; None: nothing is known of that.
+        cap_w: at which its cards are kept; 0: none.
         measured: its rate when that was measured last; NaN in a run in which it was not.
     """
 
     __slots__ = (
-        "attempt", "booked_s", "ended_at", "fails_after_s", "failures", "first_start_at", "held_s",
+        "attempt", "booked_s", "cap_w", "curve", "ended_at", "fails_after_s", "failures", "first_start_at", "held_s",
         "held_since", "index", "is_over", "job", "lost_s", "measured", "overhead_s", "placements", "preemptions",
         "rate", "remaining_s", "run_service_s", "since", "started", "suspensions", "swapped_mib", "switching_s",
         "task_count", "truth", "version",
@@ -68,6 +71,8 @@ class Work:
         self.first_start_at = math.nan
         self.ended_at = math.nan
         self.truth: JobSpeed | None = None
+        self.curve: PowerCurve | None = None
+        self.cap_w = 0.0
         self.measured = math.nan
 
     def advance(self, now: float) -> None:
@@ -88,7 +93,15 @@ class Work:
 
     def measure(self, at: float) -> ProgressMeasured:
         """The speed of a job has been the same for a while: a server would have measured it."""
-        assert self.truth is not None, "only such work is measured"
+        truth, curve = self.truth, self.curve
         self.measured = self.rate
         gpu_milli = sum(grant.compute_milli for placement in self.placements for grant in placement.grants)
-        return ProgressMeasured(at, self.job.id, self.attempt, self.rate * self.truth.full, gpu_milli)
+        full = truth.full if truth is not None else 1.0 if curve is None else curve.steps_per_s
+        power_w = None if curve is None else curve.drawn_w(self.cap_w) * len(self.cards)
+        job, attempt = self.job.id, self.attempt
+        return ProgressMeasured(at, job, attempt, self.rate * full, gpu_milli, power_w=power_w, cap_w=self.cap_w)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether its steps are counted: its real speed is known to this world."""
+        return self.truth is not None or self.curve is not None

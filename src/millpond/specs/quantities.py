@@ -17,6 +17,7 @@ LONGEST_S: Final = 100 * 365 * 86400
 _NUMBER: Final = r"(\d+(?:\.\d+)?)"
 _MEMORY: Final = re.compile(rf"{_NUMBER}\s*([kmgtp])(i?)b?", re.IGNORECASE)
 _CPU: Final = re.compile(rf"{_NUMBER}\s*(m?)")
+_PERCENT: Final = re.compile(rf"{_NUMBER}\s*(%?)")
 _PART: Final = re.compile(rf"{_NUMBER}\s*(%|m?)")
 _CLOCK: Final = re.compile(r"(\d+):([0-5]\d):([0-5]\d)")
 _SPAN: Final = re.compile(rf"{_NUMBER}\s*([a-z]+)\s*", re.IGNORECASE)
@@ -82,6 +83,20 @@ def compute_milli(value: Any) -> int:
     if milli % 10:
         raise BadValueError(f"{value!r} is finer than one percent of a card", hint)
     return int(milli)
+
+
+def slowdown(value: Any) -> float:
+    """``5%`` or ``0.05``: by which part something may take longer.
+
+    Raises:
+        BadValueError: outside 1..50 %, or not a part.
+    """
+    hint = "write a part from 0.01 to 0.5, or 5%"
+    number, unit = _number(value, _PERCENT, f"{value!r} is not a part", hint)
+    part = number / 100 if unit else number
+    if not Fraction(1, 100) <= part <= Fraction(1, 2):
+        raise BadValueError(f"{value!r} is less than a hundredth or more than a half", hint)
+    return float(part)
 
 
 def seconds(value: Any) -> float:

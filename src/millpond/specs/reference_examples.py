@@ -91,6 +91,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "reservation": "reservation: vision-1",
         "deadline": "deadline: 2100-12-01 18:00 Europe/Berlin",
         "flexible": "flexible: 24h",
+        "max_slowdown": "name: nightly-bert\nmax_slowdown: 5%",
         "keep": "keep: 30m",
         "checkpoint": "checkpoint: {signal: SIGUSR1, grace: 60s}",
         "min_run_time": "min_run_time: 10m",

@@ -11,10 +11,13 @@ import pytest
 from api_world import Api
 
 from millpond.model.events import ProgressMeasured
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.jobs.progress.meter import LARGEST_STEP, ProgressMeter
-from millpond.server.jobs.progress.watch import LOOK_EVERY_S, ProgressWatch
+from millpond.server.jobs.progress.watch import LOOK_EVERY_S, UNMEASURED_S, MeasuredPower, ProgressWatch
+from millpond.server.monitoring.telemetry.sampling import Sampled
 from millpond.server.storage.files.outputs import Reported
+from millpond.server.views.events import story
 
 
 def reported(at: float, step: float | None, *names: str) -> Reported:
@@ -118,10 +121,18 @@ class Programs:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._steps: dict[str, float] = {}
+        self.caps_w: dict[str, float] = {}
+        """At which cards are kept for their jobs."""
         self.restart_server()
 
     def restart_server(self) -> None:
-        self._watch = ProgressWatch(self._api.loop, self._api.state_dir, self._api.clock)
+        power = MeasuredPower(lambda card: self.caps_w.get(card, 0.0), self._samples)
+        self._watch = ProgressWatch(self._api.loop, self._api.state_dir, power, self._api.clock)
+
+    def _samples(self, card: str) -> list[Sampled]:
+        drawn_w = self.caps_w.get(card, 0.0) or 600.0
+        now = self._api.clock.now
+        return [Sampled(now - ago, DeviceSample(card, power_w=drawn_w)) for ago in (2.0, 1.0, 0.0)]
 
     def go_on(self, seconds: float, **rates: float) -> None:
         for _ in range(round(seconds / LOOK_EVERY_S)):
@@ -240,3 +251,51 @@ def test_a_lie_is_named_although_honest_reports_follow_before_it_may_be_told(api
 def _rate(api: Api, job: str) -> Any:
     shown = api.job(job).progress
     return None if shown is None else shown.steps_per_s
+
+
+def test_of_a_run_that_may_have_a_cap_a_speed_that_stays_is_told_too_with_what_its_cards_draw(api: Api) -> None:
+    job = api.submit(name="bert", gpus=2, max_slowdown="5%")
+    Programs(api).go_on(400.0, **{job.id: 3.0})
+    found = told(api, job.id)
+    assert len(found) >= 3
+    assert {(each.steps_per_s, each.power_w, each.cap_w) for each in found} == {(3.0, 1_200.0, 0.0)}
+    other = api.submit(name="other", gpus=1)
+    Programs(api).go_on(60.0, **{other.id: 3.0})
+    assert told(api, other.id)[0].power_w is None
+
+
+def test_a_recurring_job_is_measured_at_a_cap_and_its_history_says_why(api: Api) -> None:
+    programs = Programs(api)
+    first = api.submit(name="bert", gpus=1, max_slowdown="5%")
+    programs.go_on(120.0, **{first.id: 3.0})
+    api.engine.finish(TaskId(first.id, 1, 0))
+    job = api.submit(name="bert", gpus=1, max_slowdown="5%")
+    programs.go_on(1_000.0, **{job.id: 3.0})
+    shown = api.job(job.id)
+    assert shown.power_cap_w > 0.0
+    card = shown.tasks[0].devices[0].uuid
+    programs.caps_w[card] = shown.power_cap_w
+    programs.go_on(200.0, **{job.id: 3.0})
+    at_cap = [each for each in told(api, job.id) if each.cap_w == shown.power_cap_w]
+    assert at_cap
+    assert (at_cap[0].steps_per_s, at_cap[0].power_w) == (3.0, shown.power_cap_w)
+    happened, decided = api.store.histories.of_job(job.id)
+    texts = [line.text for line in story(happened, decided)]
+    assert f"keep each of its cards at {shown.power_cap_w:.0f} W (cap-tried)" in texts
+    api.engine.finish(TaskId(job.id, 1, 0))
+    assert api.job(job.id).power_cap_w == 0.0
+
+
+def test_a_run_at_a_cap_that_is_not_measured_there_loses_it(api: Api) -> None:
+    programs = Programs(api)
+    first = api.submit(name="bert", gpus=1, max_slowdown="5%")
+    programs.go_on(120.0, **{first.id: 3.0})
+    api.engine.finish(TaskId(first.id, 1, 0))
+    job = api.submit(name="bert", gpus=1, max_slowdown="5%")
+    programs.go_on(1_000.0, **{job.id: 3.0})
+    shown = api.job(job.id)
+    programs.caps_w[shown.tasks[0].devices[0].uuid] = shown.power_cap_w
+    assert shown.power_cap_w
+    programs.go_on(UNMEASURED_S + 60.0)
+    assert api.job(job.id).power_cap_w == 0.0
+    assert told(api, job.id)[-1].ignored == "none was measured in 300 s at a power cap"

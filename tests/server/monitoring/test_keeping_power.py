@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class Kept:
     def __init__(self, state_dir: Path) -> None:
         self.rules: Mapping[str, PowerRule] = {}
         self.present: Mapping[str, Collection[ShareClass]] = {}
+        self.caps: Mapping[str, float] = {}
         self.state_dir = state_dir
         self.machine = describe_machine("2:H200-141GB")
         vendor = self.machine.vendors["fake"]
@@ -38,7 +40,7 @@ class Kept:
         self.keeper = self.new_server()
 
     def new_server(self) -> PowerEnforcer:
-        policy = Policy(lambda: self.rules, lambda: self.present)
+        policy = Policy(lambda: self.rules, lambda: self.present, lambda: self.caps)
         self.keeper = PowerEnforcer(self.machine, policy, self.state_dir)
         return self.keeper
 
@@ -117,6 +119,63 @@ def test_a_driver_that_refuses_is_said_and_asked_again(kept: Kept, caplog: pytes
     assert "run the server as root" in caplog.text
     kept.knobs.cap = accept  # type: ignore[method-assign]
     assert kept.look(GENTLE) == (600.0, None)
+
+
+def test_the_cap_of_a_job_goes_with_it(kept: Kept) -> None:
+    kept.knobs.caps_w[CARD] = 650.0
+    kept.caps = {CARD: 500.0}
+    assert kept.look() == (500.0, None)
+    assert (kept.keeper.job_cap_w(CARD), kept.keeper.job_cap_w(OTHER)) == (500.0, 0.0)
+    kept.caps = {CARD: 400.0}
+    assert kept.look() == (400.0, None)
+    kept.caps = {}
+    assert kept.look() == (650.0, None)
+    assert kept.keeper.job_cap_w(CARD) == 0.0
+    assert not json.loads((kept.state_dir / FILE).read_text())
+
+
+def test_the_cap_of_a_job_that_a_killed_server_set_the_next_one_puts_back(kept: Kept) -> None:
+    kept.knobs.caps_w[CARD] = 650.0
+    kept.caps = {CARD: 500.0}
+    kept.look()
+    kept.caps = {}
+    kept.new_server()
+    assert kept.look() == (650.0, None)
+
+
+def test_a_server_that_goes_on_keeps_the_cap_of_a_job_that_still_runs_and_the_limit_from_before(kept: Kept) -> None:
+    kept.knobs.caps_w[CARD] = 650.0
+    kept.caps = {CARD: 500.0}
+    kept.look()
+    kept.new_server()
+    assert kept.look() == (500.0, None)
+    assert kept.keeper.job_cap_w(CARD) == 500.0
+    kept.keeper.close()
+    assert kept.knobs.caps_w[CARD] == 650.0
+
+
+def test_of_the_caps_of_a_pool_and_of_a_job_the_lower_one_holds(kept: Kept) -> None:
+    kept.caps = {CARD: 500.0}
+    assert kept.look(GENTLE) == (500.0, None)
+    assert kept.look(GENTLE, card=[ShareClass.BACKFILL]) == (400.0, 1200)
+    assert kept.keeper.job_cap_w(CARD) == 400.0
+    assert kept.knobs.caps_w[OTHER] == 600.0
+
+
+def test_a_driver_that_refuses_the_cap_of_a_job_is_said_once_and_no_cap_is_claimed(
+    kept: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(device: str, watts: float) -> None:
+        raise UnavailableError("the driver does not let it be set", "run the server as root")
+
+    kept.knobs.cap = refuse  # type: ignore[method-assign]
+    kept.caps = {CARD: 500.0}
+    for _ in range(3):
+        assert kept.look() == (700.0, None)
+    assert kept.keeper.job_cap_w(CARD) == 0.0
+    assert len(caplog.records) == 1
+    kept.caps = {}
+    assert kept.look() == (700.0, None)
 
 
 SETTINGS = st.builds(

@@ -54,7 +54,24 @@ JOB = Job(
     checkpoint=Checkpoint(CheckpointMode.SIGNAL, "SIGUSR1", 5.0),
     deadline_s=9.0,
 )
-DEVICE = Device("u", 0, "fake", "V100", 32_768, 1, 1, DeviceHealth.FAULTY, "broken", True, True, "card", 3, True, 512)
+DEVICE = Device(
+    "u",
+    0,
+    "fake",
+    "V100",
+    32_768,
+    1,
+    1,
+    DeviceHealth.FAULTY,
+    "broken",
+    True,
+    True,
+    "card",
+    3,
+    True,
+    512,
+    (100.0, 300.0),
+)
 NODE = Node(
     "n",
     1000,
@@ -106,7 +123,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.ClockJumped(1.0, 3_600.0),
     events.DurationPredicted(1.0, "j", 10.0, 20.0),
     events.EnergyRatePredicted(1.0, RateMeasure.CARBON, 0.0, (380.0, None, -1.5), "no value"),
-    events.ProgressMeasured(1.0, "j", 1, 2.5, 2_000),
+    events.ProgressMeasured(1.0, "j", 1, 2.5, 2_000, power_w=300.0, cap_w=175.0),
     events.StopRequested(1.0, "j", "ada"),
     events.SuspendRequested(1.0, "j", True),
     events.ResumeRequested(1.0, "j"),
@@ -128,6 +145,7 @@ DECISIONS: tuple[decisions.Decision, ...] = (
     decisions.Suspend(3, "j", 1, Cause.TURN_TAKEN, SuspendMode.SWAP, "k"),
     decisions.Resume(4, "j", 1, Cause.RESUME_REQUESTED, PLACEMENT),
     decisions.Migrate(5, "j", 1, Cause.MIGRATED, PLACEMENT, True),
+    decisions.CapPower(6, "j", 1, Cause.CAP_CHOSEN, 175.0, 0.03, 0.12),
 )
 
 

@@ -17,7 +17,7 @@ from millpond.model.hardware.topology import Link
 from millpond.node.devices.discovery import FoundVendors, find_vendors
 from millpond.node.devices.fake import VENDOR, FakeVendor, fake_nodes
 from millpond.node.devices.nvidia import VENDOR as NVIDIA
-from millpond.node.devices.vendor import NO_PROCESSES, DeviceVendor, OwnProcesses
+from millpond.node.devices.vendor import NO_PROCESSES, DeviceVendor, OwnProcesses, PowerControl
 from millpond.node.host import controllers
 from millpond.node.host.device_filter import DeviceNumber
 
@@ -77,7 +77,9 @@ def _device_number(path: Path) -> DeviceNumber | None:
 def fake_machine(nodes: tuple[Node, ...]) -> Machine:
     """Pretended nodes that stand in for this machine."""
     cards = sum(len(node.devices) for node in nodes)
-    return Machine(nodes, {VENDOR: FakeVendor(nodes)}, (f"{cards} fake GPUs on {len(nodes)} fake nodes",))
+    vendor = FakeVendor(nodes)
+    nodes = tuple(replace(node, devices=with_cap_ranges(node.devices, vendor.power())) for node in nodes)
+    return Machine(nodes, {VENDOR: vendor}, (f"{cards} fake GPUs on {len(nodes)} fake nodes",))
 
 
 def describe_machine(
@@ -136,7 +138,19 @@ def _inventory(vendor: DeviceVendor, own: OwnProcesses) -> _VendorInventory:
         return _VendorInventory(vendor, trouble=error.cause)
     if vendor.remaps():
         devices = tuple(replace(device, remaps=not device.parent) for device in devices)
+    devices = with_cap_ranges(devices, vendor.power())
     return _VendorInventory(vendor, placed(devices, links), link_map(devices, links))
+
+
+def with_cap_ranges(devices: Sequence[Device], control: PowerControl | None) -> tuple[Device, ...]:
+    """The devices with the power caps that their drivers allow."""
+    found = []
+    for device in devices:
+        limits = None if control is None else control.limits(device.uuid)
+        if limits is not None and limits.least_w and limits.most_w:
+            device = replace(device, cap_range_w=(limits.least_w, limits.most_w))
+        found.append(device)
+    return tuple(found)
 
 
 def _notes(inventories: Sequence[_VendorInventory], broken: Mapping[str, str]) -> tuple[str, ...]:

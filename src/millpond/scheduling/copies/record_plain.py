@@ -38,7 +38,7 @@ _RECORD_FIELDS = tuple(each.name for each in fields(JobRecord) if each.name not 
 """All others: they are JSON as they are."""
 _NOT_WRITTEN_AT_FIRST = (
     "placed_by", "took_back", "left_for", "work", "promised_at", "look_at", "overdue", "idled_before", "packed_with",
-    "held_until",
+    "held_until", "cap_w",
 )  # fmt: skip
 
 

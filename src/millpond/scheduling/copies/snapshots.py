@@ -65,6 +65,7 @@ def take(state: State, placer: Placer, claims: Claims) -> dict[str, Any]:
         "recent_moves": state.moves.snapshot(),
         "looked_for_moves_at": state.moves.looked_at,
         "pair_speeds": state.pair_speeds.snapshot(),
+        "caps": state.caps.snapshot(),
         "guests": list(state.guests),
         "held": state.held.snapshot(),
         "arrival_hours": state.arrivals.snapshot(),
@@ -197,6 +198,8 @@ def _give_experience(plain: dict[str, Any], state: State, placer: Placer) -> Non
         state.moves.looked_at = plain["looked_for_moves_at"]
     if "pair_speeds" in plain:  # not written at first
         state.pair_speeds.restore(plain["pair_speeds"])
+    if "caps" in plain:  # not written at first
+        state.caps.restore(plain["caps"])
     placer.mix.restore(plain["mix"])
     if placer.affinities is not None:
         placer.affinities.by_node = dict(plain["affinities"])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from millpond.model.decisions import CapPower
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.scheduling_cycle import SchedulingCycle
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PROTECTED_UNTIL
@@ -49,6 +50,8 @@ class Wakeups:
             changes += self._cycle.packing.next_due()
         if self._claims.reservations:
             changes += [kept.at for kept in self._claims.reservations.values() if kept.at > now]
+        if any(type(decision) is CapPower for decision in state.outbox):
+            return now  # the answer to a start came to it, and no other cycle might follow
         instants = [change for change in changes if change is not None]
         return max(min(instants), now) if instants else None
 

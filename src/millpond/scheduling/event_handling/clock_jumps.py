@@ -20,5 +20,6 @@ def skip(state: State, seconds: float) -> None:
             record.kept.kept_until += seconds
         if record.slot >= 0:
             state.enroll(record)
+    state.caps.skip(seconds)
     state.usage.skip(seconds)
     state.preemption_budget.since += seconds

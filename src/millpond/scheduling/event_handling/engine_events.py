@@ -6,11 +6,12 @@ over.
 
 from __future__ import annotations
 
-from millpond.model.decisions import Decision, Migrate, Resume, Start, Suspend
+from millpond.model.decisions import CapPower, Decision, Migrate, Resume, Start, Suspend
 from millpond.model.events import ALL_TASKS, Confirmed, Ended, Kept, Refused
 from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
 from millpond.scheduling import runs
+from millpond.scheduling.capping.capping import begin_capping, end_capping
 from millpond.scheduling.event_handling.task_completion import TaskCompletion
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
@@ -65,6 +66,8 @@ class EngineEvents:
                 self._nodes.leave_failed_place(record)
             case Resume():
                 self._resume_refused(record, decision, event)
+            case CapPower():
+                end_capping(self._state, record)
             case _:  # a stop that is refused concerns what is not there: the engine reports its end itself
                 pass
 
@@ -125,10 +128,14 @@ class EngineEvents:
             state.enroll(record)
             leave_drained(state, record)
             leave_unlent(state, record)
+            if not decision.joins:
+                begin_capping(state, record)
 
     def _arrived(self, record: JobRecord) -> None:
         self._migrations.arrived(record)
         self._nodes.leave_failed_place(record)
+        if record.stop_trigger is None:
+            begin_capping(self._state, record)
 
     def _start_refused(self, record: JobRecord, decision: Start, event: Refused) -> None:
         tasks = [record.tasks[placement.task] for placement in decision.placements]

@@ -13,6 +13,7 @@ from millpond.model.errors import ConflictError, InvalidInputError, NotFoundErro
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling import runs
+from millpond.scheduling.capping.capping import follow_progress
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.elastic.resizing import resize, rest
@@ -184,6 +185,7 @@ class EventHandlers:
         if record is not None and record.attempt == event.attempt and not record.state.ended:
             self.state.known_speeds.note(record, event)
             note_speed(self.state, record)
+            follow_progress(self.state, record, event)
 
     def _stop_requested(self, event: events.StopRequested) -> None:
         state = self.state

@@ -1,14 +1,16 @@
-"""Keep devices at the power and clocks that their pools set, and restore both afterwards.
+"""Keep devices at the power and clocks that their pools set, or at the caps of jobs, and restore both afterwards.
 
 What a device was kept to before is written down before it is first changed, so that a server that was killed leaves
-nothing behind that the next one does not put back. Nothing is touched for pools without rules.
+nothing behind that the next one does not put back. Nothing is touched for pools without rules and jobs without caps.
+
+The cap of a job (``scheduling.capping``) holds beside that of its pool: of both the lower one.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -34,10 +36,12 @@ class Policy:
     Attributes:
         rules: gives the rules by pool; a pool without one is left alone.
         present: gives the classes of work on each device, by its UUID.
+        caps: gives the caps of jobs, by the UUIDs of the devices that they run on now.
     """
 
     rules: Callable[[], Mapping[str, PowerRule]]
     present: Callable[[], Mapping[str, Collection[ShareClass]]]
+    caps: Callable[[], Mapping[str, float]] = dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class PowerEnforcer(Periodic):
         self._before = {name: Before(**plain) for name, plain in (read_json(self._file) or {}).items()}
         self._now = {name: _left_by_another(before) for name, before in self._before.items()}
         self._trouble: dict[str, str] = {}
+        self._job_caps: dict[str, float] = {}
         self._worker = PeriodicWorker("power", self.look, LOOK_EVERY_S, "the power of devices stays as it is")
 
     def close(self) -> None:
@@ -85,11 +90,28 @@ class PowerEnforcer(Periodic):
         """Bring every device to what its pool lays down now."""
         rules = self._policy.rules()
         present = self._policy.present() if rules else {}
+        caps = self._policy.caps()
         for device, (pool, _) in self._devices.items():
             rule = rules.get(pool)
             wanted = UNTOUCHED if rule is None else rule.setting(present.get(device, ()))
+            cap_w = caps.get(device, 0.0)
+            if cap_w:
+                lower_w = cap_w if wanted.cap_w is None else min(cap_w, wanted.cap_w)
+                wanted = replace(wanted, cap_w=lower_w)
             if wanted != self._now.get(device, UNTOUCHED):
                 self._try(device, wanted)
+            self._note_cap(device, cap_w, wanted)
+
+    def job_cap_w(self, device: str) -> float:
+        """The cap at which a device is kept for a job; 0 where it is at none, or the driver refuses it. Any thread."""
+        return self._job_caps.get(device, 0.0)
+
+    def _note_cap(self, device: str, cap_w: float, wanted: PowerSetting) -> None:
+        now = self._now.get(device, UNTOUCHED)
+        if cap_w and now == wanted and now.cap_w is not None:
+            self._job_caps[device] = now.cap_w
+        elif now.cap_w == wanted.cap_w:
+            self._job_caps.pop(device, None)
 
     def _try(self, device: str, wanted: PowerSetting) -> None:
         """Change a device; what hinders that is said once, and tried again at the next look."""

@@ -18,7 +18,7 @@ from millpond.server.jobs.monitors.deadlines import DeadlineWatch
 from millpond.server.jobs.monitors.idle_jobs import IdleWatch
 from millpond.server.jobs.monitors.notice_watch import NoticeWatch, WatchSources
 from millpond.server.jobs.monitors.wait_watch import WaitWatch
-from millpond.server.jobs.progress.watch import ProgressWatch
+from millpond.server.jobs.progress.watch import MeasuredPower, ProgressWatch
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
 from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
 from millpond.server.monitoring.load_watch import HeldCards, LoadSources, LoadWatch
@@ -27,7 +27,7 @@ from millpond.server.monitoring.rate_watch import RateWatch
 from millpond.server.monitoring.telemetry.job_cards import JobCardsRecorder
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
-from millpond.server.monitoring.telemetry.views import classes_by_device, tenants_of
+from millpond.server.monitoring.telemetry.views import caps_by_device, classes_by_device, tenants_of
 from millpond.server.monitoring.time_series.recorder import TimeSeriesRecorder
 from millpond.server.operations.card_layouts import CardLayoutWorker, is_under_way
 from millpond.server.operations.disk_watch import DiskWatch
@@ -78,11 +78,12 @@ def attended(options: ServerOptions, current: Current, base: CoreComponents, ser
         for worker in _of_store_and_disk(options, base, service):
             attend(worker)
         held.callback(service.closing.set)
-        for worker in _of_devices(current, base, service):
+        power = _power_enforcer(current, base, service)
+        for worker in _of_devices(current, base, service, power):
             attend(worker)
         if options.config is not None:
             attend(EnergyWatch(options.config, current))
-        for worker in _of_work(current, base, service):
+        for worker in _of_work(current, base, service, power):
             attend(worker)
         if base.listener is not None:
             authorizer = SshAuthorizer(service.access, service.lookup, service.activity, base.security)
@@ -114,13 +115,24 @@ def _of_store_and_disk(options: ServerOptions, base: CoreComponents, service: Se
     ]
 
 
-def _of_devices(current: Current, base: CoreComponents, service: Service) -> list[BackgroundWorker]:
+def _power_enforcer(current: Current, base: CoreComponents, service: Service) -> PowerEnforcer:
+    newest_first = base.components.loop.job_cache.newest_first
+    policy = Policy(
+        lambda: current.config.power,
+        lambda: classes_by_device(newest_first(), service.machines.slices.latest),
+        lambda: caps_by_device(newest_first()),
+    )
+    return PowerEnforcer(base.host.machine, policy, base.components.state_dir)
+
+
+def _of_devices(
+    current: Current, base: CoreComponents, service: Service, power: PowerEnforcer
+) -> list[BackgroundWorker]:
     machine, engine, job_cache = base.host.machine, base.engine, base.components.loop.job_cache
     telemetry = service.machines.telemetry = Telemetry(machine, time.time)
     sources = Sources(engine.slice_readings, lambda: engine.running)
     slices = service.machines.slices = SliceMeter(telemetry, sources, time.time)
     pretend(machine, lambda: tenants_of(job_cache.newest_first(), slices.latest))
-    policy = Policy(lambda: current.config.power, lambda: classes_by_device(job_cache.newest_first(), slices.latest))
     standing = partial(pool_standing, base.components.loop)
     recorder = TimeSeriesRecorder(standing, telemetry, base.components.store.time_series, time.time)
     use = CardUseSources(job_cache.newest_first, telemetry.recent, lambda: slices.latest, lambda: current.config.energy)
@@ -129,7 +141,7 @@ def _of_devices(current: Current, base: CoreComponents, service: Service) -> lis
     return [
         telemetry,
         slices,
-        PowerEnforcer(machine, policy, state_dir),
+        power,
         recorder,
         CardUseRecorder(base.components.store.card_use, use, service.machines.idle_cards, time.time),
         JobCardsRecorder(state_dir, job_cache.newest_first, telemetry, lambda: slices.latest, time.time),
@@ -158,7 +170,7 @@ def held_cards(loop: Loop) -> HeldCards | None:
     return found
 
 
-def _of_work(current: Current, base: CoreComponents, service: Service) -> list[BackgroundWorker]:
+def _of_work(current: Current, base: CoreComponents, service: Service, power: PowerEnforcer) -> list[BackgroundWorker]:
     components, front, use_milli = base.components, service.front, service.machines.telemetry.use_milli
     replicas = ReplicaForecasts(components.store.time_series)
     sizing = Sizing(components.loop, front.balancer, time.time)
@@ -181,6 +193,7 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
     spares = SpareNodes(components.store.time_series)
     service.machines.spares = lambda: list(spares.latest)
     told = components.notifications
+    card_power = MeasuredPower(power.job_cap_w, service.machines.telemetry.recent)
     sources = WatchSources(
         components.loop, components.queue_settings, lambda: service.machines.idle_cards.since, idle_watch.ends
     )
@@ -196,7 +209,7 @@ def _of_work(current: Current, base: CoreComponents, service: Service) -> list[B
         scaler,
         service.rollouts,
         SweepWatch(components.loop, service.sweeps),
-        ProgressWatch(components.loop, components.state_dir, time.time),
+        ProgressWatch(components.loop, components.state_dir, card_power, time.time),
     ]
 
 

@@ -11,7 +11,7 @@ from millpond.model import events
 from millpond.model.amounts import seconds_text
 from millpond.model.codec import to_plain
 from millpond.model.confinement import Confinement
-from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
+from millpond.model.decisions import CapPower, Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.hardware.card_layouts import LayoutChangeState, layout_text
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause
@@ -32,6 +32,7 @@ _REFUSED: Final[Mapping[type, str]] = {
     Suspend: "could not leave its cards",
     Resume: "could not go on",
     Migrate: "could not be migrated",
+    CapPower: "could not be kept at a power cap",
 }
 
 
@@ -219,6 +220,8 @@ def _confirmed_text(decision: Decision | None, confinement: Confinement) -> str:
             return "goes on"
         case Migrate():
             return "live-migrated"
+        case CapPower():
+            return "power cap taken on"
         case _:
             return "done"
 
@@ -262,8 +265,21 @@ def _decision_text(decision: Decision) -> str:
             return f"let it go on{where} ({decision.cause.value})"
         case Migrate(placement=placement):
             return f"live-migrate it to {_cards(placement)} ({decision.cause.value})"
+        case CapPower():
+            return _cap_text(decision)
         case _:
             return f"{type(decision).__name__} ({decision.cause.value})"
+
+
+def _cap_text(decision: CapPower) -> str:
+    cause = decision.cause.value
+    if not decision.cap_w:
+        return f"keep its cards at no power cap any more ({cause})"
+    measured = ""
+    if decision.saved:
+        slower, saved = 100.0 * decision.slowdown, 100.0 * decision.saved
+        measured = f", where a step takes {slower:.1f} % longer and needs {saved:.1f} % less energy"
+    return f"keep each of its cards at {decision.cap_w:.0f} W{measured} ({cause})"
 
 
 def _cards(placement: Placement) -> str:

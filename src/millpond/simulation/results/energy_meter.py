@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millpond.model import events
-from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Suspend, SuspendMode
-from millpond.model.energy import NO_ENERGY, EnergyRates, EnergySum
+from millpond.model.decisions import CapPower, Decision, Migrate, Placement, Resume, Start, Suspend, SuspendMode
+from millpond.model.energy import NO_ENERGY, DeclaredPower, EnergyRates, EnergySum
 from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import Kind
+from millpond.simulation.power_curves import PowerCurve
 from millpond.simulation.results.card_use import SESSION_BUSY, TRAINING_BUSY
 
 BUSY: Final[Mapping[Kind, float]] = {Kind.TRAIN: TRAINING_BUSY, Kind.DEV: SESSION_BUSY, Kind.SERVICE: TRAINING_BUSY}
@@ -81,6 +82,7 @@ class EnergyMeter:
         rates: prices, and the declared power of cards; the energy of other models is unknown.
         machine_w: what each machine draws besides its cards.
         begin: what is drawn before is not charged.
+        curves: by job, what each of its cards draws at power caps, where that is known better than by the use.
         busy: by job, which part of each of its cards it keeps busy, where that is not as usual for its kind.
     """
 
@@ -90,11 +92,14 @@ class EnergyMeter:
         machine_w: float = 0.0,
         begin: float = float("-inf"),
         busy: Mapping[str, float] | None = None,
+        curves: Mapping[str, PowerCurve] | None = None,
     ) -> None:
         self._rates = rates
         self._machine_w = machine_w
         self._begin = begin
         self._busy = busy or {}
+        self._curves = curves or {}
+        self._caps_w: dict[str, float] = {}
         self._kinds: dict[str, Kind] = {}
         self._known: dict[str, Node] = {}
         self._nodes: dict[str, tuple[float, tuple[str, ...]]] = {}
@@ -135,6 +140,11 @@ class EnergyMeter:
         for decision in decisions:
             of_job = tuple(place for task, place in self._places.items() if task[0] == decision.job)
             match decision:
+                case CapPower(job=job, cap_w=cap_w):
+                    for place in of_job:
+                        self._charge_task((job, place.task), at)
+                    self._caps_w[job] = cap_w
+                    continue
                 case Start(placements=placements):
                     self._enter(decision.job, placements, at)
                 case Suspend():
@@ -190,15 +200,22 @@ class EnergyMeter:
                 card.held[task] = _Held(grant.compute_milli, use)
 
     def _leave(self, task: _Task, at: float) -> None:
+        self._charge_task(task, at)
+        for card in self._cards_of(task):
+            card.held.pop(task, None)
+        self._caps_w.pop(task[0], None)
+
+    def _charge_task(self, task: _Task, at: float) -> None:
         for card in self._cards_of(task):
             self._charge(card, at)
-            card.held.pop(task, None)
 
     def _compute(self, task: _Task, computes: bool, at: float) -> None:
         for card in self._cards_of(task):
             if task in card.held:
                 self._charge(card, at)
                 card.held[task].computes = computes
+        if not computes:
+            self._caps_w.pop(task[0], None)
 
     def _cards_of(self, task: _Task) -> list[_Card]:
         place = self._places.get(task)
@@ -246,7 +263,7 @@ class EnergyMeter:
         if power is None:
             self._unknown_gpu_s += at - since
             return
-        drawn_j = power.drawn_w(card.use) * (at - since)
+        drawn_j = self._drawn_w(card, power) * (at - since)
         if not card.held:
             self._idle += self._rates.charge((since, at), at - since, 0.0, drawn_j)
             return
@@ -255,3 +272,11 @@ class EnergyMeter:
             part = each.milli / granted
             charged = self._rates.charge((since, at), (at - since) * each.milli / CARD_MILLI, 0.0, drawn_j * part)
             self._by_job[job] = self._by_job.get(job, NO_ENERGY) + charged
+
+    def _drawn_w(self, card: _Card, power: DeclaredPower) -> float:
+        """What a card draws: as the only job on it does, else by its use."""
+        (job, _), held = next(iter(card.held.items())) if len(card.held) == 1 else (("", 0), None)
+        curve = self._curves.get(job)
+        if curve is None or held is None or not held.computes:
+            return power.drawn_w(card.use)
+        return curve.drawn_w(self._caps_w.get(job, 0.0))

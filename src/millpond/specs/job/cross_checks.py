@@ -143,6 +143,19 @@ def _of_background(file: JobFile) -> Iterator[_Fault]:
         yield _Fault(("min_run_time",), "background work leaves at once for all other work", hint)
 
 
+def _of_slowdown(file: JobFile) -> Iterator[_Fault]:
+    if file.max_slowdown is None:
+        return
+    hint = "leave max_slowdown out"
+    if file.kind != "train":
+        yield _Fault(("max_slowdown",), f"a job of kind {file.kind} has no steps that may take longer", hint)
+    elif file.name is None:
+        message = "jobs are found to be alike by their name, and this one has none"
+        yield _Fault(("max_slowdown",), message, "add a name, or leave max_slowdown out")
+    elif any(role.tasks is not None and role.tasks.min != role.tasks.max for role in file.all_roles()):
+        yield _Fault(("max_slowdown",), "the cards of an elastic job have no power cap of their own", hint)
+
+
 def _of_places(file: JobFile) -> Iterator[_Fault]:
     if file.keep is not None and (file.kind != "train" or file.array or file.sweep):
         hint = "leave keep out" + (", and run the member that fails by itself" if file.array or file.sweep else "")
@@ -153,6 +166,7 @@ def _of_places(file: JobFile) -> Iterator[_Fault]:
         yield _Fault(("flexible",), f"a job of kind {file.kind} is wanted as soon as it can be", "leave flexible out")
     if file.flexible is not None and file.reservation is not None:
         yield _Fault(("flexible",), "the hours of a job with a reservation are agreed", "leave one of them out")
+    yield from _of_slowdown(file)
     if file.workdir is not None and not FilePath(file.workdir).is_absolute():
         message = f"the working directory {file.workdir!r} is relative"
         yield _Fault(("workdir",), message, "write an absolute path", at_key=False)

@@ -44,6 +44,14 @@ Compute = Annotated[
 ]
 
 
+Slowdown = Annotated[
+    float,
+    BeforeValidator(quantities.slowdown),
+    Unit(amounts.percent_text),
+    WithJsonSchema({**_AMOUNT, "examples": ["5%"]}),
+]
+
+
 def _duration(value: Any, info: ValidationInfo) -> float:
     """Seconds; what was stored before units were asked for may be a plain number of them."""
     if info.context is STORED and type(value) in (int, float) and 0 <= value <= quantities.LONGEST_S:

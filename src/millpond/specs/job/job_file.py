@@ -27,6 +27,7 @@ from millpond.specs.job.fields import (
     PriorityName,
     RetryDelayFile,
     SecretName,
+    Slowdown,
     Tasks,
     Topology,
 )
@@ -152,6 +153,9 @@ class JobFile(Strict):
             queue, goes by it.
         flexible: so much later than it could the job may start, where energy costs or emits less then, but not so late
             that it might miss its deadline; at most a week. Which of both counts, the configuration says (``energy``).
+        max_slowdown: its steps may take longer by this part, from 1 to 50 %, so that its cards can be kept at a power
+            cap that saves energy. Jobs of the same user, queue and name are measured with caps, by the steps that they
+            report (``millpond.job.report``), and later ones have the best.
         keep: when a task has failed and no retry is left, its place is kept this long, with its cards, files and
             ``/tmp``, for a look inside (``pond exec``); ``pond stop`` gives it back before. At most a day.
         reservation: name of an advance reservation of its queue (``pond reserve``), on whose cards alone it starts;
@@ -205,6 +209,7 @@ class JobFile(Strict):
     time_limit: Annotated[Duration, Field(gt=0)] | None = None
     deadline: Deadline | None = None
     flexible: Annotated[Duration, Field(gt=0, le=7 * 86_400)] | None = None
+    max_slowdown: Slowdown | None = None
     keep: Annotated[Duration, Field(gt=0, le=86_400)] | None = None
     checkpoint: CheckpointFile = CheckpointFile()
     reservation: Name | None = None

@@ -48,6 +48,7 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
         time_limit_s=file.time_limit,
         deadline_s=None if file.deadline is None or is_span(file.deadline) else instant(file.deadline, 0.0),
         flexible_s=file.flexible or 0.0,
+        max_slowdown=file.max_slowdown or 0.0,
         checkpoint=_checkpoint(file.checkpoint),
         preemptible=file.preemptible is True,
         rest_preemptible=file.preemptible == "beyond-min",

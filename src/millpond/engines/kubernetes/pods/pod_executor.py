@@ -24,13 +24,13 @@ from millpond.engines.kubernetes.loop_work import all_of
 from millpond.engines.kubernetes.pods.live_pods import ClusterAccount, LivePod, LivePods
 from millpond.engines.kubernetes.pods.pod_marks import TaskMark, claim_name, pod_name
 from millpond.engines.kubernetes.pods.pod_states import PodPhase, pull_trouble, start_trouble
-from millpond.engines.kubernetes.pods.pod_suspensions import MOVES_NOWHERE, PodSuspensions
+from millpond.engines.kubernetes.pods.pod_suspensions import CAPS_NOTHING, MOVES_NOWHERE, PodSuspensions
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RunObjects, run_objects
 from millpond.engines.kubernetes.pods.slice_order import of_agent
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict, Refusal, ends_swapped
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
-from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend
+from millpond.model.decisions import CapPower, Decision, Migrate, Placement, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
 from millpond.model.resources import CARD_MILLI
 from millpond.model.sharing import SliceHold
@@ -174,6 +174,8 @@ class PodExecutor:
                 self.suspensions.resume(decision)
             case Migrate():
                 self._outbox.refuse(decision, Refusal(MOVES_NOWHERE, False))
+            case CapPower():
+                self._outbox.refuse(decision, Refusal(CAPS_NOTHING, False))
             case _:
                 raise InconsistentStateError(f"no way to carry out a {type(decision).__name__}")
 

@@ -24,6 +24,7 @@ from millpond.node.sharing.residency import move_deadline_s
 
 NEVER_HALTED: Final = "tasks in pods are suspended by the agent of their node alone, and no node of the cluster has one"
 NOT_OF_AGENT: Final = "it has no cards of Millpond's agent, which alone suspends pods"
+CAPS_NOTHING: Final = "cards in pods are not kept at power caps"
 MOVES_NOWHERE: Final = "a pod keeps the cards that it was given when it started"
 AGENT_PATIENCE_S: Final = 60.0
 """Beyond what the move may take: an agent is replaced in that time."""

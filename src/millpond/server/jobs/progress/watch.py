@@ -1,14 +1,18 @@
 """Measures how fast running work makes steps, and tells the core.
 
 Each measurement is an event, and a cycle follows it. So little is told: of a run what has changed by a tenth, after
-pauses that grow from one minute to ten, and begin at one again when it has other cards; of all runs together at most
-``MOST_AT_ONCE`` every ten seconds.
+pauses that grow from one minute to ten, and begin at one again when it has other cards, or these another power cap; of
+all runs together at most ``MOST_AT_ONCE`` every ten seconds.
+
+Of runs that may have a cap (``Job.max_slowdown``) a speed is told after each pause, also one that stays, with what
+their cards drew meanwhile; and of one with a cap, that nothing was measured there for ``UNMEASURED_S``.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +22,8 @@ from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.jobs.curves.growing_files import GrowingFile
 from millpond.server.jobs.curves.reports import fresh_reports
-from millpond.server.jobs.progress.meter import ProgressMeter
+from millpond.server.jobs.progress.meter import WINDOW_S, ProgressMeter
+from millpond.server.monitoring.telemetry.sampling import Samples
 from millpond.server.runtime.loop import Loop
 from millpond.server.storage.files.outputs import Reported
 from millpond.specs.api.jobs.jobs import JobInfo, TaskInfo
@@ -32,21 +37,48 @@ MOST_TASKS: Final = 64
 """The first tasks of a job, among which the first that reports is measured: mostly that is task 0."""
 LAST_BYTES: Final = 64 * 2**10
 """Of what a task reported since the last look, so much is read: the highest step is near the end."""
+UNMEASURED_S: Final = 300.0
 READ_FOR_S: Final = 2.0
 """In one look; those that are not read by then come first in the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPower:
+    """What is known of the power of cards, by UUID.
+
+    Attributes:
+        cap_w: the power cap at which one is kept for its job; 0: at none.
+        samples: what is remembered of it.
+    """
+
+    cap_w: Callable[[str], float]
+    samples: Samples
+
+    def drawn_w(self, cards: Sequence[str], since: float) -> float | None:
+        """What these cards together drew from then on, in the mean; None where any does not report it."""
+        total = 0.0
+        for card in cards:
+            drawn = [each.sample.power_w for each in self.samples(card) if each.at > since]
+            known = [power for power in drawn if power is not None]
+            if not known:
+                return None
+            total += sum(known) / len(known)
+        return total
 
 
 class ProgressWatch(Periodic):
     """Looks at what running jobs report, on a thread of its own.
 
     Args:
+        power: of the cards of those that may have a power cap.
         clock: seconds since 1970.
     """
 
     _first_after_s = LOOK_EVERY_S
 
-    def __init__(self, loop: Loop, state_dir: Path, clock: Callable[[], float]) -> None:
+    def __init__(self, loop: Loop, state_dir: Path, power: MeasuredPower, clock: Callable[[], float]) -> None:
         self._loop = loop
+        self._power = power
         self._state_dir = state_dir
         self._clock = clock
         self._runs: dict[str, _MeasuredRun] = {}
@@ -64,7 +96,7 @@ class ProgressWatch(Periodic):
         until, told = time.monotonic() + READ_FOR_S, list[ProgressMeasured]()
         trouble: Exception | None = None
         for name in [*runs, *(jobs.keys() - runs.keys())]:
-            run = runs.pop(name, None) or _MeasuredRun(self._state_dir, jobs[name])
+            run = runs.pop(name, None) or _MeasuredRun(self._state_dir, jobs[name], self._power)
             runs[name] = run
             try:
                 measured = run.look(jobs[name], self._clock())
@@ -84,8 +116,11 @@ class ProgressWatch(Periodic):
 class _MeasuredRun:
     """One run, with what was told of it last."""
 
-    def __init__(self, state_dir: Path, job: JobInfo) -> None:
+    def __init__(self, state_dir: Path, job: JobInfo, power: MeasuredPower) -> None:
         self.attempt = job.attempt
+        self._power = power
+        self._caps: tuple[float, ...] = ()
+        self._began_at = 0.0
         self._state_dir = state_dir
         self._job = job.id
         self._files: dict[int, GrowingFile] = {}
@@ -103,21 +138,29 @@ class _MeasuredRun:
     def look(self, job: JobInfo, now: float) -> ProgressMeasured | None:
         """Read what it reported since the last look; returns what is worth telling."""
         running = [task for task in job.tasks if task.state == TaskState.RUNNING]
+        uuids = [grant.uuid for task in running for grant in task.devices]
+        caps = tuple(map(self._power.cap_w, uuids)) if job.max_slowdown else ()
         cards = tuple((task.task, task.node, *(grant.uuid for grant in task.devices)) for task in running)
-        if cards != self._cards:
+        if (cards, caps) != (self._cards, self._caps):
             if self._cards:
                 self._told, self._pause_s = (None, ""), FIRST_PAUSE_S
             self._cards, self._source, self._meter = cards, None, ProgressMeter()
+            self._caps, self._began_at = caps, now
         self._meter.look(self._fresh(running), now)
         self._untold = self._meter.ignored or self._untold
         measured = (None, self._untold) if self._untold else (self._meter.steps_per_s, "")
-        if now - self._told_at < self._pause_s or not _differs(measured, self._told):
+        if job.power_cap_w and measured == (None, "") and now - self._began_at > UNMEASURED_S:
+            measured = (None, f"none was measured in {UNMEASURED_S:.0f} s at a power cap")
+        is_worth_it = bool(job.max_slowdown and measured[0] is not None) or _differs(measured, self._told)
+        if now - self._told_at < self._pause_s or not is_worth_it:
             return None
         if self._told != (None, ""):
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
         self._told, self._told_at, self._untold = measured, now, ""
         gpu_milli = sum(grant.compute_milli for task in running for grant in task.devices)
-        return ProgressMeasured(now, self._job, self.attempt, measured[0], gpu_milli, measured[1])
+        power_w = self._power.drawn_w(uuids, max(self._began_at, now - WINDOW_S)) if job.max_slowdown else None
+        cap_w = min(caps, default=0.0)
+        return ProgressMeasured(now, self._job, self.attempt, measured[0], gpu_milli, measured[1], power_w, cap_w)
 
     def _fresh(self, running: list[TaskInfo]) -> list[Reported]:
         """What the first task that reports has reported since the last look."""

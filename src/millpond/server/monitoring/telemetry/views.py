@@ -75,6 +75,12 @@ def classes_by_device(jobs: Iterable[JobInfo], uses: Uses) -> dict[str, set[Shar
     return found
 
 
+def caps_by_device(jobs: Iterable[JobInfo]) -> dict[str, float]:
+    """The power caps of jobs, by the UUIDs of the devices that they run on."""
+    capped = (job for job in jobs if job.power_cap_w)
+    return {grant.uuid: job.power_cap_w for job, task, grant in _grants(capped) if task.state == TaskState.RUNNING}
+
+
 def _grants(jobs: Iterable[JobInfo]) -> Iterator[tuple[JobInfo, TaskInfo, DeviceGrant]]:
     for job in jobs:
         for task in job.tasks:

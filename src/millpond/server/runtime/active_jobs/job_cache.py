@@ -141,6 +141,7 @@ def job_view(
         leaving=record.state is JobState.SUSPENDED and is_leaving(record),
         migration="" if record.migration is None else record.migration.text,
         deadline=_deadline(record),
+        power_cap_w=record.cap_w if record.state is JobState.RUNNING else 0.0,
         progress=_progress(record),
     )
 
@@ -184,6 +185,7 @@ def _asked(job: Job) -> dict[str, Any]:
         "priority": job.priority.name.lower(),
         "share_class": job.share_class.value,
         "gpus": gpus_text(job),
+        "max_slowdown": job.max_slowdown,
         **_membership(job.id),
     }
 

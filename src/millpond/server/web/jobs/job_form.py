@@ -66,7 +66,17 @@ FIRST: Final = (
 _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "data": ("data", "output", "secrets", "image", "ship", "stdin"),
     "failures": ("checkpoint", "retries", "retry_delay", "retry_on", "fail_on", "on_task_lost", "keep"),
-    "time": ("after", "deadline", "flexible", "window", "min_run_time", "preemptible", "suspend", "share_class"),
+    "time": (
+        "after",
+        "deadline",
+        "flexible",
+        "max_slowdown",
+        "window",
+        "min_run_time",
+        "preemptible",
+        "suspend",
+        "share_class",
+    ),
     "place": ("pool", "topology", "reservation", "network", "extras", "roles"),
     "many": ("array", "sweep"),
     "serving": ("serve",),

@@ -189,6 +189,8 @@ class JobInfo:
         requests_wait_until: when the first of the requests that wait for a replica of a service is answered with an
             error; None where none waits.
         deadline: when it should have ended, and whether it should; None: it has none.
+        max_slowdown: by which part its steps may take longer, so that its cards can be kept at a power cap; 0: by none.
+        power_cap_w: that cap while it runs, for each card; 0: none.
         progress: how fast its present or last run makes steps; null while it does not run, or reports nothing.
         apart: the server has a copy of another server's state: it starts and ends nothing, and does not know what
             becomes of the job.
@@ -235,6 +237,8 @@ class JobInfo:
     kept_until: float | None = None
     requests_wait_until: float | None = None
     deadline: DeadlineInfo | None = None
+    max_slowdown: float = 0.0
+    power_cap_w: float = 0.0
     progress: ProgressInfo | None = None
     apart: bool = False
 

@@ -125,6 +125,8 @@ def _account_lines(account: JobAccount, now: float, server_url: str) -> Iterator
             break
     if job.progress is not None:
         yield _line("", "steps", job.progress.text)
+    if job.power_cap_w:
+        yield _line("", "power cap", f"{job.power_cap_w:.0f} W for each card")
     if job.deadline is not None:
         yield _line("", "deadline", formats.deadline(job.deadline, now))
     if job.array is not None:
