@@ -109,8 +109,8 @@ _FETCH = """async (path) => {
   window.answered = await answer.text();
 }"""
 _TAKE_OVER = """async () => {
-  const fresh = new DOMParser().parseFromString(window.answered, "text/html");
-  takeChildren(document.getElementById("overview"), fresh.getElementById("overview"));
+  const given = async () => new Response(window.answered);
+  await htmx.ajax("GET", location.pathname, { source: document.getElementById("main"), fetch: given });
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
 }"""
 """What the page does on a change, but for waiting for the server, up to its next picture."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,59 @@ def test_a_page_is_read_anew_only_when_something_has_changed(pond: Pond, visit: 
     with page.expect_request(page.url):
         other = submit(pond, "sleep 600", "--gpus", "1")
     pond("stop", job, other)
+
+
+def test_a_page_that_is_not_seen_holds_no_stream_and_is_read_when_it_is_seen_again(pond: Pond, visit: Visit) -> None:
+    page = visit.enter(pond)
+    page.goto(f"{base_of(page)}/portal/jobs")
+    page.locator("#live[data-state=live]").wait_for()
+    show = """hidden => {
+        Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    asked: list[str] = []
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/portal/stream")):
+        page.evaluate(show, True)
+    page.on("request", lambda request: asked.append(request.url))
+    job = submit(pond, "sleep 600", "--gpus", "1")
+    page.wait_for_timeout(1_000)
+    assert asked == []
+    page.evaluate(show, False)
+    page.locator(f"#job-{job}").wait_for()
+    pond("stop", job)
+
+
+def test_a_page_whose_login_has_ended_says_so_and_asks_no_more(pond: Pond, visit: Visit) -> None:
+    page = visit.enter(pond)
+    page.locator("#live[data-state=live]").wait_for()
+    visit.context.clear_cookies()
+    job = submit(pond, "sleep 600", "--gpus", "1")
+    expect(page.locator("#notice")).to_contain_text("You are not logged in any more.")
+    expect(page.get_by_role("link", name="Log in")).to_have_attribute("href", re.compile("next=%2Fportal%2F$"))
+    pond("stop", job)
+    visit.wrong.clear()  # the browser notes that an answer was 401
+
+
+def test_a_stream_that_could_not_begin_begins_when_the_server_answers(pond: Pond, visit: Visit) -> None:
+    page = visit.enter(pond)
+    refused: list[str] = []
+
+    def refuse(route: Any) -> None:
+        refused.append(route.request.url)
+        if len(refused) == 1:
+            route.abort()
+        elif len(refused) == 2:
+            route.fulfill(status=503, body="")
+        else:
+            route.continue_()
+
+    page.route("**/portal/stream", refuse)
+    page.reload()
+    page.get_by_text("The server does not answer.").wait_for()
+    page.locator("#live[data-state=live]").wait_for()
+    expect(page.locator("#notice")).to_be_hidden()
+    assert len(refused) == 3
+    visit.wrong.clear()  # the browser notes each request that nobody answered
 
 
 @pytest.mark.long

@@ -179,7 +179,7 @@ def test_what_a_page_asks_for_goes_to_the_api_and_takes_the_same_header(world: A
     job = world.submit("max")
     browser = browser_of(world, "max")
     page = browser.get(f"/portal/jobs/{job}").text
-    assert f'data-post="/api/v1/jobs/{job}/stop"' in page
+    assert f'hx-post="/api/v1/jobs/{job}/stop"' in page
     assert browser.post(f"{API}/jobs/{job}/stop").status_code == 403
     csrf = csrf_in(page)
     assert browser.post(f"{API}/jobs/{job}/stop", headers={"X-CSRF-Token": csrf}).status_code == 202
@@ -242,7 +242,7 @@ def test_buttons_are_offered_to_those_alone_who_may(world: AuthWorld) -> None:
     for user in ("mia", "vic"):
         seen = browser_of(world, user).get(f"/portal/jobs/{job}")
         assert seen.status_code == 200
-        assert 'data-post="/api/v1/jobs' not in seen.text
+        assert 'hx-post="/api/v1/jobs' not in seen.text
         assert "As it was submitted" not in seen.text
     assert browser_of(world, "sam").get(f"/portal/jobs/{job}").status_code == 404
     assert "/close" in browser_of(world, "olga").get("/portal/nodes").text
@@ -254,7 +254,7 @@ def test_cards_and_maintenance_are_for_admins_to_change(world: AuthWorld) -> Non
     assert '{"card": 0}' in seen
     assert 'data-send="/api/v1/nodes/n1/close"' in seen
     plain = browser_of(world, "lea").get("/portal/nodes/n1").text
-    assert 'data-post="/api/v1/nodes' not in plain
+    assert 'hx-post="/api/v1/nodes' not in plain
     assert "data-send" not in plain
     assert browser_of(world, "lea").get("/portal/nodes/n7").status_code == 404
 
@@ -265,7 +265,7 @@ def test_pages_about_the_server_are_for_those_who_may_ask_the_api_for_the_same(w
     assert browser_of(world, "lea").get("/portal/admin/audit").status_code == 200
     assert browser_of(world, "max").get("/portal/admin/audit").status_code == 403
     assert "/portal/admin/audit" not in browser_of(world, "max").get("/portal/admin/tokens").text
-    assert "data-change" not in browser_of(world, "lea").get("/portal/admin/users").text
+    assert "hx-patch" not in browser_of(world, "lea").get("/portal/admin/users").text
     users = browser_of(world, "olga").get("/portal/admin/users").text
     assert '/api/v1/users/max"' in users
     assert '/api/v1/users/olga"' not in users  # nobody takes the server from its owner
@@ -279,7 +279,7 @@ def test_one_sees_and_revokes_ones_own_tokens_and_an_admin_those_of_all(world: A
     made = world.client("max").post(f"{API}/tokens", json={"name": "ci <b>"}).json()
     for user, shown in (("max", True), ("olga", True), ("mia", False)):
         text = browser_of(world, user).get("/portal/admin/tokens").text
-        assert (f'data-change="/api/v1/tokens/{made["id"]}"' in text) is shown
+        assert (f'hx-delete="/api/v1/tokens/{made["id"]}"' in text) is shown
         assert made["secret"] not in text
         assert "ci <b>" not in text
     assert world.client("max").delete(f"{API}/tokens/{made['id']}").status_code == 200

@@ -65,7 +65,7 @@ class ChangeFeed:
                     continue
                 page.changed.clear()
                 if not self._closing():
-                    yield b"event: changed\ndata: \n\n"
+                    yield f"event: changed\ndata: {page.said}\n\n".encode()
         finally:
             del self._open[page]
 

@@ -13,12 +13,12 @@ from millpond.server.web import admin_pages, entry, notification_page
 from millpond.server.web.change_feed import ChangeFeed
 from millpond.server.web.charts import curves_page, history_pages
 from millpond.server.web.jobs import job_pages, output_page, sessions_page, submit_page
-from millpond.server.web.pages import PageRoute
 from millpond.server.web.pool import node_pages, overview_page, reservation_pages
 from millpond.server.web.queues import queue_pages
 from millpond.server.web.reports import report_pages, what_if_page
 
-router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
+router = APIRouter(prefix="/portal", include_in_schema=False)
+"""What is read by the pages and not by people: refused as requests to the API are, and never led to the login."""
 
 
 def portal_routes() -> list[BaseRoute]:

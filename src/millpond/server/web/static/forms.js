@@ -1,4 +1,4 @@
-// Forms and buttons that change something over the API. A form names the path (data-send) and the method; the value of
+// Forms that change something over the API. A form names the path (data-send) and the method; the value of
 // each of its fields goes into the body under the field's name, turned into what the API takes by data-kind. An answer
 // with a secret is shown once, in [data-once]; it is not in the page when that is read anew.
 "use strict";
@@ -58,17 +58,7 @@ document.addEventListener("submit", async (submit) => {
   finally { button.disabled = false; }
 });
 
-document.addEventListener("click", async (click) => {
-  const button = click.target.closest("button[data-change]");
-  if (!button || (button.dataset.ask && !confirm(button.dataset.ask))) return;
-  button.disabled = true;
-  try {
-    const body = button.dataset.body;
-    showOnce(button, await change(button.dataset.change, button.dataset.method, body && JSON.parse(body)));
-    await followChange();
-  } catch (error) { tell(error.message); }
-  finally { button.disabled = false; }
-});
+document.addEventListener("answered", ({ target, detail }) => showOnce(target, detail));
 
 // A test message is a delivery like others, and on the page as such; what comes of it is said when it is known.
 document.addEventListener("click", async (click) => {

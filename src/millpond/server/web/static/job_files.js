@@ -52,9 +52,11 @@ class OutputFiles {
   }
 
   show(found, isChosen) {
-    if (isChosen) { waiting.delete(this.box); takeChildren(this.box, found); showWaiting(this.box); showTimes(this.box); }
-    else keepPlace(() => takeRegion(this.box, found));
+    const before = placeOfRows();
+    if (isUsed(this.box) && !isChosen) takeSteadily(this.box, found); else takeWhole(this.box, found);
+    showTimes(this.box);
     makeReachable();
+    if (!isChosen) keepPlace(before);
   }
 }
 

@@ -1,14 +1,15 @@
-// The portal in the browser: pages that follow the server, and buttons that ask the API.
+// The portal in the browser: pages that follow the server, and buttons that ask the API. htmx makes the requests, reads
+// the stream of changes and takes over what differs; what is here is how the portal wants that done.
 //
-// Nothing is asked for in vain: one stream says when something has changed; only then is the page read anew, and the
-// regions marked `data-live` take over what differs. The stream is read by fetch and not by an EventSource, as requests
-// with a cookie must show a header too, which an EventSource cannot send.
+// Nothing is asked for in vain: the stream says when something has changed; only then is the page read anew, and the
+// regions marked `data-live` take over what differs.
 "use strict";
 
 const said = document.body.dataset;
 const csrf = document.querySelector("meta[name=csrf-token]").content;
-const notice = document.getElementById("notice");
+const notice = document.getElementById("notice"), main = document.getElementById("main"), live = document.getElementById("live");
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+const shownLocally = (element) => element.nodeName === "TIME";
 
 function ask(path, options = {}) {
   const headers = { "X-CSRF-Token": csrf, "Accept-Language": document.documentElement.lang, ...options.headers };
@@ -42,13 +43,15 @@ function inform(text) {
   notice.classList.add("good");
 }
 
-async function troubleIn(answer) {
+function troubleOf(answer, text) {
   try {
-    const error = (await answer.json()).error;
+    const error = JSON.parse(text).error;
     const details = (error.details || []).map((each) => `${each.loc} ${each.message}`);
     return [error.cause, ...details, error.remedy].filter(Boolean).join(" – ");
   } catch { return `${answer.status} ${answer.statusText}`; }
 }
+
+const troubleIn = async (answer) => troubleOf(answer, await answer.text());
 
 // ---- instants, in the reader's time zone ---------------------------------------------------------------------------
 
@@ -78,13 +81,17 @@ function showTimes(within) {
 
 // ---- taking over what differs --------------------------------------------------------------------------------------
 
-const shownLocally = (node) => node.nodeName === "TIME";
+// By own functions, as the map of thousands of machines takes htmx's own way longer than a page may compute.
 
 function takeAttributes(from, to) {
-  for (const { name, value } of to.attributes) if (from.getAttribute(name) !== value) from.setAttribute(name, value);
+  for (const { name, value } of to.attributes) {
+    if (from.getAttribute(name) === value) continue;
+    from.setAttribute(name, value);
+    if (name.startsWith("hx-")) htmx.process(from);
+  }
   if (from.attributes.length === to.attributes.length) return; // there is nothing beside them
   for (const { name } of [...from.attributes]) {
-    const keep = name === "open" || (name === "title" && shownLocally(from));
+    const keep = name === "open" || name === "data-htmx-powered" || (name === "title" && shownLocally(from));
     if (!keep && !to.hasAttribute(name)) from.removeAttribute(name);
   }
 }
@@ -117,7 +124,10 @@ function takeChildren(from, to) {
       if (mine !== place) from.insertBefore(mine, place);
       take(mine, wanted);
       place = mine.nextSibling;
-    } else from.insertBefore(wanted, place);
+    } else {
+      from.insertBefore(wanted, place);
+      if (wanted.nodeType === Node.ELEMENT_NODE) htmx.process(wanted);
+    }
   }
   while (place) { const next = place.nextSibling; place.remove(); place = next; }
 }
@@ -157,10 +167,14 @@ function showWaiting(region) {
 function settle(region) {
   const fresh = waiting.get(region);
   if (!fresh) return;
+  takeWhole(region, fresh);
+  showTimes(region);
+}
+
+function takeWhole(region, fresh) {
   waiting.delete(region);
   takeChildren(region, fresh);
-  showTimes(region);
-  showWaiting(region);
+  if (region.dataset.steady !== undefined) showWaiting(region);
 }
 
 for (const region of document.querySelectorAll("[data-steady]")) {
@@ -176,81 +190,75 @@ function makeReachable() {
 }
 addEventListener("resize", makeReachable);
 
-function takeRegion(region, wanted) {
-  if (isUsed(region)) takeSteadily(region, wanted);
-  else { waiting.delete(region); takeChildren(region, wanted); if (region.dataset.steady !== undefined) showWaiting(region); }
-  showTimes(region);
-}
-
 // Nor do rows move where what stands above them grows: then the page is scrolled by as much.
-function keepPlace(change) {
+function placeOfRows() {
   const used = [...document.querySelectorAll("[data-steady]")].find(isUsed);
-  const top = used?.getBoundingClientRect().top;
-  change();
-  if (used) scrollBy({ top: used.getBoundingClientRect().top - top, behavior: "instant" });
+  return used && { used, top: used.getBoundingClientRect().top };
 }
 
-async function refresh() {
-  if (!document.querySelector("[data-live]")) return; // a form: nothing on it follows the server
-  reading = new AbortController();
-  const answer = await ask(location.pathname + location.search, { headers: { Accept: "text/html" }, signal: reading.signal });
-  if (answer.status === 401 || answer.status === 403 || answer.redirected) { tell(said.saidOut, said.saidLogin); return; }
-  if (!answer.ok) { tell(await troubleIn(answer)); return; }
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  keepPlace(() => {
-    for (const region of document.querySelectorAll("[data-live]")) {
-      const wanted = fresh.getElementById(region.id);
-      if (wanted) takeRegion(region, wanted);
-    }
-  });
-  makeReachable();
+function keepPlace(before) {
+  if (before) scrollBy({ top: before.used.getBoundingClientRect().top - before.top, behavior: "instant" });
 }
-
-let isStale = false, isRefreshing = false, isLeaving = false, reading = null;
-async function followChange() {
-  isStale = true;
-  if (document.hidden || isRefreshing || isLeaving) return;
-  isRefreshing = true;
-  try { while (isStale && !document.hidden && !isLeaving) { isStale = false; await refresh(); } }
-  catch { isStale = true; }
-  finally { isRefreshing = false; }
-}
-document.addEventListener("visibilitychange", () => { if (!document.hidden && isStale) followChange(); });
 
 // Until a button has led elsewhere, the page is not read anew: what it is about may be gone before the answer comes.
+let isLeaving = false, isStale = false;
 function leave(is) {
   isLeaving = is;
-  if (is) reading?.abort();
-  else if (isStale) followChange();
+  if (is) htmx.trigger(main, "htmx:abort"); else followChange();
 }
 
-function dot(state) { const live = document.getElementById("live"); if (live) live.dataset.state = state; }
+// Read the page anew; one that is not seen, when it is. On a form nothing follows the server.
+async function followChange() {
+  isStale = document.hidden;
+  if (!isStale && !isLeaving && document.querySelector("[data-live]")) await htmx.ajax("GET", location.pathname + location.search, { source: main });
+}
+document.addEventListener("visibilitychange", () => { if (isStale) followChange(); });
 
-async function followServer() {
-  let pause = 500, isFirst = true;
-  for (;;) {
-    try {
-      const answer = await ask("/portal/stream");
-      if (answer.status === 401 || answer.status === 403 || answer.redirected) { dot("lost"); tell(said.saidOut, said.saidLogin); return; }
-      if (!answer.ok) throw new Error(answer.statusText);
-      dot("live");
-      tell("");
-      pause = 500;
-      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-      for (;;) {
-        const { value, done } = await reader.read();
-        if (done) break;
-        // What has changed since the page was made, or since the stream was lost, was not said.
-        const isMissed = value.includes("event: hello") && !(isFirst && value.includes(`data: ${said.version}\n`));
-        if (isMissed || value.includes("event: changed")) followChange();
-        isFirst = false;
-      }
-    } catch { /* said below */ }
-    dot("lost");
-    if (pause > 500) tell(said.saidLost);
-    await wait(pause + Math.random() * pause);
-    pause = Math.min(pause * 2, 15000);
+// ---- the stream of changes -----------------------------------------------------------------------------------------
+
+let shown = said.version; // the number of the last change that the page shows
+let isLost = false, isLoggedOut = false, tries = 0;
+
+function lose() {
+  live.dataset.state = "lost";
+  tries += 1;
+  if (tries < 2 || isLoggedOut) return;
+  isLost = true;
+  tell(said.saidLost);
+}
+
+function find() {
+  live.dataset.state = "live";
+  tries = 0;
+  if (isLost) tell("");
+  isLost = false;
+}
+
+function logOut() {
+  if (live) live.dataset.state = "lost";
+  isLoggedOut = true;
+  tell(said.saidOut, said.saidLogin);
+}
+
+const isRefused = (answer) => answer.status === 401 || answer.status === 403 || answer.redirected;
+
+// A stream that has begun is begun again by htmx; one that could not begin, here.
+function beginAgain() {
+  lose();
+  setTimeout(() => htmx.trigger(live, "again"), Math.min(250 * 2 ** tries, 15000) * (0.5 + Math.random()));
+}
+
+if (live) {
+  for (const change of ["hello", "changed"]) {
+    live.addEventListener(change, ({ detail }) => {
+      if (detail.data === shown) return;
+      shown = detail.data;
+      followChange();
+    });
   }
+  live.addEventListener("htmx:sse:after:connection", find);
+  live.addEventListener("htmx:sse:before:connection", ({ detail }) => { detail.connection.cancelled = isLoggedOut; });
+  live.addEventListener("htmx:sse:error", ({ detail }) => { if (isRefused(detail)) logOut(); else lose(); });
 }
 
 // ---- buttons and forms ----------------------------------------------------------------------------------------------
@@ -266,28 +274,91 @@ async function send(path, body, method = "POST", key = "") {
   return answer;
 }
 
-document.addEventListener("click", async (click) => {
-  const button = click.target.closest("button[data-post]");
-  if (!button || (button.dataset.ask && !confirm(button.dataset.ask))) return;
-  button.disabled = true;
-  if (button.dataset.lead || button.dataset.then) leave(true);
-  try {
-    const answer = await send(button.dataset.post, button.dataset.body, button.dataset.method, button.dataset.lead && newKey());
-    if (button.dataset.lead) location.assign(button.dataset.lead + encodeURIComponent((await answer.json()).id));
-    else if (button.dataset.then) location.assign(button.dataset.then);
-    else await followChange();
-  } catch (error) { tell(error.message); leave(false); }
-  finally { button.disabled = false; }
+// How htmx does it here. Requests of buttons and lists go to the API: JSON there and back. What a button leads to is in
+// data-then (an address) or data-lead (the beginning of one, which the id of what it made completes); else the page is
+// read anew. Whoever wants the answer itself listens to `answered`.
+function prepare(element, request) {
+  if (element === live) request.headers.Accept = "text/event-stream";
+  else if (request.method !== "GET") request.headers.Accept = "application/json";
+  if (element.dataset.lead) request.headers["Idempotency-Key"] = newKey();
+  delete request.headers["HX-Current-URL"]; // as long as the address itself, and nobody reads it
+}
+
+function begin(element, { vals, request }) {
+  if (request.method === "GET") return;
+  const body = vals ?? (element.matches("select") ? { [element.name]: element.value } : null);
+  request.body = body && JSON.stringify(body);
+  if (body) request.headers["Content-Type"] = "application/json";
+  element.disabled = true;
+  if (element.dataset.lead || element.dataset.then) leave(true);
+}
+
+function end(element, text) {
+  const made = text ? JSON.parse(text) : {};
+  if (element.dataset.lead) location.assign(element.dataset.lead + encodeURIComponent(made.id));
+  else if (element.dataset.then) location.assign(element.dataset.then);
+  else { htmx.trigger(element, "answered", made); followChange(); }
+}
+
+function fail(element, trouble) {
+  if (element.matches("select")) element.value = [...element.options].find((each) => each.defaultSelected)?.value;
+  tell(trouble);
+  if (isLeaving) leave(false);
+}
+
+// Whether the answer is shown where the request says.
+function isTaken(element, { request, response: { raw }, text }) {
+  if (request.method !== "GET") {
+    if (raw.ok) end(element, text); else fail(element, troubleOf(raw, text));
+    return false;
+  }
+  if (element !== main && element !== live) return true;
+  if (isRefused(raw)) logOut();
+  else if (element === live) beginAgain();
+  else if (raw.ok) return !isLeaving;
+  else tell(troubleOf(raw, text));
+  return false;
+}
+
+function miss(element, { request }, error) {
+  if (request.method !== "GET") fail(element, error.message);
+  else if (element === live) beginAgain();
+  else if (element === main) shown = ""; // read when the stream is there again
+  else element.textContent = said.saidLost;
+}
+
+function takeRegions(page) {
+  for (const region of document.querySelectorAll("[data-live]")) {
+    const wanted = page.getElementById(region.id);
+    if (!wanted) continue;
+    if (isUsed(region)) takeSteadily(region, wanted); else takeWhole(region, wanted);
+  }
+}
+
+htmx.registerExtension("portal", {
+  htmx_config_request: (element, { ctx }) => prepare(element, ctx.request),
+  htmx_before_request: (element, { ctx }) => begin(element, ctx),
+  htmx_after_request: (element, { ctx }) => isTaken(element, ctx),
+  htmx_finally_request: (element, { ctx }) => { if (ctx.request.method !== "GET") element.disabled = false; },
+  htmx_error: (element, { ctx, error }) => { if (ctx) miss(element, ctx, error); },
+  handle_swap: (style, _, page) => {
+    if (style !== "live") return false;
+    takeRegions(page);
+    return [];
+  },
 });
 
-document.addEventListener("change", async (change) => {
-  const list = change.target.closest("select[data-change]");
-  if (!list) return;
-  try { await send(list.dataset.change, JSON.stringify({ [list.dataset.field]: list.value })); await followChange(); }
-  catch (error) {
-    list.value = [...list.options].find((each) => each.defaultSelected)?.value;
-    tell(error.message);
-  }
+// Asked here, as htmx would run a question that begins with `js:`.
+document.addEventListener("htmx:confirm", (event) => {
+  event.preventDefault();
+  if (confirm(event.detail.ctx.confirm)) event.detail.issueRequest(); else event.detail.dropRequest();
+});
+let place = null;
+document.addEventListener("htmx:before:swap", () => { place = placeOfRows(); });
+document.addEventListener("htmx:after:swap", (event) => {
+  showTimes(event.target);
+  makeReachable();
+  keepPlace(place);
 });
 
 for (const form of document.querySelectorAll("form.filters")) {
@@ -323,4 +394,3 @@ document.getElementById("theme").addEventListener("click", () => {
 showTimes(document);
 makeReachable();
 setInterval(() => showTimes(document), 10000);
-if (document.getElementById("live")) followServer();
