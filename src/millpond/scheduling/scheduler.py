@@ -34,7 +34,7 @@ from millpond.scheduling.nodes.power_overview import PowerOverview, candidates
 from millpond.scheduling.nodes.views import NodeView, QueueView, node_views, queue_view
 from millpond.scheduling.nodes.waking import nodes_to_wake
 from millpond.scheduling.placement.kernels import KernelSet
-from millpond.scheduling.reserving.agreement import Misfit, misfit
+from millpond.scheduling.reserving.agreement import Misfit, misfit, require_kept
 from millpond.scheduling.reserving.upkeep import require_usable
 from millpond.scheduling.reserving.views import ReservationView, reservation_views
 from millpond.scheduling.settings import Settings
@@ -269,6 +269,14 @@ class Scheduler:
     def limit_of(self, user: str, queue: str) -> Limit:
         """The limit in force of a user or of a queue: the other is empty."""
         return self._state.limits.by_account.get((user, queue), Limit(user, queue))
+
+    def require_reserved(self, limit: Limit) -> None:
+        """Refuse a limit by which a reservation that is agreed would no longer fit.
+
+        Raises:
+            ConflictError: one would not.
+        """
+        require_kept(self._state, self._state.queues, limit)
 
     def node_views(self) -> list[NodeView]:
         """Every node with what is free and who holds what, for display."""

@@ -177,6 +177,16 @@ class State:
         """What nobody has taken of the cards of a reservation."""
         return self.amounts.of_reserved(room, self.reserved.unused(room, self.running, self.cluster))
 
+    def charge_unused(self, room: ReservedRoom, sign: int) -> None:
+        """Count that (``sign`` -1: no longer) for the queue of the reservation."""
+        jobs = self.reserved.awaited_jobs(room, self.running)
+        self.charge_reserved(room.wanted.queue, self.unused_of(room), jobs, sign)
+
+    def charge_reserved(self, queue: str, amount: Amount, jobs: int, sign: int) -> None:
+        """Count what is kept for a queue (``sign`` -1: no longer) for it and its group, as if so many jobs held it."""
+        self.queues.charge(queue, amount, sign)
+        self.limits.charge_reserved(queue, amount, jobs, sign)
+
     def charge(self, record: JobRecord, amount: Amount, sign: int) -> None:
         """Count what a job holds more (or, with ``sign`` -1, less) for its queues and its user."""
         self.queues.charge(record.queue, amount, sign)

@@ -277,6 +277,16 @@ def test_reservations_that_overlap_share_the_guarantee_and_the_nearest_later_tim
     reserve(world, 4, name="second", begin=UNTIL, until=3_000.0)
 
 
+def test_other_work_of_its_queue_leaves_before_work_that_another_queue_is_guaranteed() -> None:
+    world = two_teams(nodes=2)
+    speech, vision = fill(world, 4, of="speech"), fill(world, 4, of="vision")
+    reserve(world, 4)
+    world.submit(single("job", 4, queue="vision", reservation="demo"))
+    world.go_to(BEGIN)
+    assert world.running() == {"job", *speech}
+    assert {stop.job for stop in world.of_kind(Stop)} == set(vision)
+
+
 def test_cards_reserved_after_one_another_are_counted_once_for_who_is_beside_both() -> None:
     world = two_teams(nodes=1)
     reserve(world, 2, name="first")

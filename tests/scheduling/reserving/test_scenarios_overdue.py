@@ -6,10 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
-from worlds import World, asks, gang, machine, single
+from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.events import DurationPredicted, Event
 from millpond.model.states import JobState
+from millpond.model.tenancy.cells import CellCount
 from millpond.model.workloads import Job, Priority
 from millpond.scheduling.cycle.overdue import COST_PART, CROWDING, NEXT_LOOK
 from millpond.scheduling.ordering.queueing import FIRST_LOOK_S
@@ -184,3 +185,15 @@ def test_no_job_waits_longer_than_the_law_allows(seed: int, ordering: str, preem
     bound_s = wide_s + watched.backlog_s * crowding + COST_PART * watched.waiting * wide_s * wide / cards
     promised_s = (1 + NEXT_LOOK) * bound_s + FIRST_LOOK_S + longest_s
     assert work.first_start_at - 5 * longest_s <= promised_s + 2 * longest_s
+
+
+def test_no_room_is_kept_for_a_job_that_may_have_none_of_the_cards_as_they_are_owed_as_cells() -> None:
+    teams = (queue(name, guarantee=4, cells=(CellCount("node", 1),)) for name in ("vision", "speech"))
+    world = World(machine("n0", 4), machine("n1", 4), queues=(*teams, queue("guest")))
+    world.submit(*(single(name, 4, queue="guest") for name in ("first", "second")))
+    world.submit(single("stays", 0.5, queue="vision", preemptible=False))
+    world.go_to(100_000.0)
+    world.submit(gang("wide", 3, asks(2), queue="guest"))
+    world.end("first")
+    world.end("second")
+    assert world.running() == {"wide"}

@@ -96,3 +96,13 @@ def test_a_job_names_the_reservation_that_it_waits_for(shared: AuthWorld) -> Non
     assert "it waits for its reservation demo, which has not begun; that is 2096-10-02" in why["summary"]
     answer = shared.client("max").post(f"{API}/jobs", json={"command": "x", "gpus": 1, "reservation": "other"})
     assert (answer.status_code, error_of(answer).cause) == (404, "no reservation 'other'")
+
+
+def test_a_group_is_given_no_limit_below_what_is_reserved_for_its_queue(shared: AuthWorld) -> None:
+    owner = shared.client("olga")
+    reserve(shared, "max", cards=2)
+    answer = owner.patch(f"{API}/groups/vision", json={"limits": {"gpu_milli": 1_000}})
+    assert answer.status_code == 409
+    assert "would no longer fit: the group of queue vision may have 1 cards, of which 0 are" in error_of(answer).cause
+    assert owner.get(f"{API}/groups").json()["groups"][1]["limits"]["gpu_milli"] is None
+    assert owner.patch(f"{API}/groups/vision", json={"limits": {"gpu_milli": 2_000}}).status_code == 200

@@ -13,7 +13,7 @@ from enum import Enum
 from functools import partial
 
 from millpond.model.reasons import Cause
-from millpond.scheduling.cycle.cell_placement import CellPlacer, uses_cells
+from millpond.scheduling.cycle.cell_placement import CellPlacer
 from millpond.scheduling.cycle.claims import Claims, KeptOff, both, charge_placed
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.cycle.line_heads import Heads, TableHeads
@@ -21,7 +21,7 @@ from millpond.scheduling.cycle.making_room import RoomMaker
 from millpond.scheduling.cycle.open_places import OpenPlaces
 from millpond.scheduling.cycle.prospects import Departures, Prospects
 from millpond.scheduling.cycle.reservations import Reserver
-from millpond.scheduling.cycle.reserved_places import ReservedPlaces, fits_ahead
+from millpond.scheduling.cycle.reserved_places import ReservedPlaces
 from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.elastic.growth import grow, in_order
 from millpond.scheduling.feasibility.request_classes import RequestClass
@@ -31,12 +31,11 @@ from millpond.scheduling.packing.packing import PairPacking
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import Group, JobRecord, TaskRecord
+from millpond.scheduling.reserving.counted_reservations import fits_ahead
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
-from millpond.scheduling.tenancy.admission import (
-    admitted_tasks,
-)
+from millpond.scheduling.tenancy.admission import admitted_tasks, uses_cells
 from millpond.scheduling.tenancy.queue_rank import QueueRank
 from millpond.scheduling.tenancy.windows import lending_ends, outlasts_lending
 

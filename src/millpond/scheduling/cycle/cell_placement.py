@@ -24,6 +24,7 @@ from millpond.scheduling.reclaiming.shrink import ShrinkPart
 from millpond.scheduling.reclaiming.suspend_instead import ASKED_PER_CYCLE
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.admission import uses_cells
 from millpond.scheduling.tenancy.cells.allocator import CellRequest
 
 TRIES = 16
@@ -60,18 +61,6 @@ def place_in_cells(
         holding.stake = stake
         placed.append((task, holding))
     return placed
-
-
-def uses_cells(state: State, record: JobRecord) -> bool:
-    """Whether a job is of a queue that is owed cells, or of one below it, and takes whole cards alone.
-
-    Tasks that must keep something between them are placed one after another, and cells as a whole.
-    """
-    return (
-        bool(state.cluster.cells.clusters_of(record.queue))
-        and not record.job.spacing
-        and all(shape.whole_cards for shape in state.cluster.words.shapes_of(record.demand))
-    )
 
 
 def grow_in_cells(state: State, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Placed:

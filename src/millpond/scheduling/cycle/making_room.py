@@ -17,7 +17,7 @@ from millpond.scheduling.cycle.claims import Claims, KeptOff, both
 from millpond.scheduling.cycle.job_placement import NodeMask
 from millpond.scheduling.cycle.prospects import Departures
 from millpond.scheduling.cycle.reservations import Reserver
-from millpond.scheduling.cycle.reserved_places import ReservedPlaces, fits_ahead
+from millpond.scheduling.cycle.reserved_places import ReservedPlaces
 from millpond.scheduling.elastic.gang_sizes import first_tasks
 from millpond.scheduling.elastic.growth import mask_for_growth, missing_tasks
 from millpond.scheduling.feasibility.request_classes import RequestClass
@@ -25,6 +25,7 @@ from millpond.scheduling.migration.consolidation import Consolidation
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.reserving.counted_reservations import fits_ahead
 from millpond.scheduling.suspension.suspension import is_leaving
 from millpond.scheduling.tenancy.admission import (
     is_admitted,

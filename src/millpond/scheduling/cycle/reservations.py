@@ -29,8 +29,9 @@ from millpond.scheduling.placement.spacing import Spacing
 from millpond.scheduling.reclaiming.roster import SLOT_PRIORITY, SLOT_SEQUENCE, FloatArray
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.reclaiming.victims import MOST_ROWS
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.admission import uses_cells
 
 MOST_COPIES_PER_NODE = 16
 
@@ -196,7 +197,7 @@ class Reserver:
         closed = self._open_by_hand()
         tasks = least_tasks(job, record.queued())
         is_single = len(tasks) == 1 and not (kept or job.together_required or state.cordons.has_spans)
-        allowed = state.entitlements.allowed_nodes(record, tasks)
+        allowed = self._allowed_nodes(record, tasks)
         found = []
         for index in self._waiting_roles(record):
             wanted = sum(1 for task in tasks if task.role_index == index)
@@ -221,6 +222,15 @@ class Reserver:
         if state.cordons.has_spans:
             self._postpone(record, [times for _, times in found])
         return found
+
+    def _allowed_nodes(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> NodeMask | None:
+        """(nodes,), 0 where a job finds no place whoever leaves: by its choice, its models, or cells that are owed."""
+        state = self.state
+        allowed = state.entitlements.allowed_nodes(record, tasks)
+        unowed = None if uses_cells(state, record) else state.cluster.cells.mask(record)
+        if allowed is None or unowed is None:
+            return unowed if allowed is None else allowed
+        return allowed & unowed
 
     def _open_by_hand(self) -> list[int]:
         """Let the kernel see closed nodes as if they were open; returns their indices. No cache may look meanwhile."""

@@ -7,7 +7,7 @@ may start there it does not count meanwhile. Nodes of which some cards alone are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from millpond.model.resources import Amount
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.cycle.tried_places import Tries, try_places
 from millpond.scheduling.elastic.gang_sizes import most_tasks
-from millpond.scheduling.nodes.cordon import holds_until, stays_until
+from millpond.scheduling.nodes.cordon import holds_until
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, most_kept
 from millpond.scheduling.state import State
@@ -34,7 +34,9 @@ class ReservedPlaces:
     def __init__(self, state: State) -> None:
         self._state = state
         self._unused: dict[str, dict[str, int]] = {}
-        self._charged: dict[str, Amount] = {}
+        self._charged: dict[str, tuple[Amount, int]] = {}
+        self._started: set[str] = set()
+        """Reservations on whose cards this walk has placed a job."""
         self._held_by_others: set[int] | None = None
         """By number, the cards of which those hold something who have not reserved them; found when it is asked for."""
         self.is_used = False
@@ -46,6 +48,7 @@ class ReservedPlaces:
         self._held_by_others = None
         self._unused.clear()
         self._charged.clear()
+        self._started.clear()
         for name, room in state.reserved.by_name.items() if self.is_used else ():
             if room.cards_on and room.wanted.covers(state.now):
                 self._unused[name] = state.reserved.unused(room, state.running, state.cluster)
@@ -57,12 +60,14 @@ class ReservedPlaces:
             self._count(self._state.reserved.by_name[name], -1)
 
     def _count(self, room: ReservedRoom, sign: int) -> None:
-        name = room.wanted.name
+        name, state = room.wanted.name, self._state
         if sign > 0:
-            amount = self._charged[name] = self._state.amounts.of_reserved(room, self._unused[name])
+            jobs = 0 if name in self._started else state.reserved.awaited_jobs(room, state.running)
+            self._charged[name] = state.amounts.of_reserved(room, self._unused[name]), jobs
+            amount, jobs = self._charged[name]
         else:
-            amount = self._charged.pop(name)
-        self._state.queues.charge(room.wanted.queue, amount, sign)
+            amount, jobs = self._charged.pop(name)
+        state.charge_reserved(room.wanted.queue, amount, jobs, sign)
 
     # ---- those who have reserved --------------------------------------------------------------------------------
 
@@ -82,7 +87,7 @@ class ReservedPlaces:
         name, unused = room.wanted.name, self._unused[room.wanted.name]
         if not leaves_enough(state, room, unused, record, least_milli):
             return None
-        state.journal.record(self._set_back, name, dict(unused), self._charged[name])
+        state.journal.record(self._set_back, name, dict(unused), self._charged[name], name in self._started)
         self._count(room, -1)
         queued, mask = record.queued(), self._mask_of(room)
         if allowed is not None:
@@ -98,12 +103,16 @@ class ReservedPlaces:
             left = {index[name]: milli for name, milli in unused.items()}
             placed = self._place_within(placer, record, tasks, mask, left, _milli_on)
             unused.update({name: left[index[name]] for name in unused})
+        if placed:
+            self._started.add(name)
         self._count(room, 1)
         return placed
 
-    def _set_back(self, name: str, unused: dict[str, int], charged: Amount) -> None:
+    def _set_back(self, name: str, unused: dict[str, int], charged: tuple[Amount, int], had_started: bool) -> None:
         """A place on the cards of a reservation is given up: so much of them was left before."""
         self._unused[name], self._charged[name] = unused, charged
+        if not had_started:
+            self._started.discard(name)
 
     def _mask_of(self, room: ReservedRoom) -> NodeMask:
         """(nodes,), 1 where some of its cards are left."""
@@ -212,50 +221,6 @@ class ReservedPlaces:
         for _, holding in placed:
             cards[holding.node].update(holding.devices)
         return {node: len(found - self._held) for node, found in cards.items()}
-
-
-# ---- what begins later ----------------------------------------------------------------------------------------------
-
-
-def fits_ahead(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
-    """Whether its bounds leave a job these tasks beside the reservations too that begin while it would be there.
-
-    Else it would be asked to leave for one of them at once, or could not be asked to.
-    """
-    if not state.reserved.by_name:
-        return True
-    amount, ahead = record.amount_of(tasks), _ahead_of(state, record)
-    return all(_is_admitted_beside(state, record, amount, rooms) for rooms in ahead)
-
-
-def _ahead_of(state: State, record: JobRecord) -> list[list[ReservedRoom]]:
-    """The reservations that begin while a job that started now would be there: those that hold at each begin."""
-    preemptible = record.job.preemptible
-    until = (holds_until if preemptible else stays_until)(record, state.ordering.time_left, state.now)
-    later = [room for room in state.reserved.by_name.values() if state.now < room.wanted.begin < until]
-    begins = sorted({room.wanted.begin for room in later})
-    return [[room for room in later if room.wanted.covers(begin)] for begin in begins]
-
-
-def _is_admitted_beside(state: State, record: JobRecord, amount: Amount, rooms: Sequence[ReservedRoom]) -> bool:
-    mark = state.journal.begin()
-    _charge(state, rooms)
-    is_admitted = state.entitlements.admits(record, amount)
-    state.journal.rollback(mark)
-    return is_admitted
-
-
-def _charge(state: State, rooms: Sequence[ReservedRoom]) -> None:
-    for room in rooms:
-        state.queues.charge(room.wanted.queue, state.amounts.of_reservation(room.wanted), 1)
-
-
-def charge_reserved(state: State, record: JobRecord) -> None:
-    """Count what is reserved as the walk does when it looks at a job, in the open transaction; see above."""
-    ReservedPlaces(state).begin_walk()
-    least = record.demand.least_amount
-    ahead = _ahead_of(state, record)
-    _charge(state, next((rooms for rooms in ahead if not _is_admitted_beside(state, record, least, rooms)), ()))
 
 
 def leaves_enough(state: State, room: ReservedRoom, unused: Mapping[str, int], record: JobRecord, milli: int) -> bool:

@@ -13,12 +13,12 @@ from millpond.scheduling import runs
 from millpond.scheduling.cycle.cell_placement import grow_in_cells
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
-from millpond.scheduling.cycle.reserved_places import fits_ahead
 from millpond.scheduling.elastic.gang_sizes import first_tasks
 from millpond.scheduling.elastic.measured_speed import worth_having
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.topology_groups import near
 from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.reserving.counted_reservations import fits_ahead
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import is_leaving, resume
 from millpond.scheduling.tenancy.admission import is_admitted

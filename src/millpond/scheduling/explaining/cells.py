@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millpond.model.reasons import Reason
-from millpond.scheduling.cycle.cell_placement import place_in_cells, uses_cells
+from millpond.scheduling.cycle.cell_placement import place_in_cells
 from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.admission import uses_cells
 
 
 def with_cells(state: State, record: JobRecord, reason: Reason) -> Reason:

@@ -254,7 +254,7 @@ class Explainer:
     def _explain_waiting(self, record: JobRecord) -> Reason:
         """Asked in the turn of the job."""
         state, claims = self._state, self._claims
-        reason = why_reservation_full(state, record) or quota_in_the_way(state, claims, record)
+        reason = why_reservation_full(state, claims, record) or quota_in_the_way(state, claims, record)
         if reason is not None:
             return reason
         if state.holds_back(record) and self._places.has_any(record):

@@ -14,6 +14,7 @@ from millpond.model.workloads import Job
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.explaining.wording import card_memory_text, cards_text, cpus_text, gpus_text
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.reserving.counted_reservations import counts_in_turn_of
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_held_for_good, limit_in_the_way
 from millpond.scheduling.tenancy.bounds import NO_BOUND, Beyond
@@ -30,12 +31,8 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
     """
     amount = record.demand.least_amount
     limiting = limit_in_the_way(state, record)
-    if limiting is not None and any(map(limiting.exceeds_limit, state.entitlements.choices(record, amount))):
-        return _queue_limit(state, claims, limiting, record)
-    exceeded = state.entitlements.exceeded(record, amount)
-    if exceeded is not None:
-        held = state.limits.held.get((exceeded.user, exceeded.queue), AccountUsage())
-        return _limited(exceeded, held, amount, claimed=bool(claims.by_job))
+    if (reason := _limit_in_the_way(state, claims, record, limiting)) is not None:
+        return reason
     if not state.entitlements.lends(record, amount):
         hours = state.cluster.pools[record.job.pool].lending
         why = f"{gpus_text(amount.gpu_milli)} more would exceed the guarantee of queue {record.queue}"
@@ -54,6 +51,21 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
         return _not_for_good(state, record)
     end = lending_ends(state).get(record.job.pool)
     return _beyond_the_hours(state, record, end) if end is not None and outlasts_lending(state, record, end) else None
+
+
+def bounds_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason | None:
+    """The same for work on cards that its queue has reserved: limits, and whether the queue borrows, bind it alone."""
+    limiting = limit_in_the_way(state, record)
+    reason = _limit_in_the_way(state, claims, record, limiting)
+    return reason if reason is not None or limiting is None else _not_borrowing(state, record, limiting)
+
+
+def _limit_in_the_way(state: State, claims: Claims, record: JobRecord, limiting: QueueNode | None) -> Reason | None:
+    amount = record.demand.least_amount
+    if limiting is not None and any(map(limiting.exceeds_limit, state.entitlements.choices(record, amount))):
+        return _queue_limit(state, claims, limiting, record)
+    exceeded = state.entitlements.exceeded(record, amount)
+    return None if exceeded is None else _limited(state, exceeded, record, claimed=bool(claims.by_job))
 
 
 def _beyond_the_hours(state: State, record: JobRecord, end: float) -> Reason:
@@ -152,7 +164,15 @@ def _queue_limit(state: State, claims: Claims, node: QueueNode, record: JobRecor
     """A queue is at its limit, of cards or else of CPUs or of memory, or on each model of cards that would do."""
     limit, asked = node.limit, record.demand.least_amount
     assert limit is not None, "a queue without a limit limits nothing"
-    about = " (with what is claimed for jobs that are about to start)" if _counts_claims(state, claims, node) else ""
+    counted = [
+        what
+        for is_counted, what in (
+            (_counts_claims(state, claims, node), "what is claimed for jobs that are about to start"),
+            (counts_in_turn_of(state, record, node.queue.name), "what is reserved"),
+        )
+        if is_counted
+    ]
+    about = f" (with {' and '.join(counted)})" if counted else ""
     beyond = node.first_beyond(limit, asked)
     if beyond is None:
         choices = state.entitlements.choices(record, asked)
@@ -193,12 +213,15 @@ def _counts_claims(state: State, claims: Claims, node: QueueNode) -> bool:
     return any(state.queues.is_below(state.jobs[job].queue, node.queue.name) for job in claims.by_job)
 
 
-def _limited(limit: Limit, held: AccountUsage, asked: Amount, *, claimed: bool) -> Reason:
+def _limited(state: State, limit: Limit, record: JobRecord, *, claimed: bool) -> Reason:
     """The user, or the group whose queue it is, may not have more running work now.
 
     Args:
         claimed: jobs that are about to start may be among those that count.
     """
+    held = state.limits.held.get((limit.user, limit.queue), AccountUsage())
+    asked = record.demand.least_amount
+    reserved = bool(limit.queue) and counts_in_turn_of(state, record, limit.queue)
     who = f"user {limit.user}" if limit.user else f"queue {limit.queue}"
     numbers = (
         ("running_jobs", held.jobs),
@@ -221,11 +244,11 @@ def _limited(limit: Limit, held: AccountUsage, asked: Amount, *, claimed: bool) 
     holds = [gpus_text(held.gpu_milli), f"{cards_text(held.cpu_milli)} CPUs"]
     if limit.card_mib is not None:
         holds.append(card_memory_text(held.card_mib))
+    counted = f"{' running or about to start' * claimed}{' (with what is reserved)' * reserved}"
     return Reason(
         Cause.USER_LIMIT if limit.user else Cause.QUEUE_LIMIT,
-        f"{who} {'has' if claimed else 'runs'} {held.jobs} job{'s' * (held.jobs != 1)}"
-        f"{' running or about to start' if claimed else ''} with {', '.join(holds[:-1])} and {holds[-1]}, and may have "
-        f"at most {', '.join(bounds)}",
+        f"{who} {'has' if counted else 'runs'} {held.jobs} job{'s' * (held.jobs != 1)}{counted} with "
+        f"{', '.join(holds[:-1])} and {holds[-1]}, and may have at most {', '.join(bounds)}",
         numbers,
         blocked_by=limit.queue,
     )

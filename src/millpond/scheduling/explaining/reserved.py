@@ -8,6 +8,7 @@ from millpond.model.reasons import Cause, Reason, StartEstimate
 from millpond.model.resources import CARD_MILLI
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import NodeMask
+from millpond.scheduling.explaining.quota import bounds_in_the_way
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
@@ -24,13 +25,20 @@ def why_not_begun(state: State, record: JobRecord) -> Reason | None:
     return Reason(Cause.RESERVATION, text, start=start, opens_at=begin)
 
 
-def why_reservation_full(state: State, record: JobRecord) -> Reason | None:
-    """Why a job waits that starts on the cards of its reservation alone; None for all others."""
+def why_reservation_full(state: State, claims: Claims, record: JobRecord) -> Reason | None:
+    """Why a job waits that starts on the cards of its reservation alone; None for all others.
+
+    Where enough of these are left, it is a limit of its queue, its group or its user.
+    """
     room = state.reserved.by_name.get(record.job.reservation)
     if room is None:
         return None
     kept = sum(room.cards_on.values())
-    left = sum(state.reserved.unused(room, state.running, state.cluster).values()) // CARD_MILLI
+    left_milli = sum(state.reserved.unused(room, state.running, state.cluster).values())
+    bound = bounds_in_the_way(state, claims, record) if left_milli >= record.demand.least_amount.gpu_milli else None
+    if bound is not None:
+        return bound
+    left = left_milli // CARD_MILLI
     short = "" if kept >= room.wanted.cards else f"; {room.wanted.cards - kept} cannot be had now"
     return Reason(
         Cause.RESERVATION,

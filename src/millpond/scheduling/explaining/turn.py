@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from millpond.scheduling.cycle.claims import Claims
-from millpond.scheduling.cycle.reserved_places import charge_reserved
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.reserving.counted_reservations import charge_in_turn_of
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import admitted_tasks
 from millpond.scheduling.tenancy.queue_rank import QueueRank
@@ -24,7 +24,7 @@ def turn_of(state: State, claims: Claims, record: JobRecord) -> Iterator[None]:
     mark = state.journal.begin()
     claims.charge(1, but=record.id)
     if state.reserved.by_name:
-        charge_reserved(state, record)
+        charge_in_turn_of(state, record)
     claims.begin_walk()
     kept = claims.reservations.get(record.job.pool)
     holder = record if kept is None else state.jobs[kept.job]

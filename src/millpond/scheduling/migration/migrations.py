@@ -31,6 +31,7 @@ from millpond.scheduling.migration import device_moves
 from millpond.scheduling.migration.exchanges import PlaceExchange, taken_by_others
 from millpond.scheduling.migration.targets import MigrationTarget, devices_of, holders, resolve
 from millpond.scheduling.records import BY_REQUEST, JobRecord, Migration, MigrationStage, TaskRecord, refuse_kept
+from millpond.scheduling.reserving.counted_reservations import admits_beside_reserved
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import can_swap, give_back, given_up, goes_on
 from millpond.scheduling.tenancy.card_models import on_models
@@ -266,7 +267,7 @@ class Migrations:
         needed = given_up(state, record)
         mask = self._claims.mask(record)
         is_kept = mask is not None and mask[old.node] == 0
-        if is_kept or not state.entitlements.admits(record, needed):
+        if is_kept or not admits_beside_reserved(state, record, needed):
             return False
         place = self._found(record, old)
         return place is not None and self.come_back_on(record, place, needed, cause)

@@ -24,6 +24,7 @@ from millpond.scheduling.packing.pairs import held
 from millpond.scheduling.packing.partners import jobs_alone, may_be_asked, weight_of
 from millpond.scheduling.reclaiming.attempts import hold_all
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.reserving.counted_reservations import admits_beside_reserved
 from millpond.scheduling.state import State
 
 MOST_MERGED: Final = 8
@@ -94,7 +95,7 @@ class Merging:
         state = self._state
         if len(record.tasks) > 1 or record.elastic or record.job.is_background:
             return False
-        if not state.entitlements.admits(record, record.amount):
+        if not admits_beside_reserved(state, record, record.amount):
             return False
         alone = list(islice(jobs_alone(state, record), JOBS_TRIED))
         mask = self._claims.mask(record)

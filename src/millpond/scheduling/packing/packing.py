@@ -34,6 +34,7 @@ from millpond.scheduling.packing.pair_speeds import JobKind, PairExpectation
 from millpond.scheduling.packing.pairs import begin_pair, held, host_on, kind_of, partner_of
 from millpond.scheduling.packing.partners import jobs_alone, keep_floors, may_be_asked, may_share, weight_of
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.reserving.counted_reservations import admits_beside_reserved
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.windows import lending_ends, outlasts_lending
 
@@ -127,7 +128,7 @@ class PairPacking:
                 and may_be_asked(state, record)
                 and record.id not in self._claims.by_job
                 and (ends_at is None or not outlasts_lending(state, record, ends_at))
-                and state.entitlements.admits(record, record.amount)
+                and admits_beside_reserved(state, record, record.amount)
             ):
                 yield record
             if state.ordering.strict:

@@ -1,8 +1,10 @@
 """Whether a reservation can be agreed upon, or from when on: by amounts and by nodes, against all that was promised.
 
-By amounts: at each instant of the span, all reservations together stay within the limits of their queues, and within
-what these are guaranteed beside their work that cannot be asked to leave. So they leave every other queue its own. Only
-what may go beyond the guarantee is held against what no queue is guaranteed instead.
+By amounts: at each instant of the span, all reservations together stay within the limits of their queues and groups,
+and within what the queues are guaranteed, beside their work that cannot be asked to leave. So they leave every other
+queue its own. Only what may go beyond the guarantee is held against what no queue is guaranteed instead. Where the
+number of running jobs is limited, each reservation counts as one. Limits of users are not asked: who will use it is not
+known.
 
 By nodes: the cards can be had at the begin, whole nodes as such, beside what other reservations have and beside work
 that cannot have left by then. Nodes of reservations far ahead are not chosen yet; for this they are, and forgotten.
@@ -10,14 +12,15 @@ that cannot have left by then. Nodes of reservations far ahead are not chosen ye
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from millpond.model.amounts import memory_text
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
-from millpond.model.resources import CARD_MILLI
+from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.tenancy.reservations import AdvanceReservation
-from millpond.model.tenancy.tenants import ROOT_QUEUE
+from millpond.model.tenancy.tenants import ROOT_QUEUE, Limit
 from millpond.scheduling.explaining.wording import card_memory_text
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import stays_until
@@ -28,7 +31,10 @@ from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, most_kept
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.bounds import NO_BOUND, OTHER_MODELS
 from millpond.scheduling.tenancy.card_models import choices_of_reserved
+from millpond.scheduling.tenancy.limits import Account, AccountLimitUsage, AccountUsage
 from millpond.scheduling.tenancy.queues import QueueTree
+
+_TAKEN = "reserved then, or held by work that cannot be asked to leave"
 
 MOST_TRIES = 200
 """So many later begins are tried: a bound on work."""
@@ -150,48 +156,73 @@ def _why_not(state: State, wanted: AdvanceReservation) -> str:
     return _beyond_amounts(state, wanted) or _beyond_nodes(state, wanted)
 
 
-def require_kept(state: State, queues: QueueTree) -> None:
+def require_kept(state: State, queues: QueueTree, changed: Limit | None = None) -> None:
     """Refuse limits and guarantees by which a reservation that is agreed would be beyond them, and now is not.
 
     Args:
         queues: as they would be.
+        changed: a limit as it would be, of a user or of a group.
 
     Raises:
         ConflictError: a reservation would no longer fit.
     """
+    before = state.limits.by_account
+    after = before if changed is None else {**before, (changed.user, changed.queue): changed}
     for wanted in [room.wanted for room in state.reserved.by_name.values()]:
-        why = _beyond_promises(state, queues, wanted)
-        if why and not _beyond_promises(state, state.queues, wanted):
+        why = _beyond_promises(state, _Bounds(queues, after), wanted)
+        if why and not _beyond_promises(state, _Bounds(state.queues, before), wanted):
             raise ConflictError(
                 f"reservation {wanted.name!r} of {wanted.cards} cards would no longer fit: {why}",
                 f"leave queue {wanted.queue} so much, or cancel it first: `pond reservations cancel {wanted.name}`",
             )
 
 
-def _beyond_promises(state: State, queues: QueueTree, wanted: AdvanceReservation) -> str:
+class _Bounds(NamedTuple):
+    """Queues with their limits and guarantees, and the limits of groups."""
+
+    queues: QueueTree
+    limits: Mapping[Account, Limit]
+
+
+def _beyond_promises(state: State, bounds: _Bounds, wanted: AdvanceReservation) -> str:
     """What limits or guarantees say against a reservation, whatever runs; empty where they leave it room."""
-    for _, tree in _reserved_beside(state, queues, wanted):
-        if why := _beyond_limit(state, tree, wanted) or _beyond_guarantee(state, tree, wanted):
+    for _, held in _reserved_beside(state, bounds, wanted):
+        if why := _beyond_limit(state, held, wanted) or _beyond_guarantee(state, held.queues, wanted):
             return why
     return ""
 
 
 def _beyond_amounts(state: State, wanted: AdvanceReservation) -> str:
-    for instant, tree in _reserved_beside(state, state.queues, wanted):
-        if why := _beyond_limit(state, tree, wanted):
-            return why
-        for record in state.running.values() if not wanted.beyond_guarantee else ():
-            if not record.job.preemptible and stays_until(record, state.ordering.time_left, state.now) > instant:
-                stays = state.amounts.held(record, record.holding_tasks()) - state.amounts.recallable(record)
-                tree.charge(record.queue, stays, 1)
-        if why := _beyond_guarantee(state, tree, wanted):
+    own = state.reserved.by_name.get(wanted.name) or ReservedRoom(wanted)
+    staying = [record for record in state.running.values() if not record.job.preemptible]
+    for instant, held in _reserved_beside(state, _Bounds(state.queues, state.limits.by_account), wanted):
+        for record in staying:
+            is_there = stays_until(record, state.ordering.time_left, state.now) > instant
+            if is_there and not state.reserved.uses_at(record, instant, own):
+                stays = [task for part in parts_of(record) if not part.may_be_asked for task in part.tasks]
+                held.charge(record.queue, state.amounts.held(record, stays))
+        if why := _beyond_limit(state, held, wanted) or _beyond_guarantee(state, held.queues, wanted):
             return why
     return ""
 
 
-def _reserved_beside(state: State, queues: QueueTree, wanted: AdvanceReservation) -> Iterator[tuple[float, QueueTree]]:
-    """The instants within a reservation at which most is reserved beside it, with queues that hold just that; these
-    may be charged until the next is asked for."""
+class _PromisedAmounts(NamedTuple):
+    """Queues, and the limits of groups, by what is held at an instant."""
+
+    queues: QueueTree
+    limits: AccountLimitUsage
+
+    def charge(self, queue: str, amount: Amount) -> None:
+        """One job of a queue, or one reservation, holds so much."""
+        self.queues.charge(queue, amount, 1)
+        self.limits.charge_reserved(queue, amount, 1, 1)
+
+
+def _reserved_beside(
+    state: State, bounds: _Bounds, wanted: AdvanceReservation
+) -> Iterator[tuple[float, _PromisedAmounts]]:
+    """The instants within a reservation at which most is reserved beside it, with just that as held; it may be charged
+    until the next is asked for."""
     others = [
         room.wanted
         for room in state.reserved.by_name.values()
@@ -199,30 +230,50 @@ def _reserved_beside(state: State, queues: QueueTree, wanted: AdvanceReservation
     ]
     for instant in sorted({wanted.begin, *(each.begin for each in others if each.begin > wanted.begin)}):
         tree = QueueTree(Journal())
-        tree.copy_from(queues)
+        tree.copy_from(bounds.queues)
         for node in tree.by_name.values():
             node.gpu_milli = node.cpu_milli = node.memory_mib = node.card_mib = 0
             node.models.clear()
+        limits = AccountLimitUsage(tree.journal, tree)
+        limits.by_account = dict(bounds.limits)
+        limits.renew(())
+        held = _PromisedAmounts(tree, limits)
         with tree.journal:
             for other in others:
                 if other.covers(instant):
-                    tree.charge(other.queue, state.amounts.of_reservation(other), 1)
-            yield instant, tree
+                    held.charge(other.queue, state.amounts.of_reservation(other))
+            yield instant, held
 
 
-def _beyond_limit(state: State, tree: QueueTree, wanted: AdvanceReservation) -> str:
+def _beyond_limit(state: State, held: _PromisedAmounts, wanted: AdvanceReservation) -> str:
     asked = state.amounts.of_reservation(wanted)
-    limiting = tree.limiting(wanted.queue, asked)
+    limiting = held.queues.limiting(wanted.queue, asked)
     if limiting is None:
-        return ""
+        return _beyond_limit_of_group(held.limits, wanted, asked)
     beyond = None if limiting.limit is None else limiting.first_beyond(limiting.limit, asked)
     if beyond is None:
         return f"queue {wanted.queue} may not borrow beyond what {limiting.queue.name} is guaranteed"
     if beyond.field == "card_memory":
-        text = f"{card_memory_text(beyond.most)}, of which {memory_text(beyond.held)} are reserved then"
+        text = f"{card_memory_text(beyond.most)}, of which {memory_text(beyond.held)} are {_TAKEN}"
         return f"queue {limiting.queue.name} may have {text}"
     reserved, most = beyond.held // CARD_MILLI, beyond.most // CARD_MILLI
-    return f"queue {limiting.queue.name} may have {most} cards{beyond.of_model}, of which {reserved} are reserved then"
+    return f"queue {limiting.queue.name} may have {most} cards{beyond.of_model}, of which {reserved} are {_TAKEN}"
+
+
+def _beyond_limit_of_group(limits: AccountLimitUsage, wanted: AdvanceReservation, asked: Amount) -> str:
+    limit = limits.exceeded_as_reserved(wanted.queue, asked, 1)
+    if limit is None:
+        return ""
+    held, who = limits.held.get(("", limit.queue)) or AccountUsage(), f"the group of queue {limit.queue}"
+    if limit.jobs is not None and held.jobs >= limit.jobs:
+        others = "other reservations, or work that cannot be asked to leave,"
+        jobs = f"{limit.jobs} job{'s' * (limit.jobs != 1)}"
+        return f"queue {limit.queue} runs at most {jobs} at once, and {others} are {held.jobs} of them then"
+    if limit.gpu_milli is not None and held.gpu_milli + asked.gpu_milli > limit.gpu_milli:
+        most, reserved = limit.gpu_milli // CARD_MILLI, held.gpu_milli // CARD_MILLI
+        return f"{who} may have {most} cards, of which {reserved} are {_TAKEN}"
+    text = f"{card_memory_text(limit.card_mib or 0)}, of which {memory_text(held.card_mib)} are {_TAKEN}"
+    return f"{who} may have {text}"
 
 
 def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation) -> str:

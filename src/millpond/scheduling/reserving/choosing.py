@@ -17,6 +17,7 @@ from typing import NamedTuple
 from millpond.model.hardware.nodes import Node
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.scheduling.reserving.cells_of_others import cells_of_others
+from millpond.scheduling.reserving.counted_reservations import covered_at_begin
 from millpond.scheduling.reserving.parts import is_gone_by, leaves_at, parts_of
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
@@ -61,7 +62,7 @@ def tenancies(state: State, begin: float, own: ReservedRoom, *, patient: bool = 
         patient: what can be asked to leave may still be there at the begin.
     """
     owed = cells_of_others(state, own)
-    staying, harm_on = set(owed.cards), dict[int, int]()
+    staying, harm_on, covered = set(owed.cards), dict[int, int](), covered_at_begin(state, own)
     for record, tasks, may_be_asked in (part for each in state.running.values() for part in parts_of(each)):
         if state.reserved.uses_at(record, begin, own):
             continue
@@ -70,8 +71,7 @@ def tenancies(state: State, begin: float, own: ReservedRoom, *, patient: bool = 
         if not is_late and is_gone_by(state, record, begin):
             continue
         is_late = is_late or record.id in owed.staying
-        is_covered = not record.job.is_background and state.queues.covers_all(record.queue)
-        each = GUARANTEED_HARM if is_covered else 1
+        each = GUARANTEED_HARM if not record.job.is_background and record.queue in covered else 1
         for device in (device for task in tasks if task.holding is not None for device in task.holding.devices):
             if is_late:
                 staying.add(device)

@@ -139,6 +139,10 @@ class ReservedRooms:
                     left[name] -= task.holding.shape.total_compute_milli
         return {name: max(milli, 0) for name, milli in left.items()}
 
+    def awaited_jobs(self, room: ReservedRoom, running: Mapping[str, JobRecord]) -> int:
+        """How many jobs have to start at least on its kept cards: one, unless one runs there."""
+        return int(not any(job in running and room.has_user(running[job]) for job in room.users))
+
     def used_nodes(self, room: ReservedRoom, running: Mapping[str, JobRecord]) -> set[int]:
         """The nodes, by index, of those who started on the kept cards."""
         users = (running[job] for job in room.users if job in running)

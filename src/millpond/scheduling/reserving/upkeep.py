@@ -13,6 +13,7 @@ borrowed is asked first, the youngest of it before the rest.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.reasons import Cause
@@ -29,7 +30,8 @@ from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving.agreement import agreed
 from millpond.scheduling.reserving.cells_of_others import cells_of_others
 from millpond.scheduling.reserving.choosing import choose, usable_cards
-from millpond.scheduling.reserving.parts import is_gone_by, parts_of
+from millpond.scheduling.reserving.counted_reservations import covered_at_begin
+from millpond.scheduling.reserving.parts import Part, is_gone_by, parts_of
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, most_kept
 from millpond.scheduling.state import State
 
@@ -239,7 +241,8 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
     ]
     owed = cells_of_others(state, room).staying
     # Who stays is found first: what cannot leave, then what is guaranteed; the oldest before the youngest.
-    covered = {each.id for each in there if not each.job.is_background and state.queues.covers_all(each.queue)}
+    queues = covered_at_begin(state, room)
+    covered = {each.id for each in there if not each.job.is_background and each.queue in queues}
     order = sorted(
         [part for record in there for part in parts_of(record)],
         key=lambda part: (
@@ -287,24 +290,25 @@ def _is_whole(state: State, room: ReservedRoom, index: int) -> bool:
 
 def _beyond_limits(state: State, room: ReservedRoom) -> list[tuple[JobRecord, list[TaskRecord]]]:
     """The youngest work that holds what its bounds do not leave to the queue beside the reservation."""
-    amount, queues = state.unused_of(room), state.queues
-    if not amount.gpu_milli or not (queues.has_bounds or state.entitlements.unlent):
+    amount = state.unused_of(room)
+    if not amount.gpu_milli or not state.has_bounds:
         return []
     found: list[tuple[JobRecord, list[TaskRecord]]] = []
     mark = state.journal.begin()
     there = _charge_as_at_begin(state, room)
-    while in_the_way := _bound_of(state, room, amount):
+    while (in_the_way := _bound_of(state, room, amount)) is not None:
         below = [
             part
             for record in there
-            if queues.is_below(record.queue, in_the_way)
+            if state.queues.is_below(record.queue, in_the_way.queue)
             for part in parts_of(record)
-            if part.may_be_asked and not any(record is other and part.tasks == tasks for other, tasks in found)
-        ]
+            if part.may_be_asked and _frees(state, part, in_the_way)
+            and not any(record is other and part.tasks == tasks for other, tasks in found)
+        ]  # fmt: skip
         if not below:
             break
         *_, last = sorted(below, key=lambda part: (_began(state, part.record), part.record.sequence))
-        queues.charge(last.record.queue, state.amounts.held(last.record, last.tasks), -1)
+        _let_go(state, last)
         found.append((last.record, last.tasks))
     state.journal.rollback(mark)
     return [(record, tasks) for record, tasks in found if any(task.state is not TaskState.STOPPING for task in tasks)]
@@ -315,24 +319,53 @@ def _charge_as_at_begin(state: State, room: ReservedRoom) -> list[JobRecord]:
     begin, there = max(room.wanted.begin, state.now), list[JobRecord]()
     for other in state.reserved.beside(room.wanted.name):
         if other.wanted.covers(begin):
-            state.queues.charge(other.wanted.queue, state.unused_of(other), 1)
+            state.charge_unused(other, 1)
     for record in state.running.values():
-        if not record.gpu_milli or state.reserved.has_user(record):
+        if state.reserved.has_user(record):
             continue
         if is_gone_by(state, record, room.wanted.begin):
-            state.queues.charge(record.queue, state.amounts.held(record, record.holding_tasks()), -1)
+            _let_go(state, Part(record, record.holding_tasks(), may_be_asked=True))
         else:
             there.append(record)
     return there
 
 
-def _bound_of(state: State, room: ReservedRoom, amount: Amount) -> str:
-    """The queue whose limit, or whose guarantee where its pool lends nothing, leaves it less; empty where none does."""
+class _Hindrance(NamedTuple):
+    """The queue of whose limit or guarantee too little is left; ``of_jobs``: it bounds how many of its jobs run."""
+
+    queue: str
+    of_jobs: bool = False
+
+
+def _frees(state: State, part: Part, bound: _Hindrance) -> bool:
+    """Whether it leaves more of a bound if a part of running work goes."""
+    if bound.of_jobs:
+        return part.record.id in state.limits.counted and len(part.tasks) == len(part.record.holding_tasks())
+    return state.amounts.held(part.record, part.tasks).gpu_milli > 0
+
+
+def _let_go(state: State, part: Part) -> None:
+    """Count a part of running work as gone, in the open transaction."""
+    record = part.record
+    state.charge(record, state.amounts.held(record, part.tasks), -1)
+    if len(part.tasks) == len(record.holding_tasks()):
+        state.limits.count(record, -1)
+
+
+def _bound_of(state: State, room: ReservedRoom, amount: Amount) -> _Hindrance | None:
+    """Whose limit, or guarantee where the pool lends nothing, leaves it less; None where none does."""
     queues, wanted = state.queues, room.wanted
     limiting = queues.limiting(wanted.queue, amount)
     if limiting is not None:
-        return limiting.queue.name
+        return _Hindrance(limiting.queue.name)
+    limit = state.limits.exceeded_as_reserved(wanted.queue, amount, 0)
+    if limit is not None:
+        return _Hindrance(limit.queue)
+    limit = state.limits.exceeded_as_reserved(wanted.queue, Amount(), state.reserved.awaited_jobs(room, state.running))
+    if limit is not None:
+        return _Hindrance(limit.queue, of_jobs=True)
     is_lent = wanted.pool not in state.entitlements.unlent
     if is_lent or wanted.beyond_guarantee or queues.guarantor(wanted.queue, amount) is not None:
-        return ""
-    return next((node.queue.name for node in queues.by_name[wanted.queue].guarantors), "")
+        return None
+    guarantor = next(iter(queues.by_name[wanted.queue].guarantors), None)
+    return None if guarantor is None else _Hindrance(guarantor.queue.name)

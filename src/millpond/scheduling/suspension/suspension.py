@@ -20,6 +20,7 @@ from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.queueing import is_in_window
 from millpond.scheduling.packing.pairs import end_pair
 from millpond.scheduling.records import BY_REQUEST, JobRecord, TaskRecord
+from millpond.scheduling.reserving.counted_reservations import admits_beside_reserved
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.host_memory import short_of_host_memory
 
@@ -261,7 +262,7 @@ def resume(state: State, record: JobRecord, cause: Cause) -> bool:
         return False
     mark = state.journal.begin()
     needed = given_up(state, record)
-    if not state.entitlements.admits(record, needed) or not _retake(state, record, tasks):
+    if not admits_beside_reserved(state, record, needed) or not _retake(state, record, tasks):
         state.journal.rollback(mark)
         return False
     state.journal.commit()
@@ -320,7 +321,7 @@ def _destination(state: State, record: JobRecord) -> Placement | None:
 
 def can_retake(state: State, record: JobRecord) -> bool:
     """Let a suspended job hold again what it held, in the open transaction; False if its queue or devices forbid it."""
-    admitted = state.entitlements.admits(record, given_up(state, record))
+    admitted = admits_beside_reserved(state, record, given_up(state, record))
     return admitted and _retake(state, record, suspended_tasks(record))
 
 

@@ -28,6 +28,7 @@ from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.reserving.counted_reservations import admits_beside_reserved
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.holders import DeviceHolders, devices_of
 from millpond.scheduling.suspension.suspension import (
@@ -89,8 +90,8 @@ class TimeSlicing:
         """Since when the one that waits for a turn on a device longest has done so, of those that could take it."""
         since: dict[int, float] = {}
         for record in self._state.suspended.values():
-            admits = self._state.entitlements.admits
-            if record.suspended_by == BY_TURN and admits(record, given_up(self._state, record)):
+            state = self._state
+            if record.suspended_by == BY_TURN and admits_beside_reserved(state, record, given_up(state, record)):
                 for device in devices_of(record):
                     since[device] = min(since.get(device, NEVER), record.suspended_at)
         return since
@@ -108,7 +109,7 @@ class TimeSlicing:
             and len(record.tasks) == 1
             and job.roles[0].request.devices > 0
             and job.may_swap
-            and self._state.entitlements.admits(record, record.amount_of(record.tasks))
+            and admits_beside_reserved(self._state, record, record.amount_of(record.tasks))
         )
 
     def _equals(self, record: JobRecord) -> list[JobRecord]:
@@ -226,7 +227,7 @@ class TimeSlicing:
         ]
         holders: DeviceHolders | None = None
         for record in sorted(waiting, key=lambda record: (record.suspended_at, record.sequence)):
-            if not state.entitlements.admits(record, given_up(state, record)):
+            if not admits_beside_reserved(state, record, given_up(state, record)):
                 continue  # its queue or user has no room for it: those behind it go first
             holdings = [task.holding for task in record.tasks if task.holding is not None]
             devices = devices_of(record)

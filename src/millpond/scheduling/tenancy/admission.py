@@ -72,3 +72,15 @@ def is_covered_alike(state: State, record: JobRecord, tasks: Sequence[TaskRecord
         if (guarantor := state.queues.guarantor(record.queue, least)) is not None
     ]
     return not covered or any(covered)
+
+
+def uses_cells(state: State, record: JobRecord) -> bool:
+    """Whether a job is of a queue that is owed cells, or of one below it, and takes whole cards alone.
+
+    Tasks that must keep something between them are placed one after another, and cells as a whole.
+    """
+    return (
+        bool(state.cluster.cells.clusters_of(record.queue))
+        and not record.job.spacing
+        and all(shape.whole_cards for shape in state.cluster.words.shapes_of(record.demand))
+    )

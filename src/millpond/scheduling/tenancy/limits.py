@@ -102,7 +102,7 @@ class AccountLimitUsage:
         self.counted.clear()
         for record, amount in running if self.in_force else ():
             self._count(record.job, 1)
-            self._add(record.job, amount, 1)
+            self._add(self.accounts_of(record.job), amount, 1)
 
     def count(self, record: JobRecord, sign: int) -> None:
         """A job runs from now on (``sign`` -1: it no longer does); saying so twice changes nothing."""
@@ -113,13 +113,26 @@ class AccountLimitUsage:
     def charge(self, record: JobRecord, amount: Amount, sign: int) -> None:
         """A job holds ``amount`` more (``sign`` -1: less)."""
         if self.in_force:
-            self._journal.record(self._add, record.job, amount, -sign)
-            self._add(record.job, amount, sign)
+            accounts = self.accounts_of(record.job)
+            self._journal.record(self._add, accounts, amount, -sign)
+            self._add(accounts, amount, sign)
+
+    def charge_reserved(self, queue: str, amount: Amount, jobs: int, sign: int) -> None:
+        """What is kept for a queue counts as if so many jobs of no user held it (``sign`` -1: no longer)."""
+        if self.in_force:
+            self._journal.record(self._add_reserved, queue, amount, jobs, -sign)
+            self._add_reserved(queue, amount, jobs, sign)
 
     def exceeded(self, job: Job, amount: Amount) -> Limit | None:
         """The first limit that ``amount`` more for a job, running or not, would break; None when there is none."""
-        jobs = int(job.id not in self.counted)
-        for account in self.accounts_of(job):
+        return self._first_exceeded(self.accounts_of(job), amount, int(job.id not in self.counted))
+
+    def exceeded_as_reserved(self, queue: str, amount: Amount, jobs: int) -> Limit | None:
+        """The same for so many jobs of a queue, whoever their users are."""
+        return self._first_exceeded(self._accounts_of_queue(queue), amount, jobs) if self.in_force else None
+
+    def _first_exceeded(self, accounts: Iterable[Account], amount: Amount, jobs: int) -> Limit | None:
+        for account in accounts:
             limit = self.bounds.get(account)
             if limit is not None:
                 held = self.held.get(account) or AccountUsage()
@@ -171,7 +184,10 @@ class AccountLimitUsage:
         return () if job.is_background else self._accounts(job.user, job.queue)
 
     def _accounts(self, user: str, queue: str) -> tuple[Account, ...]:
-        return ((user, ""), *(("", name) for name in self._queues.by_name[queue].accounts))
+        return ((user, ""), *self._accounts_of_queue(queue))
+
+    def _accounts_of_queue(self, queue: str) -> tuple[Account, ...]:
+        return tuple([("", name) for name in self._queues.by_name[queue].accounts])
 
     def _count(self, job: Job, sign: int) -> None:
         if sign > 0:
@@ -181,8 +197,14 @@ class AccountLimitUsage:
         for account in self.accounts_of(job):
             self._of(account).jobs += sign
 
-    def _add(self, job: Job, amount: Amount, sign: int) -> None:
-        for account in self.accounts_of(job):
+    def _add_reserved(self, queue: str, amount: Amount, jobs: int, sign: int) -> None:
+        accounts = self._accounts_of_queue(queue)
+        self._add(accounts, amount, sign)
+        for account in accounts:
+            self._of(account).jobs += sign * jobs
+
+    def _add(self, accounts: Iterable[Account], amount: Amount, sign: int) -> None:
+        for account in accounts:
             held = self._of(account)
             held.gpu_milli += sign * amount.gpu_milli
             held.cpu_milli += sign * amount.cpu_milli

@@ -56,6 +56,19 @@ class Tenants:
         """
         await self._queries.query(lambda core: _check(core, queue))
 
+    async def check_limits(self, group: Group) -> None:
+        """Whether a group can have its limits.
+
+        Raises:
+            ConflictError: a reservation of its queue would no longer fit.
+        """
+
+        def check(core: Core) -> None:
+            if core.scheduler.has_queue(group.queue):
+                core.scheduler.require_reserved(_limit_of(group))
+
+        await self._queries.query(check)
+
     async def changed_group(self, group: Group) -> None:
         """A group is new, or has other limits."""
         self._loop.notify(await self._queries.query(lambda core: self._of_group(core, group)))
@@ -69,12 +82,10 @@ class Tenants:
         await self._queries.query(lambda core: None)
 
     def _of_group(self, core: Core, group: Group) -> list[Event]:
-        limits = group.limits
-        limit = Limit("", group.queue, limits.jobs, limits.gpu_milli, limits.cpu_milli, limits.card_mib)
         events: list[Event] = []
         if not core.scheduler.has_queue(group.queue):
             events.append(QueueChanged(self._clock(), Queue(group.queue)))
-        return events + self._if_new(core, limit)
+        return events + self._if_new(core, _limit_of(group))
 
     def _of_user(self, core: Core, user: User) -> list[Event]:
         limits = user.limits
@@ -86,6 +97,11 @@ class Tenants:
         if core.scheduler.limit_of(limit.user, limit.queue) == limit:
             return []
         return [LimitChanged(self._clock(), limit)]
+
+
+def _limit_of(group: Group) -> Limit:
+    limits = group.limits
+    return Limit("", group.queue, limits.jobs, limits.gpu_milli, limits.cpu_milli, limits.card_mib)
 
 
 def _check(core: Core, queue: str) -> None:

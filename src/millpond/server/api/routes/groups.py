@@ -40,6 +40,7 @@ async def add_group(
     """Make a group. It owns a queue, which is made with it where the configuration has none of that name."""
     group = Group(body.name, body.queue or body.name, limits=body.limits)
     await tenants.check_queue(group.queue)
+    await tenants.check_limits(group)
     made = await asyncio.to_thread(security.accounts.add_group, group)
     access.note(f"queue {made.queue}, {limits_text(made.limits)}", target=security.accounts.target_group(made.name))
     await tenants.changed_group(made)
@@ -61,6 +62,7 @@ async def change_group(
         access.note(limits_text(changed.limits), limits_text(known.limits))
         return changed
 
+    await tenants.check_limits(replace(security.accounts.group(group), limits=body.limits))
     changed = await asyncio.to_thread(security.accounts.change_group, group, change)
     await tenants.changed_group(changed)
     return group_info(security.accounts, changed)

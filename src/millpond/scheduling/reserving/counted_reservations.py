@@ -1,0 +1,127 @@
+"""Reservations as they count in quotas: what is kept now and nobody has taken, and what begins while work is there.
+
+What is kept for a queue counts for its limits, for those of its group and for those of all queues above, as cards that
+it holds, and as one running job where none has started on them. So other work of the queue leaves it what was agreed.
+The walk counts so by itself (``cycle.reserved_places``); who goes on or grows outside of it is asked about here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from millpond.model.resources import Amount
+from millpond.scheduling.nodes.cordon import holds_until, stays_until
+from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
+from millpond.scheduling.state import State
+
+
+def admits_beside_reserved(state: State, record: JobRecord, amount: Amount) -> bool:
+    """As ``Entitlements.admits``, beside what is reserved now, and later while the job would be there.
+
+    Work that started on reserved cards has what was agreed upon.
+    """
+    if not state.reserved.by_name:
+        return state.entitlements.admits(record, amount)
+    if state.reserved.has_user(record):
+        return state.entitlements.keeps_limits_as_reserved(record, amount)
+    return beside_kept(state, lambda: state.entitlements.admits(record, amount)) and fits_amount_ahead(
+        state, record, amount
+    )
+
+
+def beside_kept(state: State, is_true: Callable[[], bool]) -> bool:
+    """Whether something is true where what is kept now counts."""
+    if not state.reserved.by_name:
+        return is_true()
+    mark = state.journal.begin()
+    charge_kept(state)
+    answer = is_true()
+    state.journal.rollback(mark)
+    return answer
+
+
+def charge_kept(state: State) -> None:
+    """Count what is kept now and nobody has taken for its queues, in the open transaction."""
+    for room in state.reserved.by_name.values():
+        if room.cards_on and room.wanted.covers(state.now):
+            state.charge_unused(room, 1)
+
+
+def covered_at_begin(state: State, room: ReservedRoom) -> set[str]:
+    """The queues whose guarantees cover all that they hold, where a reservation and others that hold then count.
+
+    So the queue that has reserved has other work leave for that before others lose what they are guaranteed.
+    """
+    wanted = room.wanted
+    begin = max(wanted.begin, state.now)
+    mark = state.journal.begin()
+    for other in state.reserved.beside(wanted.name):
+        if other.wanted.covers(begin):
+            state.charge_unused(other, 1)
+    if room.cards_on:
+        state.charge_unused(room, 1)
+    else:
+        state.charge_reserved(wanted.queue, state.amounts.of_reservation(wanted), 1, 1)
+    covered = {name for name in state.queues.by_name if state.queues.covers_all(name)}
+    state.journal.rollback(mark)
+    return covered
+
+
+def fits_ahead(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
+    """Whether its bounds leave a job these tasks beside the reservations too that begin while it would be there.
+
+    Else it would be asked to leave for one of them at once, or could not be asked to.
+    """
+    return not state.reserved.by_name or fits_amount_ahead(state, record, record.amount_of(tasks))
+
+
+def fits_amount_ahead(state: State, record: JobRecord, amount: Amount) -> bool:
+    """The same for so much more."""
+    return all(_is_admitted_beside(state, record, amount, rooms) for rooms in _ahead_of(state, record))
+
+
+def charge_in_turn_of(state: State, record: JobRecord) -> None:
+    """Count what is reserved as the walk does when it looks at a job, in the open transaction.
+
+    What a job may start on does not count against it: its reservation if it requires one that has begun.
+    """
+    charge_kept(state)
+    for room in state.reserved.open_to(record, state.now) if record.job.reservation else ():
+        state.charge_unused(room, -1)
+    least, ahead = record.demand.least_amount, _ahead_of(state, record)
+    _charge(state, next((rooms for rooms in ahead if not _is_admitted_beside(state, record, least, rooms)), ()))
+
+
+def counts_in_turn_of(state: State, record: JobRecord, queue: str) -> bool:
+    """Whether some of what a queue holds in the turn of a job that its bounds keep out is reserved."""
+    kept = [
+        room
+        for room in state.reserved.by_name.values()
+        if room.cards_on and room.wanted.covers(state.now) and room.wanted.name != record.job.reservation
+        and state.unused_of(room).gpu_milli
+    ]  # fmt: skip
+    ahead = [room for rooms in _ahead_of(state, record) for room in rooms]
+    return any(state.queues.is_below(room.wanted.queue, queue) for room in (*kept, *ahead))
+
+
+def _ahead_of(state: State, record: JobRecord) -> list[list[ReservedRoom]]:
+    """The reservations that begin while a job that started now would be there: those that hold at each begin."""
+    preemptible = record.job.preemptible
+    until = (holds_until if preemptible else stays_until)(record, state.ordering.time_left, state.now)
+    later = [room for room in state.reserved.by_name.values() if state.now < room.wanted.begin < until]
+    begins = sorted({room.wanted.begin for room in later})
+    return [[room for room in later if room.wanted.covers(begin)] for begin in begins]
+
+
+def _is_admitted_beside(state: State, record: JobRecord, amount: Amount, rooms: Sequence[ReservedRoom]) -> bool:
+    mark = state.journal.begin()
+    _charge(state, rooms)
+    is_admitted = state.entitlements.admits(record, amount)
+    state.journal.rollback(mark)
+    return is_admitted
+
+
+def _charge(state: State, rooms: Sequence[ReservedRoom]) -> None:
+    for room in rooms:
+        state.charge_reserved(room.wanted.queue, state.amounts.of_reservation(room.wanted), 1, 1)

@@ -1,0 +1,162 @@
+"""Limits of queues, groups and users beside reservations: what is agreed, who leaves for it, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from worlds import World, asks, gang, machine, queue, single
+
+from millpond.model.decisions import Stop
+from millpond.model.errors import ConflictError
+from millpond.model.events import LimitChanged, QueueChanged, ReservationMade, ResumeRequested, SuspendRequested
+from millpond.model.hardware.nodes import Pool
+from millpond.model.reasons import Cause
+from millpond.model.states import JobState
+from millpond.model.tenancy.reservations import AdvanceReservation
+from millpond.model.tenancy.tenants import Limit
+from millpond.model.workloads import Checkpoint, Suspendable
+
+BEGIN, UNTIL = 1_000.0, 2_000.0
+GROUP_OF_FOUR = Limit("", "vision", gpu_milli=4_000)
+
+
+def team(limit: Limit | None = None, *, pool: Pool | None = None, **fields: Any) -> World:
+    """Two machines of four cards and a queue that is guaranteed all of them, whose group has a limit."""
+    queues = (queue("vision", guarantee=8, **fields),)
+    machines = (machine(f"n{number}", 4, swap_mib=500_000, remaps=True) for number in range(2))
+    world = World(*machines, queues=queues, pools=() if pool is None else (pool,))
+    if limit is not None:
+        world.tell(LimitChanged(0.0, limit))
+    return world
+
+
+def reserve(world: World, cards: int, *, name: str = "demo", of: str = "vision") -> None:
+    world.tell(ReservationMade(world.now, AdvanceReservation(name, of, cards, BEGIN, UNTIL)))
+    world.settle()
+
+
+def fill(world: World, count: int, **fields: Any) -> None:
+    world.submit(*(single(f"other{number}", queue="vision", **fields) for number in range(count)))
+
+
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        (GROUP_OF_FOUR, "the group of queue vision may have 4 cards, of which 3 are reserved then"),
+        (Limit("", "vision", jobs=1), "queue vision runs at most 1 job at once, and other reserv"),
+        (Limit("", "vision", card_mib=64_000), "the group of queue vision may have 62.5 GiB of card memory"),
+    ],
+)
+def test_no_more_is_agreed_upon_than_the_group_of_a_queue_may_have(limit: Limit, why: str) -> None:
+    world = team(limit)
+    reserve(world, 3)
+    with pytest.raises(ConflictError, match=why):
+        reserve(world, 2, name="more")
+
+
+def test_work_that_stays_is_counted_in_the_limits_of_its_group_and_of_its_queue() -> None:
+    world = team(GROUP_OF_FOUR)
+    fill(world, 2, preemptible=False)
+    with pytest.raises(ConflictError, match="of which 2 are reserved then, or held by work that cannot be asked"):
+        reserve(world, 3)
+    reserve(world, 2)
+    lab = World(machine("n", 8), queues=(queue("lab", guarantee=8), queue("vision", parent="lab", limit=4)))
+    fill(lab, 2, preemptible=False)
+    with pytest.raises(ConflictError, match="queue vision may have 4 cards, of which 2 are"):
+        reserve(lab, 3)
+
+
+def test_a_limit_by_which_a_reservation_would_no_longer_fit_is_refused() -> None:
+    world = team(GROUP_OF_FOUR)
+    reserve(world, 4)
+    with pytest.raises(ConflictError, match="reservation 'demo' of 4 cards would no longer fit"):
+        world.core.require_reserved(replace(GROUP_OF_FOUR, gpu_milli=3_000))
+    world.core.require_reserved(Limit("ann", gpu_milli=1_000))
+
+
+@pytest.mark.parametrize(
+    ("limit", "others", "leaving"), [(GROUP_OF_FOUR, 4, 2), (Limit("", "vision", jobs=2), 2, 1)], ids=["cards", "jobs"]
+)
+def test_other_work_of_the_group_leaves_what_its_limit_has_to_give(limit: Limit, others: int, leaving: int) -> None:
+    world = team(limit)
+    fill(world, others)
+    reserve(world, 2)
+    world.submit(gang("job", 2, asks(1), queue="vision", reservation="demo"))
+    world.go_to(BEGIN)
+    assert world.state("job") is JobState.RUNNING
+    assert len(world.of_kind(Stop)) == leaving
+
+
+def test_other_work_of_the_group_leaves_a_job_that_its_queue_may_run() -> None:
+    world = team(running_jobs=1)
+    fill(world, 1)
+    reserve(world, 2)
+    world.submit(gang("job", 2, asks(1), queue="vision", reservation="demo"))
+    world.go_to(BEGIN)
+    assert world.running() == {"job"}
+
+
+@pytest.mark.parametrize("limit", [GROUP_OF_FOUR, None], ids=["of its group", "of its queue"])
+def test_suspended_work_does_not_take_back_what_is_reserved_of_a_limit(limit: Limit | None) -> None:
+    world = team(limit, pool=Pool(suspends=True, turn_s=0.0))
+    if limit is None:
+        world.tell(QueueChanged(0.0, queue("vision", guarantee=4, limit=4)))
+    fill(world, 1, suspendable=Suspendable.SWAP, checkpoint=Checkpoint(grace_s=300.0))
+    world.tell(SuspendRequested(world.now, "other0", True))
+    world.settle()
+    reserve(world, 4)
+    world.go_to(BEGIN)
+    world.tell(ResumeRequested(world.now, "other0"))
+    world.settle()
+    assert world.state("other0") is JobState.SUSPENDED
+    world.submit(gang("job", 4, asks(1), queue="vision", reservation="demo"))
+    assert world.state("job") is JobState.RUNNING
+    world.end("job")
+    world.go_to(UNTIL)
+    assert world.state("other0") is JobState.RUNNING
+
+
+def test_work_that_is_swapped_out_is_not_ended_for_a_limit_of_which_it_holds_nothing() -> None:
+    world = team(GROUP_OF_FOUR, pool=Pool(suspends=True, turn_s=0.0))
+    fill(world, 4, suspendable=Suspendable.SWAP)
+    world.tell(SuspendRequested(world.now, "other3", True))
+    world.settle()
+    reserve(world, 2)
+    world.go_to(BEGIN)
+    assert {stop.job for stop in world.of_kind(Stop)} == {"other2"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "cause", "why"),
+    [
+        (
+            Limit("", "vision", jobs=1), Cause.QUEUE_LIMIT,
+            "queue vision runs 1 job with 1 GPU and 1 CPUs, and may have at most 1 running job",
+        ),
+        (
+            Limit("ann", jobs=1), Cause.USER_LIMIT,
+            "user ann runs 1 job with 1 GPU and 1 CPUs, and may have at most 1 running job",
+        ),
+    ],
+    ids=["group", "user"],
+)  # fmt: skip
+def test_work_that_a_limit_keeps_off_the_cards_of_its_reservation_says_so(limit: Limit, cause: Cause, why: str) -> None:
+    world = team(limit)
+    reserve(world, 2)
+    world.submit(*(single(name, queue="vision", reservation="demo", user="ann") for name in ("first", "second")))
+    world.go_to(BEGIN)
+    assert world.running() == {"first"}
+    reason = world.why("second")
+    assert (reason.cause, reason.summary) == (cause, why)
+
+
+def test_the_reason_of_others_says_that_what_is_reserved_counts() -> None:
+    world = team(GROUP_OF_FOUR)
+    reserve(world, 3)
+    world.go_to(BEGIN)
+    world.submit(gang("wide", 2, asks(2), queue="vision"))
+    assert world.why("wide").summary == (
+        "queue vision has 1 job (with what is reserved) with 3 GPUs and 0 CPUs, and may have at most 4 GPUs"
+    )
