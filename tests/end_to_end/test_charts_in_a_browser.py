@@ -99,6 +99,7 @@ def test_a_chart_of_the_pool_gives_values_and_a_span_of_it_becomes_the_view(
     held = figure.locator(".legend b").nth(1)
     assert 1.9 < float(held.inner_text()) < 2.1
     assert "held by jobs" in figure.locator("output").inner_text()
+    assert figure.locator(".u-cursor-pt").count() == 3
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 60)
     assert held.inner_text() == held.get_attribute("data-last") != "2"
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 30)
@@ -132,6 +133,10 @@ def test_instants_are_labelled_in_the_time_zone_of_the_reader(pond: Pond, chromi
     hours = [datetime.fromtimestamp(at, zone).strftime("%I:%M %p") for at in places]
     assert len(labels) >= 3
     assert all(label == hour or hour == "12:00 AM" for label, hour in zip(labels, hours, strict=True))
+    page.goto(f"{base(page)}/portal/history?from={past:.0f}&to={past + 3 * MINUTE:.0f}")
+    page.locator("#all-cards canvas").wait_for()
+    minutes = [label for label in plot_of(page, "all-cards-plot", "plot.axes[0]._values") if label]
+    assert len(set(minutes)) == len(minutes) > 1
     page.goto(f"{base(page)}/portal/history?back=month")
     page.locator("#all-cards canvas").wait_for()
     days = plot_of(page, "all-cards-plot", "plot.axes[0]._values")

@@ -87,7 +87,7 @@
           dash: look.strokeDasharray.match(/[\d.]+/g)?.map(Number),
           points: { size: 5, fill: () => this.looks[index].stroke, filter: alone },
         }))],
-        cursor: { y: false, move: snap, points: { show: this.looks.length <= MANY }, drag: { setScale: false, dist: 8 } },
+        cursor: { y: false, move: snap, points: this.looks.length > MANY ? { show: false } : { size: 7 }, drag: { setScale: false, dist: 8 } },
         hooks: { setCursor: [() => this.show()], setSelect: [({ select }) => this.view(...[select.left, select.left + select.width].map((left) => this.plot.posToVal(left, "x")))] },
       };
     }
@@ -152,7 +152,7 @@
   const labelled = (plot, splits, axis, ...rest) => plot.axes[axis].filter(plot, splits, axis, ...rest);
   const timeLabels = (_, splits, axis, space, step) => splits.map((at) => {
     const date = new Date(at * 1000), isDay = step >= DAY || date.getHours() + date.getMinutes() === 0;
-    return (isDay ? day : clock).format(date);
+    return at % 60 ? "" : (isDay ? day : clock).format(date);
   });
 
   function snap(plot, left, top) {
