@@ -152,8 +152,9 @@ def test_the_image_is_built_with_every_file_that_the_package_takes() -> None:
     root = DEPLOY.parent
     project = tomllib.loads((root / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
-    needed |= {each.split("/")[0] for each in (*wheel["packages"], *wheel["force-include"])}
+    needed = {"pyproject.toml", project["project"]["readme"]}
+    within = (*project["project"]["license-files"], *wheel["packages"], *wheel["force-include"])
+    needed |= {each.split("/")[0] for each in within}
     steps = [line.split() for line in (DEPLOY / "Containerfile").read_text().splitlines()]
     copied = {name for step in steps if step[:1] == ["COPY"] and "--" not in step[1] for name in step[1:-1]}
     sent = {line[1:] for line in (root / ".dockerignore").read_text().splitlines() if line.startswith("!")}

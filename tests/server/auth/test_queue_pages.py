@@ -23,7 +23,7 @@ def button_in(page: str) -> dict[str, str]:
     """What the button of a preview sends."""
     found = re.search(r'<button[^>]* id="apply"([^>]*)>', page)
     assert found is not None, page
-    return {name: html.unescape(value) for name, value in re.findall(r'data-(\w+)="([^"]*)"', found[1])}
+    return {name: html.unescape(value) for name, value in re.findall(r'(?:hx|data)-(\w+)="([^"]*)"', found[1])}
 
 
 def test_a_queue_shows_who_holds_what_and_who_waits(world: AuthWorld) -> None:
@@ -50,11 +50,11 @@ def test_an_edit_is_seen_before_it_is_made_and_made_by_the_request_of_the_api(wo
     assert 'name="guarantee.gpus" value="1"' in page
     assert world.client("amy").get(f"{API}/queues/vision").json()["settings"] == {"parent": "root", "guarantee": 4}
     button = button_in(page)
-    assert json.loads(button["body"]) == {"fields": {"parent": None, "guarantee": 1}, "version": 1}
-    sent = {"content": button["body"], "headers": {"X-CSRF-Token": csrf_in(page), "Content-Type": "application/json"}}
-    assert browser.request(button["method"], button["post"], **sent).status_code == 200
+    assert json.loads(button["vals"]) == {"fields": {"parent": None, "guarantee": 1}, "version": 1}
+    sent = {"content": button["vals"], "headers": {"X-CSRF-Token": csrf_in(page), "Content-Type": "application/json"}}
+    assert browser.request(button["method"], button["action"], **sent).status_code == 200
     assert world.client("amy").get(f"{API}/queues/vision").json()["settings"] == {"guarantee": 1}
-    assert browser.request(button["method"], button["post"], **sent).status_code == 409, "the version was seen"
+    assert browser.request(button["method"], button["action"], **sent).status_code == 409, "the version was seen"
 
 
 def test_a_preview_names_what_gains_room_and_what_cannot_be(world: AuthWorld) -> None:
@@ -80,8 +80,8 @@ def test_a_queue_is_added_below_another_by_the_form(world: AuthWorld) -> None:
     assert 'name="parent" value="org"' in browser.get("/portal/new-queue?parent=org").text
     page = browser.get("/portal/new-queue", params={"preview": 1, "name": "lab", "guarantee.gpus": "1"}).text
     button = button_in(page)
-    assert json.loads(button["body"]) == {"name": "lab", "fields": {"guarantee": 1}}
-    assert (button["method"], button["post"], button["then"]) == ("POST", "/api/v1/queues", "/portal/queues/lab")
+    assert json.loads(button["vals"]) == {"name": "lab", "fields": {"guarantee": 1}}
+    assert (button["method"], button["action"], button["then"]) == ("POST", "/api/v1/queues", "/portal/queues/lab")
     page = browser.get("/portal/new-queue", params={"preview": 1, "name": f"../{HOSTILE}"}).text
     assert "characters that are not allowed here" in page
     assert HOSTILE not in page

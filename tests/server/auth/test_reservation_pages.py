@@ -28,7 +28,7 @@ def offers(world: AuthWorld, user: str) -> dict[str, bool]:
     """The reservations that a user sees, each with whether it is offered to change it."""
     page = browser_of(world, user).get("/portal/reservations").text
     rows = re.findall(r'<tr id="reservation-([^"]+)"(.*?)</tr>', page, re.DOTALL)
-    return {name: 'data-method="DELETE"' in row and "data-edit=" in row for name, row in rows}
+    return {name: "hx-delete=" in row and "data-edit=" in row for name, row in rows}
 
 
 def test_each_sees_those_of_their_groups_and_changes_those_they_may(world: AuthWorld) -> None:

@@ -308,7 +308,7 @@ def test_the_best_so_far_is_shown_over_a_span_in_a_unit_that_suits_it(
     found = runs.curves.compare(CurvesRequest((JOB.id,)), EVERYBODY)
     best = best_so_far(found, CurvesView(Across.STEP, VerticalScale.LINEAR, MetricGoal.MINIMIZE, None, None))
     assert best is not None
-    assert (best[0].frame.end, best[1]) == (end, unit)
+    assert (json.loads(best[0].points)["end"], best[1]) == (end, unit)
 
 
 def test_nothing_named_is_an_error_with_a_remedy(runs: Runs) -> None:
