@@ -35,8 +35,8 @@ class Device:
         parent: of an instance that the hardware cut out of a card (MIG): the card's UUID. ``index`` is the card's then.
         instance: its number on that card.
         remaps: work that was swapped off it can come back on another device of its node, of its vendor and model.
-        cap_range_w: the least and the greatest power cap that jobs may have it kept at; None: it cannot be capped.
         context_mib: what a program that does nothing takes of it already; no slice of it is that small. 0: unknown.
+        cap_range_w: the least and the greatest power cap that jobs may have it kept at; None: it cannot be capped.
     """
 
     uuid: str

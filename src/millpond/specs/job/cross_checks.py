@@ -26,7 +26,7 @@ def cross_faults(file: JobFile, located: Located, written: Callable[[Path], Path
     """All such faults; ``written`` gives the place in the file of a field."""
     checks = (
         _of_alternatives, _of_roles, _of_data, _of_serving, _of_replicas, _of_hours, _of_input, _of_places,
-        _of_preemption, _of_background,
+        _of_preemption, _of_background, _of_slowdown,
     )  # fmt: skip
     found = [fault for check in checks for fault in check(file)]
     return [located.problem(written(fault.path), fault.message, fault.hint, at_key=fault.at_key) for fault in found]
@@ -166,7 +166,6 @@ def _of_places(file: JobFile) -> Iterator[_Fault]:
         yield _Fault(("flexible",), f"a job of kind {file.kind} is wanted as soon as it can be", "leave flexible out")
     if file.flexible is not None and file.reservation is not None:
         yield _Fault(("flexible",), "the hours of a job with a reservation are agreed", "leave one of them out")
-    yield from _of_slowdown(file)
     if file.workdir is not None and not FilePath(file.workdir).is_absolute():
         message = f"the working directory {file.workdir!r} is relative"
         yield _Fault(("workdir",), message, "write an absolute path", at_key=False)

@@ -81,8 +81,7 @@ function showTimes(within) {
 
 // ---- taking over what differs --------------------------------------------------------------------------------------
 
-// By own functions, as the map of thousands of machines takes htmx's own way longer than a page may compute.
-
+// By our own functions: htmx's take longer on the map of thousands of machines than an update may.
 function takeAttributes(from, to) {
   for (const { name, value } of to.attributes) {
     if (from.getAttribute(name) === value) continue;
