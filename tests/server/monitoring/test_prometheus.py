@@ -12,6 +12,7 @@ from api_world import Api
 from prometheus_client.parser import text_string_to_metric_families
 
 from millpond.model.decisions import Grant
+from millpond.model.errors import UnavailableError
 from millpond.model.events import DeviceHealthChanged, QueueChanged
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.telemetry import DeviceSample
@@ -21,7 +22,10 @@ from millpond.model.tenancy.tenants import Queue
 from millpond.node.devices import device_metrics
 from millpond.node.devices.device_metrics import slice_metrics
 from millpond.node.task.records import TaskId
+from millpond.scheduling.nodes.views import NodeView
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
+from millpond.server.views.hardware import node_infos
+from millpond.server.views.hardware.nodes import node_info
 from millpond.server.views.prometheus import metrics_page, pool_metrics
 from millpond.server.views.prometheus.metrics_page import MOST_QUEUES
 from millpond.server.views.prometheus.pool_metrics import (
@@ -30,7 +34,8 @@ from millpond.server.views.prometheus.pool_metrics import (
     conspicuous_devices,
     node_metrics,
 )
-from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, NodeInfo, SliceStatus, SpareInfo
+from millpond.server.views.visibility import Reader
+from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, NodeInfo, SliceInfo, SliceStatus, SpareInfo
 from millpond.specs.api.services import ScalingInfo
 
 
@@ -47,6 +52,16 @@ class Page:
         """Those of all samples of a name that have these labels among theirs."""
         samples = (sample for family in self.families.values() for sample in family.samples)
         return [sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items()]
+
+
+def prepare(api: Api) -> None:
+    """What a server does once it is up."""
+
+    async def prepared() -> None:
+        await api.service.metrics.prepare()
+
+    assert api.client.portal is not None
+    api.client.portal.call(prepared)
 
 
 def test_jobs_are_counted_where_they_stand_and_where_they_went(api: Api) -> None:
@@ -158,6 +173,37 @@ def test_of_a_large_pool_machines_are_told_and_of_cards_those_alone_that_cannot_
     assert page.values("millpond_device_healthy", device="3") == [0]
     assert page.values("millpond_node_faulty_gpus") == [1]
     assert page.values("millpond_node_whole_free_gpus") == [0], "it is closed"
+
+
+def test_once_the_machines_are_described_a_scrape_describes_only_those_that_changed(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(api)
+    described: list[str] = []
+
+    def noted(view: NodeView, slices: Sequence[list[SliceInfo]], marks: tuple[str, str]) -> NodeInfo:
+        described.append(view.node.name)
+        return node_info(view, slices, marks)
+
+    monkeypatch.setattr(node_infos, "node_info", noted)
+    with monkeypatch.context() as patched:
+        patched.setattr(pool_metrics, "line_of", None)
+        assert Page(api).values("millpond_node_free_cpus", node="n1")
+    assert not described
+    api.job(api.submit(gpus=1).id)
+    assert Page(api).values("millpond_node_granted_gpus", node="n1") == [1]
+    assert described == ["n1"]
+
+
+def test_a_server_whose_scheduler_does_not_answer_serves_with_undescribed_machines(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refused(reader: Reader) -> list[NodeInfo]:
+        raise UnavailableError("the scheduler is not running", "start it")
+
+    monkeypatch.setattr(api.service.machines, "all", refused)
+    prepare(api)
+    assert "the scheduler is not running" in caplog.text
 
 
 def test_of_a_large_pool_the_hot_cards_are_told_the_hottest_first(monkeypatch: pytest.MonkeyPatch) -> None:

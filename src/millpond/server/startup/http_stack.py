@@ -84,6 +84,7 @@ def make_http_server(
         print(_portal_note(lead.post.left.url, base.security), flush=True)
         for note in notes:
             print(note, flush=True)
+        service.metrics.prepare()
 
     def on_hangup() -> None:
         reload(options.config, loop, current, base.components.queue_settings)

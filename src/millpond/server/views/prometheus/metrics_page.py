@@ -6,6 +6,7 @@ Names and units follow https://prometheus.io/docs/practices/naming/: base units,
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from millpond.model.errors import MillpondError
 from millpond.model.states import JobState
 from millpond.node.devices.device_metrics import device_metrics, slice_metrics
 from millpond.server.auth.tokens import TokenRegistry
@@ -39,6 +41,8 @@ from millpond.specs.api.pool.queues import QueueInfo
 from millpond.specs.api.services import ScalingInfo
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _MILLI: Final = 1_000
@@ -95,6 +99,18 @@ class MetricsPage:
         self._registry = registry
         self._sources = sources
         self._known_nodes = KnownNodes()
+        self._preparing: asyncio.Task[None] | None = None
+
+    def prepare(self) -> asyncio.Task[None]:
+        """Begin to describe all machines, so that the first scrape need not. In the event loop of requests alone."""
+        self._preparing = asyncio.get_running_loop().create_task(self._prepared())
+        return self._preparing
+
+    async def _prepared(self) -> None:
+        try:
+            await self.page()
+        except MillpondError as error:
+            log.warning("machines are described when they are first asked for: %s", error)
 
     async def page(self) -> bytes:
         """Everything, in the text format of Prometheus."""
