@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.node.containers import detection
+from millpond.node.containers import detection, supervision
 from millpond.node.containers.apptainer import Apptainer
 from millpond.node.containers.container import Container, Runtime, variables_text
 from millpond.node.containers.container_launch import outer_first
 from millpond.node.containers.detection import RuntimeChoice, find_containers
 from millpond.node.containers.oci import Docker, Podman
 from millpond.node.sandbox.sandbox import Mount
+from millpond.node.task.start_plan import ContainerPlan
 
 CONTAINER = Container(
     name="millpond-1",
@@ -151,3 +154,12 @@ def test_the_first_that_works_is_taken_and_another_can_be_asked_for(
     assert find_containers(RuntimeChoice.DOCKER, tmp_path).version == "docker 27.1"
     with pytest.raises(UnavailableError, match="switched off"):
         find_containers(RuntimeChoice.NONE, tmp_path)
+
+
+def test_a_runtime_that_cannot_be_asked_to_end_a_container_is_named_in_the_supervisors_log(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    supervision.kill(cast(ContainerPlan, SimpleNamespace(kill=["/none/podman", "kill", "task"], env={})))
+    assert "the container's runtime cannot be asked: [Errno 2] No such file or directory: '/none/podman'" in (
+        capfd.readouterr().err
+    )

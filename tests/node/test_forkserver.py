@@ -7,6 +7,7 @@ import errno
 import os
 import resource
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -84,6 +85,19 @@ def test_however_few_files_may_be_opened_a_supervisor_is_watched_or_refused(tmp_
         client.close()
     assert numbers == [errno.EMFILE] * numbers.count(errno.EMFILE) + [None] * numbers.count(None)
     assert set(numbers) == {errno.EMFILE, None}
+
+
+def test_a_supervisor_that_was_forked_and_is_refused_all_the_same_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def has_no_room(_pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, its, subprocess.Popen(["sleep", "600"]) as supervisor:
+        monkeypatch.setattr(os, "fork", lambda: supervisor.pid)
+        monkeypatch.setattr(os, "pidfd_open", has_no_room)
+        forkserver._spawn(its, "task-0.json", [])
+        assert ours.recv(forkserver.PATH_BYTES) == b"-%d" % errno.EMFILE
+        assert supervisor.wait() == -signal.SIGKILL
 
 
 def test_a_supervisor_that_cannot_be_watched_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

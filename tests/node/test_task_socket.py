@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import signal
 import socket
 import time
@@ -64,3 +66,20 @@ def test_whoever_finds_the_socket_is_heard_however_early(
     for client in Impatient.clients:
         client.close()
     opened.end()
+
+
+def test_a_command_that_cannot_be_started_beside_its_task_is_named_in_the_supervisors_log(
+    tmp_path: Path, announced: list[int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    def group_is_gone() -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    path = tmp_path / "task-0.sock"
+    opened = ExecSessions(path, {"env": {}}, group_is_gone)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        with short_name(path) as name:
+            client.connect(name)
+        opened.take()
+        assert (client.recv(1), opened.sessions) == (b"", set())
+    opened.end()
+    assert "task-0.sock: no command can be run beside it (Exception occurred in preexec_fn.)" in capfd.readouterr().err

@@ -48,6 +48,20 @@ def test_output_that_the_disk_had_no_room_for_is_copied_when_it_has(
     eventually(lambda: files.log.exists() and files.log.read_text() == "one\n")
 
 
+def test_output_that_the_cluster_refuses_is_named_once_in_the_log_and_comes_when_it_may(
+    bench: PodBench, cluster: StandinCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = [refusal(403, "Forbidden", "cannot get resource pods/log") for _ in range(3)]
+    cluster.refuses = lambda request, _body: left.pop() if left and request.endswith("/log") else None
+    cluster.logs[POD] = ["2026-11-24T10:00:01Z one\n"]
+    bench.started()
+    files = TaskFiles.of(bench.folder / "state", TaskId("train-abcde", 1, 0))
+    eventually(lambda: files.log.exists() and files.log.read_text() == "one\n")
+    (told,) = [record for record in caplog.records if "output of" in record.message and record.levelname == "WARNING"]
+    assert f"the output of {POD} cannot be read: " in told.message
+    assert "403 Forbidden" in told.message
+
+
 def test_a_task_runs_as_a_pod_with_what_it_was_given(bench: PodBench, cluster: StandinCluster) -> None:
     bench.started(nodes=["n2"], cards=2)
     pod = bench.bound(POD)

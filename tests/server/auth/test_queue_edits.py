@@ -311,6 +311,27 @@ def test_a_change_that_the_scheduler_refuses_after_all_is_taken_back(
     assert queue_of_core(world, "lab").weight == 2
 
 
+def test_a_refused_change_that_the_store_cannot_take_back_says_when_it_takes_effect(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(world, "lab", weight=2)
+    queues = world.service.queue_settings
+    save = queues._store.save
+
+    def save_once(rows: Any) -> None:
+        if any(row.document is not None for row in rows):
+            raise OperationalError("insert", {}, Exception("the disk is full"))
+        save(rows)
+        world.submit("amy", queue="lab")
+
+    monkeypatch.setattr(queues._store, "save", save_once)
+    answer = world.client("amy").delete(f"{QUEUES}/lab")
+    cause = error_of(answer).cause
+    assert (answer.status_code, "has a job that has not ended" in cause) == (503, True)
+    assert "the store cannot take the change back (the disk is full): the next start makes it" in cause
+    assert queue_of_core(world, "lab").weight == 2
+
+
 def test_where_nothing_can_be_stored_nothing_is_changed(world: AuthWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(rows: Any) -> None:
         raise OperationalError("insert", {}, Exception("the disk is full"))

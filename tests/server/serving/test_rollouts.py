@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from api_world import JOBS, Api
 
 from millpond.engines.task_access import TaskAccess
+from millpond.model.errors import UnavailableError
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
 from millpond.server.serving import rollouts
@@ -117,6 +119,21 @@ def test_one_that_fails_is_withdrawn_and_says_why(api: Api) -> None:
     shown = api.client.get(f"{JOBS}/{job}/service").json()["revisions"][1]
     assert shown["told"] == "its job has ended"
     assert sum(task.job == job for task in api.world.running) == 2
+
+
+def test_one_that_the_server_cannot_store_for_now_is_submitted_when_it_can(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job, _ = begun(api)
+    full: Future[JobInfo] = Future()
+    full.set_exception(UnavailableError("the store cannot be written (the disk is full)"))
+    with monkeypatch.context() as patched:
+        patched.setattr(api.loop, "submit", lambda _submission: full)
+        look(api, 2)
+    assert phases(api, job) == ["current", "rolling"]
+    assert f"the rollout of {job} waits: the store cannot be written (the disk is full)" in caplog.text
+    look(api)
+    assert TaskId(f"{job}.r2", 1, 0) in api.world.running
 
 
 def test_one_that_is_paused_stays_until_somebody_goes_on_with_it(api: Api) -> None:

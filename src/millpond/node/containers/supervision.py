@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -83,8 +84,9 @@ def _ask(plan: ContainerPlan, command: list[str]) -> str:
         done = subprocess.run(
             command, env=plan.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIDYING_S
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""  # it cannot be asked, and the task's end must be reported all the same
+    except (OSError, subprocess.TimeoutExpired) as error:  # the task's end must be reported all the same
+        print(f"the container's runtime cannot be asked: {error}", file=sys.stderr, flush=True)
+        return ""
     return done.stdout
 
 

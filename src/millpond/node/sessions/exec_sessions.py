@@ -106,8 +106,11 @@ class ExecSessions:
                 start_new_session=True,
                 preexec_fn=self._become,
             )
-        except (OSError, subprocess.SubprocessError):
-            return  # no room for a process; the client sees the connection end
+        except (OSError, subprocess.SubprocessError) as error:  # no room for a process, say
+            # The client sees the connection end: it may not have sent its order yet, and then hears no last word.
+            place_of_commands = self._home.with_suffix(".sock")
+            print(f"{place_of_commands}: no command can be run beside it ({error})", file=sys.stderr, flush=True)
+            return
         finally:
             os.close(place)
         self._sessions[session.pid] = session

@@ -61,12 +61,15 @@ def main(argv: list[str]) -> int:
 
 def _spawn(requests: socket.socket, path: str, files: list[int]) -> None:
     """Fork one supervisor and answer with its process; an error is answered with its number."""
+    pid = 0
     try:
         pid = os.fork()
         if pid == 0:
             _live(path, files)
         handle = os.pidfd_open(pid)  # not reaped yet, so the number is still its own
     except OSError as error:
+        if pid:  # refused, so nothing may run
+            os.kill(pid, signal.SIGKILL)
         requests.send(f"-{error.errno or 1}".encode())
     else:
         requests.sendmsg([str(pid).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [handle]))])

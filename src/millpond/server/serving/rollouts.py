@@ -16,7 +16,7 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError
 
 from millpond.engines.task_access import TaskAccess
-from millpond.model.errors import MillpondError
+from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.events import Noted
 from millpond.model.reasons import Reason
 from millpond.model.states import JobState, TaskState
@@ -204,6 +204,8 @@ class Rollouts(Periodic):
         submission = Submission(placed, revision.document, waits=not NEEDED.isdisjoint(revision.document))
         try:
             self._loop.submit(submission).result(ANSWER_WITHIN_S)
+        except UnavailableError:
+            raise  # a full disk, say: the next look submits it, or finds it submitted
         except MillpondError as error:
             self._enter(revision, Phase.UNDONE, f"it cannot be submitted: {error.cause}")
 

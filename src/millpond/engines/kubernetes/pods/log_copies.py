@@ -116,6 +116,7 @@ class LogCopies:
         self._followed: set[LogCopy] = set()
         self._others: deque[LogCopy] = deque()
         self._reading = asyncio.Semaphore(READ_AT_ONCE)
+        self._said: set[object] = set()
         self._turns: asyncio.Task[None] | None = None
 
     def begin(self, pod: str, files: TaskFiles) -> LogCopy:
@@ -171,9 +172,10 @@ class LogCopies:
 
     async def _read_now(self, copy: LogCopy) -> None:
         try:
-            with contextlib.suppress(httpx2.HTTPError, OSError):
-                async with self._reading:
-                    await self._read(copy, follow=False)
+            async with self._reading:
+                await self._read(copy, follow=False)
+        except (httpx2.HTTPError, OSError) as error:
+            self._note(copy, error)
         finally:
             if copy.task is asyncio.current_task():  # else the pod has ended, and the rest is being read
                 copy.task = None
@@ -192,14 +194,20 @@ class LogCopies:
                 if over:
                     break
                 wait_s = _FIRST_WAIT_S
-            except httpx2.HTTPStatusError as error:
-                if over and error.response.status_code in _NOT_THERE:
+            except (httpx2.HTTPError, OSError) as error:
+                if over and _status(error) in _NOT_THERE:
                     break
-            except (httpx2.HTTPError, OSError) as error:  # also a disk without room for the log
-                log.debug("the log of %s was cut: %s", copy.pod, error)
+                self._note(copy, error)
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
         copy.done.set()
+
+    def _note(self, copy: LogCopy, error: httpx2.HTTPError | OSError) -> None:
+        """Log what keeps output away, each kind once: it is tried again, and of many pods at the same time."""
+        kind = _status(error) or getattr(error, "errno", None)
+        is_news = kind not in {None, *_NOT_THERE, *self._said}  # connections that break the reflectors say, too
+        self._said.add(kind)
+        log.log(logging.WARNING if is_news else logging.DEBUG, "the output of %s cannot be read: %s", copy.pod, error)
 
     async def _read(self, copy: LogCopy, *, follow: bool) -> None:
         target = LogFile(copy.files)
@@ -226,6 +234,11 @@ class LogCopies:
                 copied -= min(again, copied)
             if rest:
                 target.take([rest])
+
+
+def _status(error: Exception) -> int | None:
+    """What the cluster answered; None: nothing."""
+    return error.response.status_code if isinstance(error, httpx2.HTTPStatusError) else None
 
 
 def _place_in(path: Path) -> tuple[int, int]:

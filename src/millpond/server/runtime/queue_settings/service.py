@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -296,10 +296,15 @@ class QueueSettings:
         try:
             for change in own:
                 self._answered(self._loop.change_setting(partial(_at, change)))
-        except MillpondError:
+        except MillpondError as refusal:
             self._hold(before)
-            with suppress(DBAPIError):  # then it takes effect with the next start
+            try:
                 self._store.save([before.rows.get(row.name) or replace(row, document=None, applied=None)])
+            except DBAPIError as error:
+                raise UnavailableError(
+                    f"{refusal.cause}; the store cannot take the change back ({error.orig}): the next start makes it",
+                    "change the queue again once the store can be written",
+                ) from refusal
             raise
 
     # ---- inside -----------------------------------------------------------------------------------------------------
