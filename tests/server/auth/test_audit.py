@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from auth_world import API, PASSWORD, AuthWorld
+from auth_world import API, PASSWORD, AuthWorld, error_of
 from fresh_databases import fresh_sqlite
 from sqlalchemy import event, text
 from sqlalchemy.exc import DatabaseError, DataError, OperationalError
 
+from millpond.model.errors import UnavailableError
 from millpond.server.auth.audit import AuditLog
 from millpond.server.store.store import Store
 
@@ -117,10 +118,32 @@ def test_a_server_whose_audit_log_is_damaged_is_not_ready_until_it_can_be_writte
             raise DatabaseError("insert", {}, Exception("database disk image is malformed"))
 
     monkeypatch.setattr(world.store.audit, "add", failing)
+    with pytest.raises(UnavailableError, match="the audit log cannot be written"):
+        audit(world)
     audit(world)
     assert [answer.status_code for answer in (*answers, world.client("").get("/readyz"))] == [200, 503, 200]
     assert "the audit log cannot be written (database disk image is malformed)" in answers[1].json()["status"]
     assert "pond restore" in answers[1].json()["status"]
+
+
+def test_a_login_fails_while_the_audit_log_is_damaged_and_is_in_it_once_that_is_mended(
+    world: AuthWorld, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("millpond.server.auth.audit.RETRY_S", 0.01)
+    add, is_damaged = world.store.audit.add, True
+
+    def failing(entries: Any) -> None:
+        if is_damaged:
+            raise DatabaseError("insert", {}, Exception("database disk image is malformed"))
+        add(entries)
+
+    monkeypatch.setattr(world.store.audit, "add", failing)
+    answer = world.client().post(f"{API}/login", json={"user": "max", "password": PASSWORD})
+    assert answer.status_code == 503
+    assert "set-cookie" not in answer.headers
+    assert "the audit log cannot be written (database disk image is malformed)" in error_of(answer).cause
+    is_damaged = False
+    assert audit(world)[0]["user"] == "max"
 
 
 def test_no_server_starts_on_a_damaged_audit_log(tmp_path: Path) -> None:

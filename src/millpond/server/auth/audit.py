@@ -1,7 +1,8 @@
 """The audit log: every request that changes something, or was refused to, noted in one place in front of all routes.
 
-Entries are written by a thread of their own, many at once. Requests about accounts wait until theirs is on disk; those
-about jobs do not, because the scheduler's log, which is on disk before they are answered, names their user as well.
+Entries are written by a thread of their own, many at once. Requests about accounts wait until theirs is on disk, and
+fail where the log is damaged; those about jobs do not, because the scheduler's log, which is on disk before they are
+answered, names their user as well.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 
 from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 
+from millpond.model.errors import UnavailableError
 from millpond.node.host.periodic_worker import PassTrouble
 from millpond.server.auth.roles import AccessTarget, Caller, Verb
 from millpond.server.store.audit import AuditQuery, AuditStore
@@ -88,8 +90,8 @@ class AuditLog:
     """Takes entries from any thread and writes them in order.
 
     Attributes:
-        trouble: why entries cannot be written, and what helps, where that is more than a full disk or a database that
-            does not answer; empty when all is well.
+        trouble: why entries cannot be written, where that is more than a full disk or a database that does not answer;
+            empty when all is well.
 
     Raises:
         DBAPIError: the newest entry cannot be read.
@@ -111,7 +113,7 @@ class AuditLog:
         self._queue.put((entry, None))
 
     def add_now(self, entry: AuditInfo) -> Future[None]:
-        """Keep an entry; the future is done when it is on disk."""
+        """Keep an entry; the future is done when it is on disk, and fails (UnavailableError) if the log is damaged."""
         done: Future[None] = Future()
         self._queue.put((entry, done))
         self._urgent.set()
@@ -140,6 +142,11 @@ class AuditLog:
             if not self._write([entry for entry, _ in pending if entry is not None]):
                 if self._closing:
                     return
+                if self.trouble:  # nobody knows how long a request would wait
+                    for _, done in pending:
+                        if done is not None:
+                            done.set_exception(UnavailableError(self.trouble, RESTORE))
+                    pending = [(entry, None) for entry, _ in pending]
                 self._urgent.wait(RETRY_S)
                 continue
             for _, done in pending:
@@ -156,8 +163,9 @@ class AuditLog:
             if isinstance(error, DBAPIError) and not isinstance(error, DataError):
                 self._failures.note(error)
                 if not isinstance(error, OperationalError):
-                    waiting = "logins and changes of accounts wait for it"
-                    self.trouble = f"the audit log cannot be written ({error.orig}), and {waiting}; {RESTORE}"
+                    self.trouble = (
+                        f"the audit log cannot be written ({error.orig}): logins and changes of accounts fail"
+                    )
                 return False
             if len(entries) > 1:
                 return all(self._write([entry]) for entry in entries)

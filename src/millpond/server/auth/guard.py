@@ -19,6 +19,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from millpond.model.errors import UnavailableError
 from millpond.server.auth.audit import Act
 from millpond.server.auth.components import Security
 from millpond.server.auth.logins import SESSION_S
@@ -118,11 +119,20 @@ class RequestGuard:
             await self._app(scope, receive, send)
             return
 
+        is_refused = False
+
         async def send_written_down(message: Message) -> None:
+            nonlocal is_refused
             begins = message["type"] == "http.response.start" and not act.lasts and not act.continues
             if begins and (act.changes or scope["method"] not in _SAFE):
-                await self._write_down(act, message["status"])
-            await send(message)
+                try:
+                    await self._write_down(act, message["status"])
+                except UnavailableError as error:  # instead of an answer that nothing would tell of later
+                    is_refused = True
+                    body = ErrorBody(cause=error.cause, code="unavailable", remedy=error.remedy)
+                    await _turn_away(503, body, scope, receive, send)
+            if not is_refused:
+                await send(message)
 
         await self._app(scope, receive, send_written_down)
 
@@ -130,6 +140,9 @@ class RequestGuard:
         """Keep the request in the audit log, if it got as far as a route.
 
         Its answer waits for that, unless the request failed: a database that took no change takes no entry either.
+
+        Raises:
+            UnavailableError: the audit log is damaged.
         """
         entry = act.entry(status)
         if entry is None:

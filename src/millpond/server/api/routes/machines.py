@@ -22,6 +22,7 @@ from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.http.disconnects import while_connected
 from millpond.server.monitoring.telemetry.sampling import KEPT
 from millpond.server.store.audit import AuditQuery
+from millpond.server.store.stored_json import RESTORE
 from millpond.server.views.hardware.machines import place_name
 from millpond.server.views.prometheus.metrics_page import CONTENT_TYPE
 from millpond.server.views.reports.history_export import HistorySpan
@@ -61,7 +62,7 @@ async def readyz(service: ServiceOf, security: SecurityOf, response: Response) -
     They should while it takes no new work on for want of room, too: only this server can stop jobs and delete what
     fills its disk.
     """
-    trouble = await service.health.unready() or security.audit.trouble
+    trouble = await service.health.unready() or (security.audit.trouble and f"{security.audit.trouble}; {RESTORE}")
     if trouble:
         response.status_code = 503
         return HealthInfo(status=trouble)
