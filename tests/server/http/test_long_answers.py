@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,7 +13,8 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from millpond.model.errors import UnavailableError
-from millpond.server.http.long_answers import AT_ONCE, LongAnswers
+from millpond.server.http import long_answers
+from millpond.server.http.long_answers import AT_ONCE, MOST_LEFT_BEHIND, LongAnswers
 from millpond.server.http.user_turns import MOST_OF_ONE
 
 
@@ -108,5 +110,57 @@ def test_nothing_is_made_for_a_client_that_has_left_and_what_fails_counts_no_mor
             with pytest.raises(ValueError):  # noqa: PT011
                 await answers.answer(Client().request, "mia", broken)
         assert "gone" not in work.begun
+
+    asyncio.run(scene())
+
+
+def test_work_that_a_disk_keeps_from_ending_keeps_no_other_user_waiting() -> None:
+    disk, begun = threading.Event(), threading.Semaphore(0)
+
+    def read() -> None:
+        begun.release()
+        disk.wait()
+
+    async def scene() -> None:
+        answers = LongAnswers()
+        for _ in range(AT_ONCE + MOST_LEFT_BEHIND):
+            assert await answers.in_thread(lambda: "made") == "made"
+            reading = asyncio.create_task(answers.in_thread(read))
+            await asyncio.to_thread(begun.acquire)
+            reading.cancel()  # its client has left
+            await asyncio.wait([reading])
+        with pytest.raises(UnavailableError, match=r"8 answers like this one do not come to an end; .*disk"):
+            await answers.in_thread(lambda: "made")
+        disk.set()
+        answers._threads.shutdown()
+        assert answers._under_way == set()
+
+    try:
+        asyncio.run(scene())
+    finally:
+        disk.set()
+
+
+def test_a_client_does_not_wait_for_ever_for_work_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = threading.Event()
+
+    async def scene() -> None:
+        with pytest.raises(UnavailableError, match=r"has not come within 0 s; .*disk"):
+            await LongAnswers().in_thread(disk.wait)
+
+    monkeypatch.setattr(long_answers, "WITHIN_S", 0.0)
+    try:
+        asyncio.run(scene())
+    finally:
+        disk.set()
+
+
+def test_a_disk_that_says_itself_that_it_does_not_answer_is_quoted() -> None:
+    def read() -> None:
+        raise TimeoutError(110, "Connection timed out")
+
+    async def scene() -> None:
+        with pytest.raises(TimeoutError, match="Connection timed out"):
+            await LongAnswers().in_thread(read)
 
     asyncio.run(scene())

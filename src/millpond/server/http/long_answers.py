@@ -1,21 +1,23 @@
 """Bound answers that take long or are large: some at once in all, and one after the other for each user.
 
 All other requests share the threads and the memory of the server with them. So a user waits for their own answers
-alone, and an answer counts until its client has taken it.
+alone, and an answer counts until its client has taken it. Work that waits for a disk cannot be ended: its client is
+answered without it, and some threads more are there for others meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from millpond.model.errors import UnavailableError
 from millpond.server.http.disconnects import while_connected
 from millpond.server.http.user_turns import UserTurns
 
@@ -23,6 +25,11 @@ T = TypeVar("T")
 
 AT_ONCE: Final = 2
 """Answers that are made at the same time."""
+WITHIN_S: Final = 120.0
+"""Work that takes longer waits for a disk, or for a folder of another machine."""
+MOST_LEFT_BEHIND: Final = 6
+"""So much more may go on whose clients wait no longer."""
+_LOOK: Final = "see whether the disk, or the network folder, on which the job's files lie answers"
 _PIECE: Final = 64 * 2**10
 
 
@@ -30,7 +37,8 @@ class LongAnswers:
     """Makes them. Belongs to an event loop."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(AT_ONCE, "long-answer")
+        self._threads = ThreadPoolExecutor(AT_ONCE + MOST_LEFT_BEHIND, "long-answer")
+        self._under_way: set[Future[Any]] = set()
         self._turns = UserTurns(AT_ONCE)
 
     async def answer(self, request: Request, user: str, make: Callable[[], Awaitable[Response]]) -> Response:
@@ -51,8 +59,23 @@ class LongAnswers:
         return _CountedAnswer(made, partial(self._turns.counts.leave, user))
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Do work that blocks; no other request waits for its thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        """Do work that blocks; no other request waits for its thread.
+
+        Raises:
+            UnavailableError: it takes too long, or too much of the kind does.
+        """
+        if len(self._under_way) == AT_ONCE + MOST_LEFT_BEHIND:
+            raise UnavailableError(f"{len(self._under_way)} answers like this one do not come to an end", _LOOK)
+        doing = self._threads.submit(work)
+        self._under_way.add(doing)
+        doing.add_done_callback(self._under_way.discard)
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                return await asyncio.wrap_future(doing)
+        except TimeoutError as error:
+            if doing.done() and not doing.cancelled():
+                raise
+            raise UnavailableError(f"the answer has not come within {WITHIN_S:g} s", _LOOK) from error
 
     async def _in_turn(self, user: str, make: Callable[[], Awaitable[Response]]) -> Response:
         async with self._turns.own(user):
