@@ -10,7 +10,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from millpond.client.cli.main import cli
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.keys import KeySource
@@ -314,3 +316,14 @@ def test_what_an_upgrade_left_beside_the_database_is_not_in_a_backup(state, data
     back_up(state, tmp_path / "b.tar.gz", 1000.0, jobs=False)
     restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
     assert sorted(path.name for path in (tmp_path / "fresh").iterdir()) == ["identity.json", "millpond.db", "token"]
+
+
+def test_a_backup_to_standard_output_is_refused_and_leaves_no_file(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInputError, match="it cannot go to standard output; name a file"):
+        CliRunner().invoke(
+            cli, ["backup", "-", "--state-dir", str(state)], standalone_mode=False, catch_exceptions=False
+        )
+    assert [each.name for each in tmp_path.iterdir()] == ["state"]

@@ -198,6 +198,23 @@ def test_a_database_of_a_newer_version_is_refused_and_not_touched(database_url: 
     assert revision_of(database_url) == "from_the_future"
 
 
+@pytest.mark.parametrize("change", ["DELETE FROM alembic_version", "DROP TABLE alembic_version"])
+def test_a_database_that_does_not_say_of_which_version_it_is_is_refused_and_not_touched(
+    database_url: str, change: str
+) -> None:
+    write_earlier(database_url)
+    engine = sa.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text(change))
+    with pytest.raises(UnavailableError) as caught:
+        Store(database_url)
+    assert "tables of Millpond, and does not say of which version (alembic_version)" in caught.value.cause
+    assert "restore a backup" in caught.value.remedy
+    with engine.connect() as connection:
+        assert connection.execute(sa.text("SELECT count(*) FROM jobs")).scalar_one() > 0
+    engine.dispose()
+
+
 @pytest.mark.usefixtures("next_step")
 def test_a_state_of_an_earlier_format_is_refused_before_anything_is_changed(database_url: str) -> None:
     write_earlier(database_url)

@@ -26,6 +26,8 @@ from alembic.script import ScriptDirectory
 from millpond.model.errors import UnavailableError
 from millpond.server.store import migrations
 from millpond.server.store.formats import check_format
+from millpond.server.store.schema import metadata
+from millpond.server.store.stored_json import RESTORE
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +46,15 @@ def bring_up_to_date(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) 
         open_file: an engine on a SQLite file.
 
     Raises:
-        UnavailableError: it was written by a newer version, or by one whose state this one cannot read, or another
-            program has it open, or it cannot be upgraded; it is as it was.
+        UnavailableError: it was written by a newer version, or by one whose state this one cannot read, or does not say
+            by which, or another program has it open, or it cannot be upgraded; it is as it was.
     """
     with engine.connect() as connection:
         revision = MigrationContext.configure(connection).get_current_revision()
         if revision == migrations.newest_revision():
             return
+        if revision is None:
+            _check_tables(connection)
         is_file = engine.dialect.name == "sqlite"
         if revision is None and not is_file:
             _upgrade(connection)
@@ -154,6 +158,16 @@ def _check_revision(connection: sa.Connection, revision: str) -> None:
         f"this version knows nothing beyond {migrations.newest_revision()!r}",
         "start it with that version, or restore a backup that this one wrote",
     )
+
+
+def _check_tables(connection: sa.Connection) -> None:
+    """Refuse a database with our tables and without their revision: neither making nor upgrading them would do."""
+    found = metadata.tables.keys() & set(sa.inspect(connection).get_table_names())
+    if found:
+        raise UnavailableError(
+            f"the database has {len(found)} tables of Millpond, and does not say of which version (alembic_version)",
+            RESTORE,
+        )
 
 
 def _check_snapshot(connection: sa.Connection) -> None:

@@ -45,6 +45,10 @@ def backup(
     from millpond.server.auth.vault.ciphers import Cipher, require_ciphers
     from millpond.server.operations.backup import Lock, back_up
 
+    if str(file) == "-":
+        raise InvalidInputError(
+            "a backup gets its name once it is whole: it cannot go to standard output", "name a file"
+        )
     lock = None
     if encrypt:
         require_ciphers(Cipher(cipher))
