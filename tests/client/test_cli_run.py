@@ -118,14 +118,6 @@ def test_a_job_that_was_cancelled_before_it_could_run_says_why(make_job):
     assert accounts_of(job) == ["train-abcde was cancelled: the image cannot be fetched"]
 
 
-@pytest.fixture
-def _ctrl_c_interrupts():
-    """As in a terminal, wherever the tests run."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("_ctrl_c_interrupts")
 def test_an_interruption_waits_for_the_answer_to_a_submission():
     reached = False

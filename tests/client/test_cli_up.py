@@ -126,6 +126,7 @@ def test_a_server_whose_database_only_stumbles_is_waited_for(tmp_path: Path, unr
     assert not unready_server.ended
 
 
+@pytest.mark.usefixtures("_ctrl_c_interrupts")
 @pytest.mark.parametrize("unready_server", [100], indirect=True)
 @pytest.mark.parametrize(
     ("hangs", "said"), [(False, "the server was ended before it was ready"), (True, "`kill -9 {pid}` ends it at once")]
@@ -154,6 +155,7 @@ def test_a_machine_without_cards_is_told_how_to_find_out_why_and_to_pretend_some
     assert up.summary([node]) == said
 
 
+@pytest.mark.usefixtures("_ctrl_c_interrupts")
 def test_ctrl_c_once_a_server_is_up_says_that_it_runs_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

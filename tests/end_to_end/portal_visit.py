@@ -8,12 +8,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from playwright import sync_api
 from portal_scene import CHROMIUM, OPTIONS, SIZES
 from real_pond import Pond
 
 if CHROMIUM is None:
     pytest.skip("chromium is not installed (apt-get install chromium)", allow_module_level=True)
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make dev)")
+
 
 PATIENCE_MS = 60_000
 expect = sync_api.expect

@@ -7,12 +7,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from axe_playwright_python import sync_playwright as axe
+from playwright import sync_api
 from portal_scene import CHROMIUM, OPTIONS, SIZES, address, enter, pages, scene
 
 if CHROMIUM is None:
     pytest.skip("chromium is not installed (apt-get install chromium)", allow_module_level=True)
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make dev)")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import pytest
 
 from millpond.scheduling.settings import Settings
@@ -17,7 +18,6 @@ pytestmark = pytest.mark.long
 @pytest.mark.parametrize("preempt", [True, False])
 @pytest.mark.parametrize("users", [12, 200])
 def test_after_warming_up_no_kernel_is_compiled_any_more(users: int, preempt: bool) -> None:
-    numba = pytest.importorskip("numba")
     warm_up(Settings(preempt=True))
     crowd = synthesise(SyntheticOptions(jobs=60 + users, load=5.0, users=users), 8, 4, seed=2)
     world = World(uniform_cluster("2x4"), crowd, "predicted")
@@ -27,7 +27,6 @@ def test_after_warming_up_no_kernel_is_compiled_any_more(users: int, preempt: bo
 
 
 def test_each_kernel_that_is_compiled_is_told_and_one_that_is_ready_is_not() -> None:
-    numba = pytest.importorskip("numba")
     told: list[int] = []
     kernel = numba.njit(lambda x: x + 1)
     with kernel_progress(told.append):

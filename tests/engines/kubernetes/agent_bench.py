@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("grpclib", reason="the agent's libraries are not installed (pip install 'millpond[agent]')")
-
 from fake_kubelet import FakeKubelet, until
 
 from millpond.engines.kubernetes.agent import claim_plugin, device_plugin, node_agent

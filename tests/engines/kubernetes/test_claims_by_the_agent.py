@@ -8,9 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-
-pytest.importorskip("grpclib", reason="the agent's libraries are not installed (pip install 'millpond[agent]')")
-
 from agent_bench import CARDS, AgentBench, hurry, part, run
 from fake_kubelet import until
 

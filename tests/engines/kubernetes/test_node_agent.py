@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("grpclib", reason="the agent's libraries are not installed (pip install 'millpond[agent]')")
-
 from agent_bench import CARDS, AgentBench, hurry, part, run
 from fake_kubelet import until
 from grpclib.exceptions import GRPCError

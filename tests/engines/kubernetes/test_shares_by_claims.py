@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("grpclib", reason="the agent's libraries are not installed (pip install 'millpond[agent]')")
-
 from driver_cards import CLAIMS, SLICES, DriverBench
 from foreign_pods import JOB, AdoptingBench, condition, foreign_pod
 from lightkube.models.core_v1 import PodStatus

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from numba.core import caching
 
 from millpond.scheduling.placement.cache_lock import LOCK_FILE, LockedCacheFile
 from millpond.scheduling.placement.kernels import compiled
-
-caching = pytest.importorskip("numba.core.caching")
 
 
 def cache_of_one_process(folder: Path) -> LockedCacheFile:

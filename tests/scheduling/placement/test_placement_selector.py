@@ -43,7 +43,6 @@ KERNELS = ["interpreted", pytest.param("compiled", marks=pytest.mark.long)]
 
 def kernel_set(name: str) -> kernels.KernelSet:
     if name == "compiled":
-        pytest.importorskip("numba")
         return kernels.compiled()
     return kernels.interpreted()
 

@@ -11,6 +11,10 @@ import pytest
 from api_world import Api
 from prometheus_client.parser import text_string_to_metric_families
 
+from millpond.engines.kubernetes.agent.allocations import Allocation, BoundPod
+from millpond.engines.kubernetes.agent.card_meter import CardMeter
+from millpond.engines.kubernetes.cluster.agent_report import AgentReport
+from millpond.engines.kubernetes.pods.slice_order import SliceOrder
 from millpond.model.decisions import Grant
 from millpond.model.errors import UnavailableError
 from millpond.model.events import DeviceHealthChanged, QueueChanged
@@ -320,13 +324,9 @@ def test_nothing_is_counted_twice_when_a_job_runs_again(api: Api) -> None:
 
 
 def test_the_agent_of_a_node_has_the_names_and_labels_of_the_server(api: Api) -> None:
-    card_meter = pytest.importorskip("millpond.engines.kubernetes.agent.card_meter")
-    allocations = pytest.importorskip("millpond.engines.kubernetes.agent.allocations")
-    slice_order = pytest.importorskip("millpond.engines.kubernetes.pods.slice_order")
-    agent_report = pytest.importorskip("millpond.engines.kubernetes.cluster.agent_report")
-    held = allocations.BoundPod("u", ("team", "p"), slice_order.SliceOrder((Grant("n1-0", 250, 250, 1024),)))
-    meter = card_meter.CardMeter(lambda: [allocations.Allocation(held, frozenset(), 1)])
-    meter.report = agent_report.AgentReport((Device("n1-0", 0, "nvidia", "H200", 141_312),))
+    held = BoundPod("u", ("team", "p"), SliceOrder((Grant("n1-0", 250, 250, 1024),)))
+    meter = CardMeter(lambda: [Allocation(held, frozenset(), 1)])
+    meter.report = AgentReport((Device("n1-0", 0, "nvidia", "H200", 141_312),))
     meter.sampled([DeviceSample("n1-0", use_milli=1)], 0.0)
     of_agent = {family.name: family for family in text_string_to_metric_families(meter.page("n1", 0.0).decode())}
     api.job(api.submit(gpus=0.25).id)
