@@ -97,6 +97,24 @@ def test_the_lock_of_a_server_that_was_killed_on_this_machine_is_waited_for(
         Lead(postgresql_url, replace(SECOND, host="another"))
 
 
+def test_a_server_that_begins_to_lead_while_it_shows_itself_leads_on(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leadership, "SHOWS_EVERY_S", 3_600.0)
+    beginning = Leadership(postgresql_url, FIRST)
+    assert beginning.take_lock()
+
+    def begin(_connection: object, _cursor: object, _statement: str, *_: object) -> None:
+        beginning.epoch = 1
+
+    sa.event.listen(beginning._engine, "after_cursor_execute", begin)
+    try:
+        assert beginning.show()
+        assert not beginning.lost
+    finally:
+        beginning.close()
+
+
 def test_a_server_that_was_replaced_writes_nothing_more(leads: list[Lead], postgresql_url: str) -> None:
     former = leads[0]
     former.append(1)

@@ -160,11 +160,11 @@ class Leadership:
         """
         with self._busy:
             try:
-                held, epoch = self._look()
+                held, is_ours = self._look()
             except DBAPIError as error:
                 log.warning("the database does not answer (%s); whether this server still leads is open", error.orig)
                 return True
-            if epoch == self.epoch:  # else, without the lock, its holder has not begun: perhaps it is our old session
+            if is_ours:  # else, without the lock, its holder has not begun: perhaps it is our old session
                 return True
             if held:
                 self._hang_up()
@@ -181,18 +181,18 @@ class Leadership:
             self._hang_up()
         self._engine.dispose()
 
-    def _look(self) -> tuple[bool, int]:
-        """Whether we have the lock, and the epoch."""
+    def _look(self) -> tuple[bool, bool]:
+        """Whether we have the lock, and whether no other server has begun to lead since we did."""
         with contextlib.suppress(DBAPIError):
             return self._ask()
         return self._ask()  # perhaps only the session had ended
 
-    def _ask(self) -> tuple[bool, int]:
-        held = self.take_lock()
+    def _ask(self) -> tuple[bool, bool]:
+        held, epoch = self.take_lock(), self.epoch  # which the main thread may set before there is an answer
         with self._session_in_use() as session:
             # Before it has begun there may be no table; a word keeps the session alive all the same.
-            query = sa.select(_table.c.epoch) if self.epoch else sa.select(sa.literal(0))
-            return held, session.execute(query).scalar_one()
+            query = sa.select(_table.c.epoch) if epoch else sa.select(sa.literal(0))
+            return held, session.execute(query).scalar_one() == epoch
 
     def _pass(self) -> float | None:
         if self.show():
