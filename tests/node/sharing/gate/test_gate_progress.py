@@ -59,6 +59,31 @@ def test_a_slice_without_a_share_that_is_said_to_want_nothing_of_the_card_goes_o
         assert little.program.answer() == [0]
 
 
+def test_a_holder_of_the_turn_that_was_killed_is_not_waited_for_until_its_work_would_have_ended(
+    timed_card: GatedCard,
+) -> None:
+    timed_card.slice()
+    other = timed_card.slice()
+    other.start()
+    keep_busy(other)
+    timed_card.until(lambda: other.region.usage().launches > 10)
+    _leave_with_the_turn(timed_card, announced_ns=1_900_000_000)
+    launches = other.region.usage().launches
+    timed_card.pass_time(0.5)
+    assert other.region.usage().launches > launches + 10
+
+
+def _leave_with_the_turn(card: GatedCard, *, announced_ns: int) -> None:
+    """What a process of the other slice leaves in the file, killed in its turn with so much work on the card."""
+    with (card.card_folder / "card").open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as file:
+        shared = layout.Card.from_buffer(file)
+        now = max(member.active_ns for member in shared.member)
+        [(number, member)] = [each for each in enumerate(shared.member) if each[1].present and not each[1].active_ns]
+        member.active_ns, member.active_until_ns = now, now + announced_ns
+        shared.turn[member.present - 1].holder = number + 1
+        del shared, member
+
+
 def _say_that_nothing_is_wanted(card: GatedCard, *, guarantee_milli: int) -> None:
     """Write so for all slices of that guarantee, which any of them may."""
     with (card.card_folder / "card").open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as file:

@@ -15,6 +15,7 @@
 #define REST_NS 1000000ull            // without work for so long a slice rests, whatever it counts as
 #define STALE_NS 50000000ull          // a holder or waiter that has said nothing for so long is gone
 #define LONGEST_WORK_NS 2000000000ull // beyond which nobody's announcement is believed
+#define SILENT_NS 200000000ull        // who lives says twice a millisecond that it has work on the card
 #define LONGEST_AWAY_NS 1000000000ull // said again well before it is over
 #define PLAIN_NS 10000000000ull       // how long to go on without turns when they do not come round
 #define QUANTUM_NS 5000000ull         // a turn
@@ -50,9 +51,14 @@ static uint64_t weighted(uint64_t busy_ns) {
 
 static bool is_peer(unsigned index) { return index != gate.member && gate.card->member[index].present == own_class() + 1; }
 
-static bool is_active(const struct gate_member *member, uint64_t now) {
+// What it announced is believed only while it goes on saying so: else it was killed, or stopped, with work on the card.
+static bool is_believable(const struct gate_member *member, uint64_t now) {
     uint64_t until = member->active_until_ns;
-    return until > now && until < now + LONGEST_WORK_NS + ACTIVE_NS;
+    return until <= now + ACTIVE_NS || (until < now + LONGEST_WORK_NS + ACTIVE_NS && member->active_ns + SILENT_NS > now);
+}
+
+static bool is_active(const struct gate_member *member, uint64_t now) {
+    return member->active_until_ns > now && is_believable(member, now);
 }
 
 static bool is_waiting(const struct gate_member *member, uint64_t now) {
@@ -398,8 +404,8 @@ enum admission turn_admits(uint64_t now, const struct work *work) {
     held_since_ns = 0;
     demand_drop();
     bool known = holder && holder <= GATE_MEMBERS && is_peer(holder - 1);
-    uint64_t silent = known ? gate.card->member[holder - 1].active_until_ns : 0;
-    bool lives = known && silent < now + LONGEST_WORK_NS + ACTIVE_NS && silent + STALE_NS > now;
+    const struct gate_member *has = known ? &gate.card->member[holder - 1] : NULL;
+    bool lives = known && is_believable(has, now) && has->active_until_ns + STALE_NS > now;
     enum admission answer = lives ? admit_beside(holder - 1, now, work) : AWAIT_TURN;
     if (answer != AWAIT_TURN) return answer;
     if (gives_up(now)) return ADMITTED;
