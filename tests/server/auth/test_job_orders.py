@@ -7,6 +7,7 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from auth_world import API, AuthWorld, error_of
 from server_world import Clock
 from test_portal import browser_of
@@ -64,6 +65,25 @@ def test_a_queue_shows_who_holds_most_and_who_comes_next_and_other_pages_lead_to
     assert '<a href="/portal/jobs?order=line">number 2 in line</a>' in browser.get(f"/portal/jobs/{ids['first']}").text
     assert '<a href="/portal/jobs?order=line">Starts next</a>' in browser.get("/portal/").text
     assert SEES.findall(browser.get("/portal/jobs?order=line").text) == waits
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+@pytest.mark.parametrize("ended", ["", "&all=true"])
+def test_jobs_of_one_instant_are_listed_each_once_page_by_page(world: AuthWorld, order: str, ended: str) -> None:
+    ids = [world.submit("max", name="many", gpus=4) for _ in range(12)]
+    world.settled()
+    for job in ids[::5]:
+        world.client("max").post(f"{API}/jobs/{job}/stop")
+    world.settled()
+    ask, shown = world.client("max"), list[str]()
+    for _ in ids:
+        behind = f"&behind={shown[-1]}" if shown else ""
+        page = ask.get(f"{API}/jobs?order={order}&limit=2{ended}{behind}").json()
+        shown += [job["id"] for job in page["jobs"]]
+        if not page["truncated"]:
+            break
+    living = [job for job in ids if job not in ids[::5]]
+    assert shown == sorted(ids if ended else living, reverse=order == "oldest")
 
 
 def test_a_page_goes_on_behind_its_last_job_in_the_order_that_it_has(world: AuthWorld) -> None:

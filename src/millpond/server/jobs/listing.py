@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -92,14 +91,14 @@ class JobListing:
         if request.members_of and not reader.sees(await asyncio.to_thread(self._lookup.look, request.members_of)):
             raise absent("job", request.members_of)
         wanted, limit = await self._placed(request, reader), request.limit
-        cached = self._job_cache.newest_first()
         matching = (
             info
-            for info in (reversed(cached) if wanted.oldest_first else cached)
+            for info in self._job_cache.newest_first()
             if info.parent == request.members_of and wanted.matches(info) and reader.sees(info)
         )
-        # Of an array the oldest members are wanted; of those that have ended it is not known yet how new they are.
-        live = list(matching if request.with_ended or request.members_of else itertools.islice(matching, limit + 1))
+        first = heapq.nlargest if wanted.oldest_first else heapq.nsmallest
+        # Of an array the members of the lowest numbers are wanted, however new they are.
+        live = list(matching) if request.members_of else first(limit + 1, matching, key=listed_at)
         ended: list[JobInfo] = []
         if request.with_ended:
             found = (limit + 1, wanted, reader.owners, request.members_of)
