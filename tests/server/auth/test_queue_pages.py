@@ -11,6 +11,12 @@ import pytest
 from auth_world import API, AuthWorld
 from test_portal import browser_of, csrf_in
 
+from millpond.model.events import QueueChanged
+from millpond.model.tenancy.tenants import Limit, Queue
+from millpond.scheduling.tenancy.queue_views import QueueStatus
+from millpond.server.runtime.core import Core
+from millpond.server.views import queues
+
 HOSTILE = "<script>alert(1)</script>"
 
 
@@ -38,6 +44,35 @@ def test_a_queue_shows_who_holds_what_and_who_waits(world: AuthWorld) -> None:
     assert browser_of(world, "lea").get("/portal/queues/vision/edit").status_code == 403
     assert "/portal/queues/vision/edit" in browser_of(world, "olga").get("/portal/queues/vision").text
     assert browser_of(world, "olga").get("/portal/queues/root").status_code == 200
+
+
+def test_forms_offer_the_queues_of_the_reader_that_take_jobs(world: AuthWorld) -> None:
+    world.loop.notify([QueueChanged(world.clock.now, Queue("maps", "vision"))])
+    world.settled()
+    for user, offered in (("sam", {"speech"}), ("amy", {"default", "maps", "speech"})):
+        for page in ("/portal/jobs", "/portal/submit"):
+            text = browser_of(world, user).get(page).text
+            listed = text[text.index('<datalist id="queue-names">') :]
+            assert set(re.findall(r'<option value="([^"]+)">', listed[: listed.index("</datalist>")])) == offered, page
+
+
+def test_jobs_of_queues_are_counted_anew_where_something_happened_alone(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statuses, counted = queues._statuses, list[Core]()
+
+    def noted(core: Core) -> list[tuple[QueueStatus, Limit]]:
+        counted.append(core)
+        return statuses(core)
+
+    monkeypatch.setattr(queues, "_statuses", noted)
+    for user in ("max", "amy"):
+        assert browser_of(world, user).get("/portal/queues").status_code == 200
+    assert len(counted) == 1
+    world.submit("max", gpus=1)
+    world.settled()
+    assert world.client("max").get(f"{API}/queues").json()["queues"][0]["running"] == 1
+    assert len(counted) == 2
 
 
 def test_an_edit_is_seen_before_it_is_made_and_made_by_the_request_of_the_api(world: AuthWorld) -> None:

@@ -128,7 +128,7 @@ class Service:
         reasons = Reasons(loop, self.lookup, components.reason_outside_core, queries)
         self.queue_settings = components.queue_settings
         self.notifications, self.webhook_trials = components.notifications.settings, components.notifications.trials
-        self.queues = Queues(queries, loop.job_cache, components.accounts, self.queue_settings, reasons.summary)
+        self.queues = Queues(queries, loop, components.accounts, self.queue_settings, reasons.summary)
         self.cells = Cells(queries, components.accounts)
         orders = ActiveOrders(queries, time.monotonic)
         self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline, orders)

@@ -13,8 +13,8 @@ from millpond.scheduling.tenancy.queue_shares import QueueShare
 from millpond.scheduling.tenancy.queue_views import QueueDetail, QueueStatus, QueueWork
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb, absent
-from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.core import Core
+from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.views.visibility import Reader, reader_of
@@ -37,25 +37,39 @@ Explain = Callable[[str, Reader], Awaitable[str]]
 
 
 class Queues:
-    """Shows queues."""
+    """Shows queues; the jobs in them are counted once for all readers, until anything happens."""
 
     def __init__(
-        self, queries: CoreQueries, job_cache: JobCache, accounts: Accounts, settings: QueueSettings, explain: Explain
+        self, queries: CoreQueries, loop: Loop, accounts: Accounts, settings: QueueSettings, explain: Explain
     ) -> None:
         self._queries = queries
         self._settings = settings
-        self._job_cache = job_cache
+        self._loop = loop
+        self._known: tuple[tuple[int, int], list[tuple[QueueStatus, Limit]]] | None = None
         self._accounts = accounts
         self._explain = explain
 
     async def all(self) -> list[QueueInfo]:
         """All queues, each behind its parent."""
-        return [self._shown(*each) for each in await self._queries.query(_statuses)]
+        version = self._loop.seq, self._loop.job_cache.version
+        if self._known is None or self._known[0] != version:
+            self._known = version, await self._queries.query(_statuses)
+        return [self._shown(*each) for each in self._known[1]]
 
     async def seen_by(self, caller: Caller) -> list[QueueInfo]:
         """The queues of the groups whose jobs the caller may read; an admin sees all of them."""
         names = self.names_for(caller)
         return [each for each in await self.all() if names is None or each.name in names]
+
+    async def taking_jobs(self, caller: Caller) -> list[str]:
+        """The names of those of them that jobs may be in."""
+        names = self.names_for(caller)
+
+        def look(core: Core) -> list[str]:
+            scheduler = core.scheduler
+            return [each.name for each in scheduler.queues() if scheduler.takes_jobs(each.name)]
+
+        return [each for each in await self._queries.query(look) if names is None or each in names]
 
     def names_for(self, caller: Caller) -> frozenset[str] | None:
         """The names of those; None: all."""
@@ -109,7 +123,7 @@ class Queues:
 
     async def _largest(self, job: str, asked_milli: int, reader: Reader) -> QueueWaitingJob | None:
         """A waiting job with its reason; None where it has started or ended meanwhile."""
-        info = self._job_cache.get(job) if job else None
+        info = self._loop.job_cache.get(job) if job else None
         summary = "" if info is None else await self._explain(info.id, reader)
         if info is None or not summary:
             return None

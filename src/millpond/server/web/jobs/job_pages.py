@@ -93,7 +93,7 @@ async def jobs(
         everything=everything,
         members=members,
         behind=behind,
-        queues=[each.name for each in await service.queues.seen_by(access.caller) if each.takes_jobs],
+        queues=await service.queues.taking_jobs(access.caller),
         states=list(JobState),
         views=views,
         here=filters_in(request.url.query),

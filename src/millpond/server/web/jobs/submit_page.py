@@ -120,7 +120,7 @@ async def _page(service: Service, access: Access, visit: PageReader, begun: _Beg
         chosen=begun.template,
         origin=begun.origin,
         replaces=begun.replaces,
-        queues=[each.name for each in await service.queues.seen_by(access.caller) if each.takes_jobs],
+        queues=await service.queues.taking_jobs(access.caller),
         models=sorted({device.model for node in nodes for device in node.devices}),
     )
 
