@@ -106,6 +106,18 @@ def firing(tmp_path: Path, alert: str, by: str, at: str, series: dict[str, str])
     return set(re.findall(rf'{{{by}="([^"]*)"}} 1E\+00', said.rpartition("got:")[2]))
 
 
+def test_a_server_that_does_not_answer_and_an_agent_that_is_away_for_long_are_told(tmp_path: Path) -> None:
+    series = {
+        'up{job="millpond",instance="server"}': "1x5 0x20",
+        'up{job="millpond-agents",instance="restarts"}': "1x5 0x3 1x20",
+        'up{job="millpond-agents",instance="away"}': "1x5 0x20",
+        'up{job="node",instance="of-others"}': "0x30",
+    }
+    assert firing(tmp_path, "MillpondDown", "instance", "9m", series) == {"server"}
+    assert firing(tmp_path, "MillpondAgentDown", "instance", "9m", series) == set()
+    assert firing(tmp_path, "MillpondAgentDown", "instance", "12m", series) == {"away"}
+
+
 CARD = 'node="{}",device="{}",model="A100",fake="false"'
 
 
