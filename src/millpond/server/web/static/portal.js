@@ -1,15 +1,14 @@
-// The portal in the browser: pages that follow the server, and buttons that ask the API. htmx makes the requests, reads
-// the stream of changes and takes over what differs; what is here is how the portal wants that done.
+// The portal in the browser: pages that follow the server, and buttons that ask the API. htmx makes the requests and
+// reads the stream of changes; what is here is how the portal wants that done.
 //
-// Nothing is asked for in vain: the stream says when something has changed; only then is the page read anew, and the
-// regions marked `data-live` take over what differs.
+// Nothing is asked for in vain: the stream says when something has changed; only then is the page read anew, and its
+// live regions take over what differs (live_regions.js).
 "use strict";
 
 const said = document.body.dataset;
 const csrf = document.querySelector("meta[name=csrf-token]").content;
 const notice = document.getElementById("notice"), main = document.getElementById("main"), live = document.getElementById("live");
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
-const shownLocally = (element) => element.nodeName === "TIME";
 
 function ask(path, options = {}) {
   const headers = { "X-CSRF-Token": csrf, "Accept-Language": document.documentElement.lang, ...options.headers };
@@ -53,151 +52,7 @@ function troubleOf(answer, text) {
 
 const troubleIn = async (answer) => troubleOf(answer, await answer.text());
 
-// ---- instants, in the reader's time zone ---------------------------------------------------------------------------
-
-const language = document.documentElement.lang;
-// As the reader's browser writes it, where that speaks the language of the page: English is not always American.
-const locale = navigator.languages.find((each) => each.split("-")[0] === language.split("-")[0]) ?? language;
-const dates = new Intl.DateTimeFormat(locale, { dateStyle: "short", timeStyle: "medium" });
-const distances = new Intl.RelativeTimeFormat(language, { numeric: "always", style: "short" });
-
-function distance(seconds) {
-  const size = Math.abs(seconds);
-  if (size < 90) return distances.format(Math.round(seconds), "second");
-  if (size < 5400) return distances.format(Math.round(seconds / 60), "minute");
-  if (size < 129600) return distances.format(Math.round(seconds / 3600), "hour");
-  return distances.format(Math.round(seconds / 86400), "day");
-}
-
-function showTimes(within) {
-  for (const each of within.querySelectorAll("time")) {
-    const at = new Date(each.dateTime);
-    const whole = dates.format(at);
-    const text = each.dataset.how === "ago" ? distance((at - Date.now()) / 1000) : whole;
-    if (each.textContent !== text) each.textContent = text;
-    if (each.title !== whole) each.title = whole;
-  }
-}
-
-// ---- taking over what differs --------------------------------------------------------------------------------------
-
-// By our own functions: htmx's take longer on the map of thousands of machines than an update may.
-function takeAttributes(from, to) {
-  for (const { name, value } of to.attributes) {
-    if (from.getAttribute(name) === value) continue;
-    from.setAttribute(name, value);
-    if (name.startsWith("hx-")) htmx.process(from);
-  }
-  if (from.attributes.length === to.attributes.length) return; // there is nothing beside them
-  for (const { name } of [...from.attributes]) {
-    const keep = name === "open" || name === "data-htmx-powered" || (name === "title" && shownLocally(from));
-    if (!keep && !to.hasAttribute(name)) from.removeAttribute(name);
-  }
-}
-
-function take(from, to) {
-  if (from.isEqualNode(to)) return; // compared by the browser itself, which is many times as fast as what follows
-  if (from.nodeType === Node.TEXT_NODE) {
-    if (from.nodeValue !== to.nodeValue) from.nodeValue = to.nodeValue;
-    return;
-  }
-  if (from.nodeType !== Node.ELEMENT_NODE) return;
-  const moved = shownLocally(from) && from.dateTime !== to.dateTime;
-  takeAttributes(from, to);
-  if (shownLocally(from)) {
-    if (moved) from.textContent = to.textContent;
-    return;
-  }
-  if (from.firstChild || to.firstChild) takeChildren(from, to);
-}
-
-const isSame = (one, other) => one && one.nodeType === other.nodeType && one.nodeName === other.nodeName && (one.id || "") === (other.id || "");
-
-function takeChildren(from, to) {
-  const known = new Map();
-  for (const child of from.children) if (child.id) known.set(child.id, child);
-  let place = from.firstChild;
-  for (const wanted of [...to.childNodes]) {
-    const mine = wanted.id ? known.get(wanted.id) : isSame(place, wanted) ? place : null;
-    if (mine && mine.nodeName === wanted.nodeName) {
-      if (mine !== place) from.insertBefore(mine, place);
-      take(mine, wanted);
-      place = mine.nextSibling;
-    } else {
-      from.insertBefore(wanted, place);
-      if (wanted.nodeType === Node.ELEMENT_NODE) htmx.process(wanted);
-    }
-  }
-  while (place) { const next = place.nextSibling; place.remove(); place = next; }
-}
-
-// While somebody points at a list, or has gone into it with the keyboard, its rows stay where they are: what is in them
-// follows, new rows wait behind a button, and rows that are gone stay, paler. So it is while rows are selected.
-const isUsed = (region) => region.dataset.steady !== undefined
-  && (region.matches(":hover") || region.contains(document.activeElement) || region.querySelector("tr :checked") !== null);
-const waiting = new Map();
-
-function takeSteadily(region, fresh) {
-  const rows = new Map([...fresh.querySelectorAll("tr[id]")].map((row) => [row.id, row]));
-  let differs = false;
-  for (const row of region.querySelectorAll("tr[id]")) {
-    const wanted = rows.get(row.id);
-    row.classList.toggle("gone", !wanted);
-    if (wanted) { take(row, wanted.cloneNode(true)); rows.delete(row.id); } else differs = true;
-  }
-  differs = differs || rows.size > 0 || !region.querySelector("tr[id]");
-  if (differs) waiting.set(region, fresh); else waiting.delete(region);
-  showWaiting(region);
-}
-
-function showWaiting(region) {
-  let button = region.previousElementSibling;
-  if (!button || !button.classList.contains("waiting")) {
-    button = document.createElement("button");
-    button.type = "button";
-    button.className = "waiting";
-    button.textContent = said.saidNew;
-    button.addEventListener("click", () => settle(region));
-    region.before(button);
-  }
-  button.hidden = !waiting.has(region);
-}
-
-function settle(region) {
-  const fresh = waiting.get(region);
-  if (!fresh) return;
-  takeWhole(region, fresh);
-  showTimes(region);
-}
-
-function takeWhole(region, fresh) {
-  waiting.delete(region);
-  takeChildren(region, fresh);
-  if (region.dataset.steady !== undefined) showWaiting(region);
-}
-
-for (const region of document.querySelectorAll("[data-steady]")) {
-  region.addEventListener("pointerleave", () => { if (!isUsed(region)) settle(region); });
-  region.addEventListener("focusout", () => setTimeout(() => { if (!isUsed(region)) settle(region); }));
-}
-
-// What scrolls sideways can be reached with the keyboard, and only that.
-function makeReachable() {
-  for (const each of document.querySelectorAll(".scroll")) {
-    if (each.scrollWidth > each.clientWidth) each.tabIndex = 0; else each.removeAttribute("tabindex");
-  }
-}
-addEventListener("resize", makeReachable);
-
-// Nor do rows move where what stands above them grows: then the page is scrolled by as much.
-function placeOfRows() {
-  const used = [...document.querySelectorAll("[data-steady]")].find(isUsed);
-  return used && { used, top: used.getBoundingClientRect().top };
-}
-
-function keepPlace(before) {
-  if (before) scrollBy({ top: before.used.getBoundingClientRect().top - before.top, behavior: "instant" });
-}
+// ---- the page as it is now -------------------------------------------------------------------------------------------
 
 // Until a button has led elsewhere, the page is not read anew: what it is about may be gone before the answer comes.
 let isLeaving = false, isStale = false;
@@ -326,14 +181,6 @@ function miss(element, { request }, error) {
   else element.textContent = said.saidLost;
 }
 
-function takeRegions(page) {
-  for (const region of document.querySelectorAll("[data-live]")) {
-    const wanted = page.getElementById(region.id);
-    if (!wanted) continue;
-    if (isUsed(region)) takeSteadily(region, wanted); else takeWhole(region, wanted);
-  }
-}
-
 htmx.registerExtension("portal", {
   htmx_config_request: (element, { ctx }) => prepare(element, ctx.request),
   htmx_before_request: (element, { ctx }) => begin(element, ctx),
@@ -390,6 +237,11 @@ document.getElementById("theme").addEventListener("click", () => {
   try { localStorage.setItem("millpond-theme", root.dataset.theme); } catch { /* it holds for this page */ }
 });
 
-showTimes(document);
+// What scrolls sideways can be reached with the keyboard, and only that.
+function makeReachable() {
+  for (const each of document.querySelectorAll(".scroll")) {
+    if (each.scrollWidth > each.clientWidth) each.tabIndex = 0; else each.removeAttribute("tabindex");
+  }
+}
+addEventListener("resize", makeReachable);
 makeReachable();
-setInterval(() => showTimes(document), 10000);

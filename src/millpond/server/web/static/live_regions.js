@@ -1,0 +1,121 @@
+// How the regions of a page that are marked `data-live` take over what differs from the page as the server makes it now:
+// what stays is the element of before, so that nothing loses its focus, its selection or its place under the pointer.
+"use strict";
+
+function takeRegions(page) {
+  for (const region of document.querySelectorAll("[data-live]")) {
+    const wanted = page.getElementById(region.id);
+    if (!wanted) continue;
+    if (isUsed(region)) takeSteadily(region, wanted); else takeWhole(region, wanted);
+  }
+}
+
+// By our own functions: htmx's take longer on the map of thousands of machines than an update may.
+function takeAttributes(from, to) {
+  for (const { name, value } of to.attributes) {
+    if (from.getAttribute(name) === value) continue;
+    from.setAttribute(name, value);
+    if (name.startsWith("hx-")) htmx.process(from);
+  }
+  if (from.attributes.length === to.attributes.length) return; // there is nothing beside them
+  for (const { name } of [...from.attributes]) {
+    const keep = name === "open" || name === "data-htmx-powered" || (name === "title" && shownLocally(from));
+    if (!keep && !to.hasAttribute(name)) from.removeAttribute(name);
+  }
+}
+
+function take(from, to) {
+  if (from.isEqualNode(to)) return; // compared by the browser itself, which is many times as fast as what follows
+  if (from.nodeType === Node.TEXT_NODE) {
+    if (from.nodeValue !== to.nodeValue) from.nodeValue = to.nodeValue;
+    return;
+  }
+  if (from.nodeType !== Node.ELEMENT_NODE) return;
+  const moved = shownLocally(from) && from.dateTime !== to.dateTime;
+  takeAttributes(from, to);
+  if (shownLocally(from)) {
+    if (moved) from.textContent = to.textContent;
+    return;
+  }
+  if (from.firstChild || to.firstChild) takeChildren(from, to);
+}
+
+const isSame = (one, other) => one && one.nodeType === other.nodeType && one.nodeName === other.nodeName && (one.id || "") === (other.id || "");
+
+function takeChildren(from, to) {
+  const known = new Map();
+  for (const child of from.children) if (child.id) known.set(child.id, child);
+  let place = from.firstChild;
+  for (const wanted of [...to.childNodes]) {
+    const mine = wanted.id ? known.get(wanted.id) : isSame(place, wanted) ? place : null;
+    if (mine && mine.nodeName === wanted.nodeName) {
+      if (mine !== place) from.insertBefore(mine, place);
+      take(mine, wanted);
+      place = mine.nextSibling;
+    } else {
+      from.insertBefore(wanted, place);
+      if (wanted.nodeType === Node.ELEMENT_NODE) htmx.process(wanted);
+    }
+  }
+  while (place) { const next = place.nextSibling; place.remove(); place = next; }
+}
+
+// While somebody points at a list, or has gone into it with the keyboard, its rows stay where they are: what is in them
+// follows, new rows wait behind a button, and rows that are gone stay, paler. So it is while rows are selected.
+const isUsed = (region) => region.dataset.steady !== undefined
+  && (region.matches(":hover") || region.contains(document.activeElement) || region.querySelector("tr :checked") !== null);
+const waiting = new Map();
+
+function takeSteadily(region, fresh) {
+  const rows = new Map([...fresh.querySelectorAll("tr[id]")].map((row) => [row.id, row]));
+  let differs = false;
+  for (const row of region.querySelectorAll("tr[id]")) {
+    const wanted = rows.get(row.id);
+    row.classList.toggle("gone", !wanted);
+    if (wanted) { take(row, wanted.cloneNode(true)); rows.delete(row.id); } else differs = true;
+  }
+  differs = differs || rows.size > 0 || !region.querySelector("tr[id]");
+  if (differs) waiting.set(region, fresh); else waiting.delete(region);
+  showWaiting(region);
+}
+
+function showWaiting(region) {
+  let button = region.previousElementSibling;
+  if (!button || !button.classList.contains("waiting")) {
+    button = document.createElement("button");
+    button.type = "button";
+    button.className = "waiting";
+    button.textContent = document.body.dataset.saidNew;
+    button.addEventListener("click", () => settle(region));
+    region.before(button);
+  }
+  button.hidden = !waiting.has(region);
+}
+
+function settle(region) {
+  const fresh = waiting.get(region);
+  if (!fresh) return;
+  takeWhole(region, fresh);
+  showTimes(region);
+}
+
+function takeWhole(region, fresh) {
+  waiting.delete(region);
+  takeChildren(region, fresh);
+  if (region.dataset.steady !== undefined) showWaiting(region);
+}
+
+for (const region of document.querySelectorAll("[data-steady]")) {
+  region.addEventListener("pointerleave", () => { if (!isUsed(region)) settle(region); });
+  region.addEventListener("focusout", () => setTimeout(() => { if (!isUsed(region)) settle(region); }));
+}
+
+// Nor do rows move where what stands above them grows: then the page is scrolled by as much.
+function placeOfRows() {
+  const used = [...document.querySelectorAll("[data-steady]")].find(isUsed);
+  return used && { used, top: used.getBoundingClientRect().top };
+}
+
+function keepPlace(before) {
+  if (before) scrollBy({ top: before.used.getBoundingClientRect().top - before.top, behavior: "instant" });
+}
