@@ -85,7 +85,7 @@ def listener() -> Iterator[Listener]:
 
 @pytest.fixture
 def client(listener: Listener) -> Iterator[Client]:
-    with Client(listener.url, "secret", timeout_s=5.0) as client:
+    with Client(listener.url, "secret", timeout_s=60.0) as client:
         yield client
 
 

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from real_pond import Pond, asked, until
+from real_pond import PATIENCE_S, Pond, asked, until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "kubernetes"))
 from standin_agent import add_agent
@@ -106,7 +106,7 @@ def test_a_service_is_reached_in_its_pods_and_another_revision_takes_its_place(
     forward = pond.start("forward", f"{service}.r2", "0")
     assert forward.stderr is not None
     address = forward.stderr.readline().split()[1]
-    with urllib.request.urlopen(f"http://{address}/", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://{address}/", timeout=PATIENCE_S) as answer:
         assert answer.read() == b"two"
     forward.kill()
     forward.wait()

@@ -60,7 +60,8 @@ def test_servers_killed_under_load_are_followed_by_others_that_decide_otherwise(
     users = threading.Thread(target=submit)
     users.start()
     for number in range(1, 5):
-        time.sleep(draws.uniform(0.5, 2.0))
+        accepted_by_then = draws.randint((number - 1) * JOBS // 5, number * JOBS // 5)
+        until(lambda least=accepted_by_then: len(accepted) >= least)
         server.kill()
         server.wait()
         server = up(pond, number)

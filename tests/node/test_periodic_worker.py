@@ -13,7 +13,7 @@ from millpond.model.errors import UnavailableError
 from millpond.node.host.periodic_worker import UNTIL_WOKEN, PeriodicWorker, for_each
 
 LONG_S = 3_600.0
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 class Passes:

@@ -171,7 +171,7 @@ def hurry(folder: Path, gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(bench: AgentBench, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def all_of_it() -> None:
         try:
-            async with asyncio.timeout(30), bench.running():
+            async with asyncio.timeout(180), bench.running():
                 await test()
         finally:
             bench.kubelet.stop()

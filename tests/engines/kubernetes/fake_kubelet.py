@@ -146,7 +146,7 @@ async def call(socket: Path, name: str, asked: Any, answer: Any) -> Any:
 
 async def until(holds: Any) -> Any:
     """What a condition comes to, as soon as it holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (found := holds()):
             await asyncio.sleep(0.005)
     return found

@@ -64,7 +64,7 @@ def figures_of(page: bytes) -> Figures:
 
 
 def scraped(listener: MetricsListener) -> bytes:
-    with urllib.request.urlopen(f"http://127.0.0.1:{listener.server_address[1]}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{listener.server_address[1]}/metrics", timeout=60) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         return bytes(answer.read())
 
@@ -180,14 +180,14 @@ def test_the_program_opens_a_port_where_it_is_told_to_and_names_its_node_as_the_
     identity = program.AgentIdentity("n1", NAMESPACE, "agent")
 
     def page() -> str:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
             return str(answer.read().decode())
         return ""
 
     async def test() -> None:
         work = asyncio.create_task(program._run(identity, program.AgentOptions(tmp_path, metrics=address)))
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while 'millpond_device_memory_bytes{node="n1",device="0"' not in await asyncio.to_thread(page):
                     assert not work.done(), work.exception()
                     await asyncio.sleep(0.02)
@@ -296,7 +296,7 @@ def listener(clock: Clock) -> Iterator[MetricsListener]:
 
 
 def asked(listener: MetricsListener, method: str, path: str) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", listener.server_address[1], timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", listener.server_address[1], timeout=60)
     with contextlib.closing(connection):
         connection.request(method, path)
         answer = connection.getresponse()
@@ -304,7 +304,7 @@ def asked(listener: MetricsListener, method: str, path: str) -> tuple[int, bytes
 
 
 def connected(listener: MetricsListener) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", listener.server_address[1]), timeout=10)
+    return socket.create_connection(("127.0.0.1", listener.server_address[1]), timeout=60)
 
 
 def test_there_is_one_page_to_be_read_and_nothing_else(listener: MetricsListener) -> None:

@@ -11,6 +11,7 @@ from agent_bench import CARDS, AgentBench, hurry, part, run
 from fake_kubelet import until
 from grpclib.exceptions import GRPCError
 
+from millpond.engines.kubernetes.agent import node_agent
 from millpond.engines.kubernetes.agent.load_reporter import LoadReporter
 from millpond.engines.kubernetes.agent.node_agent import NOT_LISTED
 from millpond.engines.kubernetes.cluster.agent_report import LOADS_ANNOTATION, AgentReport, loads_of, loads_text
@@ -108,14 +109,24 @@ def test_whole_cards_are_given_by_their_uuids_without_a_gate(bench: AgentBench) 
     run(bench, test)
 
 
-def test_a_pod_that_the_kubelet_hears_of_first_is_waited_for(bench: AgentBench) -> None:
+def test_a_pod_that_the_kubelet_hears_of_first_is_waited_for(
+    bench: AgentBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test() -> None:
+        compare, compared = bench.agent._compare, asyncio.Event()
+
+        async def compare_and_say() -> None:
+            await compare()
+            compared.set()
+
+        monkeypatch.setattr(bench.agent, "_compare", compare_and_say)
         asking = asyncio.create_task(bench.admitted("late", 250))
-        await asyncio.sleep(0.05)
+        await compared.wait()  # it was looked for, and not found
         bench.bound("late", part(0))
         env, _ = await asking
         assert env["CUDA_VISIBLE_DEVICES"] == "GPU-0"
 
+    monkeypatch.setattr(node_agent, "WAITS_S", 60.0)
     run(bench, test)
 
 

@@ -278,7 +278,7 @@ def published(
 
         owner = OwnerReference("v1", "Pod", "agent", "uid-of-agent")
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await act(SlicePublisher(ClusterApi(channel, "team", always), channel, "n1", lambda: owner, begin))
         finally:
             for each in following:

@@ -156,7 +156,7 @@ def test_the_next_agent_finds_a_swapped_pod_and_brings_it_back(bench: AgentBench
 
     async def both() -> None:
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 async with bench.running():
                     pod = await first()
                 async with bench.running():

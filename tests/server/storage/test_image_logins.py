@@ -364,7 +364,7 @@ def test_docker_sends_what_has_the_name_and_has_it_no_longer_than_before(tmp_pat
 def written_down(api: Api) -> list[tuple[int, str]]:
     """What the audit log says of images: status and account, the oldest first."""
     mark = AuditInfo(**dict(zip(AuditInfo.model_fields, (0.0, "", "", "", "mark", "", "", "", "", "", 0), strict=True)))
-    api.security.audit.add_now(mark).result(5)
+    api.security.audit.add_now(mark).result(60)
     found = api.client.get("/api/v1/audit").json()["entries"]
     return [(entry["status"], entry["after"]) for entry in reversed(found) if entry["object"] == "torch:latest"]
 

@@ -81,6 +81,17 @@ class GatedCard:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def python_until(self, task: Task, source: str, holds: Callable[[], bool]) -> None:
+        """Run a Python program in a slice, whose standard input ends as soon as a condition holds."""
+        pipe, env = subprocess.PIPE, {**os.environ, **task.env}
+        with subprocess.Popen([sys.executable, "-c", source], env=env, stdin=pipe, stderr=pipe) as program:
+            try:
+                until(lambda: program.poll() is not None or holds())
+                _, said = program.communicate(timeout=PATIENCE_S)
+            finally:
+                program.kill()
+        assert program.returncode == 0, said
+
     def busy_shares(self, tasks: Sequence[Task], window_s: float) -> list[float]:
         """What each got of the card's busy time over a window, in points of 100, by the card's own count."""
         before = self.busy_ns(tasks)
