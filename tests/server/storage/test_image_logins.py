@@ -45,9 +45,14 @@ ADA = Caller("ada")
 
 
 class PrivateRegistry:
-    """Gives its one image to ann; knows what this machine calls the images that it has."""
+    """Gives its one image to ann; knows what this machine calls the images that it has.
+
+    Attributes:
+        is_open: it gives it to everybody.
+    """
 
     def __init__(self) -> None:
+        self.is_open = False
         self.digest = FIRST
         self.names: dict[str, str] = {}
         self.pulled: list[str] = []
@@ -62,7 +67,7 @@ class PrivateRegistry:
         return frozenset(self.names.values())
 
     def pull(self, reference: str, tell: Notify, login: RegistryLogin | None = None) -> LocalImage:
-        if login != RegistryLogin("ann", "hush"):
+        if not self.is_open and login != RegistryLogin("ann", "hush"):
             raise pull_error(reference, "unauthorized: authentication required")
         self.pulled.append(reference)
         if reference not in self.has:
@@ -112,6 +117,20 @@ def test_a_secret_lets_the_registry_give_an_image_that_others_cannot_have_by_its
     assert (entry.origin, entry.login, entry.digest) == (REFERENCE, "REGISTRY", registry.digest)
     with pytest.raises(InvalidInputError, match="not for everybody"):
         add(api.service.images, WISH.model_copy(update={"login": None}))
+
+
+def test_an_image_that_took_no_login_goes_with_its_entry_unless_it_was_here_before(
+    api: Api, registry: PrivateRegistry
+) -> None:
+    registry.is_open, wish, images = True, WISH.model_copy(update={"login": None}), api.service.images
+    add(images, wish)
+    assert registry.names == {"localhost/millpond/torch:latest": registry.digest}
+    images.remove("torch", "latest")
+    assert registry.names == {}
+    registry.names[REFERENCE] = FIRST
+    add(images, wish)
+    images.remove("torch", "latest")
+    assert registry.names == {REFERENCE: FIRST}
 
 
 def test_an_image_that_is_gone_from_the_machine_is_fetched_again_with_the_login(

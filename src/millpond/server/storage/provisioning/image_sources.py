@@ -113,8 +113,6 @@ class ImageSources:
                     f"put it there again: pond image add {entry.reference} {source}",
                 )
             images.name(found, entry.held_as)
-        if source == entry.exact and login is None:
-            images.drop(source)  # the catalogue holds it; what took a login has lost that name already
         return found
 
     def base(self, name: str, caller: Caller, queue: str, notify: Callable[[str], None]) -> str:
@@ -136,17 +134,18 @@ class ImageSources:
     def fetched(
         self, reference: str, login: RegistryLogin | None, notify: Callable[[str], None]
     ) -> Iterator[LocalImage]:
-        """An image that its registry has just given.
+        """An image that its registry has just given; it stays only under the names that it is given meanwhile.
 
-        What took a login stays only under the names that it is given meanwhile: another user who names the reference
-        has to be let in by the registry, too.
+        One that was here under its reference keeps that, as somebody may have fetched it for themselves. What took a
+        login does not: another user who names the reference has to be let in by the registry, too.
         """
         images = self._host.containers().images
+        was_here = login is None and images.find(reference) is not None
         found = images.pull(reference, notify, login)
         try:
             yield found
         finally:
-            if login is not None:
+            if not was_here:
                 images.drop(reference)
 
     def fetch(self, item: Item, notify: Callable[[str], None]) -> LocalImage:
