@@ -123,10 +123,7 @@ class WorldEngine:
 
     def inventory(self) -> Inventory:
         world = self.world
-        seen = (
-            Observed(task.job, task.attempt, task.task, "", end is None, world.confinement)
-            for task, end in world.tasks.items()
-        )
+        seen = (Observed(task.job, task.attempt, task.task, "", world.confinement) for task in world.tasks)
         return Inventory(world.nodes, tuple(seen))
 
     def finish(self, task: TaskId, outcome: Outcome = Outcome.SUCCESS, exit_code: int = 0) -> None:

@@ -17,7 +17,6 @@ class Observed:
     """What an engine finds when it looks: one task that exists out there.
 
     Attributes:
-        alive: its processes run; otherwise it has ended and its end was perhaps never reported.
         confinement: how well it is kept apart, and kept to its amounts.
     """
 
@@ -25,7 +24,6 @@ class Observed:
     attempt: int
     task: int
     node: str
-    alive: bool
     confinement: Confinement = Confinement()
 
 

@@ -170,7 +170,7 @@ class SimulatedEngine:
     def inventory(self) -> Inventory:
         """All nodes, and all tasks that hold something."""
         tasks = tuple(
-            Observed(work.job.id, work.attempt, placement.task, placement.node, True)
+            Observed(work.job.id, work.attempt, placement.task, placement.node)
             for work in self.works.values()
             for placement in work.placements
         )

@@ -165,6 +165,10 @@ class Bench:
     def gone(self, pid: int) -> bool:
         return eventually(lambda: procfs.start_ticks(pid) is None)
 
+    def alive(self) -> int:
+        """How many tasks run, by their records."""
+        return sum(record.alive for record in running_records(self.state_dir))
+
     def _launch_of(self, job: str) -> LaunchSpec:
         try:
             return self.launches[job]
@@ -173,9 +177,9 @@ class Bench:
 
     def end_all(self) -> None:
         self.engine.close()
-        if not any(record.alive for record in running_records(self.state_dir)):
+        if not self.alive():
             return
         engine = self.new_engine()
         engine.adopt([], [])
-        assert eventually(lambda: not any(task.alive for task in engine.inventory().tasks))
+        assert eventually(lambda: not self.alive())
         engine.close()

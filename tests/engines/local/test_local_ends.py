@@ -209,7 +209,7 @@ def test_single_tasks_of_a_gang_can_be_stopped(bench: Bench) -> None:
     bench.stop("gang", tasks=(1,))
     bench.events(1)
     assert end_of(bench).task == 1
-    assert sum(task.alive for task in bench.engine.inventory().tasks) == 2
+    assert bench.alive() == 2
 
 
 def test_a_stop_right_behind_the_start_comes_after_its_answer(bench: Bench) -> None:
@@ -234,7 +234,7 @@ def test_a_task_of_an_older_run_is_not_stopped_for_a_newer_one(bench: Bench) -> 
     bench.events(1)
     bench.apply(Stop(bench.next_id(), "job", 2, Cause.PREEMPTED))
     bench.events(1)
-    assert bench.engine.inventory().tasks[0].alive
+    assert bench.alive() == 1
 
 
 def test_a_task_whose_supervisor_is_killed_is_over_and_counts_as_lost(bench: Bench) -> None:

@@ -148,7 +148,7 @@ def test_a_gang_of_which_one_task_cannot_start_is_undone_as_a_whole(bench: Bench
     (refused,) = bench.events(1)
     assert isinstance(refused, Refused)
     assert refused.decision == start.id
-    assert not any(task.alive for task in bench.engine.inventory().tasks)
+    assert not bench.alive()
     assert bench.quiet()
 
 

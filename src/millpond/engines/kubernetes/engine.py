@@ -269,7 +269,7 @@ class KubernetesEngine:
             if not pod.is_over and (mark := TaskMark.of(pod.metadata.annotations))
         ]
         observed = tuple(
-            Observed(mark.job, mark.attempt, mark.task, pod.spec.node_name, True, CONFINEMENT) for pod, mark in marked
+            Observed(mark.job, mark.attempt, mark.task, pod.spec.node_name, CONFINEMENT) for pod, mark in marked
         )
         return Inventory(self._view.nodes, observed)
 

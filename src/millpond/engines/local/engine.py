@@ -107,7 +107,7 @@ class LocalEngine:
     def inventory(self) -> Inventory:
         """The nodes, and every task of its own that has not come to its own end, whichever engine started it."""
         observed = tuple(
-            Observed(record.id.job, record.id.attempt, record.id.task, record.node, record.alive, record.confinement)
+            Observed(record.id.job, record.id.attempt, record.id.task, record.node, record.confinement)
             for record in self._executor.own_records()
         )
         return Inventory(self._health.nodes, observed)
