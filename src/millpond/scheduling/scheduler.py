@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from millpond.model.decisions import Decision, Migrate, Start
+from millpond.model.decisions import Decision, Start
 from millpond.model.events import Event, NodeJoined, PolicyChanged
 from millpond.model.hardware.card_layouts import LayoutChange
 from millpond.model.hardware.nodes import Node
@@ -133,7 +133,7 @@ class Scheduler:
 
     def expect(self, decided: Sequence[Decision]) -> None:
         """Before events are handled anew: the cycle behind them came to these decisions."""
-        self._migrations.decided = {each.job: each.placement for each in decided if isinstance(each, Migrate)}
+        self._migrations.decided = decided
 
     def redo(self, now: float, decided: Sequence[Decision], claims: Sequence[Any] | None = None) -> None:
         """Carry out what a cycle decided, instead of ``decide``.
@@ -149,11 +149,12 @@ class Scheduler:
         self._redo.cycle(now, decided, snapshots.starts_in(claims or ()))
         self._explainer.estimates.note_cycle()
         if claims is not None:
-            snapshots.give_claims(claims, self._state, self._claims)
+            with self._state.journal:
+                snapshots.give_claims(claims, self._state, self._claims)
             self._cycle.consolidation.redo(decided)
         self._cycle.hot_spots.redo(decided)
         self._claims_seen = self._kept_version
-        self._migrations.decided = {}
+        self._migrations.decided = None
 
     def changed_claims(self) -> list[Any] | None:
         """The places that are kept for jobs until others have left, the nodes that are kept for reservations, and the

@@ -340,6 +340,20 @@ def joined(cards: int, remaps: bool) -> NodeJoined:
     return NodeJoined(0.0, machine("n", cards, remaps=remaps, swap_mib=4 * CARD_MIB))
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_move_that_was_turned_down_is_none_when_the_log_is_redone(restart: bool) -> None:
+    # Where a cycle keeps nodes for waiting jobs, a redo does not, and would find a place.
+    world = place(4)
+    world.submit(single("a"))
+    world.core.expect([])
+    with pytest.raises(ConflictError):
+        world.core.handle(MigrateRequested(world.now, "a", restart=restart))
+    world.core.redo(world.now, [])
+    assert world.settle() == []
+    migrate(world, "a", restart=restart)
+    assert len(world.of_kind(Migrate)) == 1
+
+
 def test_a_pool_that_suspends_brings_displaced_work_back_beside_its_successor() -> None:
     node = machine("n", 2, remaps=True, swap_mib=4 * CARD_MIB)
     world = World(node, pools=(Pool(suspends=True, turn_s=0.0),))

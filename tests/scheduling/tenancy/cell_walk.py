@@ -9,7 +9,8 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
-from worlds import World, asks, elastic, gang, machine, queue, single
+from twinned import TwinnedWorld
+from worlds import asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Decision, Stop, Suspend
 from millpond.model.errors import InvalidInputError, MillpondError
@@ -67,7 +68,7 @@ def picture(book: CellBook) -> Any:
     ]
 
 
-class WatchedWorld(World):
+class WatchedWorld(TwinnedWorld):
     """A world in which no cycle breaks into cells.
 
     Nothing that is in cells leaves for work of other queues, and whatever is placed, as much of what is owed has a

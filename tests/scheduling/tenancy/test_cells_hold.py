@@ -13,11 +13,15 @@ from cell_walk import (
     require_what_is_owed,
     walk,
 )
+from twinned import TwinnedWorld
 from worlds import World, machine, queue, single
 
+from millpond.model.decisions import Stop
 from millpond.model.states import JobState
 from millpond.model.tenancy.cells import CellCount
 from seeds import few_then_many
+
+KINDS = (CellWalk, CellWalkOnAllPaths, CellWalkBesideSlices)
 
 
 @pytest.mark.parametrize("seed", few_then_many(range(1), range(1, 12)))
@@ -39,6 +43,46 @@ def test_no_path_on_which_work_gets_a_place_breaks_into_cells(seed: int) -> None
 @pytest.mark.parametrize("seed", few_then_many((), range(100, 103), range(103, 120)))
 def test_no_path_on_which_work_gets_a_place_breaks_into_cells_on_long_walks(seed: int) -> None:
     walk(CellWalkOnAllPaths(seed), 400, checks_every=10)
+
+
+def test_who_leaves_cells_does_so_in_the_same_order_in_a_twin() -> None:
+    world = TwinnedWorld(machine("n", 4), queues=(queue("a", guarantee=4, cells=(CellCount("node", 1),)), queue("b")))
+    world.share = 1.0
+    world.submit(*(single(f"b{number}", queue="b") for number in range(4)))
+    world.end("b0")
+    world.submit(single("b4", queue="b"))  # in the slot of the first
+    world.submit(single("a0", 4, queue="a"))
+    assert [stop.job for stop in world.of_kind(Stop)] == ["b1", "b2", "b3", "b4"]
+
+
+def test_places_that_are_claimed_beside_cells_are_there_again_when_the_log_is_redone() -> None:
+    queues = queue("a", guarantee=2, cells=(CellCount("switch", 1),)), queue("b", guarantee=2)
+    world = TwinnedWorld(machine("n", 4), queues=queues)
+    world.share = 1.0
+    world.submit(*(single(f"c{number}") for number in range(4)))
+    world.lingering = {"c0", "c1", "c2", "c3"}
+    world.submit(single("stays", 2, queue="b", preemptible=False))
+    assert world.state("stays") is JobState.QUEUED
+    for job in world.stopped:
+        world.leave(job)
+    assert world.state("stays") is JobState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    few_then_many(
+        [],
+        [(CellWalk, 5), (CellWalkOnAllPaths, 1), *((kind, 2) for kind in KINDS)],
+        [(kind, seed) for kind in KINDS for seed in range(6, 60)],
+    ),
+)
+def test_who_goes_on_from_a_snapshot_or_from_the_log_decides_the_same_beside_cells(
+    kind: type[CellWalk], seed: int
+) -> None:
+    one = kind(seed)
+    one.world.share = 0.2
+    for _ in range(40):
+        one.step()
 
 
 @pytest.mark.parametrize("seed", few_then_many(range(6), range(6, 20)))

@@ -174,12 +174,13 @@ class CellPlacer:
         nodes = np.array(sorted({by_device[device].node for device in by_device if visits[device] > 0}), dtype=np.int64)
         free = self._planner.unprotected((Priority.BACKGROUND, Priority.CRITICAL))
         victims = []
-        for slot in roster.slots_on(nodes).tolist():
-            other = roster.records[slot]
-            on_cards = Counter[int]() if other is None else Counter(_devices(other.tasks))
-            if other is None or not any(visits[device] > 0 for device in on_cards):
+        there = [other for slot in roster.slots_on(nodes).tolist() if (other := roster.records[slot]) is not None]
+        # Slots have other numbers where the roster was restored.
+        for other in sorted(there, key=lambda each: each.sequence):
+            on_cards = Counter(_devices(other.tasks))
+            if not any(visits[device] > 0 for device in on_cards):
                 continue
-            if free[slot] and not self._book.is_in_cells(other) and gives_way(other):
+            if free[other.slot] and not self._book.is_in_cells(other) and gives_way(other):
                 victims.append(other)
                 visits.subtract(on_cards - given_up.get(other.id, Counter()))
         leaving = {victim.id for victim in victims}

@@ -13,9 +13,10 @@ lies in host memory comes back on other cards of its node when its own are taken
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from millpond.model.decisions import Migrate, Placement, Resume
+from millpond.model.decisions import Decision, Migrate, Resume, Stop
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
 from millpond.model.events import MigrateRequested
 from millpond.model.reasons import Cause
@@ -43,7 +44,8 @@ class Migrations:
 
     Attributes:
         places: finds where else jobs could be.
-        decided: where jobs go by decisions of the log, which are not searched for again; empty but in a redo.
+        decided: what was decided by a log that is redone: what moved then moves, nothing else, and where it went as it
+            ran is not searched for again. None but in a redo.
     """
 
     def __init__(self, state: State, placer: Placer, claims: Claims) -> None:
@@ -51,7 +53,7 @@ class Migrations:
         self._placer = placer
         self._claims = claims
         self.places = PlaceExchange(state, placer, claims)
-        self.decided: dict[str, Placement] = {}
+        self.decided: Sequence[Decision] | None = None
 
     # ---- on request ---------------------------------------------------------------------------------------------
 
@@ -122,10 +124,16 @@ class Migrations:
         return ""
 
     def _found(self, record: JobRecord, holding: Holding) -> Holding | None:
-        known = self.decided.get(record.id)
-        if known is not None:
-            devices = [grant.device for grant in known.grants]
-            return runs.holding_at(self._state, record, record.tasks[known.task], known.node, devices)
+        """Other cards of its node for a job that runs; in a redo those that it went to then."""
+        if self.decided is None:
+            return self._elsewhere(holding)
+        for each in self.decided:
+            if isinstance(each, Migrate) and each.job == record.id:
+                place, devices = each.placement, [grant.device for grant in each.placement.grants]
+                return runs.holding_at(self._state, record, record.tasks[place.task], place.node, devices)
+        return None
+
+    def _elsewhere(self, holding: Holding) -> Holding | None:
         self._placer.refresh()
         return device_moves.find_elsewhere(self._placer, holding)
 
@@ -203,8 +211,12 @@ class Migrations:
         """End a job for a place that is claimed for it.
 
         Raises:
-            ConflictError: there is no such place.
+            ConflictError: there is no such place, or was none when it was asked for.
         """
+        if self.decided is not None and not any(
+            isinstance(each, Stop) and each.job == record.id and each.cause is Cause.MIGRATED for each in self.decided
+        ):
+            raise ConflictError(f"job {record.id!r} had no other place then")
         self.restart_on(record, self.places.find(record, target), Cause.MIGRATED)
 
     def restart_on(self, record: JobRecord, placed: Placed, cause: Cause, for_job: str = "") -> None:
@@ -269,7 +281,7 @@ class Migrations:
         is_kept = mask is not None and mask[old.node] == 0
         if is_kept or not admits_beside_reserved(state, record, needed):
             return False
-        place = self._found(record, old)
+        place = self._elsewhere(old)
         return place is not None and self.come_back_on(record, place, needed, cause)
 
     def come_back_on(self, record: JobRecord, place: Holding, needed: Amount, cause: Cause) -> bool:

@@ -35,7 +35,7 @@ class IdleTime:
 
     def set_idle(self, idle_milli: Mapping[str, int]) -> None:
         """A cycle ends: so much is idle from now on."""
-        self._idle_milli = idle_milli
+        self._idle_milli = {pool: idle for pool, idle in idle_milli.items() if idle}
 
     def snapshot(self) -> list[Any]:
         """Plain data."""
