@@ -229,10 +229,7 @@ class ReservationsBesideCells(ReservationsBesideGangs):
 
 
 class ReservationsBesideGroups(ReservationsBesideGangs):
-    """The same where groups have limits of cards, and work is suspended, by request or for others, and goes on.
-
-    Gangs of which a minimum stays are not suspended on request: they would give up nothing meanwhile.
-    """
+    """The same where groups have limits of cards, and work is suspended, by request or for others, and goes on."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -250,7 +247,7 @@ class ReservationsBesideGroups(ReservationsBesideGangs):
     def arrive(self) -> None:
         super().arrive()
         found = [each.job for each in self.world.core.jobs.values()]
-        jobs = sorted(each.id for each in found if not (each.reservation or each.rest_preemptible))
+        jobs = sorted(each.id for each in found if not each.reservation)
         job, suspends = self.draws.choice(jobs or [""]), self.draws.random() < 0.5
         with suppress(MillpondError):
             event = SuspendRequested if suspends else ResumeRequested

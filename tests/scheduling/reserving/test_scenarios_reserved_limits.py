@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from worlds import World, asks, gang, machine, queue, single
+from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Stop
 from millpond.model.errors import ConflictError
@@ -160,3 +160,38 @@ def test_the_reason_of_others_says_that_what_is_reserved_counts() -> None:
     assert world.why("wide").summary == (
         "queue vision has 1 job (with what is reserved) with 3 GPUs and 0 CPUs, and may have at most 4 GPUs"
     )
+
+
+@pytest.mark.parametrize("leaves_at", [50.0, BEGIN])
+def test_a_place_that_was_claimed_before_a_reservation_was_agreed_leaves_it_the_limit(leaves_at: float) -> None:
+    others, licence = queue("speech"), (("licence", 1),)
+    world = World(
+        machine("n", 4), machine("m", 4, extras=licence), queues=(queue("vision", guarantee=4, limit=4), others)
+    )
+    world.submit(*(single(f"other{number}", queue="speech") for number in range(8)))
+    world.lingering = {f"other{number}" for number in range(8)}
+    world.submit(gang("stays", 1, asks(2, extras=licence), queue="vision", preemptible=False))
+    assert len(world.stopped) == 2
+    reserve(world, 3)
+    world.submit(*(single(f"demo{number}", queue="vision", reservation="demo") for number in range(3)))
+    world.go_to(leaves_at)
+    for job in world.stopped:
+        world.leave(job)
+    world.lingering.clear()
+    world.go_to(BEGIN + 1.0)
+    assert {"demo0", "demo1", "demo2"} <= world.running()
+    assert world.state("stays") is JobState.QUEUED
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_gang_whose_minimum_alone_was_counted_is_not_suspended_with_all_that_it_has(swap: bool) -> None:
+    machines = machine("n", 4, swap_mib=500_000, remaps=True)
+    world = World(machines, queues=(queue("vision", guarantee=4),), pools=(Pool(suspends=True),))
+    world.submit(elastic("gang", (2, 4, 4), asks(1), queue="vision", preemptible=False, rest_preemptible=True))
+    reserve(world, 2)
+    world.submit(*(single(f"demo{number}", queue="vision", reservation="demo") for number in range(2)))
+    with pytest.raises(ConflictError, match="would keep all of its cards while it is suspended"):
+        world.tell(SuspendRequested(world.now, "gang", swap))
+    world.go_to(BEGIN)
+    assert world.running() == {"gang", "demo0", "demo1"}
+    world.tell(SuspendRequested(world.now, "gang", swap))  # it has the minimum alone

@@ -23,6 +23,7 @@ from millpond.scheduling.reclaiming.attempts import hold_all
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.reserving.counted_reservations import claim_fits_beside_reserved
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import HOLD_OF, is_leaving, suspended_tasks
 
@@ -133,7 +134,7 @@ class Starter:
             if not record.line or not claims.is_settled(job, claim):
                 continue
             placed = self._still_good(record, claim)
-            if placed is not None:
+            if placed is not None and self._fits_beside_reserved(record, placed):
                 if self._take_again(record, placed):
                     self.start(record, placed, claim.cause)
                     continue
@@ -146,6 +147,10 @@ class Starter:
         placed = [(task, holding) for task, holding in claim.placed if task.state is TaskState.QUEUED]
         enough = is_enough(record.job, [task for task, _ in placed])
         return placed if enough and not self._claims.closes_too_soon(record, placed) else None
+
+    def _fits_beside_reserved(self, record: JobRecord, placed: Placed) -> bool:
+        amount = self._state.amounts.of_placed(record, placed)
+        return claim_fits_beside_reserved(self._state, record, amount)
 
     def _is_being_vacated(self, record: JobRecord, placed: Placed) -> bool:
         """Whether a place, and the quota for it, are a job's once all work that is leaving has left."""

@@ -222,6 +222,8 @@ class EventHandlers:
         mode = SuspendMode.SWAP if event.swap else SuspendMode.FREEZE
         if event.swap and (hindrance := suspension.why_not_vacated(self.state, record)):
             raise ConflictError(f"job {record.id!r} cannot be swapped: {hindrance}", "freeze it, or stop it")
+        if record.state is JobState.RUNNING:
+            upkeep.refuse_to_hold_rest(self.state, record)
         record.suspend_requester = event.by
         suspension.suspend(self.state, record, mode, Cause.SUSPEND_REQUESTED)
 

@@ -19,12 +19,14 @@ from typing import NamedTuple
 from millpond.model.amounts import memory_text
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.states import JobState
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import ROOT_QUEUE, Limit
 from millpond.scheduling.explaining.wording import card_memory_text
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.ordering.forecasts import NEVER
+from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.choosing import choose, usable_cards
 from millpond.scheduling.reserving.parts import leaves_at, parts_of
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, most_kept
@@ -175,6 +177,18 @@ def require_kept(state: State, queues: QueueTree, changed: Limit | None = None) 
                 f"reservation {wanted.name!r} of {wanted.cards} cards would no longer fit: {why}",
                 f"leave queue {wanted.queue} so much, or cancel it first: `pond reservations cancel {wanted.name}`",
             )
+
+
+def counts_on_rest_of(state: State, record: JobRecord) -> str:
+    """The first reservation that fits now, and would not if a gang of which a minimum stays were suspended; or empty.
+
+    Suspended, it gives up nothing.
+    """
+    fit = [room.wanted for room in state.reserved.by_name.values() if not _why_not(state, room.wanted)]
+    before, record.state = record.state, JobState.SUSPENDED
+    found = next((wanted.name for wanted in fit if _why_not(state, wanted)), "")
+    record.state = before
+    return found
 
 
 class _Bounds(NamedTuple):

@@ -30,6 +30,17 @@ def admits_beside_reserved(state: State, record: JobRecord, amount: Amount) -> b
     )
 
 
+def claim_fits_beside_reserved(state: State, record: JobRecord, amount: Amount) -> bool:
+    """Whether a job may have the place that is claimed for it beside what is reserved, perhaps since then.
+
+    Work on the cards of its own reservation has what was agreed upon.
+    """
+    if not state.reserved.by_name or (record.job.reservation and state.reserved.open_to(record, state.now)):
+        return True
+    asks = state.entitlements.keeps_limits if record.job.preemptible else state.entitlements.admits
+    return beside_kept(state, lambda: asks(record, amount)) and fits_amount_ahead(state, record, amount, asks)
+
+
 def beside_kept(state: State, is_true: Callable[[], bool]) -> bool:
     """Whether something is true where what is kept now counts."""
     if not state.reserved.by_name:
@@ -76,9 +87,16 @@ def fits_ahead(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> 
     return not state.reserved.by_name or fits_amount_ahead(state, record, record.amount_of(tasks))
 
 
-def fits_amount_ahead(state: State, record: JobRecord, amount: Amount) -> bool:
-    """The same for so much more."""
-    return all(_is_admitted_beside(state, record, amount, rooms) for rooms in _ahead_of(state, record))
+def fits_amount_ahead(
+    state: State, record: JobRecord, amount: Amount, admits: Callable[[JobRecord, Amount], bool] | None = None
+) -> bool:
+    """The same for so much more.
+
+    Args:
+        admits: what is asked instead of ``Entitlements.admits``.
+    """
+    asks = admits or state.entitlements.admits
+    return all(_is_admitted_beside(state, record, amount, rooms, asks) for rooms in _ahead_of(state, record))
 
 
 def charge_in_turn_of(state: State, record: JobRecord) -> None:
@@ -90,7 +108,8 @@ def charge_in_turn_of(state: State, record: JobRecord) -> None:
     for room in state.reserved.open_to(record, state.now) if record.job.reservation else ():
         state.charge_unused(room, -1)
     least, ahead = record.demand.least_amount, _ahead_of(state, record)
-    _charge(state, next((rooms for rooms in ahead if not _is_admitted_beside(state, record, least, rooms)), ()))
+    asks = state.entitlements.admits
+    _charge(state, next((rooms for rooms in ahead if not _is_admitted_beside(state, record, least, rooms, asks)), ()))
 
 
 def counts_in_turn_of(state: State, record: JobRecord, queue: str) -> bool:
@@ -114,10 +133,16 @@ def _ahead_of(state: State, record: JobRecord) -> list[list[ReservedRoom]]:
     return [[room for room in later if room.wanted.covers(begin)] for begin in begins]
 
 
-def _is_admitted_beside(state: State, record: JobRecord, amount: Amount, rooms: Sequence[ReservedRoom]) -> bool:
+def _is_admitted_beside(
+    state: State,
+    record: JobRecord,
+    amount: Amount,
+    rooms: Sequence[ReservedRoom],
+    admits: Callable[[JobRecord, Amount], bool],
+) -> bool:
     mark = state.journal.begin()
     _charge(state, rooms)
-    is_admitted = state.entitlements.admits(record, amount)
+    is_admitted = admits(record, amount)
     state.journal.rollback(mark)
     return is_admitted
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from millpond.model.errors import InvalidInputError
+from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.states import JobState, TaskState
@@ -27,7 +27,7 @@ from millpond.scheduling.nodes.cordon import MARGIN_S
 from millpond.scheduling.nodes.drain import follow_cordons, goes_on_without
 from millpond.scheduling.ordering.queueing import enqueue, is_in_window, watch_window
 from millpond.scheduling.records import JobRecord, TaskRecord
-from millpond.scheduling.reserving.agreement import agreed
+from millpond.scheduling.reserving.agreement import agreed, counts_on_rest_of
 from millpond.scheduling.reserving.cells_of_others import cells_of_others
 from millpond.scheduling.reserving.choosing import choose, usable_cards
 from millpond.scheduling.reserving.counted_reservations import covered_at_begin
@@ -78,6 +78,25 @@ def require_usable(state: State, job: Job) -> None:
         raise InvalidInputError(
             f"the job needs {least / CARD_MILLI:g} cards, and reservation {wanted.name!r} has {wanted.cards}",
             "leave reservation out, or ask for 1 card to as many as it has",
+        )
+
+
+def refuse_to_hold_rest(state: State, record: JobRecord) -> None:
+    """Refuse to suspend a gang of which a minimum stays, if a reservation needs the rest of its cards.
+
+    Raises:
+        ConflictError: one does.
+    """
+    if not record.job.rest_preemptible:
+        return
+    settled = [room for room in state.reserved.by_name.values() if room.is_settled]
+    names = [room.wanted.name for room in settled if any(each is record for each, _, _ in _in_the_way(state, room))]
+    name = names[0] if names else counts_on_rest_of(state, record)
+    if name:
+        raise ConflictError(
+            f"job {record.id!r} would keep all of its cards while it is suspended, and reservation {name!r} was "
+            "agreed upon beside its minimum alone",
+            f"stop the job, or cancel the reservation first: `pond reservations cancel {name}`",
         )
 
 
