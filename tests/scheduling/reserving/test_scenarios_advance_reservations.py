@@ -237,7 +237,7 @@ def test_the_last_choice_takes_the_nodes_with_the_least_to_end() -> None:
     ("fields", "kind", "cause"),
     [
         ({"until": 900.0}, InvalidInputError, "ends before it begins"),
-        ({"begin": 50.0}, InvalidInputError, "is to begin in the past"),
+        ({"begin": 50.0}, InvalidInputError, "is to begin 50s in the past by the scheduler"),
         ({"cards": 17}, InvalidInputError, "17 cards of 16 in pool 'default'"),
         ({"cards": 0}, InvalidInputError, "a reservation of 0 cards"),
         ({"cards": 9}, ConflictError, "of the 8 cards that queue vision is guaranteed, 8 are neither"),

@@ -11,6 +11,7 @@ from api_world import JOBS, Api, error_of
 
 from millpond.model.energy import RateMeasure
 from millpond.model.events import EnergyRatePredicted
+from millpond.node.task.records import TaskId
 from millpond.server.wording import local_time
 
 HOUR_S = 3_600.0
@@ -61,6 +62,27 @@ def test_the_history_says_why_a_flexible_job_is_not_held(api: Api) -> None:
     assert {api.job(each.id).state for each in (first, second)} == {"running"}
     assert any("not configured" in text for text in history(api, first.id))
     assert any("2026-01-01" in text for text in history(api, second.id))
+
+
+def test_so_says_the_history_of_an_array_and_of_a_job_that_waited_for_others(api: Api) -> None:
+    array = api.submit(flexible="3h", array="1-2")
+    later = api.submit(flexible="3h", after=array.id)
+    assert any("not configured" in text for text in history(api, array.id))
+    assert not any("not configured" in text for text in history(api, later.id))
+    for member in (1, 2):
+        api.engine.finish(TaskId(f"{array.id}.{member}", 1, 0))
+    api.settled()
+    assert api.job(later.id).state == "running"
+    assert any("not configured" in text for text in history(api, later.id))
+
+
+def test_resuming_an_array_starts_its_flexible_members_now(api: Api) -> None:
+    predicted(api, 0.4, 0.4, 0.1, 0.4)
+    array = api.submit(flexible="3h", time_limit="30m", array="1-2")
+    assert api.job(f"{array.id}[2]").state == "queued"
+    answer = api.client.post(f"{JOBS}/{array.id}/resume")
+    assert answer.status_code == 202, answer.text
+    assert {api.job(f"{array.id}[{member}]").state for member in (1, 2)} == {"running"}
 
 
 @pytest.mark.parametrize("fields", [{"kind": "service", "flexible": "1h"}, {"reservation": "r", "flexible": "1h"}])

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from millpond.model.amounts import memory_text
+from millpond.model.amounts import memory_text, seconds_text
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.states import JobState
@@ -89,7 +89,10 @@ def require_sound(state: State, wanted: AdvanceReservation) -> None:
     before = state.reserved.by_name.get(wanted.name)
     has_begun = before is not None and before.wanted.begin == wanted.begin
     if wanted.until <= state.now or (wanted.begin < state.now and not has_begun):
-        raise InvalidInputError(f"reservation {wanted.name!r} is to begin in the past", "name a later begin")
+        ago = seconds_text(state.now - wanted.begin)
+        raise InvalidInputError(
+            f"reservation {wanted.name!r} is to begin {ago} in the past by the scheduler's time", "name a later begin"
+        )
     if before is not None and (before.wanted.queue, before.wanted.pool) != (wanted.queue, wanted.pool):
         raise ConflictError(
             f"reservation {wanted.name!r} is one of queue {before.wanted.queue!r} in pool {before.wanted.pool!r}",

@@ -121,6 +121,7 @@ class Batch:
         if reason is not None:
             return reason.summary
         self._append(events.JobSubmitted(self.now, dependent.job))
+        self._note_if_never_held(dependent.job)
         self.released.append(dependent.job.id)
         return ""
 
@@ -316,10 +317,10 @@ class Batch:
             self.arrays.append(array)
             words = f"submitted by {job.user or 'somebody'} to queue {job.queue}: {len(array.members)} jobs"
             seq = self._append(events.Noted(self.now, job.id, words))
+            self._note_if_never_held(job)
         elif after is None:
             seq = self._append(events.JobSubmitted(self.now, job))
-            if job.flexible_s and (missing := self._core.scheduler.rates_missing):
-                self._append(events.Noted(self.now, job.id, f"flexible changes nothing: {missing}"))
+            self._note_if_never_held(job)
         else:  # not in the log yet: answers are kept under numbers that no entry has
             seq = -1 - len(self.held)
         if after is not None:
@@ -342,6 +343,11 @@ class Batch:
         self._waiting[seq] = [(job.id, submission.answer)]
         if submission.key:
             self._by_key[submission.key] = _Earlier(job.id, submission.digest, seq)
+
+    def _note_if_never_held(self, job: Job) -> None:
+        """The history of a flexible job, or of an array of them, says why it waits for no hours, if so."""
+        if job.flexible_s and (missing := self._core.scheduler.rates_missing):
+            self._append(events.Noted(self.now, job.id, f"flexible changes nothing: {missing}"))
 
     def _note_pruned(self, event: events.StopRequested) -> None:
         """Note it in the sweep's own history too."""

@@ -92,11 +92,21 @@ class Changes:
     async def resume(self, job: str, by: str) -> JobInfo:
         """Let a suspended job, or those members of an array, go on as soon as their devices allow it.
 
+        Flexible ones that wait for their hours line up at once.
+
         Raises:
             NotFoundError, ConflictError: it never was, or is not suspended.
         """
+        job = self._services.standing_for(job)
+        array = self._loop.job_cache.get(job)
+        is_array = array is not None and array.array is not None
+        may_be_held = is_array and (await self._job_files.soon(job)).flexible is not None
+
+        def concerns(info: JobInfo) -> bool:
+            return _is_halted(info) or (may_be_held and info.state == JobState.QUEUED)
+
         return await self._change_each(
-            job, lambda record, now: ResumeRequested(now, record.id, by), _is_halted, "is suspended"
+            job, lambda record, now: ResumeRequested(now, record.id, by), concerns, "is suspended"
         )
 
     async def requeue(self, job: str, by: str) -> JobInfo:
