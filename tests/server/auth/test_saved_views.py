@@ -42,6 +42,15 @@ def test_a_view_for_a_group_that_does_not_exist_is_refused_with_where_groups_are
     assert save(world, "amy", "ours", group="vision").status_code == 201
 
 
+def test_a_list_that_cannot_be_kept_has_neither_the_form_nor_its_script(world: AuthWorld) -> None:
+    array = world.submit("max", array="0-1")
+    world.settled()
+    browser = browser_of(world, "max")
+    for address, is_kept in (("/portal/jobs", True), (f"/portal/jobs?members={array}", False)):
+        page = browser.get(address).text
+        assert ('id="keep"' in page, "saved_views.js" in page) == (is_kept, is_kept), address
+
+
 @pytest.mark.parametrize("view", ["nope", "%00", "a%00b"])
 def test_an_address_of_no_view_is_answered_with_a_page(world: AuthWorld, view: str) -> None:
     answer = browser_of(world, "max").get(f"/portal/views/{view}")

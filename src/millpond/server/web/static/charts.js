@@ -73,7 +73,7 @@
       const grid = { stroke: () => own.getPropertyValue("--line"), width: 1 };
       const paths = stepped ? uPlot.paths.stepped({ align: 1 }) : undefined;
       return {
-        width: this.box.clientWidth, height: this.box.clientHeight, padding: [8, 14, 0, 0], legend: { show: false },
+        width: this.box.clientWidth, height: this.box.clientHeight, padding: [8, 28, 0, 0], legend: { show: false },
         scales: {
           x: { time, range: () => [this.points.begin, this.points.end] },
           y: { distr: log ? 3 : 1, range: (_, low, high) => this.range(low, high) },
