@@ -84,6 +84,94 @@ def test_what_happens_to_nodes_and_cards_is_told_in_the_language_of_the_reader()
         assert left_in_english(phrase_in(CHINESE, text), "x-1", "n-1", "30s") == [], text
 
 
+def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -> None:
+    names = ("swap_memory", "memory_overcommit", "topology: any", "it runs hot", "ada", "x-1")
+    for text in (
+        (
+            "it gets no turn with its equals there, as that takes 512 GiB of host memory: node x-1 sets 256 GiB "
+            "aside (swap_memory), and 256 GiB of it are free"
+        ),
+        "no turn comes free, as what runs there could not leave: x-1",
+        (
+            "its 7 GiB of device memory do not fit into host memory: node x-1 sets 7 GiB aside (swap_memory), "
+            "and 7 GiB of it are free"
+        ),
+        (
+            "its 7 GiB of device memory do not fit into host memory: node x-1 sets 7 GiB aside (swap_memory), "
+            "and 7 GiB of it are free, which others on their way there need"
+        ),
+        (
+            "it would borrow beyond the hours in which pool x-1 lends (x-1), and lose its work then: it neither "
+            "saves that on notice nor can it be swapped"
+        ),
+        "it waits for card 3 of x-1 to be divided into x-1",
+        "there is room, but 2 cards are kept for reservation x-1 of queue x-1",
+        (
+            "there is room, but 2 cards are kept for reservation x-1 of queue x-1, which begins before the job "
+            "would have ended"
+        ),
+        "it starts on the cards of its reservation x-1 alone: 2 of 4 are left; 3 cannot be had now",
+        "let its tasks lie apart (topology: any)",
+        ("the job is not preemptible, so it borrows nothing, and 2 GPUs more would exceed the guarantee of queue x-1"),
+        (
+            "the job is not preemptible, so it borrows nothing, and 2 GPUs more would exceed what the guarantee "
+            "of queue x-1 leaves beside those of the queues below it"
+        ),
+        ("running on x-1, run 1; 2 tasks are left out until it is measured how fast it is with those that it has"),
+        (
+            "running on x-1, run 1; 2 tasks are left out, as another would add less than 50 % of what each of "
+            "its first cards does"
+        ),
+        (
+            "it asks for 8 GPUs; 2 GPUs are free, and no node has room; 2 GiB of device memory are kept for work "
+            "that was swapped off (memory_overcommit)"
+        ),
+        "its last run failed (exit code 3); it is tried again after a delay",
+        "its last run failed; it is tried again after a delay",
+        "its last start was refused (x-1); it lines up again after a pause",
+        "1 job of lower priority would have to end for it, but may not be ended now (not preemptible)",
+        (
+            "2 jobs of lower priority would have to end for it, but may not be ended now (its budget of "
+            "preemptions is used up, in its minimum run time)"
+        ),
+        (
+            "2 jobs on borrowed room would have to end for it, but may not be ended now (in the minimum run time "
+            "of queue x-1)"
+        ),
+        (
+            "2 jobs of lower priority or on borrowed room would have to end for it, but may not be ended now "
+            "(within the guarantee of its queue, it took back what this job had borrowed)"
+        ),
+        "it waits for node x-1, which is booting, about 3 min",
+        "it would fit with card 3 of x-1, which is closed by ada (it runs hot)",
+        "it would fit on x-1, which is closed (x-1)",
+        (
+            "it asks for 8 GPUs; 2 GPUs are free, and no node has room; a card is divided into x-1 for it once "
+            "one is idle"
+        ),
+        (
+            "it asks for 8 GPUs; 2 GPUs are free, and no node has room; a card is divided into x-1 for it once "
+            "one is idle and has been as it is for 10 min"
+        ),
+        "there is room, but the ordering 'x-1' has given all cards of its pool to work that is ahead",
+        "there is room, but it is claimed for x-1: other work is leaving for it",
+        ("there is room, but it is reserved for x-1 and 2 other jobs: it is ahead, and would else wait ever longer"),
+        "there is room, but it is claimed for x-1: it is being moved there",
+        "failed (exit code 3); its place on x-1 is kept",
+        "it asks for 8 GPUs; 2 GPUs are free, and not where it could use them",
+        ("it asks for 8 GPUs; 2 GPUs are free, and no node has room; card 3 of x-1 is faulty (x-1); and 2 cards more"),
+        ("user x-1 has 2 jobs running or about to start with 2 GPUs and 4 CPUs, and may have at most 2 running jobs"),
+        ("user x-1 has 2 jobs (with what is reserved) with 2 GPUs and 4 CPUs, and may have at most 2 running jobs"),
+        (
+            "user x-1 has 2 jobs running or about to start (with what is reserved) with 2 GPUs and 4 CPUs, and "
+            "may have at most 2 running jobs"
+        ),
+        "queue x-1 runs 2 jobs with 2 GPUs and 4 CPUs, and may have at most 4 GPUs",
+        ("queue x-1 holds 2 GPUs of at most 8 GPUs; the job asks for 8 GPUs; cards of x-1 alone could never take it"),
+    ):
+        assert left_in_english(phrase_in(CHINESE, text), *names) == [], text
+
+
 def test_moves_are_told_in_the_language_of_the_reader() -> None:
     for text in (
         "1 job is being moved to other nodes, and the room is claimed for it",
