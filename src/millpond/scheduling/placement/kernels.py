@@ -12,8 +12,12 @@ a directory named after a digest of all kernel sources and of the constants they
 
 from __future__ import annotations
 
+import atexit
+import errno
 import hashlib
+import logging
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable
@@ -23,6 +27,8 @@ from typing import Any, TypeVar, cast
 
 from millpond.compilation.sources import cache_root
 from millpond.scheduling.placement.cache_lock import locked
+
+log = logging.getLogger(__name__)
 
 Kernel = Callable[..., Any]
 K = TypeVar("K", bound=Kernel)
@@ -129,7 +135,18 @@ def _cache_directory(functions: dict[str, FunctionType], numba_version: str) -> 
     directory = cache_root() / f"kernels-{digest.hexdigest()[:16]}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="millpond-kernels-"))
+        if os.access(directory, os.W_OK):
+            return directory
+        trouble = os.strerror(errno.EACCES)
+    except OSError as error:
+        trouble = error.strerror or str(error)
     # A cache holds code, so one that cannot be written is replaced by a private one, never by a shared one.
-    return directory if os.access(directory, os.W_OK) else Path(tempfile.mkdtemp(prefix="millpond-kernels-"))
+    private = Path(tempfile.mkdtemp(prefix="millpond-kernels-"))
+    atexit.register(shutil.rmtree, private, ignore_errors=True)
+    log.warning(
+        "compiled kernels cannot be kept in %s (%s): each process takes a minute to compile them; "
+        "have XDG_CACHE_HOME name a folder that can be written",
+        directory,
+        trouble,
+    )
+    return private
