@@ -54,17 +54,23 @@ def standing_by(state_dir: Path) -> ServerFile | None:
     return read_server_file(state_dir, STANDBY_FILE)
 
 
+def comes_to(server: subprocess.Popen[str], holds: Callable[[], object]) -> None:
+    """Wait for what a server comes to; one that has ended instead says why."""
+    until(lambda: holds() or server.poll() is not None)
+    assert server.poll() is None, server.communicate()[1]
+
+
 def both_up(start: Start, state_dir: Path) -> tuple[subprocess.Popen[str], subprocess.Popen[str]]:
     first = start()
-    until(lambda: leader(state_dir) == first.pid)
+    comes_to(first, lambda: leader(state_dir) == first.pid)
     second = start()
-    until(lambda: standing_by(state_dir) is not None)
+    comes_to(second, lambda: standing_by(state_dir) is not None)
     return first, second
 
 
 def led_by(state_dir: Path, server: subprocess.Popen[str]) -> Client:
     """A connection to this server once it leads."""
-    until(lambda: leader(state_dir) == server.pid)
+    comes_to(server, lambda: leader(state_dir) == server.pid)
     return Client(state_dir=state_dir)
 
 
@@ -187,7 +193,7 @@ def test_a_leader_that_is_cut_off_from_the_database_is_replaced_and_never_writes
 ) -> None:
     state, link = tmp_path / "state", Link(postgresql_url)
     first = start(link.url)
-    until(lambda: leader(state) == first.pid)
+    comes_to(first, lambda: leader(state) == first.pid)
     former = read_server_file(state)
     assert former is not None
     token = Path(former.token_path).read_text().strip()
@@ -195,7 +201,7 @@ def test_a_leader_that_is_cut_off_from_the_database_is_replaced_and_never_writes
         kept = client.submit({"command": "sleep 600"}).id
         until(lambda: client.job(kept).state == "running")
     second = start()
-    until(lambda: standing_by(state) is not None)
+    comes_to(second, lambda: standing_by(state) is not None)
     link.whole.clear()
     try:
         with led_by(state, second) as client:
