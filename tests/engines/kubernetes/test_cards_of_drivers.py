@@ -266,5 +266,18 @@ def test_the_check_of_a_cluster_without_claims_says_nothing_of_them(driver: Driv
     assert "resourceclaims" not in found["pods of others"].found
 
 
+@pytest.mark.parametrize("list_of", ["nodes", "resourceslices", "pods"])
+def test_a_cluster_that_fails_while_it_is_checked_is_not_taken_for_one_without_rights(
+    driver: DriverBench, tmp_path: Path, list_of: str
+) -> None:
+    def fail(request: str, _body: Any) -> JSONResponse | None:
+        failed = request.startswith("GET ") and request.endswith(f"/{list_of}")
+        return refusal(500, "InternalError", "etcd does not answer") if failed else None
+
+    driver.cluster.refuses = fail
+    (found,) = check_cluster(settings_of(driver, tmp_path))
+    assert (found.grade, "answers 500" in found.found) == (Grade.BROKEN, True)
+
+
 def settings_of(driver: DriverBench, folder: Path) -> KubernetesFile:
     return KubernetesFile.model_validate({"kubeconfig": str(driver.cluster.kubeconfig(folder)), "adopt": True})

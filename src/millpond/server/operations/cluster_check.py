@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, sync_client
@@ -193,16 +194,15 @@ def _may(client: httpx2.Client, verb: str, resource: str, namespace: str) -> boo
 
 
 def _nodes(client: httpx2.Client, settings: KubernetesFile, serves_claims: bool) -> Iterator[Finding]:
-    import httpx2
     import msgspec
 
     from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, POOL_LABEL, NodeRules
     from millpond.engines.kubernetes.cluster.objects import NodeObject
 
-    try:
-        nodes = [msgspec.convert(each, NodeObject) for each in _get(client, "/api/v1/nodes")["items"]]
-    except httpx2.HTTPError:
-        return  # no right to: said above
+    listed = _items(client, "/api/v1/nodes")
+    if listed is None:
+        return
+    nodes = [msgspec.convert(each, NodeObject) for each in listed]
     rules = NodeRules(settings.nodes == "all")
     ours = [node for node in nodes if rules.pool_of(node)]
     if not ours:
@@ -218,17 +218,13 @@ def _nodes(client: httpx2.Client, settings: KubernetesFile, serves_claims: bool)
 
 def _published(client: httpx2.Client) -> Counter[tuple[str, str]]:
     """How many cards the DRA driver, and Millpond's agents, publish for claims, by node and driver."""
-    import httpx2
     import msgspec
 
     from millpond.engines.kubernetes.claims.claim_objects import SLICES, SliceObject
     from millpond.engines.kubernetes.claims.node_cards import cards_of
     from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, DRIVER
 
-    try:
-        slices = [msgspec.convert(each, SliceObject) for each in _get(client, SLICES.path)["items"]]
-    except httpx2.HTTPError:
-        return Counter()  # no right to: said above
+    slices = [msgspec.convert(each, SliceObject) for each in _items(client, SLICES.path) or ()]
     found: Counter[tuple[str, str]] = Counter()
     for each in slices:
         if each.spec.driver == DRIVER:
@@ -262,17 +258,15 @@ def _cards(nodes: Sequence[Any], published: Mapping[tuple[str, str], int]) -> Fi
 
 def _agents(client: httpx2.Client, nodes: Sequence[Any], by_claims: set[str]) -> Iterator[Finding]:
     """Whether agents answer that give out parts of cards, some of them by claims; nothing where there are none."""
-    import httpx2
     import msgspec
 
     from millpond.engines.kubernetes.cluster.agent_report import AGENT_NAMESPACE, AgentReport, is_agent
     from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
     from millpond.engines.kubernetes.cluster.objects import PodObject
 
-    try:
-        listed = _get(client, f"/api/v1/namespaces/{AGENT_NAMESPACE}/pods")["items"]
-    except httpx2.HTTPError:
-        return  # no right to: said above
+    listed = _items(client, f"/api/v1/namespaces/{AGENT_NAMESPACE}/pods")
+    if listed is None:
+        return
     served = {node.metadata.name for node in nodes if node.status.allocatable.get(MILLI, "0") != "0"} | by_claims
     pods = [pod for each in listed if is_agent(pod := msgspec.convert(each, PodObject))]
     of_ours = {pod.spec.node_name: pod for pod in pods if pod.spec.node_name in {each.metadata.name for each in nodes}}
@@ -294,6 +288,19 @@ def _agents(client: httpx2.Client, nodes: Sequence[Any], by_claims: set[str]) ->
 
 def _named(names: Sequence[str]) -> str:
     return f"{names[0]} and {len(names) - 1} more nodes" if len(names) > 1 else f"node {names[0]}"
+
+
+def _items(client: httpx2.Client, path: str) -> list[Any] | None:
+    """What a cluster lists there; None without the right to it, which is said above."""
+    import httpx2
+
+    try:
+        found: list[Any] = _get(client, path)["items"]
+    except httpx2.HTTPStatusError as error:
+        if error.response.status_code != HTTPStatus.FORBIDDEN:
+            raise
+        return None
+    return found
 
 
 def _get(client: httpx2.Client, path: str) -> Any:
