@@ -28,6 +28,7 @@ from millpond.model.reasons import Cause
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority
 from millpond.scheduling.cycle import admission_cycle, line_heads, overdue
+from millpond.scheduling.cycle.admission_cycle import AdmissionCycle, AdmissionVerdict, CycleOutcome
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.job_placement import NodeMask
 from millpond.scheduling.cycle.prospects import Prospects
@@ -224,6 +225,26 @@ def test_growth_that_was_measured_is_given_back_alike(seeds: range, monkeypatch:
     assert decided(ALWAYS_MANY) == one_by_one
     given = [each for world in one_by_one for each in world if isinstance(each, Stop) and each.cause is Cause.SHRUNK]
     assert given
+
+
+def test_once_the_last_room_is_taken_one_job_is_looked_at_in_vain_and_not_one_of_each_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def counted(self: AdmissionCycle, record: JobRecord, outcome: CycleOutcome) -> AdmissionVerdict:
+        looked_at.append(record.id)
+        return consider(self, record, outcome)
+
+    looked_at: list[str] = []
+    consider = AdmissionCycle._consider
+    monkeypatch.setattr(waiting_lines, "FEW", ALWAYS_MANY)
+    monkeypatch.setattr(AdmissionCycle, "_consider", counted)
+    world = World(machine("a", 4), settings=Settings(reserve=False))
+    world.submit(single("runs", 2, preemptible=False))
+    world.tell(JobSubmitted(world.now, single("wide", 4, priority=Priority.HIGH)))
+    for number in range(8):
+        world.tell(JobSubmitted(world.now, gang(f"waits{number}", 1, asks(2, cpus=number + 1))))
+    assert [each.job for each in world.core.decide(world.now)] == ["waits0"]
+    assert looked_at[-3:] == ["wide", "waits0", "waits1"]
 
 
 @pytest.mark.parametrize("few", [NEVER_MANY, ALWAYS_MANY])

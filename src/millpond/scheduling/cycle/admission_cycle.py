@@ -215,6 +215,7 @@ class AdmissionCycle:
                     outcome.held_back.append(released_first)
             elif verdict is AdmissionVerdict.PLACED:
                 standing.place(record, outcome.placed[-1][1])
+                lines.placed()
                 lines.go_on(record)
                 if outcome.plans and outcome.plans[-1].is_unfinished:
                     return  # nobody behind it comes before its victims have been asked

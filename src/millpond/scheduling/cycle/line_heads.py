@@ -90,6 +90,9 @@ class Heads:
         """
         return None
 
+    def placed(self) -> None:
+        """The job popped last was placed: there is less room than before."""
+
     def found_no_room(self, record: JobRecord, *, is_kept_off: bool) -> None:
         """Nor is there room for others that ask for the same, if they are kept off as much."""
 
@@ -129,7 +132,7 @@ class TableHeads(Heads):
         """Their turn has come, whether they were looked at or left out."""
         self._passed_over: set[int] = set()
         self._without_room: set[tuple[RequestClass, bool]] = set()
-        self._is_short = False
+        self._is_short = self._has_less_room = False
         super().__init__(lines, standing)
 
     def _first(self) -> list[Entry]:
@@ -168,10 +171,18 @@ class TableHeads(Heads):
         self._is_outdated = True
         return released_first
 
+    def placed(self) -> None:
+        self._has_less_room = True
+
     def found_no_room(self, record: JobRecord, *, is_kept_off: bool) -> None:
         table = self._table
         pool, request = table.pools.number_of(record.job.pool), table.requests.number_of(record.demand)
-        if pool not in self._passed_over or (is_kept_off and not self._is_short):
+        if pool not in self._passed_over:
+            return
+        if self._has_less_room:  # others than this one may have lost theirs, too
+            self._has_less_room, self._is_outdated = False, True
+            self._prospects.look_for_room(~(self._left_out | self._had_turn))
+        if is_kept_off and not self._is_short:
             return
         if (record.demand, is_kept_off) in self._without_room:
             return
@@ -183,6 +194,7 @@ class TableHeads(Heads):
 
     def reconsider(self) -> None:
         self._prospects.look(self._departures(), is_short=self._is_short)
+        self._has_less_room = False
         self._without_room.clear()
         left_out = ~self._prospects.admitted
         if self._standing.may_fall or self._passed_over or self._is_short or (self._left_out & ~left_out).any():

@@ -107,6 +107,10 @@ class Prospects:
             self._fits = self._fit(None, of=self.admitted)
         return self._fits
 
+    def look_for_room(self, of: BoolArray) -> None:
+        """See which of these lines, (lines,), still have room now that work was placed; others do not matter."""
+        self._fits = self._fit(None, of=of & self.fits)
+
     def _within_limits(self) -> BoolArray:
         """(lines,) where no limit keeps out what the first of the line holds at least."""
         state, table = self._state, self._table
