@@ -110,6 +110,17 @@ def test_a_card_that_was_not_measured_is_no_hot_spot_whatever_is_held_of_it() ->
     assert not moves(here)
 
 
+def test_a_card_that_foreign_work_keeps_busy_wakes_nobody_each_minute() -> None:
+    here = skewed(1, 2)
+    for job in here.running():
+        here.end(job)
+    measure(here, {"n0-0": 900})
+    assert here.core.next_wakeup(here.now) is None
+    here.submit(single("again", 0.2, **SAVES))
+    measure(here, dict.fromkeys(cards_of(here).values(), 900))
+    assert here.core.next_wakeup(here.now) is not None
+
+
 def test_work_alone_on_its_card_a_gang_and_work_of_whole_cards_stay() -> None:
     here = World(machine("n0", 4), machine("n1", 8))
     here.submit(single("alone", 0.3, **SAVES), single("whole", 1, **SAVES), gang("gang", 2, asks(0.8), **SAVES))

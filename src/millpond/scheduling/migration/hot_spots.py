@@ -83,7 +83,10 @@ class HotSpots:
         return [name for name, pool in self._state.cluster.pools.items() if pool.balances]
 
     def _loads(self, pool: str) -> tuple[Int64Array, Int64Array]:
-        """The usable cards of a pool, the least used first, as (2, cards): index and load; and the hot spots."""
+        """The usable cards of a pool, the least used first, as (2, cards): index and load; and the hot spots.
+
+        What is busy by nothing that the scheduler has put there is none.
+        """
         cluster, arrays = self._state.cluster, self._state.cluster.arrays
         nodes, count = arrays.node_count, arrays.device_count
         owner = np.repeat(np.arange(nodes), arrays.device_total[:nodes])
@@ -92,7 +95,9 @@ class HotSpots:
         measured, expected = arrays.load_milli[there], cluster.loads.expected_of(there)
         order = np.argsort(expected, kind="stable")
         loads: Int64Array = np.stack([there[order], expected[order]])
-        is_hot = (np.minimum(measured, expected) >= HOT_MILLI)[order]
+        is_held = arrays.compute_free_milli[there] < CARD_MILLI
+        is_held |= arrays.device_memory_free_mib[there] < arrays.device_memory_mib[there]
+        is_hot = (is_held & (np.minimum(measured, expected) >= HOT_MILLI))[order]
         return loads, loads[0][is_hot][::-1]
 
     def _relieve(self, source: int, loads: Int64Array) -> None:
