@@ -11,7 +11,7 @@ from worlds import World, machine, single
 from ledgers import check_everything
 from millpond.model.decisions import Start
 from millpond.model.energy import RateMeasure
-from millpond.model.events import EnergyRatePredicted, ResumeRequested, StopRequested, TimeLimitChanged
+from millpond.model.events import EnergyRatePredicted, JobSubmitted, ResumeRequested, StopRequested, TimeLimitChanged
 from millpond.model.reasons import Cause, DeadlineVerdict
 from millpond.model.states import JobState, Outcome
 from millpond.model.windows import Window
@@ -182,6 +182,17 @@ def test_it_starts_only_in_its_windows() -> None:
     world.submit(flexible("j", windows=(Window(60, 5 * 60),)))
     world.go_to(24 * HOUR_S)
     assert starts(world) == {"j": 4.0}
+
+
+def test_where_the_first_cycle_comes_behind_its_latest_start_its_windows_alone_keep_it() -> None:
+    world = pool()
+    world.tell(JobSubmitted(world.now, flexible("j", hours=0.5, windows=(Window(60, 2 * 60),))))
+    world.now = 3 * HOUR_S
+    world.settle()
+    reason = world.why("j")
+    assert reason.cause is Cause.WINDOW_CLOSED
+    world.go_to(26 * HOUR_S)
+    assert starts(world) == {"j": 25.0}
 
 
 def test_a_run_after_the_first_is_not_held() -> None:

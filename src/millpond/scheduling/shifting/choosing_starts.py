@@ -124,7 +124,7 @@ def _chosen_start(state: State, record: JobRecord, latest: float, known: tuple[P
     hours_open = record.job.windows
     first = windows.opens_at(hours_open, state.now) if hours_open else state.now
     if latest <= first:
-        return first
+        return state.now  # nothing but its windows keeps it from then on
     starts = hours.starts(first, latest)
     if hours_open:
         starts = np.array([start for start in starts.tolist() if windows.is_open(hours_open, start)])
