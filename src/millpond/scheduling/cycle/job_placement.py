@@ -174,7 +174,7 @@ class Placer:
 
     def load_of(self, job: Job, placed: Placed) -> int | None:
         """What others use of the busiest card of a place that is taken; None where load does not decide about a job."""
-        if not any(holding.devices for _, holding in placed) or self._score_of(job) != "spread":
+        if self._score_of(job) != "spread" or not any(holding.devices for _, holding in placed):
             return None
         return max(self.cluster.loads.beside_milli(holding) for _, holding in placed)
 

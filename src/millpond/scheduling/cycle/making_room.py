@@ -74,7 +74,9 @@ class RoomMaker:
         displaces = state.ordering.displaces and self._claims.displaced_at < state.now
         self._lowest = lowest if by_class else float("inf")
         # What gangs have grown by is given to those of their own class too.
-        grown = min((record.job.priority - 1.0 for record in self._planner.grown()), default=float("inf"))
+        grown = float("inf")
+        if state.elastic:
+            grown = min((record.job.priority - 1.0 for record in self._planner.grown()), default=grown)
         self._has_grown = grown < float("inf")
         self.departures = Departures(min(self._lowest, grown), self._planner.bounds if displaces else None)
         self._in_vain.clear()

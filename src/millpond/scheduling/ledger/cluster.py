@@ -43,8 +43,8 @@ class Cluster:
         self.hardware = hardware = Hardware()
         self.nodes, self.pools, self.node_index = hardware.nodes, hardware.pools, hardware.node_index
         self.device_index, self.device_ids = hardware.device_index, hardware.device_ids
-        self.lends_by_hours = False
-        """Whether any pool has hours of lending."""
+        self.lends_by_hours = self.consolidates = self.balances = self.packs = False
+        """Whether any pool has hours of lending, or moves work together, off busy cards, or onto shared ones."""
         self.free_gpu_milli = 0
         """Free guaranteed compute of all devices of present nodes: a quick first look."""
         self.closed, self.closed_cards = hardware.closed, hardware.closed_cards
@@ -70,7 +70,8 @@ class Cluster:
         self._shared_cards.copy_from(other._shared_cards)
         self.words.copy_from(other.words)
         self.hardware.copy_from(other.hardware)
-        self.lends_by_hours = other.lends_by_hours
+        self.lends_by_hours, self.consolidates = other.lends_by_hours, other.consolidates
+        self.balances, self.packs = other.balances, other.packs
         self.free_gpu_milli = other.free_gpu_milli
         self._free_milli_of = dict(other._free_milli_of)
         self.capacity.copy_from(other.capacity)
@@ -96,7 +97,10 @@ class Cluster:
         self.journal.require_no_trial()
         before = self.pools.get(pool.name, Pool(pool.name))
         self.pools[pool.name] = pool
-        self.lends_by_hours = any(each.lending for each in self.pools.values())
+        pools = self.pools.values()
+        self.lends_by_hours = any(each.lending for each in pools)
+        self.consolidates = any(each.consolidates for each in pools)
+        self.balances, self.packs = any(each.balances for each in pools), any(each.packs for each in pools)
         self.words.give_whole_cards(pool.name, alone=pool.sharing is SharingPolicy.EXCLUSIVE)
         number = self.words.pools.number(pool.name)
         difference = pool.limit_capacity_milli - before.limit_capacity_milli

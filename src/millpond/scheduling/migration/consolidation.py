@@ -73,9 +73,7 @@ class Consolidation:
     def is_wanted(self) -> bool:
         """Whether any pool consolidates, and the whole order is not planned anew at each cycle."""
         state = self._state
-        if state.holds or state.replans:
-            return False
-        return any(pool.consolidates for pool in state.cluster.pools.values())
+        return state.cluster.consolidates and not (state.holds or state.replans)
 
     # ---- for a job that waits -----------------------------------------------------------------------------------
 

@@ -58,9 +58,7 @@ class HotSpots:
     def is_wanted(self) -> bool:
         """Whether any pool balances, and the whole order is not planned anew at each cycle."""
         state = self._state
-        if state.holds or state.replans:
-            return False
-        return bool(self._balancing())
+        return state.cluster.balances and not (state.holds or state.replans)
 
     def relieve(self) -> None:
         """Move one job off each hot spot that is worth it, in the first cycle of each minute."""

@@ -71,7 +71,7 @@ class PairPacking:
     @property
     def is_wanted(self) -> bool:
         """Whether any pool wants it."""
-        return any(map(self.packs, self._state.cluster.pools))
+        return self._state.cluster.packs and any(map(self.packs, self._state.cluster.pools))
 
     # ---- pairs are formed ---------------------------------------------------------------------------------------
 

@@ -121,7 +121,8 @@ class QueueRank:
     def places(self, table: LineTable) -> tuple[FloatArray, ...]:
         """The places of the first of each line: the parts of a rank and behind them the arrivals, (lines,) each."""
         keys, arrivals, grouped = self._keys(table)
-        parts: list[FloatArray] = [(~self.covered(table)).astype(np.float64), -table.figure(PRIORITY)]
+        covered = self.covered_now() if table is self._state.waiting.table else self.covered(table)
+        parts: list[FloatArray] = [(~covered).astype(np.float64), -table.figure(PRIORITY)]
         if self.by_share and len(table):
             present, of_lines = np.unique(table.number(ACCOUNT), return_inverse=True)
             items = table.accounts.items

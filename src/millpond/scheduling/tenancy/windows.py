@@ -106,7 +106,9 @@ def leave(state: State, record: JobRecord, cause: Cause) -> None:
 
 def lending_ends(state: State) -> dict[str, float]:
     """When each of the pools that lend by the hour, and do so now, lends no longer."""
-    pools = state.cluster.pools.items() if state.cluster.lends_by_hours else ()
+    if not state.cluster.lends_by_hours:
+        return {}
+    pools = state.cluster.pools.items()
     open_ones = ((name, pool.lending) for name, pool in pools if pool.lending and name not in state.entitlements.unlent)
     ends = ((name, windows.closes_at(hours, state.now)) for name, hours in open_ones)
     return {name: end for name, end in ends if end is not None}
