@@ -557,6 +557,24 @@ def test_work_takes_no_limit_back_from_others_that_it_would_have_to_leave_to_a_r
     assert len(world.of_kind(Stop)) == 2
 
 
+@pytest.mark.parametrize("is_beside_work", [False, True])
+def test_several_reservations_together_leave_others_the_machine_that_they_are_owed(is_beside_work: bool) -> None:
+    node = (CellCount("node", 1),)
+    teams = queue("vision", guarantee=4), queue("speech", guarantee=4, cells=node), queue("guest")
+    world = World(machine("n0", 4), machine("n1", 4), queues=teams)
+    reserve(world, 2, name="first")
+    if is_beside_work:
+        world.submit(single("guest", 2, queue="guest"))
+    reserve(world, 2, name="second")
+    used = [
+        single(f"{name}{number}", queue="vision", reservation=name) for name in ("first", "second") for number in "12"
+    ]
+    world.submit(*used)
+    world.go_to(BEGIN)
+    world.submit(single("owed", 4, queue="speech"))
+    assert world.running() >= {"owed", *(job.id for job in used)}
+
+
 def test_a_place_on_reserved_cards_that_breaks_into_cells_leaves_no_trace_in_what_a_queue_is_said_to_hold() -> None:
     """Of six pairs of cards five are owed, so that no job of four that stays fits anywhere."""
     queues = [

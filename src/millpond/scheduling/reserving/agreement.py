@@ -29,7 +29,7 @@ from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.choosing import choose, usable_cards
 from millpond.scheduling.reserving.parts import leaves_at, parts_of
-from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, most_kept
+from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.bounds import NO_BOUND, OTHER_MODELS
 from millpond.scheduling.tenancy.card_models import choices_of_reserved
@@ -350,12 +350,11 @@ def _beyond_nodes(state: State, wanted: AdvanceReservation) -> str:
     for number, room in enumerate(rooms):
         if not room.cards_on and room.wanted.overlaps(wanted.begin, wanted.until):
             others = [*rooms[:number], *rooms[number + 1 :]]
-            chosen = choose(state, room, most_kept(others, room.wanted.begin, room.wanted.until))
+            chosen = choose(state, room, others)
             rooms[number] = ReservedRoom(room.wanted, chosen)
     before = state.reserved.by_name.get(wanted.name)
     room = ReservedRoom(wanted, users={} if before is None else before.users)
-    taken = most_kept(rooms, wanted.begin, wanted.until)
-    found = sum(choose(state, room, taken, patient=wanted.begin < state.now).values())
+    found = sum(choose(state, room, rooms, patient=wanted.begin < state.now).values())
     if found >= wanted.cards:
         return ""
     shape = " as whole nodes" if wanted.whole_nodes else ""

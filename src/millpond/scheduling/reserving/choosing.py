@@ -10,7 +10,7 @@ counting most, then those that give most cards, so that gangs find them together
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.scheduling.reserving.cells_of_others import cells_of_others
 from millpond.scheduling.reserving.counted_reservations import covered_at_begin
 from millpond.scheduling.reserving.parts import is_gone_by, leaves_at, parts_of
-from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
+from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, most_kept
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.cells.reservable import nodes_of_cells, spare_of
 
@@ -92,21 +92,21 @@ def tenancies(state: State, begin: float, own: ReservedRoom, *, patient: bool = 
 def choose(
     state: State,
     room: ReservedRoom,
-    taken: Mapping[str, int],
+    others: Sequence[ReservedRoom],
     *,
     patient: bool = False,
 ) -> dict[str, int]:
     """By name of the node, how many cards of it the reservation should have; in all fewer than asked if not there.
 
     Args:
-        taken: cards of nodes that other reservations have at any one instant of its span.
+        others: reservations that have their cards before it.
         patient: see ``tenancies``.
     """
-    wanted, cluster = room.wanted, state.cluster
-    begin = max(wanted.begin, state.now)
+    wanted, cluster, cells = room.wanted, state.cluster, state.cluster.cells
+    begin, taken = max(wanted.begin, state.now), most_kept(others, wanted.begin, wanted.until)
     held = tenancies(state, begin, room, patient=patient)
     used = state.reserved.used_nodes(room, state.running)
-    own_cells = nodes_of_cells(cluster.cells, cluster.hardware, wanted.queue)
+    own_cells = nodes_of_cells(cells, cluster.hardware, wanted.queue)
     offers = []
     for name, index in cluster.node_index.items():
         node = cluster.nodes[index]
@@ -120,7 +120,14 @@ def choose(
         rank = (index not in used, index not in own_cells, *((harm, is_new) if patient else (is_new, harm)))
         offers.append(_Offer(rank, there - held.leaves.get(index, 0), there, index, name))
     offers.sort(key=lambda each: (each.rank, -each.untouched, -each.there, each.place))
-    spare = spare_of(cluster.cells, cluster.hardware, [each.place for each in offers], wanted.queue)
+    # What other queues with cells have reserved may be these.
+    beside = [each for each in others if each.wanted.queue == wanted.queue or not cells.clusters_of(each.wanted.queue)]
+    kept = {
+        cluster.node_index[name]: cards
+        for name, cards in most_kept(beside, wanted.begin, wanted.until).items()
+        if name in cluster.node_index
+    }
+    spare = spare_of(cells, cluster.hardware, [each.place for each in offers], wanted.queue, kept)
     return _filled(wanted, [each for each in offers if each.place in spare])
 
 

@@ -32,7 +32,7 @@ from millpond.scheduling.reserving.cells_of_others import cells_of_others
 from millpond.scheduling.reserving.choosing import choose, usable_cards
 from millpond.scheduling.reserving.counted_reservations import covered_at_begin
 from millpond.scheduling.reserving.parts import Part, is_gone_by, parts_of
-from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, most_kept
+from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
 
 CHOSEN_AHEAD_S = 86_400.0
@@ -197,8 +197,7 @@ def _choose_again(state: State, fixed: list[ReservedRoom], rooms: list[ReservedR
 
 
 def _chosen_beside(state: State, room: ReservedRoom, others: list[ReservedRoom], *, is_settled: bool) -> dict[str, int]:
-    taken = most_kept(others, room.wanted.begin, room.wanted.until)
-    return choose(state, room, taken, patient=is_settled)
+    return choose(state, room, others, patient=is_settled)
 
 
 def _keep(state: State, room: ReservedRoom, chosen: dict[str, int], *, is_settled: bool) -> None:

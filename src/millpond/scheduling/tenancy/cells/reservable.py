@@ -10,10 +10,13 @@ from millpond.scheduling.tenancy.cells.book import CellBook
 from millpond.scheduling.tenancy.cells.chains import Chain
 
 
-def spare_of(book: CellBook, hardware: Hardware, nodes: Sequence[int], queue: str) -> set[int]:
+def spare_of(book: CellBook, hardware: Hardware, nodes: Sequence[int], queue: str, kept: Mapping[int, int]) -> set[int]:
     """Of these machines, the first ones first, those that others can do without for all cells that they are owed.
 
     What a queue keeps on machines that no cell is bound to, it may keep from its own cells.
+
+    Args:
+        kept: by machine, how many of its cards cannot be in these cells anyway.
     """
     allocator = book.allocator
     if allocator is None or book.stale:
@@ -21,13 +24,16 @@ def spare_of(book: CellBook, hardware: Hardware, nodes: Sequence[int], queue: st
     own = [domain for owner in book.clusters_of(queue) for domain in allocator.domains_of(owner, "")]
     for domain in own:
         domain.count_unbound(-1)
-    before = {name: chain.shortage() for name, chain in allocator.chains.items()}
     taken: list[tuple[Chain, int]] = []
+    for node, count in kept.items():
+        held_first = sorted(_cards_on(allocator, hardware, node), key=lambda card: not card[0].gone[0][card[1]])
+        for chain, leaf in held_first[:count]:
+            chain.lose(leaf)
+            taken.append((chain, leaf))
+    before = {name: chain.shortage() for name, chain in allocator.chains.items()}
     spare: set[int] = set()
     for node in nodes:
-        cards = [
-            (chain, leaf) for chain, leaf in _cards_on(allocator, hardware, node) if chain.bound_cell(leaf) is None
-        ]
+        cards = list(_cards_on(allocator, hardware, node))
         for chain, leaf in cards:
             chain.lose(leaf)
         touched = {chain.spec.name: chain for chain, _ in cards}
@@ -86,8 +92,10 @@ def cards_owed(
 
 
 def _cards_on(allocator: CellAllocator, hardware: Hardware, node: int) -> Iterator[tuple[Chain, int]]:
+    """The cards of a machine that are in no cell in use."""
     there = hardware.nodes[node]
     for device in () if there is None else there.devices:
         if device.uuid in allocator.where:
             name, leaf = allocator.where[device.uuid]
-            yield allocator.chains[name], leaf
+            if allocator.chains[name].bound_cell(leaf) is None:
+                yield allocator.chains[name], leaf
