@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -573,6 +574,21 @@ def test_several_reservations_together_leave_others_the_machine_that_they_are_ow
     world.go_to(BEGIN)
     world.submit(single("owed", 4, queue="speech"))
     assert world.running() >= {"owed", *(job.id for job in used)}
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_who_left_for_a_reservation_that_lacks_cards_is_not_asked_again_and_again(members: int) -> None:
+    switch = (CellCount("switch", 1),)
+    teams = (queue(name, guarantee=4, cells=switch) for name in ("vision", "speech"))
+    world = World(machine("n0", 4), machine("n1", 4), queues=teams)
+    world.submit(single("stays", 0.5, queue="vision", preemptible=False))
+    reserve(world, 4, of="speech")
+    world.tell(NodeClosed(world.now, "n1", Cordon(world.now, UNTIL, "repair", drain=True)))
+    world.submit(gang("own", members, asks(1), queue="speech"), single("others", 2, queue="vision"))
+    world.go_to(BEGIN + 40.0)
+    stops = Counter(stop.job for stop in world.of_kind(Stop) if stop.cause is Cause.RESERVATION)
+    assert stops
+    assert set(stops.values()) == {1}
 
 
 def test_a_place_on_reserved_cards_that_breaks_into_cells_leaves_no_trace_in_what_a_queue_is_said_to_hold() -> None:

@@ -178,6 +178,10 @@ def _choose_nodes(state: State, room: ReservedRoom) -> None:
         return
     others, is_settled = state.reserved.beside(wanted.name), room.is_settled or is_last
     chosen = _chosen_beside(state, room, others, is_settled=is_settled)
+    if room.is_settled and sum(chosen.values()) <= sum((left := _still_there(state, room)).values()):
+        # What can be had of other cells differs once work has left: who was asked to must not come back, and be asked
+        # again.
+        chosen = left
     if is_settled and sum(chosen.values()) < wanted.cards:
         settled = [other for other in others if other.is_settled]
         alone = _chosen_beside(state, room, settled, is_settled=True)
@@ -207,16 +211,20 @@ def _keep(state: State, room: ReservedRoom, chosen: dict[str, int], *, is_settle
 
 def _falls_short(state: State, room: ReservedRoom) -> bool:
     """Whether fewer cards are kept than were agreed, or any on a node that cannot give them."""
-    if sum(room.cards_on.values()) < room.wanted.cards:
-        return True
+    return sum(_still_there(state, room).values()) < room.wanted.cards
+
+
+def _still_there(state: State, room: ReservedRoom) -> dict[str, int]:
+    """The cards that are kept on nodes that can give them."""
     cluster, closed = state.cluster, state.cordons.by_node
+    there: dict[str, int] = {}
     for name, cards in room.cards_on.items():
         node = cluster.node_named(name)
         if node is None or not node.schedulable or usable_cards(state, node, room.wanted) < cards:
-            return True
-        if any(each.begin < room.wanted.until and not each.is_over(state.now) for each in closed.get(name, ())):
-            return True
-    return False
+            continue
+        if not any(each.begin < room.wanted.until and not each.is_over(state.now) for each in closed.get(name, ())):
+            there[name] = cards
+    return there
 
 
 def _last_choice_at(state: State, room: ReservedRoom) -> float:
