@@ -28,7 +28,7 @@ from millpond.model.states import JobState
 from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.windows import Window
-from millpond.model.workloads import Checkpoint, Job
+from millpond.model.workloads import Checkpoint, Job, Priority
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
@@ -574,6 +574,19 @@ def test_several_reservations_together_leave_others_the_machine_that_they_are_ow
     world.go_to(BEGIN)
     world.submit(single("owed", 4, queue="speech"))
     assert world.running() >= {"owed", *(job.id for job in used)}
+
+
+def test_background_work_does_not_leave_for_a_gang_that_a_reservation_keeps_from_growing() -> None:
+    there = asks(1, extras=[("licence", 1)])
+    machines = machine("n", 4, model="V100"), machine("m", 4, extras=(("licence", 4),))
+    world = World(*machines, queues=(queue("vision", guarantee=4), queue("guest")))
+    world.submit(gang("guest", 2, there, queue="guest"))
+    world.submit(elastic("gang", (2, 3, 3), there, queue="vision", preemptible=False))
+    reserve(world, 2, models=("V100",))
+    world.end("guest")
+    world.submit(gang("beneath", 2, there, priority=Priority.BACKGROUND))
+    assert world.running() == {"gang", "beneath"}
+    assert not world.of_kind(Stop)
 
 
 @pytest.mark.parametrize("members", [1, 2])

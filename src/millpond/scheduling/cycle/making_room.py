@@ -19,7 +19,7 @@ from millpond.scheduling.cycle.prospects import Departures
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.reserved_places import ReservedPlaces
 from millpond.scheduling.elastic.gang_sizes import first_tasks
-from millpond.scheduling.elastic.growth import mask_for_growth, missing_tasks
+from millpond.scheduling.elastic.growth import mask_for_growth, may_join, missing_tasks
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.migration.consolidation import Consolidation
 from millpond.scheduling.reclaiming.plans import Planner
@@ -28,7 +28,6 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.counted_reservations import fits_ahead
 from millpond.scheduling.suspension.suspension import is_leaving
 from millpond.scheduling.tenancy.admission import (
-    is_admitted,
     is_guaranteed,
     is_held_for_good,
     is_limited_by_user,
@@ -169,7 +168,7 @@ class RoomMaker:
         """A plan by which background work leaves for tasks that a running gang misses, once none is leaving already."""
         if not self._has_background or self._is_background_leaving(record.job.pool):
             return None
-        tasks = first_tasks(missing_tasks(self._state, record), partial(is_admitted, self._state, record))
+        tasks = first_tasks(missing_tasks(self._state, record), partial(may_join, self._state, record))
         mask = mask_for_growth(self._state, self._claims, record)
         return self._cells.keep_sound(lambda: self._planner.growth(record, tasks, mask)) if tasks else None
 

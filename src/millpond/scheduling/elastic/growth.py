@@ -7,6 +7,9 @@ its equals, which would otherwise keep it from ever growing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.scheduling import runs
@@ -72,10 +75,7 @@ def in_order(state: State, standing: QueueRank) -> list[tuple[Rank, JobRecord]]:
 
 def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Placed:
     """Take holdings for as many missing tasks as quota and free room allow, in the open transaction."""
-    admitted = first_tasks(
-        missing_tasks(state, record),
-        lambda tasks: is_admitted(state, record, tasks) and fits_ahead(state, record, tasks),
-    )
+    admitted = first_tasks(missing_tasks(state, record), partial(may_join, state, record))
     mask = mask_for_growth(state, claims, record)
     placed = grow_in_cells(state, record, admitted, mask)
     mark = state.journal.begin()
@@ -90,6 +90,11 @@ def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Pla
     if placed:
         state.charge(record, state.amounts.of_placed(record, placed), 1)
     return placed
+
+
+def may_join(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> bool:
+    """Whether quotas let these tasks join a running gang, beside what is reserved for later too."""
+    return is_admitted(state, record, tasks) and fits_ahead(state, record, tasks)
 
 
 def missing_tasks(state: State, record: JobRecord) -> list[TaskRecord]:
