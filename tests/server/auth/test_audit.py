@@ -112,7 +112,7 @@ def test_a_server_whose_audit_log_is_damaged_is_not_ready_until_it_can_be_writte
 
     def failing(entries: Any) -> None:
         answers.append(world.client("").get("/readyz"))
-        if len(answers) == 2:
+        if len(answers) > 1:
             add(entries)
         else:
             raise DatabaseError("insert", {}, Exception("database disk image is malformed"))
@@ -121,7 +121,7 @@ def test_a_server_whose_audit_log_is_damaged_is_not_ready_until_it_can_be_writte
     with pytest.raises(UnavailableError, match="the audit log cannot be written"):
         audit(world)
     audit(world)
-    assert [answer.status_code for answer in (*answers, world.client("").get("/readyz"))] == [200, 503, 200]
+    assert [answer.status_code for answer in (*answers[:2], world.client("").get("/readyz"))] == [200, 503, 200]
     assert "the audit log cannot be written (database disk image is malformed)" in answers[1].json()["status"]
     assert "pond restore" in answers[1].json()["status"]
 

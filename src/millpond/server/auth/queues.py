@@ -77,7 +77,7 @@ def settle_place(
     if longest is not None and file.time_limit is not None and file.time_limit > longest.seconds:
         most = seconds_text(longest.seconds)
         raise InvalidInputError(
-            f"a dev job of {seconds_text(file.time_limit)}; {longest.whose} may have those of {most}",
+            f"a dev job of {seconds_text(file.time_limit)}; {longest.whose} may have those of up to {most}",
             f"ask for a time_limit of at most {most}",
         )
     return spec, place
