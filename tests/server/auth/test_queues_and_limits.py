@@ -162,7 +162,7 @@ def test_a_dev_job_gets_no_more_time_than_each_queue_above_it_allows(world: Auth
     assert [admin.post(f"{API}/queues", json=each).status_code for each in (house, lab)] == [201, 201]
     answer = submit(world, "olga", queue="lab", kind="dev", time_limit="2h")
     assert answer.status_code == 422
-    assert error_of(answer).cause == "a dev job of 2h; a job of queue house may have those of 30m"
+    assert error_of(answer).cause == "a dev job of 2h; a job of queue house may have those of up to 30m"
     assert error_of(answer).remedy == "ask for a time_limit of at most 30m"
     job = submit(world, "olga", queue="lab", kind="dev").json()["id"]
     assert world.loop.query(lambda core: core.scheduler.jobs[job].job.time_limit_s).result(60) == 1800
