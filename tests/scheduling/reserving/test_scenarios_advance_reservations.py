@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from worlds import World, asks, elastic, gang, machine, queue, single
+from worlds import CARD_MIB, World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Stop
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
@@ -642,6 +642,22 @@ def test_parts_of_one_card_start_beside_reserved_cards_and_stay() -> None:
     world.end("job")
     world.submit(single("late", queue="guest"))
     assert world.running() == {"pair"}, "the other card is kept"
+
+
+def test_work_beside_parts_of_cards_that_make_up_what_is_reserved_is_not_asked_to_leave() -> None:
+    world = World(machine("n0", 3), queues=(queue("vision", guarantee=1), queue("speech", guarantee=2), queue("guest")))
+    world.tell(ReservationMade(0.0, AdvanceReservation("demo", "vision", 1, 0.0, 1_000.0)))
+    world.settle()
+    world.submit(gang("aside", 1, asks(0.5, card_mib=CARD_MIB // 2), queue="guest"))
+    world.submit(gang("reserved", 2, asks(0.5, card_mib=CARD_MIB * 3 // 5), queue="vision"))
+    assert world.core.reservations()[0].unused_milli == 0
+    world.submit(gang("background", 1, asks(0.5, card_mib=CARD_MIB // 4), queue="guest", priority=Priority.BACKGROUND))
+    world.submit(gang("wide", 3, asks(0.5, card_mib=CARD_MIB // 4), queue="speech"))
+    assert world.running() == {"reserved", "background", "wide"}
+    world.end("reserved")
+    tasks = [task for job in world.running() for task in world.core.jobs[job].tasks]
+    cards = {grant.device for task in tasks if task.placement is not None for grant in task.placement.grants}
+    assert (world.running(), len(cards)) == ({"background", "wide"}, 2), "a card is kept again"
 
 
 def test_parts_of_one_card_that_cannot_be_asked_to_leave_keep_one_card_alone_from_reservations() -> None:

@@ -251,7 +251,9 @@ def _in_the_way(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord, l
 
 def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord, list[TaskRecord]]]:
     cluster = state.cluster
-    names = {cluster.node_index[name]: name for name in room.cards_on if name in cluster.node_index}
+    unused = state.reserved.unused(room, state.running, cluster)
+    # Where all that is kept is in use, as parts of more cards perhaps, what is left belongs to nobody.
+    names = {cluster.node_index[name]: name for name, milli in unused.items() if milli}
     spare: dict[int, int] = {}
     for index, name in names.items():
         node = cluster.nodes[index]
