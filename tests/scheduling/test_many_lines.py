@@ -84,6 +84,22 @@ def test_bursts_of_all_kinds_are_decided_alike(kind: str, monkeypatch: pytest.Mo
     assert len(one_by_one) >= 50
 
 
+@pytest.mark.parametrize("few", [NEVER_MANY, ALWAYS_MANY])
+def test_nobody_passes_the_first_of_a_queue_that_lets_nobody_pass_though_it_has_no_prospects(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_lines, "FEW", few)
+    queues = (queue("lab", ordering="fifo"), queue("guest"))
+    world = World(machine("n0", 4), machine("n1", 4), queues=queues, settings=Settings(reserve=False))
+    world.submit(single("three", 3, priority=Priority.CRITICAL), single("four", 4, priority=Priority.CRITICAL))
+    world.submit(single("first", 4, queue="guest", priority=Priority.HIGH))
+    world.submit(single("wide", 2, queue="lab"), single("narrow", queue="lab"), single("other", queue="guest"))
+    assert world.running() == {"three", "four", "other"}
+    world.end("other")
+    assert world.running() == {"three", "four"}
+    assert world.core.explain("narrow", world.now).blocked_by == "wide"
+
+
 def tenants(seed: int, *, displacing: bool) -> World:
     """Machines, some of which close, for queues with guarantees and limits, and users with limits."""
     draws, of_orderings = random.Random(seed), random.Random(-seed)

@@ -202,6 +202,7 @@ class AdmissionCycle:
                         lines.pass_over(record.job.pool, wholly=state.ordering.strict and not self._reserved.is_used)
                 if record.group is not None and state.orderings.of(record.group).strict:
                     self._closed.add(record.group)
+                    lines.close(record.group)
                 kept_off = self._claims.kept_off(record) if self._may_have_room(record) else (0, 0, 0)
                 if any(kept_off) and depth:
                     self._kept_out[record.line] = kept_off

@@ -16,7 +16,7 @@ from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ordering.line_table import POOL, QUEUE, REQUEST, BoolArray, FloatArray
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
 from millpond.scheduling.placement.arrays import Int64Array
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.tenancy.queue_rank import QueueRank, Rank
 
 CHUNK = 128
@@ -89,6 +89,9 @@ class Heads:
         Returns the first of those that the ordering holds back that it will hold back no longer.
         """
         return None
+
+    def close(self, group: Group) -> None:
+        """The first of a group that lets nobody pass has found no room: its others matter no more."""
 
     def placed(self) -> None:
         """The job popped last was placed: there is less room than before."""
@@ -171,6 +174,9 @@ class TableHeads(Heads):
         self._is_outdated = True
         return released_first
 
+    def close(self, group: Group) -> None:
+        self._left_out[self._prospects.rows_of_strict.get(group, [])] = True
+
     def placed(self) -> None:
         self._has_less_room = True
 
@@ -189,7 +195,7 @@ class TableHeads(Heads):
         self._without_room.add((record.demand, is_kept_off))
         prospects = self._prospects
         alike = np.flatnonzero(table.number(REQUEST) == request)
-        alike = alike[~(prospects.makes_room[alike] | prospects.has_reserved[alike])]
+        alike = alike[~(prospects.makes_room[alike] | prospects.must_be_seen[alike])]
         self._left_out[alike[prospects.is_kept_off(alike)] if is_kept_off else alike] = True
 
     def reconsider(self) -> None:
@@ -255,7 +261,7 @@ class TableHeads(Heads):
 
     def _leave_out(self, lines: BoolArray) -> None:
         """(lines,): they drop out, if their first has not had its turn."""
-        self._left_out |= lines & ~self._prospects.has_reserved
+        self._left_out |= lines & ~self._prospects.must_be_seen
 
     def _sort_more(self) -> None:
         """Line up those of the rest that come next."""

@@ -19,6 +19,7 @@ from millpond.scheduling.ordering.line_table import (
     ASKED_CPU_MILLI,
     ASKED_MILLI,
     DISPLACES_ABOVE,
+    GROUPED,
     POOL,
     PRIORITY,
     QUEUE,
@@ -30,7 +31,7 @@ from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
 from millpond.scheduling.reclaiming.request_bounds import EVERYWHERE, Reach
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.queue_node import UNBOUNDED
 from millpond.scheduling.tenancy.queue_rank import QueueRank
@@ -54,6 +55,7 @@ class Prospects:
 
     Attributes:
         admitted: (lines,) whether its queue and its user may let the first of the line start.
+        rows_of_strict: the lines of each group with an ordering of its own that lets nobody pass its first job.
     """
 
     admitted: BoolArray
@@ -73,6 +75,7 @@ class Prospects:
         self._rooms = np.full((len(self._table.queues.items), 2), np.inf)
         self._makes_room: BoolArray | None = None
         self._fits: BoolArray | None = None
+        self.rows_of_strict = self._rows_of_strict()
 
     def look(self, departures: Departures | None, *, is_short: bool = False) -> None:
         """Look around anew.
@@ -141,6 +144,22 @@ class Prospects:
     @cached_property
     def _queues(self) -> Int64Array:
         return self._table.number(QUEUE).copy()
+
+    def _rows_of_strict(self) -> dict[Group, list[int]]:
+        found: dict[Group, list[int]] = {}
+        for row in np.flatnonzero(self._table.figure(GROUPED)).tolist():
+            group = self._first(row).group
+            if group is not None and self._state.orderings.of(group).strict:
+                found.setdefault(group, []).append(row)
+        return found
+
+    @cached_property
+    def must_be_seen(self) -> BoolArray:
+        """(lines,) whose turns matter whatever room there is: some is reserved for them, or nobody may pass them."""
+        seen = self.has_reserved.copy()
+        for rows in self.rows_of_strict.values():
+            seen[rows] = True
+        return seen
 
     @cached_property
     def has_reserved(self) -> BoolArray:
