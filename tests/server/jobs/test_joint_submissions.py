@@ -11,6 +11,7 @@ from server_world import Clock, KilledError, Server, World, submission_of
 
 from millpond.client.sdk.resources.job_matching import meant_by, the_one_meant
 from millpond.model.errors import ConflictError, InvalidInputError
+from millpond.server.jobs.admission import submission
 from millpond.server.store.jobs import JobStore
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.models import adapter_of
@@ -50,6 +51,16 @@ def test_a_pipeline_in_one_submission_names_its_own_jobs(api: Api) -> None:
     assert document(api, train.id)["after"] == {"ok": [prepare.id]}
     assert document(api, report.id)["after"] == {"ok": [train.id], "any": [prepare.id]}
     assert [api.job(each.id).state for each in (prepare, train, report)] == ["running", "queued", "queued"]
+
+
+def test_an_id_that_a_job_has_or_had_is_not_given_to_another_of_its_name(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = iter([0, *(0, 0, 0), *(1, 1, 2), 3])
+    monkeypatch.setattr(submission.secrets, "token_bytes", lambda length: bytes([next(drawn)] * length))
+    assert [each.id for each in together(api, job("train"))] == ["train-aaaaa"]
+    several = together(api, job("train"), job("train"), job("train"))
+    assert sorted(each.id for each in several) == ["train-bbbbb", "train-ccccc", "train-ddddd"]
 
 
 def test_a_member_of_an_array_of_the_same_submission_can_be_waited_for(api: Api) -> None:

@@ -24,6 +24,7 @@ from millpond.server.runtime.inbox import Submission
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.storage.job_files import Accepted
+from millpond.server.store.jobs import JobStore
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.config.origins import LONGEST_JOB_NAME, slug_of
 from millpond.specs.errors import Problem, SpecError
@@ -67,7 +68,8 @@ class Submissions:
         """
         count = len(documents)
         specs = await _checked(documents)
-        ids = [new_id(spec.file.name or "") for spec in specs]
+        names = [spec.file.name or "" for spec in specs]
+        ids = await asyncio.to_thread(new_ids, self._components.store.jobs, names)
         awaited_jobs, awaited = self._requirements.awaited_jobs(caller), []
         for number, spec in enumerate(specs):
             others = _by_name(specs, ids, number)
@@ -166,7 +168,17 @@ def _by_name(specs: Sequence[JobSpec], ids: Sequence[str], number: int) -> dict[
     return found
 
 
-def new_id(name: str) -> str:
-    """An id for a job: its name as far as it fits into ids, paths and host names, and five letters by chance."""
+def new_ids(jobs: JobStore, names: Sequence[str]) -> list[str]:
+    """An id for each job of these names that no other job has, nor ever had: of one name there may be very many."""
+    numbers: dict[str, int] = {}
+    while left := set(range(len(names))).difference(numbers.values()):
+        drawn = {_draw_id(names[number]): number for number in left}
+        known = jobs.existing(list(drawn)) | numbers.keys()
+        numbers.update((each, number) for each, number in drawn.items() if each not in known)
+    return sorted(numbers, key=numbers.__getitem__)
+
+
+def _draw_id(name: str) -> str:
+    """A name as far as it fits into ids, paths and host names, and five letters by chance."""
     letters = "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in secrets.token_bytes(5))  # 256 is 8 times 32
     return f"{slug_of(name) or _UNNAMED}-{letters}"

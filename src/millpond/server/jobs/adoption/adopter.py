@@ -23,7 +23,7 @@ from millpond.model.states import JobState, TaskState
 from millpond.model.task_spacing import SpacingRule
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker, for_each
 from millpond.scheduling.records import JobRecord
-from millpond.server.jobs.admission.submission import new_id
+from millpond.server.jobs.admission.submission import new_ids
 from millpond.server.jobs.adoption.gang_documents import place_of, spec_of
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.inbox import ChangeJob, Submission
@@ -207,7 +207,8 @@ class Adopter(Periodic):
         place = place_of(gang, rules)
         spec = spec_of(gang, place, rules)
         group = self._components.accounts.group_of_queue(place.queue)
-        job = spec.to_job(new_id(spec.file.name or ""), place.user)
+        [job_id] = new_ids(self._components.store.jobs, [spec.file.name or ""])
+        job = spec.to_job(job_id, place.user)
         job = replace(job, group=group.name if group is not None else "")
         return Submission(job, spec.document, forecast=self._components.forecaster.predict_at_once(job))
 
