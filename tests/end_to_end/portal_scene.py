@@ -72,6 +72,7 @@ def scene(folder: Path) -> Iterator[tuple[Pond, dict[str, str]]]:
         for line in (
             ["nodes", "cordon", "dgx-1/7", "--reason", "it runs hot"],
             ["nodes", "maintain", "dgx-1", "--from", "2d", "--until", "3d", "--reason", "driver 580"],
+            ["reserve", "demo", "--queue", "vision", "--cards", "4", "--from", "1h", "--until", "5h"],
             ["user", "add", "bob"],
             ["token", "create", "ci"],
         ):
