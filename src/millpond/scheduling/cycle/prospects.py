@@ -55,7 +55,6 @@ class Prospects:
 
     Attributes:
         admitted: (lines,) whether its queue and its user may let the first of the line start.
-        rows_of_strict: the lines of each group with an ordering of its own that lets nobody pass its first job.
     """
 
     admitted: BoolArray
@@ -75,7 +74,6 @@ class Prospects:
         self._rooms = np.full((len(self._table.queues.items), 2), np.inf)
         self._makes_room: BoolArray | None = None
         self._fits: BoolArray | None = None
-        self.rows_of_strict = self._rows_of_strict()
 
     def look(self, departures: Departures | None, *, is_short: bool = False) -> None:
         """Look around anew.
@@ -145,7 +143,9 @@ class Prospects:
     def _queues(self) -> Int64Array:
         return self._table.number(QUEUE).copy()
 
-    def _rows_of_strict(self) -> dict[Group, list[int]]:
+    @cached_property
+    def rows_of_strict(self) -> dict[Group, list[int]]:
+        """The lines of each group with an ordering of its own that lets nobody pass its first job."""
         found: dict[Group, list[int]] = {}
         for row in np.flatnonzero(self._table.figure(GROUPED)).tolist():
             group = self._first(row).group

@@ -83,7 +83,7 @@ class HotSpots:
     def _loads(self, pool: str) -> tuple[Int64Array, Int64Array]:
         """The usable cards of a pool, the least used first, as (2, cards): index and load; and the hot spots.
 
-        What is busy by nothing that the scheduler has put there is none.
+        A card on which the scheduler has put nothing is none, however busy others keep it.
         """
         cluster, arrays = self._state.cluster, self._state.cluster.arrays
         nodes, count = arrays.node_count, arrays.device_count

@@ -177,14 +177,14 @@ def _choose_nodes(state: State, room: ReservedRoom) -> None:
     if not (is_last or _falls_short(state, room)):
         return
     others, is_settled = state.reserved.beside(wanted.name), room.is_settled or is_last
-    chosen = _chosen_beside(state, room, others, is_settled=is_settled)
+    chosen = choose(state, room, others, patient=is_settled)
     if room.is_settled and sum(chosen.values()) <= sum((left := _still_there(state, room)).values()):
         # What can be had of other cells differs once work has left: who was asked to must not come back, and be asked
         # again.
         chosen = left
     if is_settled and sum(chosen.values()) < wanted.cards:
         settled = [other for other in others if other.is_settled]
-        alone = _chosen_beside(state, room, settled, is_settled=True)
+        alone = choose(state, room, settled, patient=True)
         if sum(alone.values()) > sum(chosen.values()):
             _keep(state, room, alone, is_settled=True)
             _choose_again(state, [room, *settled], [other for other in others if not other.is_settled])
@@ -196,12 +196,8 @@ def _choose_again(state: State, fixed: list[ReservedRoom], rooms: list[ReservedR
     """Nodes that are not chosen for the last time make way for one that is."""
     for room in sorted(rooms, key=lambda each: each.wanted.begin):
         if room.cards_on:
-            _keep(state, room, _chosen_beside(state, room, fixed, is_settled=False), is_settled=False)
+            _keep(state, room, choose(state, room, fixed), is_settled=False)
         fixed.append(room)
-
-
-def _chosen_beside(state: State, room: ReservedRoom, others: list[ReservedRoom], *, is_settled: bool) -> dict[str, int]:
-    return choose(state, room, others, patient=is_settled)
 
 
 def _keep(state: State, room: ReservedRoom, chosen: dict[str, int], *, is_settled: bool) -> None:
