@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -46,6 +47,7 @@ class Receiver(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def receiver() -> Iterator[str]:
+    Receiver.alerts.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
@@ -54,16 +56,23 @@ def receiver() -> Iterator[str]:
 
 
 @pytest.fixture
-def prometheus(running: Pond, receiver: str, tmp_path: Path) -> Iterator[str]:
-    """The address of a Prometheus that reads the server with a token of its own, and tells an Alertmanager."""
-    token = running("token", "create", "prometheus", "--allow", "read-metrics", "--expires", "30d").stdout.split()[-1]
+def watch(receiver: str, tmp_path: Path) -> Iterator[Callable[[Pond], str]]:
+    """Starts a Prometheus that reads a server and tells an Alertmanager; returns its address."""
+    with ExitStack() as started:
+        yield lambda pond: started.enter_context(prometheus_of(pond, receiver, tmp_path))
+
+
+@contextmanager
+def prometheus_of(pond: Pond, receiver: str, tmp_path: Path) -> Iterator[str]:
+    """It has a token of its own."""
+    token = pond("token", "create", "prometheus", "--allow", "read-metrics", "--expires", "30d").stdout.split()[-1]
     (tmp_path / "token").write_text(token)
     rules = yaml.safe_load(RULES.read_text())
     for rule in (rule for group in rules["groups"] for rule in group["rules"]):
         rule.pop("for", None)  # at once
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
     listen = {name: f"{own_address()}:{free_port(own_address())}" for name in PROGRAMS}
-    server = json.loads((running.state_dir / "server.json").read_text())["url"]
+    server = json.loads((pond.state_dir / "server.json").read_text())["url"]
     settings = {
         "prometheus": {
             "global": {"scrape_interval": "5s", "scrape_timeout": "5s", "evaluation_interval": "200ms"},
@@ -89,10 +98,12 @@ def prometheus(running: Pond, receiver: str, tmp_path: Path) -> Iterator[str]:
         command = [name, f"--config.file={name}.yaml", f"--web.listen-address={listen[name]}", *own[name]]
         with (tmp_path / f"{name}.log").open("wb") as log:
             programs.append(subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log))
-    yield f"http://{listen['prometheus']}"
-    for program in programs:
-        program.kill()
-        program.wait()
+    try:
+        yield f"http://{listen['prometheus']}"
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
 
 
 def routes_to(receiver: str) -> dict[str, Any]:
@@ -118,7 +129,8 @@ def ask(prometheus: str, question: str) -> list[Any]:
         return []
 
 
-def test_a_failed_server_is_told_to_the_receiver_of_alerts(running: Pond, prometheus: str) -> None:
+def test_a_failed_server_is_told_to_the_receiver_of_alerts(running: Pond, watch: Callable[[Pond], str]) -> None:
+    prometheus = watch(running)
     until(lambda: ask(prometheus, "millpond:largest_free_block_gpus == 4"))
     assert ask(prometheus, "millpond:whole_free_gpus")[0]["value"][1] == "8"
     assert ask(prometheus, 'ALERTS{alertstate="firing"}') == []
@@ -127,3 +139,28 @@ def test_a_failed_server_is_told_to_the_receiver_of_alerts(running: Pond, promet
     (alert,) = Receiver.alerts
     assert (alert["labels"]["alertname"], alert["status"], alert["told"]) == ("MillpondDown", "firing", "on-call")
     assert "does not answer" in alert["annotations"]["summary"]
+
+
+def test_a_card_that_is_gone_when_the_server_starts_again_is_told_to_the_receiver_of_alerts(
+    pond: Pond, watch: Callable[[Pond], str], tmp_path: Path
+) -> None:
+    """A tool of a vendor lists two cards, and one after the restart."""
+    tool, table = tmp_path / "bin" / "hy-smi", tmp_path / "cards"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\n[ $# -eq 0 ] && exec cat {table}\nexit 1\n")
+    tool.chmod(0o755)
+    pond.env["PATH"] = f"{tool.parent}:{pond.env['PATH']}"
+    table.write_text("HCU Temp HCU%\n0 50.0C 0%\n1 48.0C 0%\n")
+    done = pond("up", "--detach")
+    assert done.returncode == 0, done.stderr
+    pond("down")
+    table.write_text("HCU Temp HCU%\n0 50.0C 0%\n")
+    done = pond("up", "--detach")
+    assert done.returncode == 0, done.stderr
+    assert "has lost 1 of the cards that it had: 1 (hygon-" in done.stdout + done.stderr
+    assert "its driver did not list it when the server started" in pond("nodes", "-o", "wide").stdout
+    watch(pond)
+    until(lambda: Receiver.alerts)
+    (alert,) = Receiver.alerts
+    assert (alert["labels"]["alertname"], alert["labels"]["device"]) == ("MillpondCardFailed", "1")
+    assert (alert["status"], alert["told"]) == ("firing", "on-call")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from api_world import JOBS, Api, error_of
+from sqlalchemy.exc import OperationalError
 
 from millpond.model.errors import ConflictError
 from millpond.model.folders import batch_of, digest_of
@@ -21,6 +24,8 @@ from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.files.datasets import Dataset, Datasets
 from millpond.server.storage.files.sent_contents import SentContents
 from millpond.server.storage.files.service import Span
+from millpond.server.views import about
+from millpond.server.views.prometheus import metrics_page
 from millpond.specs.api.accounts.accounts import AccountLimits
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import HealthInfo
@@ -262,3 +267,57 @@ def test_readyz_keeps_requests_coming_and_says_that_nothing_is_taken_on_or_start
     api.loop.query(lambda core: None).result(30)
     assert readiness(api) == (200, "ready", "")
     assert "millpond_server_degraded 0.0" in api.client.get("/metrics").text
+
+
+def test_a_store_that_cannot_be_read_degrades_the_server_until_it_can(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> int:
+        raise OperationalError("SELECT", {}, sqlite3.DatabaseError("database disk image is malformed"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(api.store, "latest_snapshot_seq", fails)
+        assert readiness(api) == (503, "the store cannot be read (database disk image is malformed)", "")
+        page = api.client.get("/metrics").text
+        assert "millpond_server_degraded 1.0" in page
+        assert "millpond_node_gpus{" in page, "the scheduler still answers"
+    assert "millpond_server_degraded 0.0" in api.client.get("/metrics").text
+
+
+def test_while_the_store_hangs_the_figures_say_so_without_those_of_the_pool_and_one_thread_waits_for_it(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(about, "STORE_ANSWERS_WITHIN_S", 0.05)
+    monkeypatch.setattr(metrics_page, "POOL_WITHIN_S", 0.05)
+    answers, asked = threading.Event(), list[str]()
+
+    def hangs() -> int:
+        asked.append("the store")
+        answers.wait(60)
+        return 1
+
+    monkeypatch.setattr(api.store, "latest_snapshot_seq", hangs)
+    api.loop.query(lambda core: answers.wait(60))  # the scheduler has something to store
+    try:
+        for _ in range(3):
+            page = api.client.get("/metrics").text
+            assert "millpond_server_degraded 1.0" in page
+            assert "millpond_scheduler_cycle_seconds_count " in page
+            assert "millpond_node_gpus{" not in page
+        assert readiness(api) == (503, "the store does not answer within 0.05 s", "")
+        assert len(asked) == 1
+    finally:
+        answers.set()
+        monkeypatch.undo()
+    api.settled()
+    page = api.client.get("/metrics").text
+    assert "millpond_server_degraded 0.0" in page
+    assert "millpond_node_gpus{" in page
+
+
+def test_a_damaged_audit_log_degrades_the_server(api: Api) -> None:
+    api.security.audit.trouble = "the audit log cannot be read (it is malformed)"
+    code, status, _ = readiness(api)
+    assert code == 503
+    assert status.startswith("the audit log cannot be read (it is malformed); ")
+    assert "millpond_server_degraded 1.0" in api.client.get("/metrics").text

@@ -63,6 +63,9 @@ class LocalEngine:
         running.make_room(self._state_dir)
         self._failed_devices = FailedDevices(self._state_dir)
         self._failed_devices.begin()
+        for node in machine.nodes:
+            for device in node.devices:
+                self._note_health(node.name, device)
         self._outbox = Outbox(options.wake)
         self.access = LocalTaskAccess(self._state_dir)
         self._loop = asyncio.new_event_loop()
@@ -183,13 +186,17 @@ class LocalEngine:
 
     def _device_changed(self, node: str, device: Device, needs_person: bool) -> None:
         """Note to the jobs on a device that fails which and why, before they are asked to end."""
-        text = f"card {device.index} of {node} has failed: {device.health_detail}"
-        failed = device.health is DeviceHealth.FAULTY
-        with contextlib.suppress(OSError):  # a full disk is said elsewhere
-            self._failed_devices.note(device.uuid, text if failed else "")
-        if failed:
+        if text := self._note_health(node, device):
             self._note_to_jobs_on(device, text)
         self._outbox.health(node, device, needs_person)
+
+    def _note_health(self, node: str, device: Device) -> str:
+        """Note for the check of the machine whether a device has failed; returns how, in words."""
+        failed = device.health is DeviceHealth.FAULTY
+        text = f"card {device.index} of {node} has failed: {device.health_detail}" if failed else ""
+        with contextlib.suppress(OSError):  # a full disk is said elsewhere
+            self._failed_devices.note(device.uuid, text)
+        return text
 
     def _unmappable(self, node: str) -> None:
         """The driver has refused what it was believed to do: that is not counted on from now on."""

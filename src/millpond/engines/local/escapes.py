@@ -49,6 +49,7 @@ class EscapeWatcher:
         with self._trees.surveyed():
             held = self._watched()
         vendors = {self._slices.vendor_of(each.grant.device) for each in held}
+        vendors &= self._machine.vendors.keys()  # without those whose cards are all lost
         samples = [sample for vendor in vendors for sample in self._machine.vendors[vendor].sample()]
         for each, mib in driver_mib(samples, held):
             self._slices.match_driver(each.task, mib, each.usage)

@@ -81,6 +81,7 @@ def make_app(
         secret: signs the access tokens for the programs of jobs.
         names: under which people outside know the server.
     """
+    service.health.audit_trouble = lambda: security.audit.trouble
     access_tokens = AccessTokens(secret, time.time)
     routes = make_routes(service, security, tenants, access_tokens, pages)
     proxied = ProxyDependencies(

@@ -79,7 +79,7 @@ class TokenRegistry:
         now = self._clock()
         used = (
             token.expires_at
-            for token in self.all()
+            for token in tuple(self._tokens.values())  # without the lock, which may be waiting for the store
             if token.kind is TokenKind.PERSONAL
             and token.is_valid(now)
             and token.used_at is not None

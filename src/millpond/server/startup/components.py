@@ -43,6 +43,7 @@ from millpond.server.startup.configuration import Current, pool_events
 from millpond.server.startup.engines import HostEnvironment, ServerEngine, make_engine, survey
 from millpond.server.startup.identity import COPY, adopt_files, identify
 from millpond.server.startup.leadership import ServingRight
+from millpond.server.startup.lost_cards import with_lost_cards
 from millpond.server.startup.options import ServerOptions
 from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.storage.files.service import FileService
@@ -67,7 +68,7 @@ class CoreComponents:
         listener: where SSH clients connect; None: nowhere.
         origins: where browsers reach what jobs serve.
         settings: what the scheduler decides by.
-        unplaceable: which guarantees and jobs this start leaves without machines that could take them, in words.
+        warnings: cards that are lost, guarantees and jobs that this start leaves without machines, in words.
     """
 
     host: HostEnvironment
@@ -79,7 +80,7 @@ class CoreComponents:
     listener: SshListener | None
     origins: JobOrigins
     settings: Settings
-    unplaceable: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -104,6 +105,8 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         security = open_security(store, owner_name(), token, time.time, oidc=Oidc(lambda: current.config.oidc))
         held.callback(security.close)
         core = recover(store, options.policies)
+        machine, warnings = with_lost_cards(host.machine, core.scheduler.node_views())
+        host = replace(host, machine=machine)
         components, scheduler = _make_components(
             core, current, host, store, security.accounts, lambda: lead.post.left.url
         )
@@ -113,7 +116,6 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         engine, host = make_engine(current, host, components, origins, identity.servers)
         held.callback(engine.close)
         tenants = Tenants(security.accounts, isolation, loop, time.time)
-        unplaceable: tuple[str, ...] = ()
         if identity.is_copy:
             scheduler.serve_read_only(COPY)
         else:
@@ -131,9 +133,9 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
                     *(*queues.begin(core, texts), *tenants.isolation_events(core)),
                 ),
             )
-            unplaceable = no_longer_placeable(core, ran)
+            warnings = (*warnings, *no_longer_placeable(core, ran))
             if shortage := shortage_of(core.scheduler.queue_statuses()):
-                unplaceable = (f"warning: {shortage}", *unplaceable)
+                warnings = (f"warning: {shortage}", *warnings)
             loop.notify(tenants.events(core))
         settings = core.scheduler.settings
         scheduler.start()
@@ -141,9 +143,7 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         if not identity.is_copy:
             components.notifications.start()
             accelerate(loop, len(core.scheduler.node_views()), settings)
-        yield CoreComponents(
-            host, components, security, tenants, token, engine, listener, origins, settings, unplaceable
-        )
+        yield CoreComponents(host, components, security, tenants, token, engine, listener, origins, settings, warnings)
 
 
 def _make_components(

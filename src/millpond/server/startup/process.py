@@ -88,7 +88,7 @@ def serve(options: ServerOptions) -> None:
         remember(options)
         with open_components(options, current, lead) as base:
             loop = base.components.loop
-            notes = [*filter(None, [note, base.components.queue_settings.trouble]), *base.unplaceable]
+            notes = [*filter(None, [note, base.components.queue_settings.trouble]), *base.warnings]
             service = make_service(current, lead, base, notes)
             http = make_http_server(options, current, lead, base, service)
             try:

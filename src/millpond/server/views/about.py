@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -20,6 +21,7 @@ from millpond.server.runtime.queries import CoreQueries
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.store.jobs import JobStore
 from millpond.server.store.store import Store
+from millpond.server.store.stored_json import RESTORE
 from millpond.server.version import VERSION
 from millpond.server.views.hardware.machines import Machines
 from millpond.server.views.settings import shown_settings
@@ -121,6 +123,9 @@ class ServerHealth:
 
     Args:
         closing: set when the server is about to stop.
+
+    Attributes:
+        audit_trouble: says why entries of the audit log cannot be written; nothing, until there is one.
     """
 
     def __init__(self, loop: Loop, queries: CoreQueries, store: Store, disk: DiskBooks, closing: Event) -> None:
@@ -129,6 +134,9 @@ class ServerHealth:
         self._store = store
         self._disk = disk
         self._closing = closing
+        self.audit_trouble: Callable[[], str] = str
+        self._reader = ThreadPoolExecutor(1, "store-health")
+        self._reading: Future[int | None] | None = None
 
     def dead(self) -> str:
         """Why this process will never take work on again; empty while it may."""
@@ -139,13 +147,21 @@ class ServerHealth:
         known = self._queries.dead() or ("the server is stopping" if self._closing.is_set() else self._loop.trouble)
         if known:
             return known
+        reading = self._reading
+        if reading is None or reading.done():  # a store that hangs takes one thread, however often it is asked for
+            reading = self._reading = self._reader.submit(self._store.latest_snapshot_seq)
         try:
-            await asyncio.wait_for(asyncio.to_thread(self._store.latest_snapshot_seq), STORE_ANSWERS_WITHIN_S)
+            await asyncio.wait_for(asyncio.wrap_future(reading), STORE_ANSWERS_WITHIN_S)
         except DBAPIError as error:
             return f"the store cannot be read ({error.orig})"
         except TimeoutError:
             return f"the store does not answer within {STORE_ANSWERS_WITHIN_S:g} s"
-        return ""
+        damaged = self.audit_trouble()
+        return f"{damaged}; {RESTORE}" if damaged else ""
+
+    async def troubled(self) -> str:
+        """Why it is unready, or degraded; empty when all is well."""
+        return await self.unready() or self.degraded()
 
     def degraded(self) -> str:
         """Why no new work is taken on, or none started, or not by the time of day; empty when all is well."""

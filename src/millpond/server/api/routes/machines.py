@@ -22,7 +22,6 @@ from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.http.disconnects import while_connected
 from millpond.server.monitoring.telemetry.sampling import KEPT
 from millpond.server.store.audit import AuditQuery
-from millpond.server.store.stored_json import RESTORE
 from millpond.server.views.hardware.machines import place_name
 from millpond.server.views.prometheus.metrics_page import CONTENT_TYPE
 from millpond.server.views.reports.history_export import HistorySpan
@@ -56,13 +55,13 @@ async def healthz(service: ServiceOf, response: Response) -> HealthInfo:
 
 
 @health.get("/readyz", dependencies=[open_to_all], responses={503: {"model": HealthInfo}})
-async def readyz(service: ServiceOf, security: SecurityOf, response: Response) -> HealthInfo:
+async def readyz(service: ServiceOf, response: Response) -> HealthInfo:
     """Whether requests should come here; if not, why.
 
     They should while it takes no new work on for want of room, too: only this server can stop jobs and delete what
     fills its disk.
     """
-    trouble = await service.health.unready() or (security.audit.trouble and f"{security.audit.trouble}; {RESTORE}")
+    trouble = await service.health.unready()
     if trouble:
         response.status_code = 503
         return HealthInfo(status=trouble)

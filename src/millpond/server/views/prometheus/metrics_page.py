@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from millpond.model.errors import MillpondError
+from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.states import JobState
 from millpond.node.devices.device_metrics import device_metrics, slice_metrics
 from millpond.server.auth.tokens import TokenRegistry
@@ -36,7 +36,7 @@ from millpond.server.views.prometheus.pool_metrics import (
 from millpond.server.views.queues import Queues
 from millpond.server.views.visibility import EVERYBODY
 from millpond.specs.api.jobs.jobs import JobInfo
-from millpond.specs.api.pool.nodes import NodeInfo, SpareInfo
+from millpond.specs.api.pool.nodes import DeviceStatus, NodeInfo, SpareInfo
 from millpond.specs.api.pool.queues import QueueInfo
 from millpond.specs.api.services import ScalingInfo
 
@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _MILLI: Final = 1_000
+POOL_WITHIN_S: Final = 2.0
+"""While something is wrong, figures of the pool are left out that take longer: a scrape has ten seconds for all."""
 MOST_QUEUES: Final = 200
 """So many queues have figures of their own, those nearest to the root: trees with a queue for each user grow large."""
 
@@ -59,7 +61,7 @@ class MetricsState:
         jobs: those that have not ended.
         nodes: all machines.
         scaling: what the rules of services ask for, by job.
-        degraded: whether nothing new is taken on or started, or by a wrong time of day.
+        degraded: whether nothing new is taken on or started, or by a wrong time of day, or the store fails.
         certificate_ends: until when the certificate is valid, in seconds since 1970; None: there is none.
         token_ends: until when the first of the tokens that programs use is valid; None: none ends.
     """
@@ -115,10 +117,16 @@ class MetricsPage:
     async def page(self) -> bytes:
         """Everything, in the text format of Prometheus."""
         ask = self._sources
-        nodes, queues = await asyncio.gather(ask.machines.all(EVERYBODY), ask.queues.all())
+        trouble = await ask.health.troubled()
+        try:
+            nodes, queues, devices = await asyncio.wait_for(self._pool(), POOL_WITHIN_S if trouble else None)
+        except (TimeoutError, UnavailableError):
+            if not trouble:
+                raise
+            nodes, queues, devices = [], [], None
         standing = MetricsState(
             time.time(),
-            bool(ask.health.degraded()),
+            bool(trouble),
             ask.certificate_ends(),
             ask.job_cache.newest_first(),
             queues,
@@ -127,18 +135,23 @@ class MetricsPage:
             ask.machines.spares(),
             dict(ask.scaling()),
         )
-        has_few = sum(len(node.devices) for node in nodes) <= MOST_DEVICES
-        devices = await ask.machines.devices(EVERYBODY, 0) if has_few else []
 
         def text() -> bytes:
             known = self._known_nodes.lines_of(nodes, ask.machines.telemetry.latest_samples())
             pool = [*node_metrics(known)]
-            pool += device_metrics(devices) if has_few else conspicuous_devices(known)
-            pool += slice_metrics(devices)
+            pool += conspicuous_devices(known) if devices is None else device_metrics(devices)
+            pool += slice_metrics(devices or ())
             pool.append(idle_devices(nodes, ask.machines.idle_cards.since, standing.at))
             return generate_latest(_Together(self._registry, standing)) + "".join(pool).encode()
 
         return await asyncio.to_thread(text)
+
+    async def _pool(self) -> tuple[list[NodeInfo], list[QueueInfo], list[DeviceStatus] | None]:
+        """Machines, queues and, where there are few, devices."""
+        machines = self._sources.machines
+        nodes, queues = await asyncio.gather(machines.all(EVERYBODY), self._sources.queues.all())
+        has_few = sum(len(node.devices) for node in nodes) <= MOST_DEVICES
+        return nodes, queues, await machines.devices(EVERYBODY, 0) if has_few else None
 
 
 class _Together(CollectorRegistry):
@@ -161,7 +174,7 @@ class _Together(CollectorRegistry):
 
 def _server(standing: MetricsState) -> Iterator[Metric]:
     yield gauge("millpond_server", "Always 1; says which version runs", ("version",), [((VERSION,), 1.0)])
-    text = "Whether nothing new is taken on or started, or by a wrong time of day; /readyz has the reason"
+    text = "Whether the store fails, nothing new is taken on or started, or time is wrong; /readyz has the reason"
     yield gauge("millpond_server_degraded", text, (), [((), float(standing.degraded))])
     if standing.certificate_ends is not None:
         text = "Until when the server's certificate is valid, in seconds since 1970"
