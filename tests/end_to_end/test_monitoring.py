@@ -72,7 +72,6 @@ def prometheus_of(pond: Pond, receiver: str, tmp_path: Path) -> Iterator[str]:
         rule.pop("for", None)  # at once
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
     listen = {name: f"{own_address()}:{free_port(own_address())}" for name in PROGRAMS}
-    server = json.loads((pond.state_dir / "server.json").read_text())["url"]
     settings = {
         "prometheus": {
             "global": {"scrape_interval": "5s", "scrape_timeout": "5s", "evaluation_interval": "200ms"},
@@ -82,7 +81,7 @@ def prometheus_of(pond: Pond, receiver: str, tmp_path: Path) -> Iterator[str]:
                 {
                     "job_name": "millpond",
                     "authorization": {"credentials_file": "token"},
-                    "static_configs": [{"targets": [urllib.parse.urlsplit(server).netloc]}],
+                    "static_configs": [{"targets": [urllib.parse.urlsplit(address_of(pond)).netloc]}],
                 }
             ],
         },
@@ -104,6 +103,10 @@ def prometheus_of(pond: Pond, receiver: str, tmp_path: Path) -> Iterator[str]:
         for program in programs:
             program.kill()
             program.wait()
+
+
+def address_of(pond: Pond) -> str:
+    return str(json.loads((pond.state_dir / "server.json").read_text())["url"])
 
 
 def routes_to(receiver: str) -> dict[str, Any]:
@@ -129,11 +132,18 @@ def ask(prometheus: str, question: str) -> list[Any]:
         return []
 
 
-def test_a_failed_server_is_told_to_the_receiver_of_alerts(running: Pond, watch: Callable[[Pond], str]) -> None:
+def test_a_failed_server_is_told_to_the_receiver_of_alerts(
+    running: Pond, watch: Callable[[Pond], str], tmp_path: Path
+) -> None:
     prometheus = watch(running)
     until(lambda: ask(prometheus, "millpond:largest_free_block_gpus == 4"))
     assert ask(prometheus, "millpond:whole_free_gpus")[0]["value"][1] == "8"
     assert ask(prometheus, 'ALERTS{alertstate="firing"}') == []
+    token = (tmp_path / "token").read_text()
+    scraped = urllib.request.Request(f"{address_of(running)}/metrics", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(scraped) as page:
+        checked = subprocess.run(["promtool", "check", "metrics"], input=page.read(), capture_output=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, b"")
     running.kill_server()
     until(lambda: Receiver.alerts)
     (alert,) = Receiver.alerts

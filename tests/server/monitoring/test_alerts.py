@@ -5,20 +5,31 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from api_world import Api
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy.exc import OperationalError
 
 from millpond.model.events import QueueChanged
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
+from millpond.node.host.machine import Machine
 from millpond.node.task.records import TaskId
+from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
+from millpond.server.monitoring.telemetry.sampling import Telemetry
+from millpond.server.views.prometheus import metrics_page
+from millpond.specs.api.pool.nodes import SpareInfo
+from millpond.specs.api.services import ScalingInfo
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 RULES = DEPLOY / "prometheus" / "millpond.rules.yaml"
@@ -212,3 +223,121 @@ def test_a_forecast_that_covers_less_than_it_should_is_told_by_its_pool(tmp_path
         series[f'millpond_pool_forecast_cover_ratio{{pool="{pool}"}}'] = "0.98x400"
     assert firing(tmp_path, "MillpondForecastTooLow", "pool", "5h", series) == set()
     assert firing(tmp_path, "MillpondForecastTooLow", "pool", "6h30m", series) == {"low"}
+
+
+def exported(*pages: str) -> dict[str, str]:
+    """What a server tells, as series of promtool: the first page in the first ten minutes, then an hour's way to the
+    last, at an even pace."""
+    first, last = (
+        {
+            sample.name + label_text(sample.labels | {"instance": "one"}): sample.value
+            for family in text_string_to_metric_families(page)
+            for sample in family.samples
+        }
+        for page in pages
+    )
+    begins = {name: first.get(name, 0.0) for name in last}
+    paces = {name: (value - begins[name]) / 60 for name, value in last.items()}
+    return {name: f"{begins[name]:f}x10 {begins[name]:f}{paces[name]:+f}x60" for name in last}
+
+
+def label_text(labels: dict[str, str]) -> str:
+    return "{" + ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items()) + "}"
+
+
+def page_of(api: Api) -> str:
+    answer = api.client.get("/metrics")
+    assert answer.status_code == 200
+    return answer.text
+
+
+def test_a_scheduler_whose_cycles_take_long_is_told_and_one_with_a_single_long_cycle_in_a_thousand_is_not(
+    api: Api, tmp_path: Path
+) -> None:
+    counts = api.service.instruments
+    begin = page_of(api)
+    for number in range(1_000):
+        counts.cycled(2.0 if number == 0 else 0.005)
+    calm = page_of(api)
+    for number in range(1_000):
+        counts.cycled(2.0 if number % 50 == 0 else 0.005)
+    alert = "MillpondSchedulerSlow"
+    assert firing(tmp_path, alert, "instance", "69m", exported(begin, calm)) == set()
+    slow = exported(calm, page_of(api))
+    assert firing(tmp_path, alert, "instance", "69m", slow) == {"one"}
+    assert firing(tmp_path, alert, "instance", "20m", slow) == set(), "not before it has been so for a while"
+
+
+def test_a_server_that_answers_one_request_in_ten_with_an_error_of_its_own_is_told(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> int:
+        raise OperationalError("SELECT", {}, sqlite3.DatabaseError("disk I/O error"))
+
+    def ask(path: str, times: int) -> set[int]:
+        return {api.client.get(path).status_code for _ in range(times)}
+
+    begin = page_of(api)
+    assert ask("/readyz", 19) == {200}
+    assert ask("/api/v1/jobs/none", 19) == {404}
+    well = page_of(api)
+    with monkeypatch.context() as patched:
+        patched.setattr(api.store, "latest_snapshot_seq", fails)
+        assert ask("/readyz", 2) == {503}
+    assert ask("/api/v1/jobs/none", 18) == {404}
+    alert = "MillpondRequestsFail"
+    assert firing(tmp_path, alert, "instance", "69m", exported(begin, well)) == set(), "4xx are the callers' errors"
+    assert firing(tmp_path, alert, "instance", "69m", exported(well, page_of(api))) == {"one"}
+
+
+def test_a_job_that_has_waited_for_more_than_a_day_is_told_by_its_queue_and_one_that_runs_for_as_long_is_not(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for queue in ("vision", "speech"):
+        api.loop.notify([QueueChanged(0.0, Queue(queue))])
+    api.settled()
+    assert api.job(api.submit(gpus=4, queue="speech").id).state == "running"
+    waiting = api.submit(gpus=4, queue="vision").id
+    assert api.job(waiting).state == "queued"
+    alert, submitted_at = "MillpondQueueWaitsLong", api.job(waiting).submitted_at
+
+    def after(hours: float) -> set[str]:
+        monkeypatch.setattr(metrics_page.time, "time", lambda: submitted_at + hours * 3_600)
+        page = page_of(api)
+        return firing(tmp_path, alert, "queue", "60m", exported(page, page))
+
+    assert after(23.0) == set()
+    assert after(25.0) == {"vision"}
+
+
+def test_promtool_finds_nothing_amiss_with_the_names_types_and_helps_that_the_server_exports(api: Api) -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed (apt install prometheus)")
+    api.loop.notify([QueueChanged(0.0, Queue("vision", guarantee=Amount(1000), limit=Amount(3000)))])
+    ended, shared = api.submit(gpus=1, queue="vision").id, api.submit(gpus=0.25).id
+    service = api.submit(kind="service", gpus=0, serve={"scale": {"open_requests": 1}}).id
+    api.job(ended)
+    api.engine.finish(TaskId(ended, 1, 0))
+    api.job(ended)
+    (device,) = (grant.uuid for grant in api.job(shared).tasks[0].devices)
+    machines = api.service.machines
+    sample = DeviceSample(device, 500, 1, 16, 250.0, 300.0, 60, 1_000, sm_milli=1, tensor_milli=1)
+    vendor: Any = SimpleNamespace(name="fake", title="", sample_every_s=1.0, sample=lambda: [sample])
+    machines.telemetry = Telemetry(Machine(api.world.nodes, {"fake": vendor}), time.time)
+    machines.telemetry.look(vendor)
+    machines.idle_cards.since = {device: time.time() - 2 * IDLE_AFTER_S}
+    machines.spares = lambda: [SpareInfo(pool="default", spare=2, cover=0.98, coverage=0.9, skill=0.1, tested_days=7)]
+    scaling = ScalingInfo(at=0.0, wanted=3, why="", fewest=1, most=4, ahead_s=60.0, forecast=1)
+    api.service.services.scaling = {service: scaling}
+    page = page_of(api)
+    filled = {sample.name for family in text_string_to_metric_families(page) for sample in family.samples}
+    assert {name for name in ONLY_SOMETIMES if name not in filled} == {
+        "millpond_certificate_end_timestamp_seconds",
+        "millpond_oldest_waiting_job_seconds",
+        "millpond_token_end_timestamp_seconds",
+    }
+    checked = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    broken = page.replace("TYPE millpond_jobs_ended_total counter", "TYPE millpond_jobs_ended_total gauge")
+    found = subprocess.run(["promtool", "check", "metrics"], input=broken, capture_output=True, text=True, check=False)
+    assert found.returncode != 0, "it looks at this page"
