@@ -1,4 +1,4 @@
-"""The rules and the dashboard of ``deploy/`` ask for what the server tells, and alerts come when they should."""
+"""The rules and the dashboards of ``deploy/`` ask for what the server tells, and alerts come when they should."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 import yaml
 from api_world import Api
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 from sqlalchemy.exc import OperationalError
 
 from millpond.model.events import QueueChanged
@@ -25,47 +26,68 @@ from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
 from millpond.node.host.machine import Machine
 from millpond.node.task.records import TaskId
-from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.server.monitoring.telemetry.sampling import Telemetry
+from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
 from millpond.server.views.prometheus import metrics_page
 from millpond.specs.api.pool.nodes import SpareInfo
 from millpond.specs.api.services import ScalingInfo
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 RULES = DEPLOY / "prometheus" / "millpond.rules.yaml"
-DASHBOARD = DEPLOY / "grafana" / "millpond.json"
+DASHBOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
 NAME = re.compile(r"\bmillpond[_:][a-z_:]+")
-ONLY_SOMETIMES = {
-    "millpond_certificate_end_timestamp_seconds",
-    "millpond_oldest_waiting_job_seconds",
-    "millpond_device_use_ratio",
-    "millpond_device_memory_used_bytes",
-    "millpond_device_power_watts",
-    "millpond_device_temperature_celsius",
-    "millpond_device_held_idle_seconds",
-    "millpond_node_use_ratio",
-    "millpond_token_end_timestamp_seconds",
-    "millpond_node_power_watts",
-    "millpond_pool_spare_nodes",
-    "millpond_pool_forecast_cover_ratio",
-    "millpond_pool_forecast_met_ratio",
-    "millpond_pool_forecast_skill",
-    "millpond_queue_wanted_replicas",
-    "millpond_queue_running_replicas",
-    "millpond_services",
-}
-"""Where there is a certificate, a waiting job, a driver that reports them, saved energy, a service that scales; told in
-`docs/operating.md`."""
+NEEDS_A_CERTIFICATE = {"millpond_certificate_end_timestamp_seconds"}
 
 
 def rules() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 
 
-def questions() -> Iterator[str]:
-    yield from (rule["expr"] for rule in rules())
-    for panel in json.loads(DASHBOARD.read_text())["panels"]:
-        yield from (target["expr"] for target in panel["targets"])
+def targets() -> Iterator[dict[str, str]]:
+    """What the panels of all dashboards ask for, with all nodes and cards chosen."""
+    for dashboard in DASHBOARDS:
+        for panel in json.loads(dashboard.read_text())["panels"]:
+            for target in panel["targets"]:
+                yield target | {"expr": target["expr"].replace("$node", ".*").replace("$device", ".*")}
+
+
+def full_page(api: Api) -> str:
+    """The figures of a server that has something of everything but a certificate."""
+    api.loop.notify([QueueChanged(0.0, Queue("vision", guarantee=Amount(1000), limit=Amount(3000)))])
+    api.loop.notify([QueueChanged(0.0, Queue("speech", guarantee=Amount(3000)))])
+    api.settled()
+    shared = api.job(api.submit(gpus={"cards": 1, "compute": "25%", "memory": "4GiB"}).id)
+    grant = shared.tasks[0].devices[0]
+    ended = api.submit(gpus=1, queue="vision").id
+    api.job(ended)
+    api.engine.finish(TaskId(ended, 1, 0))
+    api.job(ended)
+    left = api.submit(gpus=1).id
+    api.job(left)
+    assert api.client.post(f"/api/v1/jobs/{left}/suspend").status_code == 202
+    assert api.job(api.submit(gpus=2, queue="vision").id).state == "running"
+    api.submit(gpus=4)
+    service = api.submit(kind="service", gpus=0, serve={"scale": {"open_requests": 1}}).id
+    machines = api.service.machines
+    sample = DeviceSample(grant.uuid, 500, 1_024, 32_768, 250.0, 300.0, 60, 1_000, sm_milli=1, tensor_milli=1)
+    vendor: Any = SimpleNamespace(name="fake", title="", sample_every_s=1.0, sample=lambda: [sample])
+    machines.telemetry = Telemetry(Machine(api.world.nodes, {"fake": vendor}), time.time)
+    machines.telemetry.look(vendor)
+    machines.slices.latest = {SliceKey(shared.id, 1, 0, grant.uuid): SliceUse(None, 200, 512)}
+    machines.idle_cards.since = {grant.uuid: time.time() - 2 * 3_600}
+    machines.spares = lambda: [SpareInfo(pool="default", spare=2, cover=0.98, coverage=0.9, skill=0.1, tested_days=7)]
+    scaling = ScalingInfo(at=0.0, wanted=3, why="", fewest=1, most=4, ahead_s=60.0, forecast=1)
+    api.service.services.scaling = {service: scaling}
+    made = api.client.post("/api/v1/tokens", json={"name": "p", "verbs": ["read-metrics"], "lifetime_s": 86_400})
+    assert made.status_code == 201, made.text
+    headers = {"Authorization": f"Bearer {made.json()['secret']}"}
+    assert api.client.get("/metrics", headers=headers).status_code == 200
+    return page_of(api)
+
+
+def samples_of(page: str) -> Iterator[Sample]:
+    for family in text_string_to_metric_families(page):
+        yield from family.samples
 
 
 def test_the_example_of_who_hears_of_alerts_is_one_of_alertmanager() -> None:
@@ -76,24 +98,28 @@ def test_the_example_of_who_hears_of_alerts_is_one_of_alertmanager() -> None:
     assert checked.returncode == 0, checked.stderr
 
 
-def test_every_figure_that_is_asked_for_is_told_by_the_server(api: Api) -> None:
-    api.loop.notify([QueueChanged(0.0, Queue("vision", guarantee=Amount(1000)))])
-    api.settled()
-    ended = api.submit(gpus=1, queue="vision").id
-    api.job(ended)
-    api.engine.finish(TaskId(ended, 1, 0))
-    api.job(ended)
-    halted = api.submit(gpus=1).id
-    api.job(halted)
-    assert api.client.post(f"/api/v1/jobs/{halted}/suspend").status_code == 202
-    api.job(halted)
-    page = text_string_to_metric_families(api.client.get("/metrics").text)
-    told = {sample.name for family in page for sample in family.samples}
-    told |= {rule["record"] for rule in rules() if "record" in rule} | ONLY_SOMETIMES
-    asked = {name for question in questions() for name in NAME.findall(question)}
+def test_every_figure_that_is_asked_for_is_told_by_the_server_and_by_the_guide(api: Api) -> None:
+    told = {sample.name for sample in samples_of(full_page(api))} | NEEDS_A_CERTIFICATE
+    records = {rule["record"] for rule in rules() if "record" in rule}
+    questions = [rule["expr"] for rule in rules()] + [target["expr"] for target in targets()]
+    questions += [json.dumps(json.loads(dashboard.read_text())["templating"]) for dashboard in DASHBOARDS]
+    asked = {name for question in questions for name in NAME.findall(question)} - records
     assert asked - told == set()
     guide = (DEPLOY.parent / "docs" / "operating.md").read_text()
-    assert [name for name in ONLY_SOMETIMES if re.sub("^millpond_(device|node|pool)_", "", name) not in guide] == []
+    kinds, parts = "millpond_(device|slice|node|pool|queue)_", "_(total|bucket)$"
+    assert [name for name in asked if re.sub(parts, "", re.sub(kinds, "", name)) not in guide] == []
+
+
+def test_every_panel_of_the_dashboards_shows_something_of_a_server_that_has_everything(
+    api: Api, tmp_path: Path
+) -> None:
+    begin, asked = page_of(api), list(targets())
+    questions = [target["expr"] for target in asked]
+    found = values_at(tmp_path, questions, "65m", exported(begin, full_page(api)))
+    assert [question for question, shown in zip(questions, found, strict=True) if not shown] == []
+    for target, shown in zip(asked, found, strict=True):
+        labels = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+        assert all(labels <= each.keys() for each in shown), f"{target} names a label that is not there"
 
 
 def firing(tmp_path: Path, alert: str, by: str, at: str, series: dict[str, str]) -> set[str]:
@@ -102,19 +128,28 @@ def firing(tmp_path: Path, alert: str, by: str, at: str, series: dict[str, str])
     Args:
         series: figures as promtool writes them down, one a minute.
     """
+    asked = f'count by ({by}) (ALERTS{{alertname="{alert}",alertstate="firing"}})'
+    (found,) = values_at(tmp_path, [asked], at, series)
+    return {labels[by] for labels in found}
+
+
+def values_at(tmp_path: Path, questions: list[str], at: str, series: dict[str, str]) -> list[list[dict[str, str]]]:
+    """The labels of what each question finds after a time."""
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed (apt install prometheus)")
-    asked = f'count by ({by}) (ALERTS{{alertname="{alert}",alertstate="firing"}})'
+    never = [{"labels": "{}", "value": -1}]  # so that it says what it finds instead
     played = {
         "interval": "1m",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
-        "promql_expr_test": [{"expr": asked, "eval_time": at, "exp_samples": [{"labels": "{}", "value": -1}]}],
+        "promql_expr_test": [{"expr": each, "eval_time": at, "exp_samples": never} for each in questions],
     }
     file = tmp_path / "played.yaml"
     file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [played]}))
     said = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False).stderr
-    assert "got:" in said, said
-    return set(re.findall(rf'{{{by}="([^"]*)"}} 1E\+00', said.rpartition("got:")[2]))
+    found = re.findall(r"\bgot:(.*(?:\n(?! *expr:).*)*)", said)
+    assert len(found) == len(questions), said
+    sample = r"({.*?}) (?:[-+]?\d\S*|NaN|[-+]Inf)"
+    return [[dict(re.findall(r'(\w+)="([^"]*)"', labels)) for labels in re.findall(sample, each)] for each in found]
 
 
 def test_a_server_that_does_not_answer_and_an_agent_that_is_away_for_long_are_told(tmp_path: Path) -> None:
@@ -229,11 +264,7 @@ def exported(*pages: str) -> dict[str, str]:
     """What a server tells, as series of promtool: the first page in the first ten minutes, then an hour's way to the
     last, at an even pace."""
     first, last = (
-        {
-            sample.name + label_text(sample.labels | {"instance": "one"}): sample.value
-            for family in text_string_to_metric_families(page)
-            for sample in family.samples
-        }
+        {sample.name + label_text(sample.labels | {"instance": "one"}): sample.value for sample in samples_of(page)}
         for page in pages
     )
     begins = {name: first.get(name, 0.0) for name in last}
@@ -313,29 +344,7 @@ def test_a_job_that_has_waited_for_more_than_a_day_is_told_by_its_queue_and_one_
 def test_promtool_finds_nothing_amiss_with_the_names_types_and_helps_that_the_server_exports(api: Api) -> None:
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed (apt install prometheus)")
-    api.loop.notify([QueueChanged(0.0, Queue("vision", guarantee=Amount(1000), limit=Amount(3000)))])
-    ended, shared = api.submit(gpus=1, queue="vision").id, api.submit(gpus=0.25).id
-    service = api.submit(kind="service", gpus=0, serve={"scale": {"open_requests": 1}}).id
-    api.job(ended)
-    api.engine.finish(TaskId(ended, 1, 0))
-    api.job(ended)
-    (device,) = (grant.uuid for grant in api.job(shared).tasks[0].devices)
-    machines = api.service.machines
-    sample = DeviceSample(device, 500, 1, 16, 250.0, 300.0, 60, 1_000, sm_milli=1, tensor_milli=1)
-    vendor: Any = SimpleNamespace(name="fake", title="", sample_every_s=1.0, sample=lambda: [sample])
-    machines.telemetry = Telemetry(Machine(api.world.nodes, {"fake": vendor}), time.time)
-    machines.telemetry.look(vendor)
-    machines.idle_cards.since = {device: time.time() - 2 * IDLE_AFTER_S}
-    machines.spares = lambda: [SpareInfo(pool="default", spare=2, cover=0.98, coverage=0.9, skill=0.1, tested_days=7)]
-    scaling = ScalingInfo(at=0.0, wanted=3, why="", fewest=1, most=4, ahead_s=60.0, forecast=1)
-    api.service.services.scaling = {service: scaling}
-    page = page_of(api)
-    filled = {sample.name for family in text_string_to_metric_families(page) for sample in family.samples}
-    assert {name for name in ONLY_SOMETIMES if name not in filled} == {
-        "millpond_certificate_end_timestamp_seconds",
-        "millpond_oldest_waiting_job_seconds",
-        "millpond_token_end_timestamp_seconds",
-    }
+    page = full_page(api)
     checked = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
     broken = page.replace("TYPE millpond_jobs_ended_total counter", "TYPE millpond_jobs_ended_total gauge")
