@@ -77,7 +77,7 @@ class Scheduler:
             self._cycle.starter,
         )
         self.jobs = self._state.jobs
-        self._claims_seen = (0, 0, 0)
+        self._claims_seen = (0, 0, 0, 0)
         self._wakeups = Wakeups(self._state, self._claims, self._cycle)
 
     # ---- the cycle ----------------------------------------------------------------------------------------------
@@ -146,7 +146,8 @@ class Scheduler:
         """
         if claims is not None:
             snapshots.give_nodes(claims, self._state)
-        self._redo.cycle(now, decided, snapshots.starts_in(claims or ()))
+        kept = claims or ()
+        self._redo.cycle(now, decided, snapshots.starts_in(kept), lambda: snapshots.give_rights(kept, self._state))
         self._explainer.estimates.note_cycle()
         if claims is not None:
             with self._state.journal:
@@ -158,7 +159,7 @@ class Scheduler:
 
     def changed_claims(self) -> list[Any] | None:
         """The places that are kept for jobs until others have left, the nodes that are kept for reservations, and the
-        starts that the latest cycle chose, as plain data; None: as when this was last asked.
+        starts and rights to cells that the latest cycle found, as plain data; None: as when this was last asked.
 
         What comes from a snapshot or a log has not changed.
         """
@@ -168,9 +169,10 @@ class Scheduler:
         return snapshots.take_kept(self._state, self._claims)
 
     @property
-    def _kept_version(self) -> tuple[int, int, int]:
-        """Differs when another place or node is kept for anyone, or starts were chosen."""
-        return self._claims.version, self._state.reserved.version, self._state.held.version
+    def _kept_version(self) -> tuple[int, int, int, int]:
+        """Differs when another place or node is kept for anyone, or starts or rights to cells were found."""
+        state = self._state
+        return self._claims.version, state.reserved.version, state.held.version, state.rejudged_version
 
     # ---- questions ----------------------------------------------------------------------------------------------
 

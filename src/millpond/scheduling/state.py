@@ -86,6 +86,8 @@ class State:
         is_unfinished: the latest cycle came to its bound on work, and has to go on.
         rekeys: heap of (instant, sequence, id of the job): when a waiting job's key is computed anew.
         looks: the same: when it is looked at whether it is overdue (``cycle.overdue``).
+        rejudged: running jobs, by id, whose right to cells may be another since the cycle before the latest.
+        rejudged_version: rises with each of them.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -132,6 +134,8 @@ class State:
         self.is_unfinished = False
         self.rekeys: list[tuple[float, int, str]] = []
         self.looks: list[tuple[float, int, str]] = []
+        self.rejudged: set[str] = set()
+        self.rejudged_version = 0
         self.next_decision = 1
         self.next_sequence = 0
         self.protects = False
@@ -220,6 +224,7 @@ class State:
 
     def begin_cycle(self) -> None:
         """Count what has been held and what stood idle since the last cycle; follow changed machines and cells."""
+        self.rejudged.clear()
         if self.cluster.cells.stale:
             self.renew_cells()
         self.cluster.cells.regain(self.jobs)
@@ -244,6 +249,8 @@ class State:
         for job in cells.judged:
             if (record := self.running.get(job)) is not None:
                 self.roster.mark(record, is_in_cells=cells.is_in_cells(record))
+                self.rejudged.add(job)
+                self.rejudged_version += 1
         cells.judged.clear()
 
     def end_cycle(self) -> None:

@@ -21,7 +21,7 @@ from millpond.model.states import JobState
 from millpond.model.tenancy.cells import CellCount
 from seeds import few_then_many
 
-KINDS = (CellWalk, CellWalkOnAllPaths, CellWalkBesideSlices)
+KINDS = (CellWalk, CellWalkOnAllPaths, CellWalkBesideSlices, CellWalkInHierarchies)
 
 
 @pytest.mark.parametrize("seed", few_then_many(range(1), range(1, 12)))
@@ -71,7 +71,7 @@ def test_places_that_are_claimed_beside_cells_are_there_again_when_the_log_is_re
 @pytest.mark.parametrize(
     ("kind", "seed"),
     few_then_many(
-        [],
+        [(CellWalkInHierarchies, 5)],
         [(CellWalk, 5), (CellWalkOnAllPaths, 1), *((kind, 2) for kind in KINDS)],
         [(kind, seed) for kind in KINDS for seed in range(6, 60)],
     ),

@@ -22,7 +22,7 @@ from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.cells.domains import CellUse
-from millpond.scheduling.tenancy.cells.stakes import class_in_cells, stake_of
+from millpond.scheduling.tenancy.cells.stakes import Stake, class_in_cells, stake_of
 
 _MADE_ANEW = {
     "demand", "id", "queue", "group", "gpu_milli", "elastic", "amount", "state", "line", "slot", "_common_tasks",
@@ -175,6 +175,24 @@ def place_in(
     holding = runs.holding_at(state, record, task, node, devices)
     _give_right(holding, record, right)
     return task, holding
+
+
+def rights_plain(record: JobRecord) -> list[Any]:
+    """By what right each task of a job is on its cards: its number, and the right if it has one."""
+    return [[task.number, *_right_plain(task.holding)] for task in record.tasks if task.holding is not None]
+
+
+def rights_in(record: JobRecord, plain: Sequence[Any]) -> list[tuple[Holding, Stake | None, bool]]:
+    """What ``rights_plain`` wrote, for the holdings that this speaks of."""
+    found: list[tuple[Holding, Stake | None, bool]] = []
+    for number, *right in plain:
+        holding = record.tasks[number].holding
+        if holding is not None:
+            twin = holding.copy()
+            twin.stake, twin.is_in_cell = stake_of(record, None), False
+            _give_right(twin, record, right)
+            found.append((holding, twin.stake, twin.is_in_cell))
+    return found
 
 
 def _right_plain(holding: Holding) -> list[Any]:

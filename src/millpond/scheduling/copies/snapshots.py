@@ -15,7 +15,14 @@ from typing import Any
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.errors import InvalidInputError
 from millpond.model.reasons import Cause
-from millpond.scheduling.copies.record_plain import place_in, place_plain, record_in, record_plain
+from millpond.scheduling.copies.record_plain import (
+    place_in,
+    place_plain,
+    record_in,
+    record_plain,
+    rights_in,
+    rights_plain,
+)
 from millpond.scheduling.cycle.claims import Claim, Claims
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.cycle.reservations import Reservation
@@ -91,11 +98,17 @@ def take(state: State, placer: Placer, claims: Claims) -> dict[str, Any]:
 
 
 def take_kept(state: State, claims: Claims) -> list[Any]:
-    """The claims, and behind them the nodes of reservations and the starts of held jobs where there are any."""
+    """The claims, and behind them what else a cycle decided beside its decisions, where it did.
+
+    The nodes of reservations, the starts of held jobs, and the rights to cells of jobs of which these may have changed.
+    """
     kept, starts = state.reserved.kept_plain(), [list(each) for each in state.held.chosen]
     state.held.chosen = []
-    beside = [{"reserved": kept}] if kept else []
-    return [*take_claims(state, claims), *beside, *([{"starts": starts}] if starts else ())]
+    rights = [[job, rights_plain(state.running[job])] for job in sorted(state.rejudged) if job in state.running]
+    demoted = sorted(state.cluster.cells.demoted.items())
+    cells = {"rights": rights, "demoted": demoted} if rights else {}
+    beside = {"reserved": kept, "starts": starts, "cells": cells}
+    return [*take_claims(state, claims), *({name: found} for name, found in beside.items() if found)]
 
 
 def take_claims(state: State, claims: Claims) -> list[Any]:
@@ -250,6 +263,16 @@ def starts_in(plain: Sequence[Any]) -> list[tuple[str, float]]:
     """The jobs that a cycle chose starts for, and these, as ``take_kept`` wrote them."""
     written = (each["starts"] for each in plain if isinstance(each, dict) and "starts" in each)
     return [(job, start) for starts in written for job, start in starts]
+
+
+def give_rights(plain: Sequence[Any], state: State) -> None:
+    """Let running work be in cells by these rights, as ``take_kept`` wrote them."""
+    for cells in (each["cells"] for each in plain if isinstance(each, dict) and "cells" in each):
+        book = state.cluster.cells
+        running = [(state.running[job], rights) for job, rights in cells["rights"] if job in state.running]
+        book.give_again([right for record, rights in running for right in rights_in(record, rights)])
+        book.demoted = dict(cells["demoted"])
+        book.judged.update(record.id for record, _ in running)
 
 
 def give_claims(plain: Sequence[Any], state: State, claims: Claims) -> None:

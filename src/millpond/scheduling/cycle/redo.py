@@ -1,14 +1,14 @@
 """A cycle that was decided before is carried out again from the log: after a crash, perhaps by another version.
 
 What the clock alone brings about (cordons, windows, the ends of pauses) follows as in every cycle. What a cycle decides
-is not decided again: starts, stops, suspensions and resumptions are those of the log, and so are claims
-(``snapshots.give_claims``). Reservations, learnt ranks, keys and score tables are found anew by the next cycle: they
-bear on later decisions only.
+is not decided again: starts, stops, suspensions and resumptions are those of the log, and so are claims and by which
+rights work is in cells (``snapshots.give_claims``, ``give_rights``). Reservations, learnt ranks, keys and score tables
+are found anew by the next cycle: they bear on later decisions only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend
@@ -42,11 +42,18 @@ class Redo:
         self._starter = starter
         self._packing = packing
 
-    def cycle(self, now: float, decided: Sequence[Decision], starts: Iterable[tuple[str, float]]) -> None:
+    def cycle(
+        self,
+        now: float,
+        decided: Sequence[Decision],
+        starts: Iterable[tuple[str, float]],
+        give_rights: Callable[[], None],
+    ) -> None:
         """One cycle.
 
         Args:
             starts: those that it chose for jobs in cheaper or cleaner hours.
+            give_rights: lets running work be in cells by the rights that it found.
             decided: what it came to, in the order of its numbers. Decisions of events before it, which have been
                 handled, are among them. What these come to beyond that is decided in the next cycle.
 
@@ -78,6 +85,7 @@ class Redo:
             for decision in emitted:
                 state.pending.pop(decision.id)
                 state.emit(replace(decision, id=state.next_id()))
+            give_rights()
             watch_fresh(state)
             state.end_cycle()
 

@@ -44,7 +44,8 @@ class CellBook:
         missing: by queue, the cells that there is no hardware for.
         demoted: who has lost cells to whom of a higher class.
         stale: machines or guarantees have changed since it was made.
-        judged: jobs, by id, that may have come into cells, or out of them, since the caller forgot them last.
+        judged: jobs, by id, that may have come into cells, or out of them, or have another right to them, since the
+            caller forgot them last.
     """
 
     def __init__(self, journal: Journal, hardware: Hardware) -> None:
@@ -64,6 +65,7 @@ class CellBook:
         """Become like another book, whose holdings are copied with the tasks."""
         self.allocator = None if other.allocator is None else other.allocator.copy()
         self.missing, self.stale, self.demoted = other.missing, other.stale, dict(other.demoted)
+        self.judged = set(other.judged)
         self._where, self._lost = other._where, set(other._lost)
         self._clusters, self._node_numbers = other._clusters, other._node_numbers
 
@@ -110,8 +112,11 @@ class CellBook:
         self._enter_all(list(running), finds_rights=finds_rights)
 
     def _enter_all(self, running: list[JobRecord], *, finds_rights: bool) -> None:
-        held = [(record, holding, holding.is_in_cell) for record in running for holding in holdings_on_cards(record)]
-        for record, holding, was_in_cell in sorted(held, key=lambda each: not each[2]):
+        held = [
+            (record, holding, holding.is_in_cell, holding.stake)
+            for record in running for holding in holdings_on_cards(record)
+        ]  # fmt: skip
+        for record, holding, was_in_cell, _ in sorted(held, key=lambda each: not each[2]):
             holding.is_in_cell = False
             if holding.stake is None:
                 holding.stake = stake_of(record, None)
@@ -120,6 +125,11 @@ class CellBook:
             holdings = holdings_on_cards(record)
             if not all(holding.is_in_cell for holding in holdings):
                 self._regain_all(record, holdings)
+        self.judged.update(
+            record.id
+            for record, holding, was_in_cell, stake in held
+            if holding.is_in_cell != was_in_cell or (stake is not None and stake != holding.stake)
+        )
 
     def _regain_all(self, record: JobRecord, holdings: Sequence[Holding]) -> None:
         """Let a job be in cells, if there is a right for all of it without anybody's loss.
@@ -179,6 +189,7 @@ class CellBook:
             return True
         if record.job.preemptible and not self.clusters_of(record.queue):
             return True
+        self.judged.add(record.id)
         if all(holding.is_in_cell for holding in holdings):
             return True
         for holding in holdings:
@@ -196,7 +207,7 @@ class CellBook:
                 self._enter(holding)
         if not is_sound:
             return False
-        self.judged.update((record.id, *demoted))
+        self.judged.update(demoted)
         for owner in demoted:
             self._demote(jobs[owner], record.id)
         for number, holding in enumerate(holdings):
@@ -239,6 +250,16 @@ class CellBook:
                 del self.demoted[job]
                 # An elastic gang may have grown into other cells meanwhile: what it has of these it keeps.
                 self.settle(record, [each for each in holdings_on_cards(record) if not each.is_in_cell], jobs)
+
+    def give_again(self, found: Sequence[tuple[Holding, Stake | None, bool]]) -> None:
+        """Have holdings by these rights from now on, and in cells or not, as they were before."""
+        for holding, _, _ in found:
+            if holding.hold in ON_CARDS:
+                self._leave(holding)
+        for holding, stake, is_in_cell in sorted(found, key=lambda each: not each[2]):
+            holding.stake = stake
+            if holding.hold in ON_CARDS:
+                self._enter(holding, by_right=is_in_cell)
 
     def _put(self, holding: Holding, stake: Stake | None) -> None:
         is_on = holding.hold in ON_CARDS
