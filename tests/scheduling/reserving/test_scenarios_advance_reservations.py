@@ -14,6 +14,7 @@ from millpond.model.errors import ConflictError, InvalidInputError, MillpondErro
 from millpond.model.events import (
     DeviceHealthChanged,
     DurationPredicted,
+    JobSubmitted,
     NodeClosed,
     NodeLost,
     QueueChanged,
@@ -506,6 +507,20 @@ def test_elastic_work_starts_on_it_as_large_as_it_takes() -> None:
     world.submit(elastic("job", (1, 8, 8), asks(1), queue="vision", reservation="demo"))
     world.go_to(BEGIN)
     assert len(world.nodes_of("job")) == 6
+
+
+def test_elastic_work_starts_on_it_no_larger_than_leaves_enough_to_those_who_require_it() -> None:
+    world = World(machine("n", 2), queues=(queue("vision", guarantee=2),))
+    reserve(world, 2)
+    world.go_to(BEGIN)
+    tied = single("tied", queue="vision", reservation="demo", priority=Priority.LOW)
+    parts = elastic("parts", (2, 3, 3), asks(0.5), queue="vision", priority=Priority.HIGH)
+    for job in (tied, parts):
+        world.tell(JobSubmitted(world.now, job))
+    world.settle()
+    assert len(world.nodes_of("parts")) == 2
+    assert world.running() == {"tied", "parts"}
+    assert world.of_kind(Stop) == []
 
 
 # ---- copies -----------------------------------------------------------------------------------------------------

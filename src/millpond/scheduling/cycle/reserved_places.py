@@ -94,7 +94,9 @@ class ReservedPlaces:
             mask &= allowed
 
         def is_allowed(tasks: list[TaskRecord]) -> bool:
-            return state.entitlements.keeps_limits_as_reserved(record, record.amount_of(tasks))
+            amount = record.amount_of(tasks)
+            is_left = leaves_enough(state, room, unused, record, amount.gpu_milli)
+            return is_left and state.entitlements.keeps_limits_as_reserved(record, amount)
 
         tasks = most_tasks(record.job, queued, is_allowed) if record.elastic else queued
         placed = None
