@@ -132,7 +132,8 @@ class JobRecord:
         placed_by: number of the decision by which it got the place it has: a start, or that it goes on.
         took_back: that start took back for the guarantee of its queue what others had borrowed.
         left_for: the job that took back what it had borrowed, when that happened last.
-        started_at: confirmed start of the current run; None while it does not run.
+        began_at: confirmed start of the current or last run; None before that.
+        started_at: since when the current run is at work; None while it does not run, or is suspended.
         attained_s: seconds of service kept from earlier runs.
         attained_before_s: the same when the current run began.
         reached_s: the most service it has come to in any run, also where that was lost: it takes longer than this.
@@ -157,6 +158,8 @@ class JobRecord:
         bins_outlived, size_class: where the job stands in what the ordering learns (see ``ordering.survival``).
         stop_trigger, stop_cause: what becomes of its tasks once the decided end has happened, and why.
         suspended_at: when it was last suspended.
+        left_at: since when the current or last run is suspended, or was until its end; None if it is not.
+        suspended_s: for how long that run was suspended before.
         suspended_by: what keeps it suspended; empty when it may go on. A request does so even when its run is lost.
         suspended_why, suspend_mode: why and how it was suspended last.
         suspend_requester: the user who requested that last; empty if none did.
@@ -187,6 +190,7 @@ class JobRecord:
     left_for: str = ""
     state: JobState = JobState.QUEUED
     first_started_at: float | None = None
+    began_at: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
     attained_s: float = 0.0
@@ -218,6 +222,8 @@ class JobRecord:
     stop_trigger: Trigger | None = None
     stop_cause: Cause | None = None
     suspended_at: float = 0.0
+    left_at: float | None = None
+    suspended_s: float = 0.0
     suspended_by: str = ""
     suspended_why: Cause | None = None
     suspend_mode: SuspendMode = SuspendMode.FREEZE
@@ -291,7 +297,7 @@ class JobRecord:
         twin.idled_before, twin.held_until = self.idled_before, self.held_until
         twin.slot = self.slot
         twin.bins_outlived = self.bins_outlived
-        twin.suspended_at = self.suspended_at
+        twin.suspended_at, twin.left_at, twin.suspended_s = self.suspended_at, self.left_at, self.suspended_s
         twin.suspended_by = self.suspended_by
         twin.suspended_why = self.suspended_why
         twin.suspend_mode = self.suspend_mode
@@ -308,6 +314,7 @@ class JobRecord:
         twin.elastic, twin.amount, twin.size_class = self.elastic, self.amount, self.size_class
         twin.stop_trigger, twin.stop_cause, twin.migration = self.stop_trigger, self.stop_cause, self.migration
         twin.first_started_at, twin.started_at, twin.ended_at = self.first_started_at, self.started_at, self.ended_at
+        twin.began_at = self.began_at
         twin.expected_s, twin.cautious_s, twin.retry_at = self.expected_s, self.cautious_s, self.retry_at
         return twin
 
@@ -386,6 +393,12 @@ class JobRecord:
     def queued(self) -> list[TaskRecord]:
         """The tasks that wait for a place."""
         return [task for task in self.tasks if task.state is TaskState.QUEUED]
+
+    def note_left(self, since: float | None, now: float) -> None:
+        """Its run is suspended since then from now on; None: it is at work."""
+        if self.left_at is not None:
+            self.suspended_s += now - self.left_at
+        self.left_at = since
 
     def service_s(self, now: float) -> float:
         """Seconds of service so far, earlier runs and the current one together, without catching up."""

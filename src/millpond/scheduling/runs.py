@@ -49,6 +49,7 @@ def start(
     if not joins:
         state.waiting.remove(record)
         record.attempt += 1
+        record.began_at, record.left_at, record.suspended_s = None, None, 0.0
         record.line = ()
         record.promised_at = 0.0
         record.renumber()

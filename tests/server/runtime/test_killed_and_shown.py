@@ -143,11 +143,8 @@ class Users:
 def differences(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Where two pictures differ, but for what nobody promises to say twice."""
     if isinstance(one, dict) and isinstance(other, dict):
-        is_queued = one.get("state") == "queued" and "attempt" in one
         for name in sorted({*one, *other}):
-            # When its last run began is not known of a job that waits for its next.
-            if not (is_queued and name in ("started_at", "suspended_at", "suspended_s")):
-                yield from differences(one.get(name), other.get(name), f"{path}.{name}")
+            yield from differences(one.get(name), other.get(name), f"{path}.{name}")
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         for number, (each, its) in enumerate(zip(one, other, strict=True)):
             yield from differences(each, its, f"{path}[{number}]")
@@ -169,4 +166,32 @@ def test_whatever_was_done_a_killed_servers_successor_shows_the_same(
         users.kill()
         assert list(differences(shown, users.picture())) == []
     users.bring_to_an_end()
+    users.api.close()
+
+
+@pytest.mark.parametrize("runs_again", [False, True])
+def test_a_killed_servers_successor_knows_when_a_run_began_and_for_how_long_it_was_suspended(
+    tmp_path: Path, runs_again: bool
+) -> None:
+    users = Users(tmp_path, 0)
+    job = users.ask("POST", "/jobs", {"command": "work", "gpus": 1})["id"]
+
+    def ask(path: str, body: object = None) -> None:
+        users.ask("POST", path, body)
+        users.settle()
+        users.clock.now += 50.0
+
+    users.settle()
+    ask(f"/jobs/{job}/requeue")
+    ask(f"/jobs/{job}/suspend")
+    ask(f"/jobs/{job}/resume")
+    if not runs_again:
+        ask("/nodes/n1/close", {})
+        ask(f"/jobs/{job}/requeue")
+    shown = users.ask("GET", f"/jobs/{job}")
+    assert shown["state"] == ("running" if runs_again else "queued")
+    assert shown["attempt"] == 2
+    assert shown["suspended_s"] >= 50.0
+    users.kill()
+    assert list(differences(shown, users.ask("GET", f"/jobs/{job}"))) == []
     users.api.close()

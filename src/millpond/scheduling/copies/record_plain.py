@@ -38,7 +38,7 @@ _RECORD_FIELDS = tuple(each.name for each in fields(JobRecord) if each.name not 
 """All others: they are JSON as they are."""
 _NOT_WRITTEN_AT_FIRST = (
     "placed_by", "took_back", "left_for", "work", "promised_at", "look_at", "overdue", "idled_before", "packed_with",
-    "held_until", "cap_w",
+    "held_until", "cap_w", "began_at", "left_at", "suspended_s",
 )  # fmt: skip
 
 
@@ -104,6 +104,8 @@ def record_in(state: State, plain: dict[str, Any]) -> JobRecord:
     for name in _RECORD_FIELDS:
         if name in plain or name not in _NOT_WRITTEN_AT_FIRST:
             setattr(record, name, plain[name])
+    if "began_at" not in plain and record.started_at is not None:
+        record.began_at = record.first_started_at if record.attempt == 1 else record.started_at
     why, mode, record.ready_at, record.suspend_refused = plain["suspended"]
     record.leave_s, record.return_s = plain["switching_s"]
     record.progress = from_plain(plain.get("progress"))  # not written at first

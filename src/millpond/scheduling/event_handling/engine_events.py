@@ -117,7 +117,7 @@ class EngineEvents:
             return
         record.failed_starts = 0
         if record.started_at is None:
-            record.started_at = state.now
+            record.started_at = record.began_at = state.now
             record.attained_before_s = record.attained_s
             if record.first_started_at is None:
                 record.first_started_at = state.now

@@ -88,6 +88,7 @@ def suspend(state: State, record: JobRecord, mode: SuspendMode, cause: Cause, fo
         record.debt_s = max(record.debt_s - elapsed, 0.0)
         record.started_at = None
     record.refresh()
+    record.note_left(state.now, state.now)
     record.suspended_at = record.ready_at = state.now
     record.suspended_by = _KEPT_BY.get(cause, "")
     record.suspended_why, record.suspend_mode = cause, mode
@@ -126,6 +127,7 @@ def suspend_refused(state: State, refused: Suspend, reason: str) -> None:
     state.suspended.pop(record.id, None)
     record.suspended_by = ""
     record.suspend_refused = True
+    record.note_left(None, state.now)
     record.started_at = state.now
     record.refresh()
     state.watch_deadline(record)
@@ -281,6 +283,7 @@ def goes_on(state: State, record: JobRecord, needed: Amount, cause: Cause) -> No
     for task in tasks:
         task.move(Trigger.RESUME_DECIDED)
     record.suspended_by = ""
+    record.note_left(None, state.now)
     record.started_at = state.now
     record.refresh()
     del state.suspended[record.id]
@@ -303,6 +306,8 @@ def give_back(state: State, record: JobRecord, task: TaskRecord, old: Holding) -
     task.placement = runs.placement_of(state, task, old)
     state.count(record, state.amounts.held(record, (task,)), 1)
     task.move(Trigger.SWAP_DECIDED)
+    record.left_at = record.started_at  # it has not been at work since
+    record.note_left(state.now, state.now)
     record.started_at = None
     record.refresh()
     record.suspended_at = record.ready_at = state.now

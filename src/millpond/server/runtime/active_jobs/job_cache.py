@@ -108,13 +108,11 @@ def job_view(
     record: JobRecord,
     devices: Mapping[str, Device],
     confinement: Confinement = UNTOLD,
-    before: JobInfo | None = None,
 ) -> JobInfo:
     """A job as the API shows it.
 
     Args:
         confinement: how well its latest run was kept apart, and kept to its amounts.
-        before: its view until now; has when a run started that was suspended since, or is over.
     """
     job = record.job
     return JobInfo(
@@ -123,7 +121,9 @@ def job_view(
         attempt=record.attempt,
         submitted_at=record.submitted_at,
         first_started_at=record.first_started_at,
-        **_run(record, before),
+        started_at=record.began_at,
+        suspended_at=record.left_at,
+        suspended_s=record.suspended_s,
         ended_at=record.ended_at,
         gpu_milli=record.gpu_milli,
         tasks=[_task(task, devices) for task in record.tasks],
@@ -188,22 +188,6 @@ def _asked(job: Job) -> dict[str, Any]:
         "max_slowdown": job.max_slowdown,
         **_membership(job.id),
     }
-
-
-def _run(record: JobRecord, before: JobInfo | None) -> dict[str, Any]:
-    """When the present or last run started, since when it is suspended, and how long it was before."""
-    known = before if before is not None and before.attempt == record.attempt else None
-    computed = record.attained_s - record.attained_before_s
-    suspended_at = record.suspended_at if record.state is JobState.SUSPENDED else None
-    last = record.started_at if suspended_at is None else suspended_at
-    began = None if known is None else known.started_at
-    if began is None and record.attempt == 1:
-        began = record.first_started_at
-    if last is None:  # it has not begun, or is over
-        kept = {} if known is None else {"suspended_at": known.suspended_at, "suspended_s": known.suspended_s}
-        return {"started_at": began, **kept}
-    began = last - computed if began is None else began
-    return {"started_at": began, "suspended_at": suspended_at, "suspended_s": max(0.0, last - began - computed)}
 
 
 def _suspension(record: JobRecord) -> str:
