@@ -60,13 +60,15 @@ up: install
 down:
 	@if [ -x $(BIN)/pond ]; then $(POND) down; else echo 'nothing is installed here, so nothing runs'; fi
 
-# Three on two cores: one of them often waits, for a process or a page.
+# Three on two cores: one of them often waits, for a process or a page. What walks long or through many seeds, or measures
+# the gate in all its cases, is in `make test-long`.
+TESTERS := $(shell n=$$(nproc) && echo $$((n < 3 ? 3 : n)))
 test: dev
-	$(BIN)/pytest --numprocesses 3 --dist worksteal -m 'not long and not kubernetes'
+	$(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal -m 'not long and not kubernetes'
 
 # The gate's programs share a pretended card by the machine's clock: they have the machine for themselves.
 test-long: dev
-	$(BIN)/pytest --numprocesses 3 --dist worksteal -m 'long and not thorough' --ignore tests/node/sharing/gate
+	$(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal -m 'long and not thorough' --ignore tests/node/sharing/gate
 	$(BIN)/pytest --numprocesses 0 -m long tests/node/sharing/gate
 
 test-thorough: dev

@@ -117,4 +117,4 @@ def test_a_slow_disk_holds_no_page_and_what_is_not_wanted_any_more_is_not_waited
     held[1].continue_()
     page.locator("#output-files").get_by_role("link", name="weights").wait_for()
     assert held[0].request.failure is not None
-    visit.wrong.clear()  # the browser notes each request that was given up
+    visit.forgive_refusals()

@@ -87,6 +87,7 @@ def test_a_job_runs_as_a_pod_and_outlives_its_server(pond: Pond, cluster: Standi
     assert f"task 0 of job {job} is succeeded" in over.stderr
 
 
+@pytest.mark.long
 def test_a_service_is_reached_in_its_pods_and_another_revision_takes_its_place(
     pond: Pond, cluster: StandinCluster, tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ def comes_up(cluster: StandinCluster, word: str, program: ThreadingHTTPServer) -
     cluster.run(bound())
 
 
+@pytest.mark.long
 def test_a_part_of_a_card_is_for_a_node_with_an_agent_alone_and_ordered_of_it(
     pond: Pond, cluster: StandinCluster
 ) -> None:

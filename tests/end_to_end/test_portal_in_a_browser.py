@@ -133,6 +133,7 @@ def test_lines_in_view_are_filtered_while_one_types_and_it_is_said_when_none_is_
     expect(told).to_contain_text("Enter looks through all of the output")
 
 
+@pytest.mark.long
 def test_a_page_is_read_anew_only_when_something_has_changed(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "sleep 600", "--gpus", "1")
     until(lambda: pond.job(job)["state"] == "running")
@@ -148,6 +149,7 @@ def test_a_page_is_read_anew_only_when_something_has_changed(pond: Pond, visit: 
     pond("stop", job, other)
 
 
+@pytest.mark.long
 def test_a_page_that_is_not_seen_holds_no_stream_and_is_read_when_it_is_seen_again(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)
     page.goto(f"{base_of(page)}/portal/jobs")
@@ -168,6 +170,7 @@ def test_a_page_that_is_not_seen_holds_no_stream_and_is_read_when_it_is_seen_aga
     pond("stop", job)
 
 
+@pytest.mark.long
 def test_a_page_whose_login_has_ended_says_so_and_asks_no_more(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)
     page.locator("#live[data-state=live]").wait_for()
@@ -176,9 +179,10 @@ def test_a_page_whose_login_has_ended_says_so_and_asks_no_more(pond: Pond, visit
     expect(page.locator("#notice")).to_contain_text("You are not logged in any more.")
     expect(page.get_by_role("link", name="Log in")).to_have_attribute("href", re.compile("next=%2Fportal%2F$"))
     pond("stop", job)
-    visit.wrong.clear()  # the browser notes that an answer was 401
+    visit.forgive_refusals()
 
 
+@pytest.mark.long
 def test_a_stream_that_could_not_begin_begins_when_the_server_answers(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)
     refused: list[str] = []
@@ -198,7 +202,7 @@ def test_a_stream_that_could_not_begin_begins_when_the_server_answers(pond: Pond
     page.locator("#live[data-state=live]").wait_for()
     expect(page.locator("#notice")).to_be_hidden()
     assert len(refused) == 3
-    visit.wrong.clear()  # the browser notes each request that nobody answered
+    visit.forgive_refusals()
 
 
 @pytest.mark.long
@@ -230,7 +234,7 @@ def test_a_person_with_a_password_is_led_to_what_they_wanted(pond: Pond, visit: 
     page.fill("[name=password]", "wrong")
     page.get_by_role("button", name="Log in").click()
     page.get_by_text("user or password is wrong").wait_for()
-    visit.wrong.clear()  # the browser notes each refused request
+    visit.forgive_refusals()
     page.fill("[name=password]", PASSWORD)
     page.get_by_role("button", name="Log in").click()
     page.wait_for_url("**/portal/nodes?name=fake-1")
@@ -322,7 +326,7 @@ def test_a_lost_server_is_shown_and_found_again(pond: Pond, visit: Visit) -> Non
     job = submit(pond, "sleep 1", "--gpus", "1")
     page.goto(f"{base_of(page)}/portal/jobs?all=true")
     page.locator(f"#job-{job}").wait_for()
-    visit.wrong.clear()  # the browser notes each request that nobody answered
+    visit.forgive_refusals()
 
 
 @pytest.mark.long

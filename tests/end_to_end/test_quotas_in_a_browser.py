@@ -113,7 +113,7 @@ def test_cards_are_reserved_changed_and_given_back_on_the_calendar(pond: Pond, v
     row.get_by_role("button", name="Cancel").click()
     page.mouse.move(5, 5)
     row.wait_for(state="detached")
-    visit.wrong.clear()  # the browser notes the refused request
+    visit.forgive_refusals()
 
 
 def test_selected_jobs_are_stopped_together_and_what_was_refused_is_named(pond: Pond, visit: Visit) -> None:
@@ -204,5 +204,5 @@ def test_the_pages_fit_a_phone_and_a_desk(pond: Pond, visit: Visit) -> None:
             page.goto(path_of(page, path))
             assert page.locator("h1").first.is_visible()
             assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], path
-    visit.wrong.clear()  # the browser notes the page that is not there
+    visit.forgive_refusals()
     pond("stop", job)

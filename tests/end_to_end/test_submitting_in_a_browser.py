@@ -96,7 +96,7 @@ def test_what_was_written_outlives_the_server_and_the_page(pond: Pond, visit: Vi
     page.get_by_role("button", name="Submit", exact=True).click()
     page.wait_for_url("**/portal/jobs/outlives-*")
     pond("stop", page.url.rpartition("/")[2])
-    visit.wrong.clear()  # the browser notes each request that nobody answered
+    visit.forgive_refusals()
 
 
 def test_what_would_help_a_waiting_job_is_shown_and_done(pond: Pond, visit: Visit) -> None:

@@ -149,6 +149,7 @@ def test_what_is_reserved_for_a_job_does_not_stand_in_the_way_of_a_higher_class(
     assert world.state("urgent") is JobState.RUNNING
 
 
+@pytest.mark.long
 def test_of_requests_of_jobs_that_are_forgotten_only_the_latest_take_memory() -> None:
     gc.freeze()  # what other tests left, millions of objects, is not looked at
     world = World(machine("n", 4), settings=Settings(typical_mix=((asks(1), 1),)))

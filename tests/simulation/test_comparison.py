@@ -48,6 +48,7 @@ def test_a_policy_that_no_seed_can_change_runs_once_and_others_with_every_seed()
     assert runs[1].summary["avg_jct_s"] != runs[2].summary["avg_jct_s"]
 
 
+@pytest.mark.long
 def test_a_packing_comparison_draws_both_kinds_of_mix(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     openb = ("--format", "openb", "--jobs", str(DATA / "openb_pods.csv"), "--nodes", str(DATA / "openb_nodes.csv"))

@@ -18,7 +18,7 @@ POLICIES = (
     Policy("default", preempt=True),
     Policy("default", known=True, preempt=True),
 )
-FEW_POLICIES_FIRST = few_then_many((POLICIES[0], POLICIES[-1]), POLICIES[1:-1])
+FEW_POLICIES_FIRST = few_then_many((POLICIES[0],), POLICIES[1:])
 
 lengths = st.sampled_from((600.0, 3_600.0, 36_000.0))
 crowd_sizes = st.sampled_from((1, 10))
@@ -51,6 +51,7 @@ def test_a_queue_of_cpu_work_and_one_of_card_work_get_equal_parts_of_what_each_n
     assert row["jain_of_worst_day"] >= 0.98
 
 
+@pytest.mark.long
 def test_users_of_a_queue_get_equal_parts_under_fair_shares_however_long_their_jobs_are() -> None:
     crowds = (Crowd("a", 600.0), Crowd("a", 3_600.0), Crowd("a", 14_400.0))
     row = measured(Case("", (Queue("a"),), crowds), Policy("fair"), days=1.0)

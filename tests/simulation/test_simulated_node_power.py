@@ -59,6 +59,7 @@ def test_nodes_are_off_at_night_and_their_boot_in_the_morning_counts_as_on() -> 
     assert found.powered_use_percent == pytest.approx(100 * 0.1 * held_hours / (minutes_on / 60))
 
 
+@pytest.mark.long
 def test_spare_nodes_follow_a_forecast_of_the_rises_where_the_rule_wants_that() -> None:
     """Nodes take longer to boot than sessions wait: these are refused until a forecast keeps enough nodes on."""
     daily = DAYS.replace("Mon-Fri 09:00", "09:00")

@@ -64,6 +64,7 @@ def test_hours_that_are_not_published_yet_do_not_change_what_is_decided() -> Non
     assert starts(play(jobs, other, ahead_s=2 * DAY_S)) != starts(play(jobs, series(), ahead_s=2 * DAY_S))
 
 
+@pytest.mark.long
 @given(
     drawn=st.lists(
         st.tuples(st.floats(0.0, 30.0), st.sampled_from((0.2, 1.0, 5.0)), st.sampled_from((1, 2, 4))),

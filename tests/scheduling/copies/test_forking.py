@@ -195,6 +195,7 @@ def test_a_fork_that_was_used_is_gone_at_once_when_it_is_dropped() -> None:
     assert [part() for part in parts] == [None] * len(parts)
 
 
+@pytest.mark.long
 @pytest.mark.sources
 def test_garbage_is_found_in_a_process_that_forks_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     class Knot:

@@ -18,6 +18,7 @@ def test_a_scheduler_restored_anywhere_goes_on_as_if_it_had_not_been(kind: str) 
     assert play(kind, 1, 40, 0.2).restored > 20
 
 
+@pytest.mark.long
 def test_a_reservation_that_was_found_in_a_trial_is_not_taken_for_fresh_once_that_is_rolled_back() -> None:
     assert play("nothing-preempted", 3, 40, 0.2).restored > 20
 

@@ -71,6 +71,7 @@ def test_a_trial_that_is_rolled_back_leaves_no_trace(setting: Setting, data: Any
     check_everything(world.core)
 
 
+@pytest.mark.long
 @derandomized
 @given(setting=worlds(orderings=("default", "edf")), data=st.data(), which=st.integers(0, 99))
 def test_what_a_trial_cannot_undo_raises_and_changes_nothing(setting: Setting, data: Any, which: int) -> None:

@@ -17,6 +17,7 @@ from millpond.model.reasons import Cause, Filter
 from millpond.model.states import JobState
 from millpond.model.workloads import Priority
 from millpond.scheduling.scheduler import Scheduler
+from seeds import few_then_many
 
 
 def labelled(name: str, cards: int = 2, **labels: str) -> Node:
@@ -95,7 +96,7 @@ def test_a_restored_and_a_forked_scheduler_know_what_is_selected() -> None:
         assert [(start.job, [placed.node for placed in start.placements]) for start in starts] == [("k", ["b2"])]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", few_then_many(range(4), range(4, 12)))
 def test_in_random_runs_nobody_starts_where_it_may_not_and_nobody_waits_beside_a_free_card_that_it_may_have(
     seed: int,
 ) -> None:

@@ -220,6 +220,7 @@ def test_each_group_has_its_turns_and_takes_them_in_its_own_order(drawn: list[An
         assert keys == sorted(keys)
 
 
+@pytest.mark.long
 @given(drawn=DRAWN, base=BASES, own=OWN)
 def test_a_copy_has_the_same_order(drawn: list[Any], base: str, own: str) -> None:
     world = waiting(drawn, base, own, users=True)

@@ -324,6 +324,7 @@ def could_start_without_background(world: World, waiting: str) -> bool:
     return any(isinstance(each, Start) and each.job == waiting for each in twin.decide(world.now))
 
 
+@pytest.mark.long
 @given(st.data())
 @settings(max_examples=60, derandomize=True, deadline=None)
 def test_no_other_job_waits_that_would_start_in_the_place_of_background_work(data: st.DataObject) -> None:

@@ -77,7 +77,7 @@ def test_in_random_worlds_gangs_of_which_a_core_stays_take_no_more_than_that_of_
         assert walk.wrong == []
 
 
-@pytest.mark.parametrize("seed", few_then_many([8, 21, 22, 53], range(60, 72)))
+@pytest.mark.parametrize("seed", few_then_many([8, 22], [21, 53, *range(60, 72)]))
 def test_in_random_worlds_guarantees_of_single_models_are_met_as_well(seed: int) -> None:
     walk = GuaranteeWalk(seed, with_models=True)
     for _ in range(50):

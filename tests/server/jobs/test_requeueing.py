@@ -15,6 +15,7 @@ from millpond.model.workloads import Priority
 from millpond.node.task.records import TaskId
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.specs.api.base import IDEMPOTENCY_HEADER
+from seeds import few_then_many
 
 
 def requeue(api: Api, job: str, key: str = "") -> Any:
@@ -171,7 +172,7 @@ def test_what_waits_for_another_keeps_its_share_class_with_another_priority_afte
 
 
 @pytest.mark.parametrize("place", ["before append", "after append", "before record", "after record", "before apply"])
-@pytest.mark.parametrize("which", [1, 2, 3])
+@pytest.mark.parametrize("which", few_then_many([2], [1, 3]))
 def test_a_server_killed_anywhere_requeues_once_and_forgets_no_class(tmp_path: Path, place: str, which: int) -> None:
     world, clock, count = World(), Clock(), 0
 

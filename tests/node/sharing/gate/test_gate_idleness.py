@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, begin_at_once
+
+from seeds import few_then_many
 
 FIRST_S = 0.1
 FOUND_OUT_S = 0.4
@@ -27,6 +30,12 @@ HISTORIES: dict[str, list[tuple[str, float]]] = {
     "one rests for less than it takes to be idle": [("ab", 0.5), ("b", 0.01)],
 }
 """Who is busy, and for how many seconds, until both are."""
+
+
+def two_of_them(cases: Mapping[str, tuple[Any, ...]]) -> list[Any]:
+    """For every run of the tests; the others are for the long ones."""
+    first, second, *others = cases.values()
+    return few_then_many([first, second], others)
 
 
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
@@ -55,7 +64,7 @@ def random_history(seed: int) -> tuple[list[tuple[str, float]], tuple[int, ...]]
     return history, guarantees
 
 
-@pytest.mark.parametrize("seed", [110, 126, 131, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(40))])
+@pytest.mark.parametrize("seed", few_then_many([126], [110, 131, *range(40)]))
 def test_four_have_their_shares_whatever_they_did_before(timed_card: GatedCard, seed: int) -> None:
     history, guarantees = random_history(seed)
     check(timed_card, history, guarantees, 1, first_points=FIRST_POINTS_OF_FOUR)
@@ -101,7 +110,7 @@ KINDS: dict[str, tuple[list[int], list[int], list[float]]] = {
 """Guarantees, what each launches, and what each should have of the card in points of 100."""
 
 
-@pytest.mark.parametrize(("guarantees", "kernels_ns", "wanted"), KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(("guarantees", "kernels_ns", "wanted"), two_of_them(KINDS), ids=KINDS)
 def test_what_a_program_wants_is_known_when_it_comes_back(
     timed_card: GatedCard, guarantees: list[int], kernels_ns: list[int], wanted: list[float]
 ) -> None:
@@ -128,7 +137,7 @@ OTHERS: dict[str, tuple[list[int], list[int], list[int], list[float]]] = {
 }
 
 
-@pytest.mark.parametrize(("guarantees", "before_ns", "after_ns", "wanted"), OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize(("guarantees", "before_ns", "after_ns", "wanted"), two_of_them(OTHERS), ids=OTHERS)
 def test_a_program_that_does_something_else_when_it_comes_back_is_found_out(
     timed_card: GatedCard, guarantees: list[int], before_ns: list[int], after_ns: list[int], wanted: list[float]
 ) -> None:

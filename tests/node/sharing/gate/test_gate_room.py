@@ -40,6 +40,7 @@ def test_launch_bound_programs_together_lose_nothing(card: GatedCard, programs: 
     assert found == pytest.approx([min(part, 1 / programs)] * programs, abs=0.03)
 
 
+@pytest.mark.long
 def test_launch_bound_programs_that_are_alike_go_on_all_at_once(card: GatedCard) -> None:
     tasks = card.programs(*[{"guarantee_milli": 125}] * 8)
     used(card, tasks, [LAUNCH_NS // 3] * 8, 0.1)

@@ -6,7 +6,7 @@ import ctypes
 from functools import partial
 
 import pytest
-from gated import KERNEL_NS, GatedCard, Task, keep_busy, last_launch_ns, until
+from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, begin_at_once, keep_busy, last_launch_ns, until
 
 from millpond.model.sharing import ShareClass
 from millpond.node.sharing.gate import layout
@@ -57,7 +57,9 @@ ready()
 def test_every_launch_is_counted_with_its_time(card: GatedCard, launches: int, program: str) -> None:
     task, all_of_it = card.slice(), 0.5 * launches * 20_000  # the clock is the machine's, and it is busy
     source = PREAMBLE + program + "\ncuda.cuCtxSynchronize()\nsys.stdin.read()"
-    card.python_until(task, source, lambda: task.region.usage().busy_ns >= all_of_it)
+    card.python_until(
+        task, source, lambda: task.region.usage().busy_ns >= all_of_it and task.region.usage().launches >= launches
+    )
     assert task.region.usage().launches == launches
 
 
@@ -119,11 +121,10 @@ def test_work_of_a_stopped_process_does_not_hold_up_the_others_of_its_slice(time
     card = timed_card
     settings = {"share_class": ShareClass.BACKFILL, "floor_milli": 100}
     [task, online] = card.programs(settings, {"share_class": ShareClass.ONLINE})
-    assert task.program is not None
     for index in range(2):  # as a process leaves them that is stopped with work on the card
         write_slot(task, index + 1, in_flight=3, outstanding_ns=10_000_000, due_ns=1)
+    begin_at_once(task, "busy", KERNEL_NS, FOR_EVER_MS)
     keep_busy(online)
-    keep_busy(task)
     card.until(lambda: online.region.usage().busy_ns > 0)
     [before] = card.busy_ns([task])
     card.pass_time(1.0)

@@ -160,6 +160,7 @@ def test_backfill_uses_what_the_limit_of_online_work_leaves_and_is_gone_when_tha
     assert backfill_s > 0.35  # its floor would be 0.05
 
 
+@pytest.mark.long
 def test_backfill_of_which_nothing_is_known_yet_uses_what_the_limit_of_online_work_leaves(card: GatedCard) -> None:
     [online, backfill] = card.programs(
         {"share_class": ShareClass.ONLINE, "limit_milli": 300},
