@@ -103,7 +103,7 @@ class Api:
         self.engine.wake = self.loop.wake
         self.scheduler.settle(self.engine)
         self.scheduler.start()
-        identity = ServerFacts("http://testserver", state_dir, 0.0, "default", "default")
+        identity = ServerFacts("http://testserver", state_dir, 0.0)
         files = FileService(state_dir, self.store, self.provisioning.rules, self.provisioning.cache.copy_of)
         self.security = open_security(self.store, "ada", TOKEN, self.clock, cheap_passwords())
         apart = IsolationLevel(SandboxMode.AUTO)

@@ -14,6 +14,7 @@ from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.hardware.nodes import Cordon, Node, Pool
+from millpond.model.policy_trials import PolicyTrial
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.model.task_spacing import SpacingRule
@@ -44,12 +45,16 @@ class PolicyChanged(Event):
         ordering, placement: by name, as in ``scheduling.settings``.
         preempt: the ordering may end running work of the same class.
         reserve: room is kept for the first job that does not fit.
+        trial: what the server notes of a choice of its own; None: an admin chose.
+        why: of such a choice, in words.
     """
 
     ordering: str
     placement: str
     preempt: bool
     reserve: bool
+    trial: PolicyTrial | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

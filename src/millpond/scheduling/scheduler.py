@@ -102,6 +102,7 @@ class Scheduler:
             placement=event.placement,
             preempt=event.preempt,
             reserve=event.reserve,
+            trial=event.trial,
         )
         self._state.now = max(self._state.now, event.at)
         before, kernels = self._parts, self._placer.kernels

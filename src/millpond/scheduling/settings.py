@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millpond.model.policies import orderings_of, placements_of
+from millpond.model.policy_trials import PolicyTrial
 from millpond.model.resources import TaskRequest
 
 
@@ -46,6 +47,7 @@ class Settings:
         tiresias_thresholds_gpu_s: attained GPU-seconds at which ``tiresias`` moves a job to its next queue.
         replan_period_s: the published preemptive orderings look at everything at multiples of this; 0: at every event.
         seed: for policies that draw lots.
+        trial: the last choice that the server made among policies by itself; decides nothing here.
     """
 
     ordering: str = "default"
@@ -59,6 +61,7 @@ class Settings:
     tiresias_thresholds_gpu_s: tuple[float, ...] = (18_000.0,)
     replan_period_s: float = 0.0
     seed: int = 0
+    trial: PolicyTrial | None = None
 
     def __post_init__(self) -> None:
         orderings_of(self.ordering)

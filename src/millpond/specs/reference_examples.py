@@ -263,6 +263,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "nodes": "nodes: [{name: a, devices: 8, model: A100}]",
         "oidc": _oidc("create_users: false"),
         "prices": "prices: {gpu_hour: {A100: 1.8, default: 1.0}}",
+        "adapt": "adapt: {hour: 3}",
         "energy": "energy: {price: 0.31, carbon_file: /etc/pond/carbon.csv}",
         "webhooks": "webhooks: [{name: chat, url: 'https://hooks.example.org/1', format: slack}]",
         "notifications": "notifications: {mail: {host: mail.example.org, sender: pond@example.org}}",
@@ -404,6 +405,18 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "least_off": _saving("least_off: 30m"),
         "boot": _saving("boot: 4m"),
         "longest_boot": _saving("longest_boot: 20m"),
+    },
+    "AdaptFile": {
+        "hour": "adapt: {hour: 3}",
+        "days": "adapt: {days: 14}",
+        "margin": "adapt: {margin: 0.1}",
+        "candidates": "adapt: {candidates: [{ordering: sjf}, {ordering: fair, placement: best-fit}]}",
+    },
+    "CandidateFile": {
+        "ordering": "adapt: {candidates: [{ordering: 'sjf,dev=fifo'}]}",
+        "placement": "adapt: {candidates: [{placement: best-fit}]}",
+        "preempt": "adapt: {candidates: [{ordering: default, preempt: true}]}",
+        "reserve": "adapt: {candidates: [{ordering: sjf, reserve: false}]}",
     },
     "EnergyFile": {
         "price": "energy: {price: 0.31}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from worlds import World, asks, gang, machine, single
 
@@ -10,6 +12,7 @@ from millpond.model.decisions import Start
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import PolicyChanged
 from millpond.model.policies import ORDERINGS, PLACEMENTS
+from millpond.model.policy_trials import ClusterPolicies, PolicyTrial
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import PreemptionCost, Settings
 
@@ -89,3 +92,16 @@ def test_a_policy_nobody_knows_is_refused_and_changes_nothing(ordering: str, pla
         world.core.handle(PolicyChanged(0.0, ordering, placement, False, True))
     assert world.core.settings == Settings()
     assert set(PLACEMENTS) > {"default"}
+
+
+def test_a_trial_of_policies_outlives_a_snapshot_decides_nothing_and_ends_with_the_next_change() -> None:
+    world = World(machine("a", 1))
+    trial = PolicyTrial(0.0, ClusterPolicies("default", "default", preempt=False, reserve=True), 1.2)
+    world.tell(PolicyChanged(0.0, "sjf", "default", False, True, trial, "it was better"))
+    assert world.core.settings == Settings(ordering="sjf", trial=trial)
+    plain = json.loads(json.dumps(world.core.snapshot()))
+    assert Scheduler.restore(plain).settings == world.core.fork().settings == world.core.settings
+    del plain["settings"]["trial"]
+    assert Scheduler.restore(plain).settings == Settings(ordering="sjf"), "a snapshot of an earlier version"
+    to(world, "sjf")
+    assert world.core.settings == Settings(ordering="sjf")

@@ -97,9 +97,7 @@ class AuthWorld:
         self.tenants = Tenants(self.accounts, self.isolation, self.loop, self.clock)
         self.loop.notify(self.tenants.events(core))
         self.scheduler.start()
-        identity = ServerFacts(
-            "http://testserver", state_dir, 0.0, "default", "default", origins=origins, unlimited="no control groups"
-        )
+        identity = ServerFacts("http://testserver", state_dir, 0.0, origins=origins, unlimited="no control groups")
         files = FileService(state_dir, self.store, self.provisioning.rules, self.provisioning.cache.copy_of)
         job_files = JobFiles(self.store.jobs)
         self.notification_rules = NotificationRules(MailRules("127.0.0.1", 9, "none", "pond@example.org"))

@@ -32,7 +32,13 @@ BEHIND_BUTTONS = (
 )
 """Where the refusals are written that pages of the portal meet."""
 NOT_BEHIND_BUTTONS = (
-    *("server/jobs/adoption", "server/jobs/curves", "server/jobs/sweeps", "server/jobs/task_inputs.py"),
+    *(
+        "server/jobs/adaptation",
+        "server/jobs/adoption",
+        "server/jobs/curves",
+        "server/jobs/sweeps",
+        "server/jobs/task_inputs.py",
+    ),
     "scheduling/nodes/layout_changes.py",
 )
 

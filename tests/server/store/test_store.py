@@ -25,6 +25,7 @@ from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 from millpond.model.hardware.nodes import Cordon, Node, Pool, SharingPolicy
 from millpond.model.hardware.topology import Level
+from millpond.model.policy_trials import ClusterPolicies, PolicyTrial
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount, SliceRequest, TaskRequest
 from millpond.model.states import Outcome
@@ -94,6 +95,11 @@ PLACEMENT = Placement(1, "ps", "n", (Grant("u", 250, 500, 1024),))
 EVENTS: tuple[events.Event, ...] = (
     events.Tick(1.0),
     events.PolicyChanged(1.0, "fifo", "best-fit", True, False),
+    events.PolicyChanged(
+        *(1.0, "sjf", "default", False, True),
+        PolicyTrial(1.0, ClusterPolicies("fifo", "default", preempt=False, reserve=True), 1.2, rolled_back=True),
+        "policies: sjf instead of fifo",
+    ),
     events.PoolChanged(1.0, Pool("p", SharingPolicy.OVERCOMMITTED, 2000, True)),
     events.QueueChanged(1.0, Queue("q", "root", Amount(1, 2, 3), Amount(4, 5, 6), 0.5, False)),
     events.QueueRemoved(1.0, "q"),

@@ -146,6 +146,7 @@ def settings_of(plain: dict[str, Any]) -> Settings:
     fields["preemption_cost"] = PreemptionCost(**fields["preemption_cost"])
     fields["typical_mix"] = tuple((from_plain(request), count) for request, count in fields["typical_mix"])
     fields["tiresias_thresholds_gpu_s"] = tuple(fields["tiresias_thresholds_gpu_s"])
+    fields["trial"] = from_plain(fields.get("trial"))
     return Settings(**fields)
 
 
@@ -301,5 +302,6 @@ def _settings_plain(settings: Settings) -> dict[str, Any]:
     plain = {name: getattr(settings, name) for name in _names(settings)}
     plain["tiresias_thresholds_gpu_s"] = list(settings.tiresias_thresholds_gpu_s)
     plain["preemption_cost"] = {name: getattr(cost, name) for name in _names(cost)}
+    plain["trial"] = to_plain(settings.trial)
     plain["typical_mix"] = [[to_plain(request), count] for request, count in settings.typical_mix]
     return plain

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
 from millpond.node.host.machine import Machine
-from millpond.scheduling.settings import Settings
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.components import Oidc, Security, open_security
 from millpond.server.auth.isolation import Isolation
@@ -67,7 +66,6 @@ class CoreComponents:
         token: the owner's; access tokens of the programs of jobs are signed with it, too.
         listener: where SSH clients connect; None: nowhere.
         origins: where browsers reach what jobs serve.
-        settings: what the scheduler decides by.
         warnings: cards that are lost, guarantees and jobs that this start leaves without machines, in words.
     """
 
@@ -79,7 +77,6 @@ class CoreComponents:
     engine: ServerEngine
     listener: SshListener | None
     origins: JobOrigins
-    settings: Settings
     warnings: tuple[str, ...] = ()
 
 
@@ -143,7 +140,7 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         if not identity.is_copy:
             components.notifications.start()
             accelerate(loop, len(core.scheduler.node_views()), settings)
-        yield CoreComponents(host, components, security, tenants, token, engine, listener, origins, settings, warnings)
+        yield CoreComponents(host, components, security, tenants, token, engine, listener, origins, warnings)
 
 
 def _make_components(

@@ -46,8 +46,6 @@ def make_service(current: Current, lead: ServingRight, base: CoreComponents, not
         url=lead.post.left.url,
         state_dir=base.components.state_dir,
         started_at=time.time(),
-        ordering=base.settings.ordering,
-        placement=base.settings.placement,
         engine="local" if current.config.kubernetes is None else "kubernetes",
         certificate_ends=lambda: None if (way := lead.post.encryption) is None else way.certificate.ends_at,
         unlimited=unlimited_text(base.host.limiter),

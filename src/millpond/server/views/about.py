@@ -52,8 +52,6 @@ class ServerFacts:
     url: str
     state_dir: Path
     started_at: float
-    ordering: str
-    placement: str
     engine: str = "local"
     certificate_ends: Callable[[], float | None] = lambda: None
     unlimited: str = ""
@@ -67,13 +65,19 @@ class ServerFacts:
 
 
 class About:
-    """Reports what the server is and how many jobs it has."""
+    """Reports what the server is and how many jobs it has.
+
+    Attributes:
+        adaptation: gives what the last choice among policies came to, in words; nothing where none is made.
+    """
 
     def __init__(
         self, identity: ServerFacts, loop: Loop, job_store: JobStore, isolation: Isolation, machines: Machines
     ) -> None:
+        self.adaptation: Callable[[], str] = str
         self._identity = identity
         self._loop = loop
+        self._queries = CoreQueries(loop)
         self._job_store = job_store
         self._isolation = isolation
         self._machines = machines
@@ -94,6 +98,8 @@ class About:
             await self._machines.all(EVERYBODY),
         )
         identity = self._identity
+        settings = await self._queries.query(lambda core: core.scheduler.settings)
+        chosen = self.adaptation()
         return ServerInfo(
             version=VERSION,
             url=identity.url,
@@ -102,12 +108,12 @@ class About:
             pid=os.getpid() if admin else 0,
             state_dir=str(identity.state_dir) if admin else "",
             started_at=identity.started_at,
-            ordering=identity.ordering,
-            placement=identity.placement,
+            ordering=settings.ordering,
+            placement=settings.placement,
             unsandboxed=self._isolation.apart.trouble,
             unlimited=identity.unlimited,
             unshared=identity.unshared() if admin else "",
-            notes=list(identity.notes) if admin else [],
+            notes=[*identity.notes, *([chosen] if chosen else [])] if admin else [],
             apart="" if self._loop.read_only is None else str(self._loop.read_only),
             jobs=dict(sorted((self._loop.job_cache.counts() | ended).items())),
         )

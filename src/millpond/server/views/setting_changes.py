@@ -20,6 +20,8 @@ from millpond.specs.config.queues import UNLIMITED
 def settings_text(event: events.Event) -> str:
     """A sentence about an event that concerns no job and no closure of a node."""
     match event:
+        case events.PolicyChanged(why=why) if why:
+            return why
         case events.PolicyChanged(ordering=ordering, placement=placement, preempt=preempt, reserve=reserve):
             preempts = "running work may be ended for its equals" if preempt else "running work is not ended for equals"
             keeps = "room is kept for the first that waits" if reserve else "no room is kept for those that wait"

@@ -15,6 +15,7 @@ from millpond.model.hardware.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.hardware.power import PowerRule
 from millpond.model.sharing import MigLayout, SliceRules
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from millpond.specs.config.adapting import AdaptFile, AdaptRule
 from millpond.specs.config.energy import EnergyFile
 from millpond.specs.config.files import secret_in, text_of
 from millpond.specs.config.kubernetes import KubernetesFile
@@ -58,6 +59,7 @@ class ClusterFile(Strict):
         oidc: signing on with an OpenID Connect provider.
         prices: what an hour of a card costs, for usage reports.
         energy: what energy costs and emits, for usage reports.
+        adapt: the server chooses among policies by replays of its own past; left out: it keeps those it has.
         webhooks: receivers of what happens to jobs.
         notifications: how users are told of what happens to their jobs.
         run_as: as which users of the machine tasks run.
@@ -80,6 +82,7 @@ class ClusterFile(Strict):
     oidc: OidcFile | None = None
     prices: PriceList = PriceList()
     energy: EnergyFile = EnergyFile()
+    adapt: AdaptFile | None = None
     webhooks: list[WebhookFile] = Field(default=[])
     notifications: NotificationsFile = NotificationsFile()
     run_as: RunAsFile = RunAsFile()
@@ -122,6 +125,7 @@ class ClusterConfig:
     notifications: NotificationRules = NotificationRules()
     savings: Mapping[str, PowerSaving] = field(default_factory=dict)
     layouts: Mapping[str, LayoutRule] = field(default_factory=dict)
+    adapt: AdaptRule | None = None
     document: Mapping[str, Any] = field(default_factory=dict)
     """What was read, as it stands in the file."""
 
@@ -207,6 +211,7 @@ def check_cluster(located: Located, *, is_simulated: bool = False) -> ClusterCon
         notifications,
         {pool.name: pool.save_energy.saving() for pool in file.pools if pool.save_energy is not None},
         {pool.name: pool.mig.rule() for pool in file.pools if pool.mig is not None},
+        None if file.adapt is None else file.adapt.rule(),
         located.value,
     )
 

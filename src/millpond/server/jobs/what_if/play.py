@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -42,7 +43,7 @@ def question_text(
     }
     if recorded is not None:
         plain["left_out"] = recorded.left_out
-        plain["jobs"] = [[to_plain(each.job), each.submitted_at, each.length_s] for each in recorded.jobs]
+        plain["jobs"] = jobs_plain(recorded.jobs)
     return f'{{"snapshot": {snapshot}, {json.dumps(plain)[1:]}'
 
 
@@ -51,12 +52,21 @@ def answer(request: dict[str, Any]) -> str:
     changes = tuple(from_plain(event) for event in request["changes"])
     question = WhatIfQuery(changes, tuple(request["words"]), bound)
     if "jobs" in request:
-        found = [RecordedJob(from_plain(job), at, length) for job, at, length in request["jobs"]]
-        entries = tuple(TraceJob(each.job, each.submitted_at, each.length_s, each.job.id) for each in found)
-        found_out = answer_past(request["snapshot"], entries, question, request["left_out"])
+        found_out = answer_past(request["snapshot"], entries_of(request["jobs"]), question, request["left_out"])
     else:
         found_out = answer_live(request["snapshot"], question, request["begin_at"], request["until"])
     return json.dumps(finite(asdict(found_out)))
+
+
+def jobs_plain(jobs: Iterable[RecordedJob]) -> list[Any]:
+    """Jobs of the past for a child, as ``entries_of`` reads them."""
+    return [[to_plain(each.job), each.submitted_at, each.length_s] for each in jobs]
+
+
+def entries_of(plain: Iterable[Any]) -> tuple[TraceJob, ...]:
+    """What ``jobs_plain`` wrote, as the simulator takes it."""
+    found = ((from_plain(job), at, length) for job, at, length in plain)
+    return tuple(TraceJob(job, at, length, job.id) for job, at, length in found)
 
 
 def bound() -> GoesOn:

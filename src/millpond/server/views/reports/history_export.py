@@ -95,7 +95,10 @@ class HistoryExport:
         after = ""
         while True:
             part = await asyncio.to_thread(self._ended, HistorySpan(since, until, after, _PART), reader)
-            jobs += [RecordedJob(job, info.submitted_at, length) for info, job, length in part.jobs]
+            jobs += [
+                RecordedJob(job, info.submitted_at, length, info.ended_at or info.submitted_at)
+                for info, job, length in part.jobs
+            ]
             left_out += part.left_out
             if len(jobs) > most:
                 raise InvalidInputError(f"more than {most:,} jobs between these instants", "ask about a shorter span")

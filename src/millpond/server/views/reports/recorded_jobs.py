@@ -15,11 +15,13 @@ class RecordedJob:
 
     Attributes:
         length_s: how long it runs when nothing disturbs it.
+        ended_at: when it ended on this server.
     """
 
     job: Job
     submitted_at: float
     length_s: float
+    ended_at: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,268 @@
+"""Chooses among policies once a night, where the configuration has a section ``adapt``: the server's last days are
+replayed in a child process under each candidate. One that is better takes over, on trial; if the days that follow go
+worse than they would have under the policy of before, that one comes back.
+
+The choice and all that is needed to take it back is one event (``PolicyChanged``), so a restart goes on with the trial.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from millpond.model.errors import MillpondError, UnavailableError
+from millpond.model.events import PolicyChanged
+from millpond.model.policy_trials import ClusterPolicies, PolicyTrial
+from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
+from millpond.scheduling.settings import Settings
+from millpond.server.jobs.adaptation import policy_replay
+from millpond.server.jobs.what_if.child import ask_child
+from millpond.server.runtime.loop import Loop
+from millpond.server.runtime.policies import Policies
+from millpond.server.runtime.queries import ANSWER_WITHIN_S
+from millpond.server.views.reports.history_export import HistoryExport
+from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
+from millpond.server.views.visibility import EVERYBODY
+from millpond.server.wording import local_time
+from millpond.simulation.adaptation import (
+    LEAST_JOBS,
+    TriedPolicy,
+    WindowFigures,
+    choose_policy,
+    is_worse,
+    window_figures,
+    windows_of,
+)
+from millpond.simulation.policy_replays import Windows
+from millpond.specs.config.adapting import AdaptRule
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 60.0
+ANSWERED_WITHIN_S: Final = 1_800.0
+MOST_JOBS: Final = 20_000
+ON_TRIAL_S: Final = 7 * 86_400.0
+"""So long a policy that took over is compared with the one of before, and no other takes over."""
+RESTS_S: Final = 14 * 86_400.0
+"""So long a policy that was given up does not come again."""
+MOST_MISSING: Final = 0.2
+"""If a greater part of the jobs cannot be replayed, nothing is judged by the others."""
+_DAY_S: Final = 86_400.0
+
+AskChild = Callable[[str, str, float, str], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Night:
+    """What a choice rests on: the instant, the scheduler as JSON and its settings, and the rule."""
+
+    now: float
+    snapshot: str
+    settings: Settings
+    rule: AdaptRule
+
+    @property
+    def present(self) -> ClusterPolicies:
+        """The policies that hold."""
+        return choice_of(self.settings)
+
+
+class PolicyAdapter(Periodic):
+    """Looks once a night whether other policies would have been better.
+
+    Args:
+        rule: as configured now; None: the policies stay.
+        pinned: what the server was started with, which is never changed.
+        clock: seconds since 1970.
+        ask: asks the child process.
+
+    Attributes:
+        latest: what the last night came to, in words.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        history: HistoryExport,
+        rule: Callable[[], AdaptRule | None],
+        pinned: Policies,
+        clock: Callable[[], float] = time.time,
+        ask: AskChild = ask_child,
+    ) -> None:
+        self._loop, self._history = loop, history
+        self._rule, self._pinned = rule, pinned
+        self._clock, self._ask = clock, ask
+        self._night: float | None = None
+        self.latest = ""
+        self._worker = PeriodicWorker("policy-adaptation", self.look, LOOK_EVERY_S, "the policies stay as they are")
+
+    def look(self) -> None:
+        """Choose, where the hour has come since the last look."""
+        rule = self._rule()
+        if rule is None:
+            self._night, self.latest = None, ""
+            return
+        now = self._clock()
+        night = last_passing(now, rule.hour)
+        before, self._night = self._night, night
+        if before is None or night <= before:
+            return
+        try:
+            self.latest = f"{local_time(now)}: {asyncio.run(self._choose(now, rule))}"
+        except MillpondError as error:
+            self.latest = f"{local_time(now)}: the policies stay as they are: {error.cause}"
+        log.info("policies, %s", self.latest)
+
+    async def _choose(self, now: float, rule: AdaptRule) -> str:
+        fork = self._loop.query(lambda core: core.scheduler.fork(), is_long=True).result(ANSWER_WITHIN_S)
+        night = _Night(now, json.dumps(fork.snapshot()), fork.settings, rule)
+        trial = night.settings.trial
+        if trial is not None and not trial.rolled_back and now - trial.since < ON_TRIAL_S:
+            return await self._judge(night, trial)
+        return await self._promote(night)
+
+    async def _promote(self, night: _Night) -> str:
+        candidates = self._candidates(night)
+        if not candidates:
+            return (
+                "the policies stay as they are: every candidate holds, is pinned at the start, or was given up lately"
+            )
+        begin = night.now - night.rule.days * _DAY_S
+        jobs = await self._jobs(begin, night.now)
+        windows = windows_of(begin, night.now)
+        tried = await self._replays(night, jobs, [night.present, *candidates], windows)
+        verdict = choose_policy(tried[0], tried[1:], night.rule.margin)
+        if verdict.choice is None:
+            return f"the policies stay as they are: {verdict.why}"
+        replayed, measured = tried[0].windows, [measured_figures(jobs, window) for window in windows]
+        optimism = _mean_slowdown(measured) / _mean_slowdown(replayed)
+        why = f"{verdict.why}; by replays of the last {night.rule.days} days, the last two windows came later"
+        self._tell(night, verdict.choice, PolicyTrial(night.now, night.present, optimism), why)
+        return why
+
+    async def _judge(self, night: _Night, trial: PolicyTrial) -> str:
+        """Whether the days since the change were better than they would have been without it."""
+        keeps = f"{night.present} stays, on trial since {local_time(trial.since)}"
+        window = (trial.since, night.now)
+        jobs = await self._jobs(trial.since - night.rule.days * _DAY_S, night.now)
+        measured = measured_figures(jobs, window)
+        if measured.jobs < LEAST_JOBS:
+            return f"{keeps}: too few jobs to judge by: {measured.jobs} since then, {LEAST_JOBS} are needed"
+        (tried,) = await self._replays(night, jobs, [trial.other], [window])
+        if not tried.windows:
+            return f"{keeps}: the replay of {trial.other} took too long"
+        numbers = (
+            f"mean slow-down measured {measured.slowdown:.2f}, of {trial.other} replayed on the same {measured.jobs} "
+            f"jobs {tried.windows[0].slowdown:.2f} (before the change measured was {trial.optimism:.2f} times replayed)"
+        )
+        if not is_worse(measured, tried.windows[0], trial.optimism, night.rule.margin):
+            return f"{keeps}: {numbers}"
+        back = self._pinned_over(trial.other)
+        why = f"back to {back}, as {night.present} did worse since {local_time(trial.since)}: {numbers}"
+        self._tell(night, back, PolicyTrial(night.now, night.present, trial.optimism, rolled_back=True), why)
+        return why
+
+    def _candidates(self, night: _Night) -> list[ClusterPolicies]:
+        """The policies that could take over, each once."""
+        trial, resting = night.settings.trial, set[ClusterPolicies]()
+        if trial is not None and trial.rolled_back and night.now - trial.since < RESTS_S:
+            resting.add(trial.other)
+        found = dict.fromkeys(candidate.over(night.present) for candidate in night.rule.candidates)
+        return [
+            choice
+            for choice in found
+            if choice != night.present and choice not in resting and self._pinned_over(choice) == choice
+        ]
+
+    def _pinned_over(self, choice: ClusterPolicies) -> ClusterPolicies:
+        """The choice as far as it is free."""
+        pinned = self._pinned
+        return ClusterPolicies(
+            pinned.ordering or choice.ordering,
+            pinned.placement or choice.placement,
+            choice.preempt if pinned.preempt is None else pinned.preempt,
+            choice.reserve if pinned.reserve is None else pinned.reserve,
+        )
+
+    async def _jobs(self, begin: float, until: float) -> list[RecordedJob]:
+        """The jobs that were submitted between two instants and have ended.
+
+        Raises:
+            UnavailableError: they are too few, or too many are missing, to judge by them.
+        """
+        recorded = await self._history.recorded(begin, until, EVERYBODY, MOST_JOBS)
+        jobs = sorted(recorded.jobs, key=lambda job: job.submitted_at)
+        _require_enough(recorded, jobs, begin)
+        return jobs
+
+    async def _replays(
+        self, night: _Night, jobs: Sequence[RecordedJob], choices: Sequence[ClusterPolicies], windows: Windows
+    ) -> list[TriedPolicy]:
+        text = policy_replay.question_text(night.snapshot, jobs, choices, windows)
+        asked = asyncio.ensure_future(
+            self._ask(policy_replay.__name__, text, ANSWERED_WITHIN_S, "let adapt.days be fewer, or candidates")
+        )
+        while not asked.done():
+            if self._worker.closing:
+                asked.cancel()
+            await asyncio.wait((asked,), timeout=1.0)
+        if asked.cancelled():
+            raise UnavailableError("the server ends", "it is tried again in the next night")
+        return policy_replay.read_answer(asked.result(), choices)
+
+    def _tell(self, night: _Night, choice: ClusterPolicies, trial: PolicyTrial, why: str) -> None:
+        self._loop.notify(
+            [
+                PolicyChanged(
+                    night.now,
+                    choice.ordering,
+                    choice.placement,
+                    choice.preempt,
+                    choice.reserve,
+                    trial,
+                    f"policies: {why}",
+                )
+            ]
+        )
+
+
+def choice_of(settings: Settings) -> ClusterPolicies:
+    """The policies among settings."""
+    return ClusterPolicies(settings.ordering, settings.placement, settings.preempt, settings.reserve)
+
+
+def last_passing(now: float, hour: int) -> float:
+    """When it was that hour of a day, in local time, the last time."""
+    local = datetime.fromtimestamp(now, UTC).astimezone()
+    passed = local.replace(hour=hour, minute=0, second=0, microsecond=0)
+    return (passed if passed <= local else passed - timedelta(days=1)).timestamp()
+
+
+def measured_figures(jobs: Sequence[RecordedJob], window: tuple[float, float]) -> WindowFigures:
+    """What became of jobs on this server."""
+    return window_figures(((job.submitted_at, job.ended_at, job.length_s) for job in jobs), window)
+
+
+def _mean_slowdown(windows: Sequence[WindowFigures]) -> float:
+    return sum(window.slowdown * window.jobs for window in windows) / sum(window.jobs for window in windows)
+
+
+def _require_enough(recorded: Recorded, jobs: Sequence[RecordedJob], begin: float) -> None:
+    """Refuse a history that is too short, or of which too much is missing."""
+    if not jobs or jobs[0].submitted_at > begin + _DAY_S:
+        since = f"begins {local_time(jobs[0].submitted_at)}" if jobs else "is empty"
+        raise UnavailableError(
+            f"the history is too short: it {since}, {local_time(begin)} is needed", "wait, or set fewer adapt.days"
+        )
+    missing = sum(recorded.left_out.values())
+    if missing > MOST_MISSING * (len(jobs) + missing):
+        reasons = "; ".join(f"{number} {reason}" for reason, number in recorded.left_out.items())
+        raise UnavailableError(
+            f"{missing} of {len(jobs) + missing} jobs cannot be replayed ({reasons})", "wait until more have ended"
+        )

@@ -1,0 +1,117 @@
+"""Whether a server should go over to another policy, or back, by replays of its own last days. Pure: figures in, a
+verdict with its reason out.
+
+A candidate is chosen on the first days alone, and has to be better on two windows of later days too; so one that only
+suits what has been is not promoted. What is compared is the mean slow-down of jobs: how much longer a job took, from
+its submission to its end, than it ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from millpond.model.policy_trials import ClusterPolicies
+
+SHORTEST_S: Final = 60.0
+"""Jobs that ran for less count as that long in slow-downs."""
+LEAST_JOBS: Final = 50
+"""A window with fewer says nothing."""
+WAIT_SLACK_S: Final = 60.0
+"""The waits that 95 of 100 jobs do not exceed may grow by this, and by the margin."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFigures:
+    """What became of the jobs that were submitted in one window."""
+
+    jobs: int
+    slowdown: float
+    p95_wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TriedPolicy:
+    """A policy, and what its replay came to in each window, by time; empty where the replay took too long."""
+
+    choice: ClusterPolicies
+    windows: tuple[WindowFigures, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Which policy is to hold from now on, None for the present one, and why."""
+
+    choice: ClusterPolicies | None
+    why: str
+
+
+def window_figures(jobs: Iterable[tuple[float, float, float]], window: tuple[float, float]) -> WindowFigures:
+    """The figures of the jobs submitted in a window, the end excluded.
+
+    Args:
+        jobs: (submitted, ended, seconds that it runs undisturbed) of each.
+    """
+    begin, until = window
+    found = np.array([job for job in jobs if begin <= job[0] < until], dtype=float).reshape(-1, 3)
+    if not len(found):
+        return WindowFigures(0, 1.0, 0.0)
+    took = found[:, 1] - found[:, 0]
+    slowdown = np.maximum(took / np.maximum(found[:, 2], SHORTEST_S), 1.0)
+    waited = np.maximum(took - found[:, 2], 0.0)
+    return WindowFigures(len(found), float(slowdown.mean()), float(np.percentile(waited, 95)))
+
+
+def windows_of(begin: float, until: float) -> tuple[tuple[float, float], ...]:
+    """The days on which a candidate is chosen, and the two later windows on which it has to be better too."""
+    third = (until - begin) / 3.0
+    return tuple((begin + part * third, begin + (part + 1) * third) for part in range(3))
+
+
+def choose_policy(present: TriedPolicy, candidates: Sequence[TriedPolicy], margin: float) -> Verdict:
+    """The candidate that is best in the first window, if it is better than the present policy in each.
+
+    Args:
+        margin: better means a mean slow-down that is lower by this part, and waits that are not longer by it.
+    """
+    if not present.windows:
+        return Verdict(None, "the replay of the present policy took too long")
+    few = [str(window.jobs) for window in present.windows if window.jobs < LEAST_JOBS]
+    if few:
+        return Verdict(None, f"too few jobs to judge by: {', '.join(few)} in a window, {LEAST_JOBS} are needed")
+    played = [candidate for candidate in candidates if candidate.windows]
+    if not played:
+        return Verdict(None, "the replays of all candidates took too long")
+    best = min(played, key=lambda tried: tried.windows[0].slowdown)
+    numbers = f"{best.choice} instead of {present.choice}: {compared_text(present.windows, best.windows)}"
+    for number, (before, after) in enumerate(zip(present.windows, best.windows, strict=True)):
+        where = "where it was chosen" if number == 0 else f"in later window {number}"
+        if after.slowdown > before.slowdown * (1.0 - margin):
+            return Verdict(None, f"no candidate is better by {margin:.0%} {where}; {numbers}")
+        if after.p95_wait_s > before.p95_wait_s * (1.0 + margin) + WAIT_SLACK_S:
+            return Verdict(None, f"the best candidate lets some wait longer {where}; {numbers}")
+    return Verdict(best.choice, numbers)
+
+
+def is_worse(measured: WindowFigures, replayed: WindowFigures, optimism: float, margin: float) -> bool:
+    """Whether days went worse than they would have under the policy of before.
+
+    Args:
+        measured: what happened.
+        replayed: the same jobs, replayed under the policy of before.
+        optimism: what was measured was so many times what replays say, before the change.
+        margin: worse means a mean slow-down that is higher by this part.
+    """
+    return measured.slowdown > replayed.slowdown * optimism * (1.0 + margin)
+
+
+def compared_text(before: Sequence[WindowFigures], after: Sequence[WindowFigures]) -> str:
+    """Two policies in the same windows, in words."""
+    slowdowns = ", ".join(f"{old.slowdown:.2f} -> {new.slowdown:.2f}" for old, new in zip(before, after, strict=True))
+    waits = ", ".join(
+        f"{old.p95_wait_s / 60:.0f} -> {new.p95_wait_s / 60:.0f}" for old, new in zip(before, after, strict=True)
+    )
+    return f"mean slow-down {slowdowns}; minutes that 95 % wait at most {waits}"

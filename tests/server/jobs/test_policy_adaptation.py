@@ -1,0 +1,217 @@
+"""A server that chooses among policies at night: what it promotes, takes back, leaves alone, and says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from api_world import Api
+from server_world import Clock
+
+from millpond.model.errors import UnavailableError
+from millpond.model.events import PolicyChanged, SchedulingPaused, SchedulingResumed
+from millpond.model.policy_trials import ClusterPolicies
+from millpond.model.reasons import Cause
+from millpond.node.task.records import TaskId
+from millpond.scheduling.settings import Settings
+from millpond.server.jobs.adaptation import policy_replay
+from millpond.server.jobs.adaptation.policy_adaptation import PolicyAdapter, last_passing
+from millpond.server.jobs.what_if.child import ask_child
+from millpond.server.runtime.policies import UNCHANGED, Policies
+from millpond.server.views.visibility import EVERYBODY
+from millpond.server.wording import local_time
+from millpond.specs.config.adapting import AdaptRule, PolicyCandidate
+from millpond.specs.config.cluster import read_cluster
+from millpond.specs.errors import SpecError
+
+HOUR_S, DAY_S = 3_600.0, 86_400.0
+BEGIN = datetime(2026, 3, 2, 12).astimezone().timestamp()
+RULE = AdaptRule(
+    hour=3, days=3, margin=0.05, candidates=(PolicyCandidate(ordering="ssf"), PolicyCandidate(placement="best-fit"))
+)
+
+
+async def answered_here(module: str, request: str, within_s: float, remedy: str) -> bytes:
+    return policy_replay.answer(json.loads(request)).encode()
+
+
+async def unanswered(module: str, request: str, within_s: float, remedy: str) -> bytes:
+    raise UnavailableError("no answer could be found", remedy)
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    """A server of one node of four cards, whose policy is first come, first served."""
+    made = Api(tmp_path / "state", clock=Clock(BEGIN))
+    made.loop.notify([PolicyChanged(BEGIN, "fifo", "default", preempt=False, reserve=True)])
+    yield made
+    made.close()
+
+
+def adapter_of(api: Api, pinned: Policies = UNCHANGED, ask: Callable = answered_here) -> PolicyAdapter:  # type: ignore[type-arg]
+    """One that has seen the night before."""
+    made = PolicyAdapter(api.loop, api.service.history, lambda: RULE, pinned, api.clock, ask)
+    made.look()
+    assert made.latest == ""
+    return made
+
+
+def settings(api: Api) -> Settings:
+    found: Settings = api.loop.query(lambda core: core.scheduler.settings).result(60)
+    return found
+
+
+def burst(api: Api, pause_s: float = 0.0) -> None:
+    """A job each second: two of all four cards and an hour, then eight of one card and a minute; all of them end."""
+    lengths: dict[str, float] = {}
+    if pause_s:
+        api.loop.notify([SchedulingPaused(api.clock.now, Cause.DISK_FULL, "no room")])
+    for gpus, length_s in [(4, HOUR_S)] * 2 + [(1, 60.0)] * 8:
+        lengths[api.submit(gpus=gpus).id] = length_s
+        api.clock.now += 1.0
+    if pause_s:
+        api.clock.now += pause_s
+        api.loop.notify([SchedulingResumed(api.clock.now, Cause.DISK_FULL)])
+    ends: dict[str, float] = {}
+    while lengths:
+        for _ in range(3):
+            api.settled()
+        running = {name for name in lengths if (job := api.loop.job_cache.get(name)) and job.state == "running"}
+        ends.update({name: api.clock.now + lengths[name] for name in running - ends.keys()})
+        due = min(ends, key=lambda name: ends[name])
+        api.clock.now = ends.pop(due)
+        api.engine.finish(TaskId(due, 1, 0))
+        del lengths[due]
+        api.settled()
+
+
+def lived(api: Api, days: int, every_s: float = 4 * HOUR_S, pause_s: float = 0.0) -> None:
+    """Such bursts, so far apart."""
+    for _ in range(round(days * DAY_S / every_s)):
+        begin = api.clock.now
+        burst(api, pause_s)
+        api.clock.now = begin + every_s
+
+
+def restarted(api: Api) -> Api:
+    """The server that goes on where this one ended."""
+    api.close()
+    return Api(api.state_dir, world=api.world, clock=api.clock)
+
+
+def test_a_better_policy_takes_over_is_kept_on_trial_and_given_up_when_the_days_go_worse(api: Api) -> None:
+    adapter = adapter_of(api)
+    lived(api, 3)
+    adapter.look()
+    api.settled()
+    first = settings(api)
+    assert (first.ordering, first.placement) == ("ssf", "default")
+    assert first.trial is not None
+    assert (first.trial.since, first.trial.rolled_back) == (api.clock.now, False)
+    assert first.trial.other == ClusterPolicies("fifo", "default", preempt=False, reserve=True)
+    assert "ordering ssf, placement default instead of ordering fifo, placement default: mean slow" in adapter.latest
+    shown = api.client.get("/api/v1/events?limit=1000").json()["events"]
+    (told,) = [each["text"] for each in shown if each["what"] == "PolicyChanged" and each["text"].startswith("polic")]
+    assert told == f"policies: {adapter.latest.partition(': ')[2]}"
+    assert api.client.get("/api/v1/server").json()["ordering"] == "ssf"
+
+    again = restarted(api)
+    try:
+        adapter = adapter_of(again)
+        assert settings(again).trial == first.trial
+        lived(again, 1)
+        adapter.look()
+        assert settings(again).ordering == "ssf"
+        assert "stays, on trial since" in adapter.latest
+        assert "mean slow-down measured" in adapter.latest
+
+        lived(again, 2, every_s=12 * HOUR_S, pause_s=6 * HOUR_S)
+        adapter.look()
+        again.settled()
+        back = settings(again)
+        assert back.ordering == "fifo", adapter.latest
+        assert back.trial is not None
+        assert (back.trial.rolled_back, back.trial.other.ordering) == (True, "ssf")
+        assert "back to ordering fifo, placement default, as ordering ssf" in adapter.latest
+
+        lived(again, 3)
+        adapter.look()
+        assert settings(again).ordering == "fifo"
+        assert "no candidate is better" in adapter.latest
+        assert "placement best-fit" in adapter.latest, "ssf would be better, and was given up lately"
+    finally:
+        again.close()
+
+
+def test_what_the_server_was_started_with_is_never_changed(api: Api) -> None:
+    adapter = adapter_of(api, Policies(ordering="fifo", placement="default"))
+    lived(api, 1)
+    adapter.look()
+    assert adapter.latest.endswith(
+        "the policies stay as they are: every candidate holds, is pinned at the start, or was given up lately"
+    )
+    assert settings(api).ordering == "fifo"
+
+
+def test_a_history_that_is_too_short_has_gaps_or_cannot_be_replayed_changes_nothing(api: Api) -> None:
+    adapter = adapter_of(api, ask=unanswered)
+    lived(api, 1)
+    adapter.look()
+    assert adapter.latest == (
+        "2026-03-03 12:00: the policies stay as they are: "
+        "the history is too short: it begins 2026-03-02 12:00, 2026-02-28 12:00 is needed"
+    )
+    lived(api, 2)
+    adapter.look()
+    assert adapter.latest.endswith("the policies stay as they are: no answer could be found")
+    for _ in range(46):
+        api.submit(gpus=4)
+    api.settled()
+    api.clock.now += DAY_S
+    adapter.look()
+    assert "46 of 166 jobs cannot be replayed (46 wait or run still)" in adapter.latest
+    assert settings(api).ordering == "fifo"
+
+
+def test_the_replay_is_a_child_process_that_gives_the_same_figures(api: Api) -> None:
+    lived(api, 1)
+    recorded = asyncio.run(api.service.history.recorded(BEGIN, api.clock.now, EVERYBODY, 1_000))
+    snapshot = api.loop.query(lambda core: json.dumps(core.scheduler.snapshot())).result(60)
+    choices = [ClusterPolicies(name, "default", preempt=False, reserve=True) for name in ("fifo", "ssf")]
+    text = policy_replay.question_text(snapshot, recorded.jobs, choices, [(BEGIN, api.clock.now)])
+    answer = asyncio.run(ask_child(policy_replay.__name__, text, 60.0, "wait"))
+    assert answer == policy_replay.answer(json.loads(text)).encode()
+    fifo, ssf = policy_replay.read_answer(answer, choices)
+    assert fifo.windows[0].jobs == 60
+    assert fifo.windows[0].slowdown == pytest.approx((1 + 2 + 8 * 121.5) / 10, rel=0.01), "two hours before each minute"
+
+    assert ssf.windows[0].slowdown < fifo.windows[0].slowdown
+
+
+def test_the_hour_is_local_and_nothing_happens_without_a_section(api: Api) -> None:
+    assert local_time(last_passing(BEGIN, 3)) == "2026-03-02 03:00"
+    assert local_time(last_passing(BEGIN, 13)) == "2026-03-01 13:00"
+    off = PolicyAdapter(api.loop, api.service.history, lambda: None, UNCHANGED, api.clock, unanswered)
+    off.look()
+    api.clock.now += DAY_S
+    off.look()
+    assert off.latest == ""
+
+
+def test_the_section_has_usual_candidates_and_refuses_what_is_none() -> None:
+    assert read_cluster("queues: []").adapt is None
+    rule = read_cluster("adapt: {hour: 4}").adapt
+    assert rule is not None
+    assert (rule.hour, rule.days, rule.margin, len(rule.candidates)) == (4, 7, 0.05, 5)
+    for written, cause in (
+        ("{}", "a candidate that changes nothing"),
+        ("{ordering: lifo}", "unknown ordering 'lifo'"),
+        ("{placement: high}", "unknown placement 'high'"),
+        ("{ordering: srtf}", "ordering 'srtf' places all work anew"),
+    ):
+        with pytest.raises(SpecError, match=cause):
+            read_cluster(f"adapt: {{candidates: [{written}]}}")
