@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+from dataclasses import replace
 
 import pytest
 from auth_world import API, PASSWORD, AuthWorld
@@ -14,8 +15,9 @@ from httpx2 import Response
 
 from millpond.server.auth.portal_links import GOOD_FOR_S
 from millpond.server.auth.records import TokenKind, User
+from millpond.server.views.visibility import Reader
 from millpond.server.web.jobs.drafts import LARGEST_DRAFT
-from millpond.specs.api.pool.nodes import SpareInfo
+from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, SpareInfo
 from millpond.specs.source_positions import read_documents
 
 VISIT = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
@@ -479,6 +481,32 @@ def test_a_job_that_needs_no_change_is_not_replaced(world: AuthWorld) -> None:
     page = browser.get(f"/portal/submit?instead={job}").text
     assert 'data-instead=""' in page
     assert "No change is advised any more." in page
+
+
+def test_a_block_of_a_large_map_leads_to_the_list_of_its_machines_and_these_to_their_cards(world: AuthWorld) -> None:
+    device = DeviceInfo(
+        uuid="u", index=0, vendor="fake", model="V<100>", memory_mib=10, free_memory_mib=10, free_compute_milli=1000,
+        health="ok", slices=[], holders=[],
+    )  # fmt: skip
+    plain = NodeInfo(
+        name="", pool="p & q", cpu_milli=1, free_cpu_milli=1, memory_mib=1, free_memory_mib=1, devices=[device]
+    )
+    nodes = [replace(plain, name=f"m{number}", rack=f"r/{number // 50}") for number in range(100)]
+    nodes += [replace(plain, name=f"c{number}", devices=[]) for number in range(150)]
+
+    async def all_of_them(_reader: Reader) -> list[NodeInfo]:
+        return nodes
+
+    world.service.machines.all = all_of_them  # type: ignore[method-assign]
+    browser = browser_of(world, "max")
+    links = [html.unescape(each) for each in re.findall(r'href="(/portal/nodes\?[^"]+)"', browser.get("/portal/").text)]
+    listed = [re.findall(r'href="/portal/nodes/(\w+)"', browser.get(link).text) for link in links]
+    wanted = [(0, 50), (50, 100), (100, 200), (200, 250)]
+    assert listed == [[node.name for node in nodes[begin:end]] for begin, end in wanted]
+    page = browser.get(links[2]).text
+    further = html.unescape(re.findall(r'href="([^"]+)" rel="next"', page)[0])
+    assert browser.get(f"/portal/nodes{further}").text.count('id="node-c') == 50, "it is a page of the same block"
+    assert "V&lt;100&gt;" in browser.get(links[0]).text
 
 
 def test_the_page_of_nodes_says_how_many_empty_ones_stay_on_and_what_the_forecast_is_worth(world: AuthWorld) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millpond.server.web.pool.pool_map import MOST_IN_DETAIL, Colouring, map_of
+from millpond.server.web.pool.pool_map import MOST_IN_DETAIL, NODES_IN_A_BLOCK, Colouring, map_of
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.pool.nodes import CordonInfo, DeviceInfo, NodeInfo, SliceInfo
 
@@ -88,7 +88,21 @@ def test_where_there_are_many_machines_each_is_one_cell() -> None:
     nodes = [node("full", *full), node("quarter", *quarter), *many]
     (group,) = map_of(nodes, Colouring.USE, JOBS.get).groups
     assert group.nodes == []
-    assert [cell.look for cell in group.cells[:3]] == ["u4", "u1", "u0"]
-    assert group.cells[1].text == "quarter: 0.5/2"
+    (block,) = group.blocks
+    assert [cell.look for cell in block.cells[:3]] == ["u4", "u1", "u0"]
+    assert block.cells[1].text == "quarter: 0.5/2"
+    assert (block.held_milli, block.cards, len(block.cells)) == (2_500, 2 * len(nodes), len(nodes))
     (group,) = map_of([replace(nodes[0], schedulable=False), *nodes[1:]], Colouring.HEALTH, JOBS.get).groups
-    assert [cell.look for cell in group.cells[:2]] == ["closed", "ok"]
+    assert [cell.look for cell in group.blocks[0].cells[:2]] == ["closed", "ok"]
+    assert (group.blocks[0].broken, group.blocks[0].closed) == (0, 1)
+
+
+def test_machines_stand_in_blocks_of_racks_or_of_as_many_as_a_page_lists() -> None:
+    nodes = [node(f"n{number}", card(0)) for number in range(NODES_IN_A_BLOCK + 20)]
+    (group,) = map_of(nodes, Colouring.USE, JOBS.get).groups
+    assert [(block.page, block.first, block.last) for block in group.blocks] == [(1, "n0", "n99"), (2, "n100", "n119")]
+    racks = [replace(each, rack=f"r{number % 2}") for number, each in enumerate(nodes)]
+    (group,) = map_of(racks, Colouring.USE, JOBS.get).groups
+    assert [(block.rack, block.page, block.first) for block in group.blocks] == [("r0", 1, "n0"), ("r1", 1, "n1")]
+    (group,) = map_of([*racks[1:], nodes[0]], Colouring.USE, JOBS.get).groups
+    assert [block.rack for block in group.blocks] == ["", ""], "one has no rack: a list by racks would lack it"

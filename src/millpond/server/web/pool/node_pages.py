@@ -3,20 +3,65 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Annotated, Final
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from millpond.server.api.permits import ClusterReader, ServiceOf, Word
 from millpond.server.auth.roles import Verb
 from millpond.server.views.visibility import reader_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
+from millpond.server.web.pool.pool_map import NODES_IN_A_BLOCK, kind_of
 from millpond.server.web.rendering import show
+from millpond.specs.api.pool.nodes import NodeInfo
 
-NODES_ON_A_PAGE: Final = 100
 EVENTS_SHOWN: Final = 100
 
 router = APIRouter(prefix="/portal/nodes", include_in_schema=False, route_class=PageRoute)
+
+
+LongWord = Annotated[str | None, Query(max_length=1000)]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFilter:
+    """Which machines a list has.
+
+    Attributes:
+        name: a part of their names.
+        closed: closed ones alone.
+        pool, kind, rack: None: of any; a kind is the cards of a machine, as the map names them, empty: none.
+    """
+
+    name: Word = ""
+    closed: bool = False
+    pool: LongWord = None
+    kind: LongWord = None
+    rack: LongWord = None
+
+    def matches(self, node: NodeInfo) -> bool:
+        """Whether a machine is listed."""
+        return (
+            self.name in node.name
+            and not (self.closed and node.schedulable)
+            and self.pool in (None, node.pool)
+            and self.rack in (None, node.rack)
+            and (self.kind is None or self.kind == kind_of(node))
+        )
+
+    @property
+    def place(self) -> dict[str, str]:
+        """Those of a place in the pool that are chosen, by their names in the address."""
+        chosen = {"pool": self.pool, "kind": self.kind, "rack": self.rack}
+        return {name: value for name, value in chosen.items() if value is not None}
+
+    @property
+    def query(self) -> str:
+        """All of it as a part of an address."""
+        chosen = {"name": self.name} if self.name else {}
+        return urlencode(chosen | ({"closed": "true"} if self.closed else {}) | self.place)
 
 
 @router.get("")
@@ -24,24 +69,22 @@ async def all_nodes(
     service: ServiceOf,
     access: ClusterReader,
     visit: VisitOf,
-    name: Word = "",
+    chosen: Annotated[NodeFilter, Depends()],
     page: Annotated[int, Query(ge=1, le=100_000)] = 1,
-    closed: bool = False,
 ) -> Response:
     """Machines, their cards, and who holds them."""
     found = await service.machines.all(reader_of(access.caller))
-    matching = [node for node in found if name in node.name and not (closed and node.schedulable)]
-    begin = (page - 1) * NODES_ON_A_PAGE
+    matching = [node for node in found if chosen.matches(node)]
+    begin = (page - 1) * NODES_IN_A_BLOCK
     return show(
         "pool/nodes.html",
         visit,
-        nodes=matching[begin : begin + NODES_ON_A_PAGE],
+        nodes=matching[begin : begin + NODES_IN_A_BLOCK],
         matching=len(matching),
         begin=begin,
         page=page,
-        more=len(matching) > begin + NODES_ON_A_PAGE,
-        name=name,
-        closed=closed,
+        more=len(matching) > begin + NODES_IN_A_BLOCK,
+        chosen=chosen,
         spares=service.machines.spares(),
         can_change=may_do(access.caller, Verb.CHANGE_CLUSTER),
         known_jobs={job for node in matching for job in node.jobs if service.lookup.live(job) is not None},

@@ -1,5 +1,8 @@
 """The pool as a map: each card with its slices where there are few machines, each machine where there are thousands.
 
+Machines that are cells stand in blocks, those of a rack or as many as a page of the list of machines has, and a block
+leads to its page of that list.
+
 A map is coloured by one of three questions: how much is used, by whom, and whether it is well. What it shows are words
 that a style sheet gives colours; an answer never depends on the colour alone, as each cell has a text too.
 """
@@ -22,6 +25,8 @@ from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, SliceInfo
 
 MOST_IN_DETAIL: Final = 64
 """Machines of which each card is drawn."""
+NODES_IN_A_BLOCK: Final = 100
+"""As many as a page of the list of machines has."""
 OWNERS_SHOWN: Final = 7
 """Users with a colour of their own, those who hold most; all others share one."""
 
@@ -75,14 +80,43 @@ class MapNode:
 
 
 @dataclass(frozen=True, slots=True)
-class MapGroup:
-    """Machines of one pool and kind, in a block: ``nodes`` where each card is drawn, otherwise ``cells``."""
+class MapBlock:
+    """Machines of a group that stand together, as cells.
 
-    title: str
+    Attributes:
+        rack: that of all of them; empty: they are of a group in which not each machine has one.
+        page: of the list of those of the group, and of the rack where that is not empty, on which they stand.
+        first, last: names.
+        broken: machines with a card that is not healthy.
+        closed: further machines that are closed.
+    """
+
+    rack: str
+    page: int
+    first: str
+    last: str
+    held_milli: int
+    cards: int
+    broken: int
+    closed: int
+    cells: list[MapCell]
+
+
+@dataclass(frozen=True, slots=True)
+class MapGroup:
+    """Machines of one pool and kind: ``nodes`` where each card is drawn, otherwise ``blocks``."""
+
+    pool: str
+    kind: str
     machines: int
     cards: int
     nodes: list[MapNode] = field(default_factory=list)
-    cells: list[MapCell] = field(default_factory=list)
+    blocks: list[MapBlock] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """The pool and the kind, for people."""
+        return " · ".join(filter(None, (self.pool, self.kind)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,27 +139,32 @@ def map_of(nodes: list[NodeInfo], colouring: Colouring, find: Find) -> PoolMap:
         find: gives a living job by its id; None of those that are not for the reader.
     """
     painter = _Painter(colouring, _looks_of_owners(nodes, find), find)
-    blocks: dict[str, list[NodeInfo]] = {}
+    alike: dict[tuple[str, str], list[NodeInfo]] = {}
     for node in nodes:
-        blocks.setdefault(_title_of(node.pool, tuple(device.model for device in node.devices)), []).append(node)
+        alike.setdefault((node.pool, kind_of(node)), []).append(node)
     is_detailed = len(nodes) <= MOST_IN_DETAIL
     groups = [
         MapGroup(
-            title,
-            len(block),
-            sum(len(node.devices) for node in block),
-            nodes=[painter.node(node) for node in block] if is_detailed else [],
-            cells=[] if is_detailed else [painter.cell(node) for node in block],
+            pool,
+            kind,
+            len(group),
+            sum(len(node.devices) for node in group),
+            nodes=[painter.node(node) for node in group] if is_detailed else [],
+            blocks=[] if is_detailed else painter.blocks(group),
         )
-        for title, block in blocks.items()
+        for (pool, kind), group in alike.items()
     ]
     return PoolMap(colouring, groups, painter.owners() if colouring is Colouring.OWNER else [])
 
 
+def kind_of(node: NodeInfo) -> str:
+    """Which cards a machine has, in words; empty where it has none."""
+    return _kind(tuple(device.model for device in node.devices))
+
+
 @lru_cache(1_000)  # there are thousands of machines and a few kinds of them
-def _title_of(pool: str, models: tuple[str, ...]) -> str:
-    kind = " + ".join(f"{count} x {model}" for model, count in Counter(models).most_common())
-    return " · ".join(part for part in (pool, kind) if part)
+def _kind(models: tuple[str, ...]) -> str:
+    return " + ".join(f"{count} x {model}" for model, count in Counter(models).most_common())
 
 
 def _looks_of_owners(nodes: Iterable[NodeInfo], find: Find) -> dict[str, tuple[str, int]]:
@@ -162,6 +201,33 @@ class _Painter:
         """A machine, card by card."""
         return MapNode(node.name, node.schedulable, tuple(self._card(node, device) for device in node.devices))
 
+    def blocks(self, group: list[NodeInfo]) -> list[MapBlock]:
+        """Machines of one group as cells: by racks where each has one."""
+        racks: dict[str, list[NodeInfo]] = {}
+        has_racks = all(node.rack for node in group)
+        for node in group:
+            racks.setdefault(node.rack if has_racks else "", []).append(node)
+        return [
+            self._block(rack, begin // NODES_IN_A_BLOCK + 1, nodes[begin : begin + NODES_IN_A_BLOCK])
+            for rack, nodes in racks.items()
+            for begin in range(0, len(nodes), NODES_IN_A_BLOCK)
+        ]
+
+    def _block(self, rack: str, page: int, nodes: list[NodeInfo]) -> MapBlock:
+        devices = [device for node in nodes for device in node.devices]
+        broken = [_is_broken(node) for node in nodes]
+        return MapBlock(
+            rack,
+            page,
+            nodes[0].name,
+            nodes[-1].name,
+            held_milli=sum(CARD_MILLI - device.free_compute_milli for device in devices),
+            cards=len(devices),
+            broken=sum(broken),
+            closed=sum(not node.schedulable for node, bad in zip(nodes, broken, strict=True) if not bad),
+            cells=[self.cell(node) for node in nodes],
+        )
+
     def cell(self, node: NodeInfo) -> MapCell:
         """A machine as one cell."""
         cards = len(node.devices)
@@ -169,8 +235,7 @@ class _Painter:
         text = f"{node.name}: {milli_text(held)}/{cards}"
         match self._colouring:
             case Colouring.HEALTH:
-                is_broken = any(device.health != DeviceHealth.OK for device in node.devices)
-                look = "bad" if is_broken else "ok" if node.schedulable else "closed"
+                look = "bad" if _is_broken(node) else "ok" if node.schedulable else "closed"
             case Colouring.OWNER:
                 holders: Counter[str] = Counter()
                 for device in node.devices:
@@ -207,6 +272,10 @@ class _Painter:
         if self._colouring is Colouring.OWNER:
             return self._owners[_owner(part.job, self._find)][0]
         return "held" if part.state == "running" else "resting" if part.state in ("frozen", "swapped") else "coming"
+
+
+def _is_broken(node: NodeInfo) -> bool:
+    return any(device.health != DeviceHealth.OK for device in node.devices)
 
 
 def _with_reason(state: str, reason: str) -> str:
