@@ -6,6 +6,7 @@ what else holds for some (``fair,dev=fifo``).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 from millpond.model.errors import InvalidInputError
@@ -17,6 +18,12 @@ OWN_ORDERINGS = ("default", "fifo", "sjf", "ssf", "edf")
 
 How queues and users share, and whether all work is placed anew, is decided for the cluster as a whole.
 """
+LEARNED = "learned"
+LEARNED_FIGURES = (
+    "cards", "cards squared", "told", "length", "length squared", "cards by length", "sine of day", "cosine of day"
+)  # fmt: skip
+"""What ``learned:0.1:-0.2:…`` has a weight for each: logarithms of cards and hours; whether a length is told."""
+MOST_WEIGHT = 100.0
 PLACEMENTS = ("default", "fgd", "best-fit", "dot-product", "random", "gandiva", "spread", "auto")
 BY_LOAD = frozenset({"spread", "auto"})
 """Placements that measured load decides, with ``auto`` for services."""
@@ -81,6 +88,37 @@ def own_placements_of(text: str) -> dict[Kind, str]:
     return (dict.fromkeys(Kind, base) if base else {}) | by_kind
 
 
+@cache
+def learned_weights(name: str) -> tuple[float, ...]:
+    """The weights in the name of an ordering, ``learned:0.1:-0.2:…``, one for each of ``LEARNED_FIGURES``.
+
+    Raises:
+        InvalidInputError: there are more or fewer, or one is no finite number or too large to have been learnt.
+    """
+    _, *words = name.split(":")
+    try:
+        weights = tuple(float(word) for word in words)
+    except ValueError:
+        weights = ()
+    if len(weights) != len(LEARNED_FIGURES) or not all(abs(weight) <= MOST_WEIGHT for weight in weights):
+        raise InvalidInputError(
+            f"ordering {name!r} has no {len(LEARNED_FIGURES)} weights of at most {MOST_WEIGHT:g}",
+            "take its name as `pond learn` printed it",
+        )
+    return weights
+
+
+def learned_name(weights: Iterable[float]) -> str:
+    """The name of the ordering with these weights."""
+    return ":".join((LEARNED, *(f"{weight:.4g}" for weight in weights)))
+
+
+def _is_known(name: str, names: tuple[str, ...]) -> bool:
+    if names is ORDERINGS and name.partition(":")[0] == LEARNED:
+        return bool(learned_weights(name))
+    return name in names
+
+
 def _parts(what: str, text: str, names: tuple[str, ...], choice: tuple[str, ...] = ()) -> tuple[str, dict[Kind, str]]:
     """The name that holds for all kinds, empty if there is none, and those of single kinds.
 
@@ -92,7 +130,7 @@ def _parts(what: str, text: str, names: tuple[str, ...], choice: tuple[str, ...]
         word, equals, name = part.strip().partition("=")
         if not equals:
             word, name = "", word
-        if name not in names:
+        if not _is_known(name, names):
             raise InvalidInputError(f"unknown {what} {name!r}", f"choose one of {', '.join(choice or names)}")
         if not equals:
             if base:

@@ -59,7 +59,7 @@ def compare(
         for seed in (seeds if scenario.seed_matters else seeds[:1])
     ]
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(workers, len(wanted)), context, initializer=_die_quietly)
+    pool = ProcessPoolExecutor(min(workers, len(wanted)), context, initializer=die_quietly)
     try:
         futures = [pool.submit(run_one, *one) for one in wanted]
         _await(futures, progress)
@@ -99,6 +99,6 @@ def _await(futures: Sequence[Future[Replay]], progress: Callable[[int, int], Non
             progress(done, len(futures))
 
 
-def _die_quietly() -> None:
+def die_quietly() -> None:
     """Ctrl-C reaches every process of the terminal; the workers leave the talking to their parent."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

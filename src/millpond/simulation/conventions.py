@@ -37,6 +37,9 @@ def conventions_of(trace_format: str) -> Conventions:
     return MURI if trace_format == "muri" else Conventions()
 
 
+_ITS_OWN = ("default", "learned")
+
+
 def default_placement(trace_format: str, ordering: str) -> str:
     """The default placement: the published orderings were measured with consolidated best-fit."""
-    return "default" if trace_format == "openb" or ordering == "default" else "best-fit"
+    return "default" if trace_format == "openb" or ordering.partition(":")[0] in _ITS_OWN else "best-fit"

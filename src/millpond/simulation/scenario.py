@@ -23,7 +23,7 @@ SYNTHETIC_FORMAT = "synthetic"
 GAVEL_FORMAT = "gavel"
 FORMATS = (PACKING_FORMAT, *QUEUEING_FORMATS, GAVEL_FORMAT, SYNTHETIC_FORMAT)
 LARGEST_SEED = 2**32 - 1
-PREEMPTIVE_ORDERINGS = frozenset({"default", "srtf", "srsf", "tiresias"})
+PREEMPTIVE_ORDERINGS = frozenset({"default", "learned", "srtf", "srsf", "tiresias"})
 """Orderings that preempt by default."""
 
 

@@ -104,6 +104,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "what-if": _here("simulation.what_if:command", "Show what a change would do to all who wait."),
         "history": _here("simulation.history:group", "Export the jobs of this server as a trace."),
         "replay": _here("simulation.replay:command", "Replay a cluster trace through the scheduler."),
+        "learn": _here("simulation.learn:command", "Learn an ordering from a trace; judge it on later weeks."),
         "compare": _here("simulation.compare:command", "Compare policies on a trace in an HTML report."),
     },
 }

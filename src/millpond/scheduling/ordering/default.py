@@ -101,12 +101,16 @@ class Default(Ordering):
         attained = record.attained_s
         left, is_known = self.time_left.needed_s(record, now)
         waited = max(now - record.submitted_at - attained, 0.0)
-        key = aged_key(left, _weight(record.gpu_milli), waited, attained, PATIENCE)
+        key = aged_key(left, self.weight_of(record), waited, attained, PATIENCE)
         due = now + AGEING_STEP * (waited + PATIENCE * (attained + left))
         return (key,), (MARGIN_KNOWN if is_known else MARGIN_GUESSED) * key, due
 
     def waiting_key(self, record: JobRecord, now: float) -> Key:
         return self.line_up(record, now)[0]
+
+    def weight_of(self, record: JobRecord) -> float:
+        """By how much the size of a job multiplies its seconds."""
+        return _weight(record.gpu_milli)
 
     def submitted(self, record: JobRecord, now: float) -> None:
         self.guard.arrive(record, now)
@@ -156,7 +160,7 @@ class Default(Ordering):
         per_second = COST_WEIGHT * cards_of(gpu_milli)
         charge = per_second * self.settings.preemption_cost.of(gpu_milli)
         loss = per_second if record.job.checkpoint.mode is CheckpointMode.NONE else 0.0
-        weight = LEAST_WEIGHT if record.overdue else _weight(gpu_milli)
+        weight = LEAST_WEIGHT if record.overdue else self.weight_of(record)
         return forecast_s(record), float(is_exact(record)), weight, charge, loss
 
     def slot_keys(self, slots: FloatArray, now: float) -> FloatArray:
@@ -222,5 +226,4 @@ def _move_gate(asked_cards: float, key: float) -> float:
 
 @cache
 def _weight(gpu_milli: int) -> float:
-    """By how much the size of a job multiplies its seconds."""
     return float(cards_of(gpu_milli) ** SIZE_POWER)

@@ -74,7 +74,7 @@ def command(policies: str | None, seeds: str, workers: int | None, html_file: st
     try:
         workload = read_packing(first).pods if first.packs else read_world(first).workload
         compile_kernels(first.seeded())
-        with _progress() as progress:
+        with progress_bar("runs") as progress:
             replays = compare(scenarios, _seeds(seeds), workers or os.cpu_count() or 1, progress)
     except KeyboardInterrupt:
         say("interrupted; nothing was written")
@@ -139,14 +139,14 @@ def _seeds(text: str) -> list[int]:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on a terminal, nothing in a pipe."""
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal, nothing in a pipe; what it gives is told how many are done, and of how many."""
     if not sys.stderr.isatty():
-        yield None
+        yield lambda done, total: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("runs", total=None)
+        task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -144,7 +144,7 @@ def scenario_of(
     cost = given["preemption_cost"]
     conventions = conventions_of(trace_format)
     preemption = conventions.preemption if cost is None else PreemptionCost(cost, cost)
-    preempt = base in PREEMPTIVE_ORDERINGS if given["preempt"] is None else given["preempt"]
+    preempt = base.partition(":")[0] in PREEMPTIVE_ORDERINGS if given["preempt"] is None else given["preempt"]
     settings = Settings(
         ordering=ordering,
         placement=placement or default_placement(trace_format, base),
