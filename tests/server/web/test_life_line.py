@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from millpond.server.web.jobs.life_line import life_of
+from millpond.server.runtime.batch import ARRAY_RELEASED
+from millpond.server.web.jobs.life_line import LifeLine, life_of
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs.jobs import ArrayInfo, JobInfo
-from millpond.specs.api.jobs.reasons import WaitInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo, WaitInfo
 
 
 def job(ended_at: float | None = None) -> JobInfo:
@@ -28,8 +29,16 @@ def happened(at: float, what: str, **data: Any) -> EventInfo:
 RUN = [happened(100, "JobSubmitted"), happened(160, "Start", id=7), happened(170, "Confirmed", decision=7)]
 
 
+def life(
+    one: JobInfo, events: list[EventInfo], now: float = 200.0, *, why: ReasonInfo | None = None,
+    accepted: tuple[float, list[str]] = (100.0, []),
+) -> LifeLine:  # fmt: skip
+    reason = ReasonInfo(job="a", state=one.state, cause="fits", summary="it runs")
+    return life_of(one, accepted, events, why or reason, now)
+
+
 def seen(ended_at: float | None, events: list[EventInfo], now: float = 200.0) -> list[tuple[str, float, float]]:
-    return [(span.look, span.since, span.until) for span in life_of(job(ended_at), events, [], now)]
+    return [(span.look, span.since, span.until) for span in life(job(ended_at), events, now).spans]
 
 
 def test_a_job_waits_starts_and_runs_until_now() -> None:
@@ -40,7 +49,7 @@ def test_a_job_waits_starts_and_runs_until_now() -> None:
 def test_an_array_runs_from_the_first_start_of_a_member_on() -> None:
     array = replace(job(), array=ArrayInfo(count=3, indices="0-2"))
     for started, looks in ((None, ["waits"]), (150.0, ["waits", "runs"])):
-        spans = life_of(replace(array, first_started_at=started), RUN[:1], [], 200.0)
+        spans = life(replace(array, first_started_at=started), RUN[:1]).spans
         assert [span.look for span in spans] == looks
         assert spans[-1].since == (started or 100.0)
 
@@ -70,11 +79,45 @@ def test_a_wait_tells_its_reasons_once_each() -> None:
         WaitInfo(cause="behind", summary="behind others", since=130, until=150),
         WaitInfo(cause="no-room", summary="no room", since=150, until=160),
     ]
-    assert life_of(job(), RUN, waits, 200.0)[0].text == "no room; behind others"
+    why = ReasonInfo(job="a", state="running", cause="fits", summary="it runs", waits=waits)
+    assert life(job(), RUN, why=why).spans[0].text == "no room; behind others"
 
 
 def test_the_line_is_full_and_even_the_shortest_span_is_seen() -> None:
-    spans = life_of(job(), RUN, [], 1_000_000.0)
+    spans = life(job(), RUN, 1_000_000.0).spans
     assert sum(span.width for span in spans) == pytest.approx(100, abs=0.1)
     assert min(span.width for span in spans) > 0.3
     assert [span.begin for span in spans] == sorted(span.begin for span in spans)
+
+
+BEHIND = ReasonInfo(job="a", state="queued", cause="dependency", summary="it waits for job b to succeed")
+
+
+def test_a_job_that_comes_after_others_could_not_start_before_it_was_handed_on() -> None:
+    handed_on = [happened(140, "JobSubmitted"), *RUN[1:]]
+    line = life(replace(job(), submitted_at=140.0), handed_on, accepted=(100.0, ["b"]))
+    assert (line.submitted_at, line.eligible_at) == (100.0, 140.0)
+    assert [(span.look, span.since, span.until) for span in line.spans[:2]] == [
+        ("blocked", 100, 140),
+        ("waits", 140, 160),
+    ]
+    assert [span.after for span in line.spans[:2]] == [("b",), ()]
+
+
+def test_a_job_that_still_waits_for_others_says_for_which_and_is_not_eligible() -> None:
+    for one in (job(), replace(job(), array=ArrayInfo(count=3, indices="0-2"))):
+        line = life(one, [], why=BEHIND, accepted=(100.0, ["b"]))
+        assert line.eligible_at is None
+        assert [(span.look, span.text, span.after) for span in line.spans] == [("blocked", BEHIND.summary, ("b",))]
+
+
+def test_an_array_that_comes_after_others_is_eligible_when_these_have_ended() -> None:
+    array = replace(job(), array=ArrayInfo(count=3, indices="0-2"), first_started_at=170.0)
+    line = life(array, [replace(happened(150, "Noted"), text=ARRAY_RELEASED)], accepted=(100.0, ["b"]))
+    assert line.eligible_at == 150.0
+    assert [span.look for span in line.spans] == ["blocked", "waits", "runs"]
+
+
+def test_a_job_of_which_the_history_is_gone_is_not_said_to_have_been_blocked() -> None:
+    line = life(job(ended_at=180.0), [])
+    assert [span.look for span in line.spans] == ["waits"]

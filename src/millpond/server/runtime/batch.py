@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
@@ -28,6 +29,9 @@ from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.errors import SpecError
 from millpond.specs.job.job_ids import split_member
 from millpond.specs.job.mounts import After
+
+ARRAY_RELEASED: Final = "what it waited for has come"
+"""What the history of an array says when its members may start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ class Batch:
 
     def add_array_release(self, array: str) -> None:
         """An array waited for others until now."""
-        self._append(events.Noted(self.now, array, "what it waited for has come"))
+        self._append(events.Noted(self.now, array, ARRAY_RELEASED))
         self.released.append(array)
 
     def add_member(self, member: Job, forecast: Forecast | None) -> None:

@@ -1,13 +1,20 @@
-"""A job's life as a line: how long it waited, ran, and was suspended, with the reasons, up to now or to its end."""
+"""A job's life as a line: how long it waited, ran, and was suspended, with the reasons, up to now or to its end.
+
+A job that comes after others, or whose image or data are far, is submitted to the scheduler once these are there. Until
+then it is blocked: it could not start, whatever were free.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+from millpond.model.reasons import Cause
+from millpond.server.runtime.batch import ARRAY_RELEASED
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs.jobs import JobInfo
-from millpond.specs.api.jobs.reasons import WaitInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo
 
 _NARROWEST: Final = 0.4
 """Percent of the line that even the shortest span takes, so that it is seen."""
@@ -18,9 +25,10 @@ class LifeSpan:
     """A span of a job's life.
 
     Attributes:
-        look: ``waits``, ``runs``, ``starts``, ``rests`` or ``ends``; also a word for the style sheet.
+        look: ``blocked``, ``waits``, ``runs``, ``starts``, ``rests`` or ``ends``; also a word for the style sheet.
         begin, width: in percent of the line.
-        text: the reason it waited, or how its run came to be.
+        text: the reason it waited, or is blocked now.
+        after: while it was blocked, the jobs that it was submitted to come after.
     """
 
     look: str
@@ -29,10 +37,23 @@ class LifeSpan:
     begin: float = 0.0
     width: float = 0.0
     text: str = ""
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LifeLine:
+    """A job's whole life.
+
+    Attributes:
+        eligible_at: when it could first start; None: not yet, or it never could.
+    """
+
+    submitted_at: float
+    eligible_at: float | None
+    spans: list[LifeSpan]
 
 
 _TURNS: Final = {
-    "JobSubmitted": "waits",
     "Start": "starts",
     "Confirmed Start": "runs",
     "Confirmed Suspend": "rests",
@@ -40,17 +61,34 @@ _TURNS: Final = {
     "Stop": "ends",
 }
 """What begins with which entry of a job's history."""
+_HOLDS: Final = (Cause.DEPENDENCY, Cause.WAITING_FOR_DATA, Cause.WAITING_FOR_IMAGE)
+_SHORTEST_HOLD_S: Final = 1.0
+"""A job that is handed on sooner was not blocked."""
 
 
-def life_of(job: JobInfo, events: list[EventInfo], waits: list[WaitInfo], now: float) -> list[LifeSpan]:
-    """The spans of a job's life in their order.
+def life_of(
+    job: JobInfo,
+    accepted: tuple[float, Sequence[str]],
+    events: Sequence[EventInfo],
+    reason: ReasonInfo,
+    now: float,
+) -> LifeLine:
+    """A job's life up to its end.
 
     Args:
-        waits: why it waited, as far as that was noted.
+        accepted: when it was handed in, and the jobs that it was to come after.
+        reason: why it waits, and why it waited as far as that was noted.
         now: where the line of a living job ends.
     """
-    end = job.ended_at if job.ended_at is not None else max(now, job.submitted_at)
-    turns = [(job.submitted_at, "waits"), *(_turns(events) if job.array is None else _turns_of_array(job))]
+    submitted_at = min(accepted[0], job.submitted_at)
+    end = job.ended_at if job.ended_at is not None else max(now, submitted_at)
+    eligible_at = _eligible_at(job, events, reason)
+    if eligible_at is not None and eligible_at - submitted_at < _SHORTEST_HOLD_S:
+        eligible_at = submitted_at
+    turns = [] if eligible_at is None else [(eligible_at, "waits")]
+    turns += _turns(events) if job.array is None else _turns_of_array(job)
+    if eligible_at != submitted_at:
+        turns.insert(0, (submitted_at, "blocked"))
     spans: list[LifeSpan] = []
     for (since, look), (until, _) in zip(turns, [*turns[1:], (end, "")], strict=True):
         until = min(until, end)
@@ -58,10 +96,20 @@ def life_of(job: JobInfo, events: list[EventInfo], waits: list[WaitInfo], now: f
             spans[-1] = LifeSpan(look, spans[-1].since, until)
         elif until > since or not spans:
             spans.append(LifeSpan(look, since, until))
-    return _placed([_told(span, waits) for span in spans], job.submitted_at, end)
+    told = [_told(span, reason, tuple(accepted[1])) for span in spans]
+    return LifeLine(submitted_at, eligible_at, _placed(told, submitted_at, end))
 
 
-def _turns(events: list[EventInfo]) -> list[tuple[float, str]]:
+def _eligible_at(job: JobInfo, events: Sequence[EventInfo], reason: ReasonInfo) -> float | None:
+    if job.array is not None:
+        released = next((event.at for event in events if event.text == ARRAY_RELEASED), None)
+        return job.submitted_at if released is None and reason.cause not in _HOLDS else released
+    at = next((event.at for event in events if event.what == "JobSubmitted"), None)
+    is_forgotten = at is None and (job.first_started_at is not None or (job.ended_at is not None and not events))
+    return job.submitted_at if is_forgotten else at
+
+
+def _turns(events: Sequence[EventInfo]) -> list[tuple[float, str]]:
     found: list[tuple[float, str]] = []
     decided: dict[int, str] = {}
     for event in events:
@@ -83,11 +131,13 @@ def _turns_of_array(job: JobInfo) -> list[tuple[float, str]]:
     return [] if job.first_started_at is None else [(job.first_started_at, "runs")]
 
 
-def _told(span: LifeSpan, waits: list[WaitInfo]) -> LifeSpan:
+def _told(span: LifeSpan, reason: ReasonInfo, after: tuple[str, ...]) -> LifeSpan:
+    if span.look == "blocked":
+        return replace(span, text=reason.summary if reason.cause in _HOLDS else "", after=after)
     if span.look != "waits":
         return span
-    reasons = [wait.summary for wait in waits if wait.since < span.until and wait.until > span.since]
-    return LifeSpan(span.look, span.since, span.until, text="; ".join(dict.fromkeys(reasons)))
+    reasons = [wait.summary for wait in reason.waits if wait.since < span.until and wait.until > span.since]
+    return replace(span, text="; ".join(dict.fromkeys(reasons)))
 
 
 def _placed(spans: list[LifeSpan], begin: float, end: float) -> list[LifeSpan]:
@@ -97,6 +147,6 @@ def _placed(spans: list[LifeSpan], begin: float, end: float) -> list[LifeSpan]:
     scale = 100 / sum(widths)
     placed, at = [], 0.0
     for span, width in zip(spans, widths, strict=True):
-        placed.append(LifeSpan(span.look, span.since, span.until, round(at, 2), round(width * scale, 2), span.text))
+        placed.append(replace(span, begin=round(at, 2), width=round(width * scale, 2)))
         at += width * scale
     return placed
