@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,8 @@ from httpx2 import Response
 
 from millpond.server.auth.portal_links import GOOD_FOR_S
 from millpond.server.auth.records import TokenKind, User
+from millpond.server.monitoring.time_series.figures import part_of
+from millpond.server.store.statistics.time_series import SeriesRow
 from millpond.server.views.visibility import Reader
 from millpond.server.web.jobs.drafts import LARGEST_DRAFT
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, SpareInfo
@@ -551,3 +554,20 @@ def test_a_job_file_of_megabytes_is_shown_in_part_and_not_cloned_on_a_page(world
     answer = browser.get(f"/portal/submit?from={job}")
     assert answer.status_code == 422
     assert "pond submit" in answer.text
+
+
+def test_the_page_of_a_node_has_charts_of_its_own_from_a_large_pool_too(world: AuthWorld) -> None:
+    browser = browser_of(world, "max")
+    assert "Nothing is known of this span." in browser.get("/portal/nodes/n1").text
+    now = int(time.time()) // 60 * 60
+    looks = [{"n1": (4, held, 0, 4, 1.5, 900.0, 61.0), "other": (8,) * 7} for held in (1, 3)]
+    rows = [SeriesRow(part_of("n1"), 60, now - 60 * ago, 1, look) for ago, look in zip((1, 0), looks, strict=True)]
+    world.store.time_series.write([*rows, SeriesRow("models", 60, now, 1, {})])
+    page = browser.get("/portal/nodes/n1").text
+    assert [name for name in ("cards", "power", "heat") if f'id="node-{name}-plot"' not in page] == []
+    assert 'data-last="3"' in page
+    assert "subject=nodes&amp;name=n1" in page
+    assert 'id="node-cards-plot"' in browser.get("/portal/nodes/n1?back=month").text
+    past = browser.get(f"/portal/nodes/n1?from={now - 7200}&to={now - 3600}").text
+    assert "Nothing is known of this span." in past
+    assert browser.get("/portal/nodes/n1?back=year").status_code == 422

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from api_world import Api
@@ -18,9 +19,19 @@ from millpond.model.tenancy.tenants import Queue
 from millpond.node.host.machine import Machine, describe_machine
 from millpond.scheduling.nodes.views import DeviceUse, NodeFree, NodeView
 from millpond.server.monitoring.telemetry.sampling import Telemetry
-from millpond.server.monitoring.time_series.figures import FIGURES, MOST_NODES, Look, Subject, look_at_cards, merged
+from millpond.server.monitoring.time_series import figures
+from millpond.server.monitoring.time_series.figures import (
+    FIGURES,
+    MOST_NODES,
+    PARTS_OF_NODES,
+    Look,
+    Subject,
+    look_at_cards,
+    merged,
+    part_of,
+)
 from millpond.server.monitoring.time_series.reader import MOST_POINTS, TimeSeriesReader, TimeSpan
-from millpond.server.monitoring.time_series.recorder import RESOLUTIONS, TimeSeriesRecorder
+from millpond.server.monitoring.time_series.recorder import RESOLUTIONS, RESOLUTIONS_OF_PARTS, TimeSeriesRecorder
 from millpond.server.startup.background_workers import pool_standing
 from millpond.server.store.statistics.time_series import SeriesRow
 from millpond.server.store.store import Store
@@ -137,11 +148,82 @@ def test_a_minute_is_the_mean_of_its_samples_and_what_is_not_measured_stays_unkn
     assert found[Subject.NODES]["b"][4:] == (None, None, None)
 
 
-def test_of_very_many_nodes_only_the_sums_by_model_are_kept() -> None:
-    nodes = [view(node(f"n{index}", 1)) for index in range(MOST_NODES + 1)]
+def test_nodes_of_a_large_pool_are_kept_in_parts_and_of_very_many_those_that_joined_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(figures, "MOST_NODES_IN_PARTS", MOST_NODES + 2)
+    nodes = [view(node(f"n{index}", 1)) for index in range(MOST_NODES + 3)]
+    assert set(look_at_cards(nodes[:MOST_NODES], lambda device: [])) == {"models", "nodes"}
     found = look_at_cards(nodes, lambda device: [])
-    assert found[Subject.NODES] == {}
-    assert found[Subject.MODELS]["V100"][0] == MOST_NODES + 1
+    assert set(found) == {"models", *PARTS_OF_NODES}, "parts without nodes have rows too"
+    assert {name: part for part in PARTS_OF_NODES for name in found[part]} == {
+        each.node.name: part_of(each.node.name) for each in nodes[:-1]
+    }
+    assert found["models"]["V100"][0] == MOST_NODES + 3
+
+
+class LargePool(History):
+    """One whose nodes are kept in parts while there are many of them."""
+
+    nodes = MOST_NODES + 1
+
+    def begun(self) -> TimeSeriesRecorder:
+        def standing() -> tuple[list[NodeView], list[Any]]:
+            return [view(node(f"n{index}", 1), self.held_milli) for index in range(self.nodes)], []
+
+        return TimeSeriesRecorder(standing, Telemetry(NO_CARDS, self.clock), self.store.time_series, self.clock)
+
+    def held_of(self, name: str, begin: float, end: float, step_s: float = 0.0) -> dict[float, float]:
+        info = self.reader.of(Subject.NODES, TimeSpan(100 * DAY + begin, 100 * DAY + end, step_s), [name])
+        if not info.series:
+            return {}
+        (series,) = info.series
+        assert series.name == name
+        values = zip(info.at, series.figures["held"], strict=True)
+        return {at - 100 * DAY: value for at, value in values if value is not None}
+
+
+@pytest.fixture
+def large(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[LargePool]:
+    monkeypatch.setattr(figures, "MOST_NODES", 2)
+    monkeypatch.setattr(LargePool, "nodes", 3)
+    made = LargePool(database_url)
+    yield made
+    made.store.close()
+
+
+def test_each_node_of_a_large_pool_has_minutes_of_the_last_hours_and_then_coarser_rows(large: LargePool) -> None:
+    for held in (0, 500, 1000):
+        large.held_milli = held
+        large.look(12, 5 * MINUTE)
+    day = large.held_of("n1", 0, 3 * HOUR)
+    assert large.reader.of(Subject.NODES, TimeSpan(100 * DAY, 100 * DAY + 3 * HOUR), ["n1"]).step_s == 600
+    assert (len(day), day[0], day[HOUR], day[3 * HOUR - 600]) == (18, 0.0, 0.5, 1.0)
+    assert set(large.held_of("n2", 2.5 * HOUR, 3 * HOUR)) == {2.5 * HOUR + 5 * MINUTE * look for look in range(6)}
+    assert large.held_of("n0", 0, 3 * HOUR, HOUR) == {0.0: 0.0, 3600.0: 0.5, 7200.0: 1.0}
+    assert large.held_of("other", 0, 3 * HOUR) == {}
+    assert large.reader.of(Subject.NODES, TimeSpan(100 * DAY, 100 * DAY + 3 * HOUR)).series == []
+
+
+def test_what_is_kept_of_the_nodes_of_a_large_pool_is_bounded_by_time(large: LargePool) -> None:
+    now = int(large.clock.now)
+    part = part_of("n1")
+    for level in RESOLUTIONS_OF_PARTS:
+        ats = [now - level.kept_s - level.step_s, now - level.step_s, now + 90 * DAY]
+        large.store.time_series.write([SeriesRow(part, level.step_s, at, 1, {}) for at in ats])
+    large.look()
+    for level in RESOLUTIONS_OF_PARTS:
+        rows = large.store.time_series.between(part, level.step_s, 0, 1e11)
+        assert rows[-1].at <= now
+        assert rows[0].at >= now - level.kept_s
+
+
+def test_a_pool_that_grows_and_shrinks_keeps_the_history_of_its_nodes(large: LargePool) -> None:
+    for large.nodes in (2, 3, 2):
+        large.look(24, 5 * MINUTE)
+    hours = large.held_of("n1", 0, 6 * HOUR, HOUR)
+    assert set(hours) == {hour * float(HOUR) for hour in range(6)}
+    assert set(large.held_of("n2", 0, 6 * HOUR, HOUR)) == {2.0 * HOUR, 3.0 * HOUR}
 
 
 _FIGURE = st.none() | st.floats(0, 1000)
@@ -153,8 +235,8 @@ def test_a_figure_of_a_coarse_row_lies_within_those_it_was_made_of(groups: Seque
     finer = [merged(FIGURES[Subject.QUEUES], [(1, look) for look in looks]) for looks in groups]
     count, coarse = merged(FIGURES[Subject.QUEUES], finer)
     assert count == sum(len(looks) for looks in groups)
-    for name, figures in coarse.items():
-        for column, value in enumerate(figures):
+    for name, values in coarse.items():
+        for column, value in enumerate(values):
             known = [
                 figure
                 for looks in groups
@@ -184,3 +266,8 @@ def test_the_api_gives_what_a_server_kept(api: Api) -> None:
     assert (models.step_s, models.series[0].name, models.series[0].figures["held"]) == (600, "V100", [4.0])
     assert api.client.get("/api/v1/time-series?from=10&to=5").status_code == 422
     assert api.client.get("/api/v1/time-series?subject=moons").status_code == 422
+    assert api.client.get("/api/v1/time-series?" + "&name=n" * 17).status_code == 422
+    one = from_json(TimeSeriesInfo, api.client.get("/api/v1/time-series?subject=queues&name=vision&name=none").content)
+    assert [each.name for each in one.series] == ["vision"]
+    nodes = from_json(TimeSeriesInfo, api.client.get("/api/v1/time-series?subject=nodes&name=n1").content)
+    assert [each.name for each in nodes.series] == ["n1"]

@@ -48,17 +48,25 @@ class ChartsClient(Requests):
         return found
 
     def time_series(
-        self, subject: str = "models", begin: float | None = None, end: float | None = None, step_s: float = 0.0
+        self,
+        subject: str = "models",
+        begin: float | None = None,
+        end: float | None = None,
+        step_s: float = 0.0,
+        names: Sequence[str] = (),
     ) -> TimeSeriesInfo:
         """How the pool was used between two instants (seconds since 1970; left out: the last day).
 
         Args:
             subject: ``models``, ``queues`` or ``nodes``.
             step_s: seconds of one point, at least.
+            names: of which of them, 16 at the most; left out: of all, but for nodes of a pool of more than 128.
         """
         from millpond.specs.api.reports.time_series import TimeSeriesInfo
 
         params = given(subject=subject, to=end, step=step_s, **{"from": begin})
+        if names:
+            params["name"] = list(names)
         return self._ask(TimeSeriesInfo, "GET", "/time-series", params=params)
 
     def fairness(self, begin: float | None = None, end: float | None = None, step_s: float = 0.0) -> FairnessInfo:

@@ -6,8 +6,10 @@ what is unknown is None.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from millpond.model.hardware.devices import DeviceHealth
@@ -21,7 +23,10 @@ Look = Mapping[str, Figures]
 
 MOST_MODELS: Final = 32
 MOST_NODES: Final = 128
-"""Nodes have figures of their own where there are no more; power and temperature by model are kept in any case."""
+"""So many nodes are one subject, with rows as those of models; more of them are kept in parts, with fewer rows."""
+MOST_NODES_IN_PARTS: Final = 8_192
+"""Of more nodes, those that joined first have figures of their own; those by model are kept in any case."""
+_PARTS: Final = 32
 
 
 class Subject(StrEnum):
@@ -31,6 +36,9 @@ class Subject(StrEnum):
     QUEUES = "queues"
     NODES = "nodes"
 
+
+PARTS_OF_NODES: Final = tuple(f"{Subject.NODES}/{part}" for part in range(_PARTS))
+"""The subjects of the nodes of a large pool: who reads one node reads a part of them."""
 
 _OF_CARDS: Final = ("cards", "held", "unhealthy", "measured", "computing", "power_w", "temperature_c")
 FIGURES: Final[Mapping[Subject, tuple[str, ...]]] = {
@@ -46,8 +54,13 @@ Samples = Callable[[str], Sequence[DeviceSample]]
 """The samples of a device since the look before, by its UUID."""
 
 
-def look_at_cards(nodes: Iterable[NodeView], samples: Samples) -> dict[Subject, Look]:
-    """The cards of machines by model, and by node where there are not too many."""
+def part_of(node: str) -> str:
+    """The part in which a node of a large pool is kept, by its name."""
+    return PARTS_OF_NODES[zlib.crc32(node.encode()) % _PARTS]
+
+
+def look_at_cards(nodes: Iterable[NodeView], samples: Samples) -> dict[str, Look]:
+    """The cards of machines by model, and by node: all nodes together, or each part of them, empty ones too."""
     models: dict[str, list[DeviceUse]] = {}
     by_node: dict[str, list[DeviceUse]] = {}
     for view in nodes:
@@ -56,12 +69,14 @@ def look_at_cards(nodes: Iterable[NodeView], samples: Samples) -> dict[Subject, 
             models.setdefault(use.device.model, []).append(use)
     means = {use.device.uuid: _mean_sample(samples(use.device.uuid)) for uses in models.values() for use in uses}
     common = sorted(models, key=lambda model: -len(models[model]))[:MOST_MODELS]
-    return {
-        Subject.MODELS: {model: _of_cards(models[model], means) for model in common},
-        Subject.NODES: {name: _of_cards(uses, means) for name, uses in by_node.items() if uses}
-        if len(by_node) <= MOST_NODES
-        else {},
-    }
+    looks: dict[str, Look] = {Subject.MODELS: {model: _of_cards(models[model], means) for model in common}}
+    own = {name: _of_cards(uses, means) for name, uses in islice(by_node.items(), MOST_NODES_IN_PARTS) if uses}
+    if len(by_node) <= MOST_NODES:
+        return looks | {Subject.NODES: own}
+    parts: dict[str, dict[str, Figures]] = {part: {} for part in PARTS_OF_NODES}
+    for name, figures in own.items():
+        parts[part_of(name)][name] = figures
+    return looks | parts
 
 
 def look_at_queues(queues: Iterable[QueueStatus]) -> Look:

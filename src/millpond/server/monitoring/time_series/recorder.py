@@ -1,7 +1,8 @@
 """Looks at the pool each minute and keeps what charts need: minutes for two days, then coarser, for 30 days.
 
-A look is one transaction of three rows, so a killed server has lost one minute at the most. What is too old goes in the
-same transaction, so the table is bounded by time; the number of series is bounded by ``figures``.
+A look is one transaction, so a killed server has lost one minute at the most. Afterwards what is too old is dropped, so
+the table is bounded by time; the number of series is bounded by ``figures``. Of the nodes of a large pool, which are
+kept in parts, minutes are only what the coarser rows are made of.
 """
 
 from __future__ import annotations
@@ -18,8 +19,15 @@ from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorke
 from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.monitoring.telemetry.sampling import Telemetry
-from millpond.server.monitoring.time_series.figures import FIGURES, Subject, look_at_cards, look_at_queues, merged
-from millpond.server.store.statistics.time_series import SeriesRow, TimeSeriesStore
+from millpond.server.monitoring.time_series.figures import (
+    FIGURES,
+    PARTS_OF_NODES,
+    Subject,
+    look_at_cards,
+    look_at_queues,
+    merged,
+)
+from millpond.server.store.statistics.time_series import KeptSpan, SeriesRow, TimeSeriesStore
 
 Standing = Callable[[], tuple[Sequence[NodeView], Sequence[QueueStatus]]]
 
@@ -42,6 +50,16 @@ RESOLUTIONS: Final = (
     Resolution(60 * _MINUTE_S, 30 * _DAY_S),
 )
 """The finest first; each step is a multiple of the one before."""
+RESOLUTIONS_OF_PARTS: Final = (
+    Resolution(_MINUTE_S, 120 * _MINUTE_S),
+    Resolution(10 * _MINUTE_S, 2 * _DAY_S),
+    Resolution(60 * _MINUTE_S, 30 * _DAY_S),
+)
+_KEPT: Final[tuple[tuple[tuple[str, ...], tuple[Resolution, ...]], ...]] = (
+    (tuple(Subject), RESOLUTIONS),
+    (PARTS_OF_NODES, RESOLUTIONS_OF_PARTS),
+)
+"""Subjects that are looked at together; the first of them has a row wherever one of them has."""
 
 
 class TimeSeriesRecorder(Periodic):
@@ -74,26 +92,34 @@ class TimeSeriesRecorder(Periodic):
         looks[Subject.QUEUES] = look_at_queues(queues)
         at = int(now // _MINUTE_S) * _MINUTE_S
         self._store.write([SeriesRow(subject, _MINUTE_S, at, 1, look) for subject, look in looks.items()])
-        for finer, coarser in pairwise(RESOLUTIONS):
-            rows = list(self._coarser(finer, coarser, now))
-            if rows:
-                self._store.write(rows)
-        self._store.forget({level.step_s: (now - level.kept_s, now) for level in RESOLUTIONS})
+        for subjects, levels in _KEPT:
+            for finer, coarser in pairwise(levels):
+                self._store.write(list(self._coarser(subjects, finer, coarser, now)))
+        self._store.forget(
+            [
+                KeptSpan(subjects, level.step_s, now - level.kept_s, now)
+                for subjects, levels in _KEPT
+                for level in levels
+            ]
+        )
 
     def _samples(self, device: str, now: float) -> list[DeviceSample]:
         return [sample for at, sample in self._telemetry.recent(device) if now - at <= _MINUTE_S]
 
-    def _coarser(self, finer: Resolution, coarser: Resolution, now: float) -> Iterator[SeriesRow]:
+    def _coarser(
+        self, subjects: Sequence[str], finer: Resolution, coarser: Resolution, now: float
+    ) -> Iterator[SeriesRow]:
         """The rows of a level that are over and not there yet, made of the finer ones."""
         end = int(now // coarser.step_s) * coarser.step_s
-        last = self._store.latest(coarser.step_s, now)
+        last = self._store.latest(subjects[0], coarser.step_s, now)
         begin = 0 if last is None else last + coarser.step_s
-        if begin >= end:
+        if begin >= end or self._store.latest(subjects[0], finer.step_s, now) is None:
             return
-        for subject in Subject:
+        for subject in subjects:
+            figures = FIGURES[Subject(subject.partition("/")[0])]
             rows = self._store.between(subject, finer.step_s, begin, end)
             for at, group in groupby(rows, lambda row: row.at // coarser.step_s * coarser.step_s):
-                samples, look = merged(FIGURES[subject], [(row.samples, row.look) for row in group])
+                samples, look = merged(figures, [(row.samples, row.look) for row in group])
                 yield SeriesRow(subject, coarser.step_s, at, samples, look)
 
     def _pass(self) -> float:

@@ -30,6 +30,8 @@ _STEPS: Final = (60, 120, 300, 600, 1_200, 3_600, 7_200, 14_400)
 SPANS: Final[Mapping[str, float]] = {"day": 86_400.0, "week": 7 * 86_400.0, "month": 30 * 86_400.0}
 _SHORTEST_S: Final = 3_600.0
 
+Back = Annotated[str, Query(pattern="^(day|week|month)?$")]
+
 router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
 
 
@@ -71,6 +73,14 @@ def series_of(
     found = read(since)
     is_new = begin is None and found.at and found.at[0] - since > SPANS["day"] / 4
     return read(max(min(found.at[0], until - _SHORTEST_S), since)) if is_new else found
+
+
+def span_of(back: str, begin: float | None, end: float | None) -> tuple[float | None, float | None]:
+    """The span that an address names: ``back`` from now, or between two instants."""
+    if not back:
+        return begin, end
+    now = time.time()
+    return now - SPANS[back], now
 
 
 def pool_chart(history: TimeSeriesInfo, words: Mapping[str, str]) -> Chart:
@@ -139,13 +149,10 @@ async def history(
     subject: Subject = Subject.MODELS,
     begin: Begin = None,
     end: End = None,
-    back: Annotated[str, Query(pattern="^(day|week|month)?$")] = "",
+    back: Back = "",
 ) -> Response:
     """Charts of cards, queues or nodes in a span."""
-    if back:
-        end = time.time()
-        begin = end - SPANS[back]
-
+    begin, end = span_of(back, begin, end)
     is_of_queues = subject is Subject.QUEUES
     names = service.queues.names_for(access.caller) if is_of_queues else None
     queues = await service.queues.seen_by(access.caller) if is_of_queues else []

@@ -1,7 +1,8 @@
-"""The pages of machines: all of them, and each with its cards, how they are joined, and what happened to it."""
+"""The pages of machines: all of them, and each with its cards, how they are joined and were used, and its events."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -10,8 +11,11 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Query, Response
 
 from millpond.server.api.permits import ClusterReader, ServiceOf, Word
+from millpond.server.api.routes.time_series import Begin, End
 from millpond.server.auth.roles import Verb
+from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.views.visibility import reader_of
+from millpond.server.web.charts.history_pages import Back, charts_of, series_of, span_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.pool.pool_map import NODES_IN_A_BLOCK, kind_of
 from millpond.server.web.rendering import show
@@ -92,10 +96,20 @@ async def all_nodes(
 
 
 @router.get("/{name}")
-async def one_node(name: str, service: ServiceOf, access: ClusterReader, visit: VisitOf) -> Response:
-    """One machine with all that is known of it."""
+async def one_node(
+    name: str,
+    service: ServiceOf,
+    access: ClusterReader,
+    visit: VisitOf,
+    begin: Begin = None,
+    end: End = None,
+    back: Back = "",
+) -> Response:
+    """One machine with all that is known of it, and charts of a span."""
     reader = reader_of(access.caller)
     detail = await service.machines.detail(name, reader)
+    since, until = span_of(back, begin, end)
+    history = await asyncio.to_thread(series_of, service, Subject.NODES, since, until, [name])
     events = await service.events.of_node(name, EVENTS_SHOWN, reader)
     numbers = {device.uuid: str(device.index) for device in detail.node.devices}
     return show(
@@ -104,6 +118,9 @@ async def one_node(name: str, service: ServiceOf, access: ClusterReader, visit: 
         node=detail.node,
         cards=list(zip(detail.node.devices, detail.devices, strict=True)),
         links=detail.links,
+        history=history,
+        charts_of=charts_of,
+        back=back or ("day" if begin is None else ""),
         events=[(event, _with_numbers(event.text, numbers)) for event in reversed(events)],
         can_change=may_do(access.caller, Verb.CHANGE_CLUSTER),
         known_jobs={job for job in detail.node.jobs if service.lookup.live(job) is not None},
