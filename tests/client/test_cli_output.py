@@ -86,6 +86,16 @@ def test_a_terminal_is_shown_colours_and_nothing_else_that_steers_it(make_chunk,
     assert raw.getvalue() == text
 
 
+def test_a_terminal_is_shown_marks_that_turn_the_direction_of_writing_by_their_numbers(make_chunk):
+    text = "loss \u202e50.0\u202c \u2067x\u2069 مرحبا\n"
+    terminal, file = Terminal(), io.StringIO()
+    for stream in (terminal, file):
+        for letter in text:
+            Output((stream, stream), labelled=False).write(make_chunk(letter))
+    assert terminal.getvalue() == "loss \\u202e50.0\\u202c \\u2067x\\u2069 مرحبا\n"
+    assert file.getvalue() == text
+
+
 def test_no_task_writes_over_its_number_or_colours_the_line_of_another(make_chunk):
     terminal = Terminal()
     output = Output((terminal, terminal), labelled=True)

@@ -119,6 +119,27 @@ def test_a_search_goes_through_all_of_a_long_output_and_the_view_goes_where_it_l
 
 
 @pytest.mark.long
+def test_marks_that_turn_the_direction_of_writing_are_shown_by_their_numbers_and_found_as_written(
+    pond: Pond, visit: Visit
+) -> None:
+    command = r"printf 'seen\nloss \342\200\25605.0\n'; seq 2000; printf 'open \342\201\247'; printf 'end\n'"
+    job = submit(pond, command, "--gpus", "0")
+    until(lambda: pond.job(job)["state"] == "succeeded")
+    page = visit.enter(pond, job)
+    log, here = page.locator("#log-lines"), page.locator("#log-lines .here")
+    expect(log.get_by_text("open \\u2067end", exact=True)).to_be_attached()
+    for text in ("open \u2067end", "open \\u2067end"):
+        page.fill("#log-search", text)
+        expect(log.locator("div:visible:not(.note)")).to_have_count(1)
+    page.fill("#log-search", "loss \u202e05")
+    page.press("#log-search", "Enter")
+    expect(here).to_have_text("loss \\u202e05.0")
+    page.press("#log-search", "Enter")
+    expect(here).to_have_text("loss \\u202e05.0")
+    assert "\u202e" not in log.inner_text()
+
+
+@pytest.mark.long
 def test_lines_in_view_are_filtered_while_one_types_and_it_is_said_when_none_is_left(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "echo ValueError: odd; seq 2000", "--gpus", "0")
     until(lambda: pond.job(job)["state"] == "succeeded")

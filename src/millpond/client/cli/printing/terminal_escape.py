@@ -1,4 +1,5 @@
-"""What a job wrote, made harmless for a terminal: colours stay, what steers the terminal goes.
+"""What a job wrote, made harmless for a terminal: colours stay, what steers the terminal goes, and marks that turn the
+direction of writing are shown by their numbers.
 
 A program's output can move the cursor, rename the window, fill the clipboard, or have the terminal answer as if
 its user had typed (ECMA-48; the control sequences of xterm). A reader of a colleague's output expects none of that.
@@ -19,6 +20,8 @@ _STEERING: Final = re.compile(
     r"|\x1b[ -/]*+[0-Z\\^-~]"  # another escape: a character set, a reset
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"  # a control character, of eight bits too; not tab, line end, return
 )
+_TURNING: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""A line with one of them reads otherwise than it is (Unicode Technical Report 36, section 2.10.3)."""
 _BEGUN: Final = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+|[\]PX^_][^\x07\x1b\n]*+\x1b?+|[ -/]*+)?\Z")
 """A sequence at the end of a piece, which may go on in the next one."""
 
@@ -39,7 +42,8 @@ class TerminalFilter:
         text = self._begun + piece
         cut = _BEGUN.search(text, max(0, len(text) - _LONGEST_SEQUENCE))
         self._begun = "" if cut is None else text[cut.start() :]
-        return _STEERING.sub(self._colour, text[: len(text) - len(self._begun)])
+        shown = _STEERING.sub(self._colour, text[: len(text) - len(self._begun)])
+        return _TURNING.sub(lambda mark: f"\\u{ord(mark[0]):04x}", shown)
 
     def _colour(self, found: re.Match[str]) -> str:
         if _COLOUR.fullmatch(found[0]) is None:

@@ -4,6 +4,8 @@
 
 const MOST_LINES = 5000, FIRST_LINES = 1000;
 const BYTES_AROUND = 16384; // before a place, and behind it
+const turning = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g; // marks that turn the direction of writing
+const visible = (text) => text.replace(turning, (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`);
 const colours = /\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)/g;
 
 class Output {
@@ -97,7 +99,10 @@ class Output {
           if (several) line.dataset.task = chunk.task;
           fresh.append(line);
         }
-        if (line) line.textContent = (line.textContent + piece).split("\r").filter(Boolean).at(-1) ?? "";
+        if (line) {
+          line.written = ((line.written ?? "") + piece).split("\r").filter(Boolean).at(-1) ?? "";
+          line.textContent = visible(line.written);
+        }
         if (isLast && piece !== "") this.open.set(key, line); else this.open.delete(key);
         if (isLast && piece === "" && index === 0 && line) this.open.set(key, line);
         if (line) this.judge(line);
@@ -115,8 +120,9 @@ class Output {
   }
 
   judge(line) {
-    line.classList.toggle("wrong", this.looksWrong.test(line.textContent));
-    line.hidden = !this.isPlace && !line.textContent.toLowerCase().includes(this.search.value.toLowerCase());
+    const text = this.search.value.toLowerCase();
+    line.classList.toggle("wrong", this.looksWrong.test(line.written));
+    line.hidden = !this.isPlace && ![line.written, line.textContent].some((each) => each.toLowerCase().includes(text));
   }
 
   filter() {
