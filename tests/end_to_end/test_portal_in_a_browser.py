@@ -25,6 +25,18 @@ REPORTS = ("reports", "reports?by=job", "reports/waits", "reports/waits/jobs", "
 PASSWORD = "correct horse battery"
 
 
+def test_all_jobs_of_a_page_are_selected_on_a_phone(pond: Pond, visit: Visit) -> None:
+    jobs = [submit(pond, "sleep 600", "--name", f"chosen-{number}") for number in range(2)]
+    page = visit.enter(pond)
+    page.set_viewport_size(PHONE)
+    page.goto(f"{base_of(page)}/portal/jobs?name=chosen")
+    page.get_by_text("Select all on this page").click()
+    expect(page.locator("#bulk-count")).to_have_text("2 selected")
+    for job in jobs:
+        expect(page.locator(f"#job-{job} .pick input")).to_be_checked()
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
 @pytest.mark.long
 def test_every_page_fits_a_phone_and_a_desk_in_the_light_and_in_the_dark(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "echo " + "wide" * 100 + "; sleep 600", "--gpus", "1", "--name", "n" * 60)

@@ -269,3 +269,23 @@ def test_the_usual_reasons_of_jobs_that_wait_leave_no_english_words(api: Api) ->
         answer = api.client.get(f"/api/v1/jobs/{job.id}/why").json()
         said = phrase_in(CHINESE, answer["summary"])
         assert left_in_english(said, job.id, *names) == [], answer["summary"]
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ("it waits for nodes n1, n2 and n3, which are off", "n1, n2 和 n3"),
+        ("it would fit on n1, n2 and 7 more, which are closed", "n1, n2 及另外 7 个"),
+        ("it waits for its window (Mon-Fri 20:00-08:00 and Sat 00:00-24:00)", "Mon-Fri 20:00-08:00 和 Sat 00:00-24:00"),
+        ("its cells have no room for it: queue v uses 1 of 2 x rack and 3 of 4 x node", " 和 "),
+        ("it asks for 8 GPUs", "申请 8 块 GPU"),
+    ],
+)
+def test_lists_and_amounts_are_joined_as_the_language_does(written: str, wanted: str) -> None:
+    found = phrase_in(CHINESE, written)
+    assert wanted in found
+    assert " and " not in found
+
+
+def test_the_words_of_a_user_are_left_alone_also_where_they_look_like_a_list() -> None:
+    assert "disk and driver" in phrase_in(CHINESE, "it would fit on n1, which are closed (disk and driver)")

@@ -96,6 +96,20 @@ def sentence(notice: Notice, language: str) -> str:
     return one_line(_template(notice, _) % values, _LONGEST_DETAIL)
 
 
+def stored_text(plain: Mapping[str, Any], text: str, language: str) -> str:
+    """What was or is to be sent, in words of a language, as far as it has words for it.
+
+    Args:
+        plain: the notice as it is stored.
+        text: the English words that are stored with it.
+    """
+    if language == ENGLISH:
+        return text
+    if plain.get("topic") not in set(Topic):
+        return phrase_in(language, text)
+    return sentence(Notice.of_plain(plain), language)
+
+
 def _named(notice: Notice) -> str:
     """The job by its id, and by its name where the id, which is in ASCII, does not tell it."""
     is_told = not notice.name or notice.job.startswith(notice.name)

@@ -12,10 +12,11 @@ from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotAllowedError, NotFoundError
 from millpond.server.auth.roles import Caller
-from millpond.server.catalogues import LANGUAGES
+from millpond.server.catalogues import ENGLISH, LANGUAGES
 from millpond.server.notifications.address_codes import GOOD_FOR_S, AddressCodes
 from millpond.server.notifications.mail_server import MailServer
 from millpond.server.notifications.messages import MessageWriter
+from millpond.server.notifications.notices import stored_text
 from millpond.server.notifications.subscriptions import Subscription, Subscriptions
 from millpond.server.notifications.webhook_carrier import WebhookCarrier
 from millpond.server.store.deliveries import CHAT, MAIL, Delivery, DeliveryStore
@@ -79,7 +80,7 @@ class NotificationSettings:
         self._trials: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def info(self, caller: Caller) -> NotificationsInfo:
+    def info(self, caller: Caller, language: str = ENGLISH) -> NotificationsInfo:
         """All that a user has chosen, and may choose from."""
         known = self.subscriptions.of(caller.user)
         return NotificationsInfo(
@@ -93,7 +94,9 @@ class NotificationSettings:
             language=known.language,
             rules=list(known.rules),
             queues=self.subscriptions.led_by(caller),
-            deliveries=[delivery_info(each) for each in self._deliveries.latest(DELIVERIES_SHOWN, caller.user)],
+            deliveries=[
+                delivery_info(each, language) for each in self._deliveries.latest(DELIVERIES_SHOWN, caller.user)
+            ],
         )
 
     def choose(self, request: RulesRequest, caller: Caller) -> NotificationsInfo:
@@ -255,14 +258,14 @@ class NotificationSettings:
             raise why
 
 
-def delivery_info(one: Delivery) -> DeliveryInfo:
-    """A delivery as the API shows it."""
+def delivery_info(one: Delivery, language: str = ENGLISH) -> DeliveryInfo:
+    """A delivery as the API shows it, or as a page in another language does."""
     return DeliveryInfo(
         id=one.id,
         hook=one.target.name,
         channel=one.target.channel,
         at=one.at,
-        text=one.text,
+        text=stored_text(one.notice, one.text, language),
         state=one.state,
         tries=one.tries,
         due_at=one.due_at,

@@ -30,6 +30,10 @@ _HOLES: Final = re.compile(r"%\((\w+)\)([sd])|\(s\)")
 _NUMBER: Final = r"\d[\d.,]*"
 _WORDS: Final = ".+?"
 
+_LISTS: Final = frozenset({"cells", "hours", "names", "nodes", "others"})
+"""Words of templates that are lists: what stands between the last two is translated as in ``the list a, b and c``, of
+which there are templates too."""
+
 _Template = tuple[re.Pattern[str], str]
 
 
@@ -61,8 +65,13 @@ def _clause(language: str, clause: str, depth: int) -> str | None:
     for pattern, words in _templates(language):
         if match := pattern.fullmatch(clause):
             holes = match.groupdict()
-            return words % {name: _translated(language, value, depth - 1) for name, value in holes.items()}
+            return words % {name: _hole(language, name, value, depth - 1) for name, value in holes.items()}
     return None
+
+
+def _hole(language: str, name: str, value: str, depth: int) -> str:
+    listed = _clause(language, f"the list {value}", depth) if name in _LISTS else None
+    return _translated(language, value, depth) if listed is None else listed
 
 
 @cache

@@ -92,7 +92,8 @@ async def webhooks(
 ) -> Response:
     """Who is notified of what, and what came of it."""
     hooks = service.about.settings().settings.get("webhooks") or []
-    sent, may_test = await service.books.deliveries(DELIVERIES_SHOWN), may_do(access.caller, Verb.CHANGE_CLUSTER)
+    sent = await service.books.deliveries(DELIVERIES_SHOWN, visit.language)
+    may_test = may_do(access.caller, Verb.CHANGE_CLUSTER)
     return _show("webhooks", visit, access, hooks=hooks, deliveries=sent, may_test=may_test)
 
 

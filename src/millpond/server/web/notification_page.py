@@ -32,7 +32,7 @@ async def notifications(
     service: ServiceOf, access: Annotated[Access, may(Verb.READ_NOTIFICATIONS)], visit: VisitOf
 ) -> Response:
     """One's own choice: the events, the address, the webhook, and what was sent last."""
-    info = await asyncio.to_thread(service.notifications.info, access.caller)
+    info = await asyncio.to_thread(service.notifications.info, access.caller, visit.language)
     return show(
         "notifications.html",
         visit,

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from millpond.model.energy import J_PER_KWH, EnergyRates, Rate
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb
+from millpond.server.catalogues import ENGLISH
 from millpond.server.notifications.settings import delivery_info
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.store.statistics.books import Share, UsageFilter, UsageSum
@@ -166,10 +167,10 @@ class Bookkeeper:
             ]
         return sorted((each for each in found if each.used_bytes), key=lambda each: (-each.used_bytes, each.name))
 
-    async def deliveries(self, limit: int) -> list[DeliveryInfo]:
+    async def deliveries(self, limit: int, language: str = ENGLISH) -> list[DeliveryInfo]:
         """What was or is to be delivered to webhooks and users, newest first."""
         found = await asyncio.to_thread(self._store.deliveries.latest, limit)
-        return [delivery_info(one) for one in found]
+        return [delivery_info(one, language) for one in found]
 
 
 def usage_share(accounts: Accounts, caller: Caller) -> Share | None:

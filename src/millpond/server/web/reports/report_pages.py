@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import Annotated, Final
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Response
 
@@ -74,9 +75,9 @@ async def waiting_jobs(
     asked = WaitRequest(period.since, period.until, only, cards)
     found = await service.wait_reports.jobs(asked, access.caller, ROWS_ON_A_PAGE)
     query = {"cards": cards, **only} if cards else only
-    return show(
-        "reports/waiting_jobs.html", visit, found=found, cards=cards, only=only, **frame(access.caller, period, query)
-    )
+    twin = urlencode({"since": int(period.since), "until": int(period.until), **query})
+    around = frame(access.caller, period, query)
+    return show("reports/waiting_jobs.html", visit, found=found, cards=cards, only=only, twin=twin, **around)
 
 
 @router.get("/reports/mine")
