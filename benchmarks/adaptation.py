@@ -1,0 +1,179 @@
+"""A server that chooses among policies each night, on a trace whose mix changes halfway.
+
+Both halves are jobs of the log of Philly, September and October 2017, in the order and at the pace of the log: of the
+first half jobs of one card and a day at most, of the second those of two to eight cards and four hours at most. Of each
+half so many jobs are taken, every nth, that they ask for the same part of the cluster. Each row is the whole trace
+under one ordering, or under the code of the server that chooses: it sees what has ended by then and replays that.
+
+The figure of a half is the mean slow-down (over a minute at least) of the jobs that came in it. Regret is that of a row
+over that of the best fixed ordering of each half, chosen in hindsight, as a mean over both halves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import numpy as np
+
+from cases import PHILLY_LOG, find
+from millpond.model.events import PolicyChanged
+from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.settings import Settings
+from millpond.server.jobs.adaptation import policy_replay
+from millpond.server.jobs.adaptation.policy_adaptation import PolicyAdapter
+from millpond.server.runtime.policies import UNCHANGED
+from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
+from millpond.simulation.adaptation import window_figures
+from millpond.simulation.clusters import capacity_milli, uniform_cluster
+from millpond.simulation.core import make_scheduler
+from millpond.simulation.kernel import Simulation, World
+from millpond.simulation.readers import read_workload
+from millpond.simulation.trace import TraceJob, Workload
+from millpond.specs.config.adapting import AdaptRule, PolicyCandidate
+from reporting import Table, command_line, emit, note, program, verdict
+
+CLUSTER: Final = "2x8"
+LOAD: Final = 0.7
+HALF_DAYS: Final = 14
+HALVES: Final = ("one card", "gangs")
+FIXED: Final = ("default", "sjf", "fair", "fifo")
+BEGINS: Final = ("default", "fifo")
+"""The policies from which the server begins to choose."""
+MOST_REGRET: Final = 0.05
+MOST_BEHIND: Final = 0.02
+DAY_S: Final = 86_400.0
+RULE: Final = AdaptRule(hour=3, days=7, margin=0.05, candidates=tuple(map(PolicyCandidate, FIXED)))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Mean slow-down and the wait in hours that 95 % do not exceed, of the jobs of each half."""
+
+    slowdown: tuple[float, ...]
+    p95_wait_h: tuple[float, ...]
+    changes: tuple[str, ...] = ()
+
+
+def mixed(folder: Path) -> Workload:
+    """The trace: two halves with another mix each."""
+    log = read_workload("philly", find(folder, PHILLY_LOG.file), 8, skip_bad_rows=True)
+    begin = log.jobs[0].submit_at + 30 * DAY_S
+    cards = capacity_milli(uniform_cluster(CLUSTER)) / 1000
+
+    def half(number: int, fits: Callable[[TraceJob], bool]) -> list[TraceJob]:
+        since = begin + number * HALF_DAYS * DAY_S
+        found = [job for job in log.jobs if since <= job.submit_at < since + HALF_DAYS * DAY_S and fits(job)]
+        asked = sum(job.duration_s * job.job.gpu_milli / 1000 for job in found) / (cards * HALF_DAYS * DAY_S)
+        keep = LOAD / asked
+        return [job for index, job in enumerate(found) if int((index + 1) * keep) > int(index * keep)]
+
+    jobs = [
+        *half(0, lambda job: job.job.gpu_milli == 1000 and job.duration_s <= DAY_S),
+        *half(1, lambda job: 2000 <= job.job.gpu_milli <= 8_000 and job.duration_s <= 4 * 3_600.0),
+    ]
+    return replace(log, jobs=tuple(jobs))
+
+
+class Night:
+    """Runs the server's own adapter on a simulated server, once a day of its clock."""
+
+    def __init__(self, simulation: Simulation, scheduler: Scheduler) -> None:
+        self._simulation, self._scheduler = simulation, scheduler
+        self.changes: list[str] = []
+        self._adapter = PolicyAdapter(
+            cast(Any, self), cast(Any, self), lambda: RULE, UNCHANGED, lambda: simulation.engine.now, self._ask
+        )
+        self._adapter.look()
+
+    def goes_on(self) -> bool:
+        """Before each instant: choose, if it is night."""
+        before = self._adapter.latest
+        self._adapter.look()
+        if self._adapter.latest != before:
+            note(self._adapter.latest)
+        return True
+
+    def query(self, question: Callable[[Any], Any], *, is_long: bool) -> Future[Any]:
+        """What the core answers."""
+        answer: Future[Any] = Future()
+        answer.set_result(question(SimpleNamespace(scheduler=self._scheduler)))
+        return answer
+
+    def notify(self, happened: Sequence[PolicyChanged]) -> None:
+        """Tell the core."""
+        for event in happened:
+            self._scheduler.handle(event)
+            self.changes.append(event.why)
+
+    async def recorded(self, since: float, until: float, _reader: Any, _most: int) -> Recorded:
+        """What has ended of what came between two instants."""
+        jobs, missing = [], 0
+        for entry, work in zip(self._simulation.world.workload.jobs, self._simulation.works, strict=True):
+            if since <= entry.submit_at < until:
+                if work.ended_at <= until:
+                    jobs.append(RecordedJob(work.job, entry.submit_at, entry.duration_s, work.ended_at))
+                else:
+                    missing += 1
+        return Recorded(jobs, {"wait or run still": missing})
+
+    async def _ask(self, _module: str, text: str, _within_s: float, _remedy: str) -> bytes:
+        return policy_replay.answer(json.loads(text)).encode()
+
+
+def played(workload: Workload, ordering: str, *, chooses: bool) -> Row:
+    """The whole trace, from one ordering on."""
+    world = World(uniform_cluster(CLUSTER), workload, "predicted")
+    scheduler = make_scheduler(Settings(ordering=ordering))
+    simulation = Simulation(world, scheduler)
+    simulation.engine.now = workload.jobs[0].submit_at
+    night = Night(simulation, scheduler) if chooses else None
+    simulation.run(goes_on=None if night is None else night.goes_on)
+    jobs = [
+        (entry.submit_at, work.ended_at, entry.duration_s)
+        for entry, work in zip(workload.jobs, simulation.works, strict=True)
+    ]
+    middle = next(
+        b.submit_at for a, b in zip(workload.jobs, workload.jobs[1:], strict=False) if is_gang(b) > is_gang(a)
+    )
+    figures = [window_figures(jobs, window) for window in ((-np.inf, middle), (middle, np.inf))]
+    changes = () if night is None else tuple(night.changes)
+    return Row(tuple(each.slowdown for each in figures), tuple(each.p95_wait_s / 3600 for each in figures), changes)
+
+
+def is_gang(entry: TraceJob) -> bool:
+    """Whether a job is of the second half."""
+    return entry.job.gpu_milli > 1000
+
+
+@program
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Play all rows."""
+    parser = command_line(__doc__)
+    parser.add_argument("--traces", type=Path, required=True, help="folder with the published traces, or above it")
+    options = parser.parse_args(arguments)
+    workload = mixed(options.traces)
+    fixed = {name: played(workload, name, chooses=False) for name in FIXED}
+    best = [min(row.slowdown[half] for row in fixed.values()) for half in (0, 1)]
+    chosen = {f"chosen, from {name}": played(workload, name, chooses=True) for name in BEGINS}
+    slowdowns, waits = ([f"{half}: {what}" for half in HALVES] for what in ("slow-down", "p95 wait, h"))
+    table = Table("policy", *slowdowns, *waits, "regret %", "behind default %", "met", texts=1)
+    result: dict[str, Any] = {"jobs": len(workload.jobs), "cluster": CLUSTER, "load": LOAD, "rows": {}}
+    for name, row in (fixed | chosen).items():
+        regret = float(np.mean([row.slowdown[half] / best[half] for half in (0, 1)])) - 1
+        behind = max(row.slowdown[half] / fixed["default"].slowdown[half] for half in (0, 1)) - 1
+        met = regret <= MOST_REGRET and behind <= MOST_BEHIND if name in chosen else None
+        figures = (f"{value:.2f}" for value in (*row.slowdown, *row.p95_wait_h))
+        table.add(name, *figures, f"{100 * regret:.1f}", f"{100 * behind:.1f}", verdict(met))
+        result["rows"][name] = asdict(row) | {"regret": regret, "behind_default": behind, "met": met}
+    emit(result, options.json, [table, *(f"{name}: {why}" for name, row in chosen.items() for why in row.changes)])
+    return result
+
+
+if __name__ == "__main__":
+    main()
