@@ -23,6 +23,7 @@ from millpond.server.http.tls import Encryption, renew
 from millpond.server.operations.pod_address import url_for_pods
 from millpond.server.startup.components import CoreComponents
 from millpond.server.startup.configuration import Current, reload
+from millpond.server.startup.garbage_collection import keep_what_is_loaded
 from millpond.server.startup.leadership import ServingRight
 from millpond.server.startup.local_engine import unlimited_text
 from millpond.server.startup.options import ServerOptions
@@ -82,7 +83,7 @@ def make_http_server(
         print(_portal_note(lead.post.left.url, base.security), flush=True)
         for note in notes:
             print(note, flush=True)
-        service.metrics.prepare()
+        service.metrics.prepare().add_done_callback(lambda _: keep_what_is_loaded())
 
     def on_hangup() -> None:
         reload(options.config, loop, current, base.components.queue_settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import sys
 import time
@@ -22,6 +21,7 @@ from millpond.server.startup.background_workers import attended
 from millpond.server.startup.components import open_components
 from millpond.server.startup.configuration import Current
 from millpond.server.startup.end_deadline import JOBS_END_WITHIN_S
+from millpond.server.startup.garbage_collection import keep_what_is_loaded
 from millpond.server.startup.http_stack import make_http_server, make_service
 from millpond.server.startup.leadership import take_lead
 from millpond.server.startup.options import ServerOptions, parse_options, remember, with_remembered
@@ -31,10 +31,6 @@ from millpond.specs.config.cluster import ClusterConfig, load_cluster
 
 log = logging.getLogger(__name__)
 
-YOUNG_OBJECTS: Final = 10_000
-"""So many new objects until garbage is looked for among them. After Python's 700, what a play of estimates or a burst
-of jobs makes counts as old while it is in use, and leads to looks at all objects: half a second each for 10,000 jobs
-that wait on 5,000 nodes. After 10,000 such a look is rare, and one at the new ones takes some milliseconds."""
 _INTERRUPTED: Final = 130
 
 
@@ -93,7 +89,7 @@ def serve(options: ServerOptions) -> None:
             http = make_http_server(options, current, lead, base, service)
             try:
                 with attended(options, current, base, service):
-                    _keep_what_is_loaded()
+                    keep_what_is_loaded()
                     http.run(lead.post.listener)
             finally:
                 lead.post.deadline.begin()
@@ -109,13 +105,6 @@ def serve(options: ServerOptions) -> None:
             f"the scheduler stopped by a defect ({loop.failure})",
             "its log says more; jobs go on; start the server again",
         ) from loop.failure
-
-
-def _keep_what_is_loaded() -> None:
-    """From here on garbage is looked for among what requests leave behind only: a full look costs them a pause."""
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS)
-    gc.enable()
 
 
 def _stop_jobs(loop: Loop) -> None:
