@@ -48,7 +48,7 @@ def essential(core: Scheduler) -> dict[str, Any]:
 def redo(core: Scheduler, turn: Sequence[Event], now: float, decided: Sequence[Decision], claims: Any) -> None:
     """One turn of the log, as it was stored."""
     decisions = [from_plain(stored(to_plain(decision))) for decision in decided]
-    core.expect(decisions)
+    core.expect(decisions, stored(claims))
     for event in turn:
         try:
             core.handle(from_plain(stored(to_plain(event))))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from millpond.model.decisions import Decision, Start
+from millpond.model.errors import MillpondError
 from millpond.model.events import Event, NodeJoined, PolicyChanged
 from millpond.model.hardware.card_layouts import LayoutChange
 from millpond.model.hardware.nodes import Node
@@ -77,7 +78,7 @@ class Scheduler:
             self._cycle.starter,
         )
         self.jobs = self._state.jobs
-        self._claims_seen = (0, 0, 0, 0)
+        self._claims_seen: tuple[int, ...] = (0, 0, 0, 0, 0)
         self._wakeups = Wakeups(self._state, self._claims, self._cycle)
 
     # ---- the cycle ----------------------------------------------------------------------------------------------
@@ -88,10 +89,15 @@ class Scheduler:
         Raises:
             InvalidInputError, NotFoundError, ConflictError: the event contradicts the state; nothing has changed.
         """
-        if type(event) is PolicyChanged:
-            self._change_policy(event)
-        else:
-            self._event_handlers.handle(event)
+        self._state.verdicts.next_event()
+        try:
+            if type(event) is PolicyChanged:
+                self._change_policy(event)
+            else:
+                self._event_handlers.handle(event)
+        except MillpondError:
+            self._state.verdicts.refuse()
+            raise
         self._explainer.estimates.note_event(event)
 
     def _change_policy(self, event: PolicyChanged) -> None:
@@ -132,9 +138,14 @@ class Scheduler:
 
     # ---- what was decided before, from a log ----------------------------------------------------------------------
 
-    def expect(self, decided: Sequence[Decision]) -> None:
-        """Before events are handled anew: the cycle behind them came to these decisions."""
+    def expect(self, decided: Sequence[Decision], claims: Sequence[Any] | None = None) -> None:
+        """Before events are handled anew: the cycle behind them came to these decisions.
+
+        Args:
+            claims: ``changed_claims`` of then. Events that were turned down then are so again.
+        """
         self._migrations.decided = decided
+        self._state.verdicts.expect(claims)
 
     def redo(self, now: float, decided: Sequence[Decision], claims: Sequence[Any] | None = None) -> None:
         """Carry out what a cycle decided, instead of ``decide``.
@@ -157,10 +168,12 @@ class Scheduler:
         self._cycle.hot_spots.redo(decided)
         self._claims_seen = self._kept_version
         self._migrations.decided = None
+        self._state.verdicts.expect(None)
 
     def changed_claims(self) -> list[Any] | None:
-        """The places that are kept for jobs until others have left, the nodes that are kept for reservations, and the
-        starts and rights to cells that the latest cycle found, as plain data; None: as when this was last asked.
+        """The places that are kept for jobs until others have left, the nodes that are kept for reservations, the
+        starts and rights to cells that the latest cycle found, and which events before it were turned down or agreed
+        upon, as plain data; None: as when this was last asked.
 
         What comes from a snapshot or a log has not changed.
         """
@@ -170,10 +183,12 @@ class Scheduler:
         return snapshots.take_kept(self._state, self._claims)
 
     @property
-    def _kept_version(self) -> tuple[int, int, int, int]:
-        """Differs when another place or node is kept for anyone, or starts or rights to cells were found."""
+    def _kept_version(self) -> tuple[int, ...]:
+        """Differs when another place or node is kept for anyone, starts or rights to cells were found, or an event was
+        turned down or agreed upon."""
         state = self._state
-        return self._claims.version, state.reserved.version, state.held.version, state.rejudged_version
+        kept = self._claims.version, state.reserved.version, state.held.version
+        return *kept, state.rejudged_version, state.verdicts.version
 
     # ---- questions ----------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from millpond.model.workloads import Priority
 from millpond.scheduling.capping.capped_runs import PowerCaps
 from millpond.scheduling.elastic.measured_speed import KnownSpeeds
 from millpond.scheduling.event_handling.pending import PendingDecisions, moves_memory
+from millpond.scheduling.event_handling.verdicts import EventVerdicts
 from millpond.scheduling.feasibility.request_classes import RequestClasses
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.holdings import Holding
@@ -86,6 +87,7 @@ class State:
         is_unfinished: the latest cycle came to its bound on work, and has to go on.
         rekeys: heap of (instant, sequence, id of the job): when a waiting job's key is computed anew.
         looks: the same: when it is looked at whether it is overdue (``cycle.overdue``).
+        verdicts: what became of the events since the last cycle.
         rejudged: running jobs, by id, whose right to cells may be another since the cycle before the latest.
         rejudged_version: rises with each of them.
     """
@@ -134,6 +136,7 @@ class State:
         self.is_unfinished = False
         self.rekeys: list[tuple[float, int, str]] = []
         self.looks: list[tuple[float, int, str]] = []
+        self.verdicts = EventVerdicts()
         self.rejudged: set[str] = set()
         self.rejudged_version = 0
         self.next_decision = 1
@@ -225,6 +228,7 @@ class State:
     def begin_cycle(self) -> None:
         """Count what has been held and what stood idle since the last cycle; follow changed machines and cells."""
         self.rejudged.clear()
+        self.verdicts.begin_cycle()
         if self.cluster.cells.stale:
             self.renew_cells()
         self.cluster.cells.regain(self.jobs)

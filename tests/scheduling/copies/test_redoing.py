@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
 from bursts import FEW, KINDS, OTHERS, settings_of, world_of
 from redone import essential, redo, stored
+from worlds import machine, queue, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Decision, Start, Stop
-from millpond.model.events import Event
+from millpond.model.errors import ConflictError
+from millpond.model.events import Event, JobSubmitted, NodeJoined, QueueChanged, ReservationMade
 from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.workloads import Job, Role
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -152,6 +156,31 @@ def test_pairs_on_the_same_cards_go_on_where_a_server_was_killed() -> None:
     speeds = SpeedTable(alone, pairs)
     world = World(uniform_cluster("2x4:V100"), Workload(jobs, "drawn"), costs=costs, packs=True, speeds=speeds)
     assert killed_while_it_runs(world, Settings(preempt=True)).pairs > 10
+
+
+@pytest.mark.parametrize("preempts", [False, True])
+def test_a_reservation_that_was_agreed_upon_or_refused_is_not_judged_again(preempts: bool) -> None:
+    """The ordering keeps room for nobody where it preempts, as it plans all work anew."""
+    core = Scheduler(Settings(ordering="tiresias", preempt=preempts))
+    core.handle(QueueChanged(0.0, queue("vision", guarantee=4)))
+    core.handle(NodeJoined(0.0, machine("n", 4)))
+    core.decide(0.0)
+    core.changed_claims()
+    plain = stored(core.snapshot())
+    follower = Scheduler.restore({**plain, "settings": {**plain["settings"], "preempt": not preempts}})
+    turn = [
+        JobSubmitted(1.0, single("before")),
+        ReservationMade(1.0, AdvanceReservation("demo", "vision", 2, 1_000.0, 2_000.0)),
+        JobSubmitted(1.0, single("behind")),
+    ]
+    for event in turn:
+        with suppress(ConflictError):
+            core.handle(event)
+    redo(follower, turn, 1.0, core.decide(1.0), core.changed_claims())
+    assert follower.jobs.keys() == core.jobs.keys() == {"before", "behind"}
+    assert len(follower.reservations()) == len(core.reservations()) == (not preempts)
+    with nullcontext() if preempts else pytest.raises(ConflictError):
+        follower.handle(ReservationMade(2.0, AdvanceReservation("later", "vision", 2, 3_000.0, 4_000.0)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -126,7 +126,7 @@ def _take_over_jobs(before: State, state: State) -> None:
     state.running, state.suspended, state.kept = before.running, before.suspended, before.kept
     state.growing, state.guests, state.arrivals = before.growing, before.guests, before.arrivals
     state.elastic.update(before.elastic)
-    state.held = before.held
+    state.held, state.verdicts = before.held, before.verdicts
     state.deadlines, state.paused, state.window_changes = before.deadlines, before.paused, before.window_changes
 
 

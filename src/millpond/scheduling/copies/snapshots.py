@@ -100,14 +100,15 @@ def take(state: State, placer: Placer, claims: Claims) -> dict[str, Any]:
 def take_kept(state: State, claims: Claims) -> list[Any]:
     """The claims, and behind them what else a cycle decided beside its decisions, where it did.
 
-    The nodes of reservations, the starts of held jobs, and the rights to cells of jobs of which these may have changed.
+    The nodes of reservations, the starts of held jobs, the rights to cells of jobs of which these may have changed, and
+    what became of the events before it.
     """
     kept, starts = state.reserved.kept_plain(), [list(each) for each in state.held.chosen]
     state.held.chosen = []
     rights = [[job, rights_plain(state.running[job])] for job in sorted(state.rejudged) if job in state.running]
     demoted = sorted(state.cluster.cells.demoted.items())
     cells = {"rights": rights, "demoted": demoted} if rights else {}
-    beside = {"reserved": kept, "starts": starts, "cells": cells}
+    beside = {"reserved": kept, "starts": starts, "cells": cells, "verdicts": state.verdicts.plain()}
     return [*take_claims(state, claims), *({name: found} for name, found in beside.items() if found)]
 
 

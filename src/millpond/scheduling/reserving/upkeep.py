@@ -44,7 +44,9 @@ def make(state: State, wanted: AdvanceReservation) -> None:
     Raises:
         NotFoundError, InvalidInputError, ConflictError: see ``agreement.misfit``.
     """
-    state.reserved.put(agreed(state, wanted))
+    found = state.verdicts.agreed_before(wanted.name) or agreed(state, wanted)
+    state.verdicts.agree(found)
+    state.reserved.put(found)
     _turn_waiting(state, wanted.name)
 
 

@@ -87,7 +87,7 @@ class Core:
         Raises:
             InconsistentStateError: a decision is about what is not there.
         """
-        self.scheduler.expect(decided)
+        self.scheduler.expect(decided, claims)
         for event in turn:
             self.handle(event)
         self.seq += 1
