@@ -5,7 +5,7 @@ first half jobs of one card and a day at most, of the second those of two to eig
 half so many jobs are taken, every nth, that they ask for the same part of the cluster. Each row is the whole trace
 under one ordering, or under the code of the server that chooses: it sees what has ended by then and replays that.
 
-The figure of a half is the mean slow-down (over a minute at least) of the jobs that came in it. Regret is that of a row
+The figure of a half is the mean slowdown (over a minute at least) of the jobs that came in it. Regret is that of a row
 over that of the best fixed ordering of each half, chosen in hindsight, as a mean over both halves.
 """
 
@@ -53,7 +53,7 @@ RULE: Final = AdaptRule(hour=3, days=7, margin=0.05, candidates=tuple(map(Policy
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Mean slow-down and the wait in hours that 95 % do not exceed, of the jobs of each half."""
+    """Mean slowdown and the wait in hours that 95 % do not exceed, of the jobs of each half."""
 
     slowdown: tuple[float, ...]
     p95_wait_h: tuple[float, ...]
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     fixed = {name: played(workload, name, chooses=False) for name in FIXED}
     best = [min(row.slowdown[half] for row in fixed.values()) for half in (0, 1)]
     chosen = {f"chosen, from {name}": played(workload, name, chooses=True) for name in BEGINS}
-    slowdowns, waits = ([f"{half}: {what}" for half in HALVES] for what in ("slow-down", "p95 wait, h"))
+    slowdowns, waits = ([f"{half}: {what}" for half in HALVES] for what in ("slowdown", "p95 wait, h"))
     table = Table("policy", *slowdowns, *waits, "regret %", "behind default %", "met", texts=1)
     result: dict[str, Any] = {"jobs": len(workload.jobs), "cluster": CLUSTER, "load": LOAD, "rows": {}}
     for name, row in (fixed | chosen).items():

@@ -28,7 +28,7 @@ def test_a_candidate_that_is_better_where_it_was_chosen_and_later_is_promoted_wi
     verdict = choose_policy(tried(PRESENT, 4, 4, 4), [tried(THIRD, 3.7, 1, 1), tried(OTHER, 3, 3.5, 3.7)], MARGIN)
     assert verdict.choice == OTHER
     assert verdict.why == (
-        "ordering sjf, placement default instead of ordering default, placement default: mean slow-down 4.00 -> 3.00, "
+        "ordering sjf, placement default instead of ordering default, placement default: mean slowdown 4.00 -> 3.00, "
         "4.00 -> 3.50, 4.00 -> 3.70; minutes that 95 % wait at most 10 -> 10, 10 -> 10, 10 -> 10"
     )
 

@@ -108,13 +108,18 @@ def learned_weights(name: str) -> tuple[float, ...]:
     return weights
 
 
+def without_weights(ordering: str) -> str:
+    """The name of an ordering, without the weights of a learned one."""
+    return ordering.partition(":")[0]
+
+
 def learned_name(weights: Iterable[float]) -> str:
     """The name of the ordering with these weights."""
     return ":".join((LEARNED, *(f"{weight:.4g}" for weight in weights)))
 
 
 def _is_known(name: str, names: tuple[str, ...]) -> bool:
-    if names is ORDERINGS and name.partition(":")[0] == LEARNED:
+    if names is ORDERINGS and without_weights(name) == LEARNED:
         return bool(learned_weights(name))
     return name in names
 

@@ -26,7 +26,7 @@ class PolicyTrial:
     Attributes:
         since: when it was made.
         other: the policies of before; after a rollback, those that were given up.
-        optimism: mean slow-down of the days before it, measured, over that of their replay.
+        optimism: mean slowdown of the days before it, measured, over that of their replay.
         rolled_back: the policies of before are back.
     """
 

@@ -2,7 +2,7 @@
 verdict with its reason out.
 
 A candidate is chosen on the first days alone, and has to be better on two windows of later days too; so one that only
-suits what has been is not promoted. What is compared is the mean slow-down of jobs: how much longer a job took, from
+suits what has been is not promoted. What is compared is the mean slowdown of jobs: how much longer a job took, from
 its submission to its end, than it ran.
 """
 
@@ -15,9 +15,10 @@ from typing import Final
 import numpy as np
 
 from millpond.model.policy_trials import ClusterPolicies
+from millpond.simulation.results.metrics import bounded_slowdown
 
 SHORTEST_S: Final = 60.0
-"""Jobs that ran for less count as that long in slow-downs."""
+"""Jobs that ran for less count as that long in slowdowns."""
 LEAST_JOBS: Final = 50
 """A window with fewer says nothing."""
 WAIT_SLACK_S: Final = 60.0
@@ -60,7 +61,7 @@ def window_figures(jobs: Iterable[tuple[float, float, float]], window: tuple[flo
     if not len(found):
         return WindowFigures(0, 1.0, 0.0)
     took = found[:, 1] - found[:, 0]
-    slowdown = np.maximum(took / np.maximum(found[:, 2], SHORTEST_S), 1.0)
+    slowdown = bounded_slowdown(took, found[:, 2], SHORTEST_S)
     waited = np.maximum(took - found[:, 2], 0.0)
     return WindowFigures(len(found), float(slowdown.mean()), float(np.percentile(waited, 95)))
 
@@ -75,7 +76,7 @@ def choose_policy(present: TriedPolicy, candidates: Sequence[TriedPolicy], margi
     """The candidate that is best in the first window, if it is better than the present policy in each.
 
     Args:
-        margin: better means a mean slow-down that is lower by this part, and waits that are not longer by it.
+        margin: better means a mean slowdown that is lower by this part, and waits that are not longer by it.
     """
     if not present.windows:
         return Verdict(None, "the replay of the present policy took too long")
@@ -103,7 +104,7 @@ def is_worse(measured: WindowFigures, replayed: WindowFigures, optimism: float, 
         measured: what happened.
         replayed: the same jobs, replayed under the policy of before.
         optimism: what was measured was so many times what replays say, before the change.
-        margin: worse means a mean slow-down that is higher by this part.
+        margin: worse means a mean slowdown that is higher by this part.
     """
     return measured.slowdown > replayed.slowdown * optimism * (1.0 + margin)
 
@@ -114,4 +115,4 @@ def compared_text(before: Sequence[WindowFigures], after: Sequence[WindowFigures
     waits = ", ".join(
         f"{old.p95_wait_s / 60:.0f} -> {new.p95_wait_s / 60:.0f}" for old, new in zip(before, after, strict=True)
     )
-    return f"mean slow-down {slowdowns}; minutes that 95 % wait at most {waits}"
+    return f"mean slowdown {slowdowns}; minutes that 95 % wait at most {waits}"

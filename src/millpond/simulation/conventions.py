@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from millpond.model.policies import without_weights
 from millpond.scheduling.settings import PreemptionCost
 from millpond.simulation.costs import NO_PREEMPTION_COST
 
@@ -42,4 +43,4 @@ _ITS_OWN = ("default", "learned")
 
 def default_placement(trace_format: str, ordering: str) -> str:
     """The default placement: the published orderings were measured with consolidated best-fit."""
-    return "default" if trace_format == "openb" or ordering.partition(":")[0] in _ITS_OWN else "best-fit"
+    return "default" if trace_format == "openb" or without_weights(ordering) in _ITS_OWN else "best-fit"

@@ -21,11 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.model.policies import LEARNED_FIGURES, learned_name
+from millpond.model.policies import LEARNED_FIGURES, learned_name, without_weights
 from millpond.scheduling.settings import Settings
 from millpond.simulation.comparison import die_quietly
 from millpond.simulation.kernel import World
 from millpond.simulation.queueing import replay
+from millpond.simulation.results.metrics import bounded_slowdown
 from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS
 from millpond.simulation.trace import Workload
 
@@ -172,11 +173,11 @@ def _remember(windows: list[World], settings: Settings) -> None:
 def _play(ordering: str, window: int) -> WindowOutcome:
     """Replay one window under one ordering, in a process of the pool."""
     [settings] = _settings
-    preempt = settings.preempt and ordering.partition(":")[0] in PREEMPTIVE_ORDERINGS
+    preempt = settings.preempt and without_weights(ordering) in PREEMPTIVE_ORDERINGS
     history = replay(_windows[window], replace(settings, ordering=ordering, preempt=preempt)).history
     done = history.finished
-    slowdown = history.jct_s[done] / np.maximum(history.duration_s[done], SHORTEST_S)
-    return WindowOutcome(float(np.maximum(slowdown, 1.0).mean()), float(history.jct_s[done].mean()))
+    slowdown = bounded_slowdown(history.jct_s[done], history.duration_s[done], SHORTEST_S)
+    return WindowOutcome(float(slowdown.mean()), float(history.jct_s[done].mean()))
 
 
 def _centred_ranks(values: Floats) -> Floats:

@@ -127,7 +127,7 @@ def test_a_better_policy_takes_over_is_kept_on_trial_and_given_up_when_the_days_
         adapter.look()
         assert settings(again).ordering == "ssf"
         assert "stays, on trial since" in adapter.latest
-        assert "mean slow-down measured" in adapter.latest
+        assert "mean slowdown measured" in adapter.latest
 
         lived(again, 2, every_s=12 * HOUR_S, pause_s=6 * HOUR_S)
         adapter.look()

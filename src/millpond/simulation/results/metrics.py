@@ -64,6 +64,11 @@ class Metrics:
     lost_gpu_hours: float
 
 
+def bounded_slowdown(jct_s: Floats, duration_s: Floats, shortest_s: float) -> Floats:
+    """(jobs,) completion times over durations, of which shorter ones than ``shortest_s`` count as that; 1 at least."""
+    return np.maximum(jct_s / np.maximum(duration_s, shortest_s), 1.0)
+
+
 def measure(history: History) -> Metrics:
     """Compute all figures."""
     done = history.finished

@@ -96,14 +96,14 @@ USUAL: Final = (
 class AdaptFile(Strict):
     """Each night the server replays its last days under other policies, and goes over to one that is better.
 
-    What `pond serve` was started with (`--ordering`, `--placement`, `--preempt`, `--reserve`), and what queues have of
+    What `pond up` was started with (`--ordering`, `--placement`, `--preempt`, `--reserve`), and what queues have of
     their own, is never changed.
 
     Attributes:
         hour: when, in local time.
         days: how much of the past is replayed; the candidate that is best on the first third has to be better on both
             others.
-        margin: better by this part of the mean slow-down.
+        margin: better by this part of the mean slowdown.
         candidates: policies that may take over; left out: the orderings `default`, `sjf`, `ssf` and `fair`, and the
             placement `best-fit`.
     """

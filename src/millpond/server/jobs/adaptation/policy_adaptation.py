@@ -158,7 +158,7 @@ class PolicyAdapter(Periodic):
         if not tried.windows:
             return f"{keeps}: the replay of {trial.other} took too long"
         numbers = (
-            f"mean slow-down measured {measured.slowdown:.2f}, of {trial.other} replayed on the same {measured.jobs} "
+            f"mean slowdown measured {measured.slowdown:.2f}, of {trial.other} replayed on the same {measured.jobs} "
             f"jobs {tried.windows[0].slowdown:.2f} (before the change measured was {trial.optimism:.2f} times replayed)"
         )
         if not is_worse(measured, tried.windows[0], trial.optimism, night.rule.margin):

@@ -18,6 +18,7 @@ from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.client.cli.policy_options import OrderingChoice
 from millpond.client.cli.printing.tables import Column, show
 from millpond.model.errors import InvalidInputError
+from millpond.model.policies import without_weights
 
 if TYPE_CHECKING:
     from millpond.simulation.learning import Judgement
@@ -80,7 +81,7 @@ def _print(judgement: Judgement) -> None:
         columns,
         [
             [
-                name.partition(":")[0],
+                without_weights(name),
                 *(text for each in outcomes for text in (f"{each.slowdown:,.2f}", f"{each.jct_s:,.0f} s")),
             ]
             for name, outcomes in judgement.rows.items()

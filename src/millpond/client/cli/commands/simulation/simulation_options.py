@@ -130,7 +130,7 @@ def scenario_of(
     if trace_format is None or jobs is None:
         missing = "--format" if trace_format is None else "--jobs"
         raise InvalidInputError(f"{missing} is missing", "give a trace: --format FORM --jobs FILE --cluster NxG")
-    from millpond.model.policies import orderings_of
+    from millpond.model.policies import orderings_of, without_weights
     from millpond.scheduling.settings import PreemptionCost, Settings
     from millpond.simulation.conventions import conventions_of, default_placement
     from millpond.simulation.costs import Costs
@@ -144,7 +144,7 @@ def scenario_of(
     cost = given["preemption_cost"]
     conventions = conventions_of(trace_format)
     preemption = conventions.preemption if cost is None else PreemptionCost(cost, cost)
-    preempt = base.partition(":")[0] in PREEMPTIVE_ORDERINGS if given["preempt"] is None else given["preempt"]
+    preempt = without_weights(base) in PREEMPTIVE_ORDERINGS if given["preempt"] is None else given["preempt"]
     settings = Settings(
         ordering=ordering,
         placement=placement or default_placement(trace_format, base),
