@@ -157,5 +157,5 @@ def _print_invitation(invitation: Invitation, url: str) -> None:
         click.echo(user.name)
         say(f"make it a token with `pond token create --user {user.name} NAME`")
         return
-    say(f"{user.name} can log in within 7 days with `pond login {url} --invitation` and this, which is shown once:")
+    say(f"{user.name} logs in with `pond login {url} --invitation` within 7 days, which asks for this, shown once:")
     click.echo(invitation.invitation)
