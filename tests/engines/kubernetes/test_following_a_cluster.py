@@ -9,12 +9,13 @@ from pod_bench import PodBench, eventually, start
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
 from millpond.engines.kubernetes.cluster import cluster_view
+from millpond.engines.kubernetes.cluster.cluster_lease import LeaseTimes
 from millpond.engines.kubernetes.cluster.cluster_nodes import NodeRules
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.cluster.reflector import Reflector
 from millpond.engines.kubernetes.pods.pod_executor import PodExecutor
 from millpond.model.errors import InconsistentStateError, UnavailableError
-from millpond.model.events import Confirmed, Ended, NodeJoined, NodeLost
+from millpond.model.events import Confirmed, Ended, Event, NodeJoined, NodeLost
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.nodes import Node
 from millpond.model.states import Outcome
@@ -194,6 +195,30 @@ def test_a_server_of_the_api_that_is_away_costs_time_and_nothing_else(cluster: S
     cluster.start()
     assert bench.next(Ended).outcome is Outcome.SUCCESS
     assert cluster.requests.count(f"POST /api/v1/namespaces/{NAMESPACE}/pods") == 1
+
+
+def test_nothing_new_starts_on_nodes_of_a_cluster_that_is_away_for_long(
+    cluster: StandinCluster, bench: PodBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.close()
+    monkeypatch.setattr("millpond.engines.kubernetes.cluster.cluster_view.LOOK_AT_LEASE_EVERY_S", 0.02)
+    bench.options = replace(bench.options, lease=LeaseTimes(lasts_s=0.6, holds_s=0.3, renewed_every_s=0.05))
+    bench.open()
+    bench.started()
+    said: list[Event] = []
+
+    def nodes() -> dict[str, Node]:
+        """As they were reported last."""
+        said.extend(bench.engine.events())
+        return {event.node.name: event.node for event in said if isinstance(event, NodeJoined)}
+
+    cluster.stop()
+    eventually(lambda: {name for name, node in nodes().items() if not node.schedulable} == {"n1", "n2"})
+    assert "API server of the cluster does not answer: what runs there goes on" in nodes()["n1"].unschedulable_reason
+    assert len(bench.engine.inventory().tasks) == 1
+    cluster.start()
+    eventually(lambda: all(node.schedulable for node in nodes().values()))
+    assert not any(isinstance(event, NodeLost | Ended) for event in said)
 
 
 def test_a_server_that_asks_for_patience_is_asked_again(cluster: StandinCluster, bench: PodBench) -> None:

@@ -164,6 +164,7 @@ class KubernetesEngine:
             self._outbox,
             NodeConditions(api, self._outbox),
             self._claims.book,
+            self._lease,
         )
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):

@@ -85,6 +85,11 @@ class ClusterLease:
         while time.monotonic() >= self._until:
             await self._renewed.wait()
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether this process had it, and cannot renew it in time: the cluster does not answer, or not to this one."""
+        return self._was_held and time.monotonic() >= self._until
+
     async def require_right(self) -> None:
         """Whether leases may be used at all.
 

@@ -15,6 +15,7 @@ from millpond.engines.kubernetes.claims.claim_book import ClaimBook
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport, is_agent, loads_of
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
+from millpond.engines.kubernetes.cluster.cluster_lease import ClusterLease
 from millpond.engines.kubernetes.cluster.cluster_nodes import (
     AGENT_DRIVER,
     DRIVER,
@@ -45,8 +46,10 @@ from millpond.model.hardware.nodes import Node
 from millpond.node.host.periodic_worker import for_each
 
 _UNLABELLED = f"its label {POOL_LABEL} was taken away: what runs there goes on, and nothing new starts"
+_CUT_OFF = "the API server of the cluster does not answer: what runs there goes on, and nothing new starts"
 LOOK_EVERY_S = 5.0
 """How often it is looked for nodes that have been silent for too long."""
+LOOK_AT_LEASE_EVERY_S = 1.0
 NODES = ObjectKind("/api/v1/nodes", NodeObject)
 PODS = ObjectKind("/api/v1/pods", PodObject)
 
@@ -108,6 +111,7 @@ class ClusterView:
         ours: the pods that the core knows as tasks.
         conditions: told how the cards of agents are.
         claims: what drivers publish of nodes, and who has it.
+        lease: without it nothing can be started.
 
     Attributes:
         turns: told of every pod.
@@ -121,7 +125,9 @@ class ClusterView:
         outbox: Outbox,
         conditions: NodeConditions,
         claims: ClaimBook,
+        lease: ClusterLease,
     ) -> None:
+        self._lease, self._is_cut_off = lease, False
         self._rules, self._conditions, self._claims = rules, conditions, claims
         self.ours, self._executor = ours, ours.made
         self.turns = BindTurns()
@@ -197,7 +203,8 @@ class ClusterView:
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """What is to run from then on."""
         look = again_and_again(self._look_for_silence, LOOK_EVERY_S, "it is not looked for silent nodes now")
-        return [self._nodes.run(), self._pods.run(), look]
+        at_lease = again_and_again(self._look_at_lease, LOOK_AT_LEASE_EVERY_S, "it is not known whether work can start")
+        return [self._nodes.run(), self._pods.run(), look, at_lease]
 
     def recount(self, name: str) -> None:
         """Describe a node anew, if it is Millpond's; reported if that has changed."""
@@ -223,6 +230,8 @@ class ClusterView:
             described = replace(described, labels=tuple(sorted((*labels_of(node, cards), *beside.items()))))
         if not self._rules.pool_of(node):
             described = replace(described, schedulable=False, unschedulable_reason=_UNLABELLED)
+        if self._is_cut_off:
+            described = replace(described, schedulable=False, unschedulable_reason=_CUT_OFF)
         if (before := self._reported.get(name)) is not None:
             described = with_held_cards(described, before, held)
         if isinstance(cards, AgentCards) and not self._is_listing:
@@ -301,6 +310,12 @@ class ClusterView:
 
     async def _look_for_silence(self) -> None:
         for_each(list(self._silent_since), self.recount)
+
+    async def _look_at_lease(self) -> None:
+        """Work is kept off nodes where it could not start."""
+        if self._is_cut_off != self._lease.is_lost:
+            self._is_cut_off = self._lease.is_lost
+            for_each(list(self._reported), self.recount)
 
     def _node_changed(self, node: NodeObject) -> None:
         if self.ours.neighbours is not None:
