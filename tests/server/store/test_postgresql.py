@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -11,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from millpond.model import events
 from millpond.model.errors import UnavailableError
+from millpond.server.store import schema
 from millpond.server.store.connection import database
 from millpond.server.store.connection.durable_writes import CommitInDoubtError
 from millpond.server.store.connection.leadership import LEASE_S
@@ -109,3 +113,25 @@ def test_an_upgrade_may_stand_still_for_longer_than_a_leaders_write(postgresql_u
     finally:
         sa.event.remove(sa.Engine, "before_cursor_execute", look)
     assert patience == {True: {"1min"}, False: {f"{LEASE_S:g}s"}}
+
+
+def test_a_row_that_another_request_is_adding_is_replaced_once_that_is_done(postgresql_url: str) -> None:
+    store = Store(postgresql_url)
+    with ThreadPoolExecutor(1) as pool, store.database.connect() as other:
+        other.execute(schema.notification_settings.insert().values(user="ada", document="{}"))
+        saved = pool.submit(store.notification_settings.save, "ada", {"address": "ada@example.org"})
+        wait_until_blocked(store)
+        other.commit()
+        saved.result(60)
+    assert store.notification_settings.all() == {"ada": {"address": "ada@example.org"}}
+    store.close()
+
+
+def wait_until_blocked(store: Store) -> None:
+    """Returns once a transaction waits for another."""
+    end = time.monotonic() + 60
+    with store.database.connect() as connection:
+        while not connection.execute(sa.text("SELECT 1 FROM pg_locks WHERE NOT granted")).all():
+            assert time.monotonic() < end, "nothing waits"
+            connection.rollback()
+            os.sched_yield()

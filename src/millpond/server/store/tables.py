@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 
 class TableStore:
@@ -36,10 +37,13 @@ class TableStore:
         with self._engine.begin() as connection:
             return [connection.execute(statement).rowcount for statement in statements][-1]
 
+    def _insert(self, table: sa.Table) -> Any:
+        """An insertion for which can be said what happens with rows that are there (``on_conflict_do_update``)."""
+        return (postgresql if self._engine.dialect.name == "postgresql" else sqlite).insert(table)
+
     def _save(self, *rows: tuple[sa.Table, Mapping[str, Any]]) -> None:
         """Have the tables hold these rows, all or none, in place of those with the same keys."""
         with self._engine.begin() as connection:
             for table, row in rows:
-                this = [column == row[column.name] for column in table.primary_key]
-                if connection.execute(table.update().where(*this).values(row)).rowcount == 0:
-                    connection.execute(table.insert().values(row))
+                insert = self._insert(table).values(row)
+                connection.execute(insert.on_conflict_do_update(index_elements=table.primary_key, set_=row))

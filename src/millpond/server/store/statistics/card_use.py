@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from millpond.model.energy import ENERGY_FIELDS, NO_ENERGY, EnergySum
 from millpond.server.store.schema import card_use
@@ -70,7 +69,7 @@ class CardUseStore(TableStore):
         """Add to what is known of these jobs on that day."""
         if not measured:
             return
-        insert = (postgresql if self._engine.dialect.name == "postgresql" else sqlite).insert(card_use)
+        insert = self._insert(card_use)
         grown = {name: card_use.c[name] + insert.excluded[name] for name in _GROWING}
         statement = insert.on_conflict_do_update(
             index_elements=[card_use.c.job, card_use.c.model, card_use.c.day],
