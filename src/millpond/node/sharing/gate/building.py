@@ -76,8 +76,14 @@ def _build(folder: Path, sources: list[Path], target: Path) -> None:
                 text=True,
                 timeout=_BUILD_TIMEOUT_S,
             )
-        except subprocess.SubprocessError as error:
-            said = (getattr(error, "stderr", "") or str(error)).strip().splitlines() or ["nothing"]
+        except subprocess.TimeoutExpired as error:
+            raise UnavailableError(
+                f"the library that keeps tasks to their part of a device cannot be built: {compiler} takes longer than "
+                f"{_BUILD_TIMEOUT_S} s",
+                "try again when this machine has less to do",
+            ) from error
+        except subprocess.CalledProcessError as error:
+            said = error.stderr.strip().splitlines() or ["nothing"]
             error_line = next((line for line in said if "error" in line), said[0])
             raise UnavailableError(
                 f"the library that keeps tasks to their part of a device cannot be built: {compiler} says {error_line}",

@@ -1,0 +1,33 @@
+"""The gate's library on a machine whose compiler fails or does not end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millpond.model.errors import UnavailableError
+from millpond.node.sharing.gate.building import library
+
+
+@pytest.mark.parametrize(
+    ("compiler", "cause"),
+    [
+        ("echo gate.c: warning: odd >&2; echo gate.c: error: no such header >&2; exit 1", "error: no such header"),
+        ("exit 1", "says nothing"),
+        ("echo gate.c: warning: odd >&2; exec sleep 60", "takes longer than 0.2 s"),
+    ],
+)
+def test_why_there_is_no_library_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, cause: str
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "gcc").write_text(f"#!/bin/sh\n{compiler}\n")
+    (programs / "gcc").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    monkeypatch.setattr("millpond.node.sharing.gate.building._BUILD_TIMEOUT_S", 0.2 if "sleep" in compiler else 60)
+    with pytest.raises(UnavailableError, match=cause) as raised:
+        library(tmp_path / "cache")
+    assert raised.value.remedy
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == []
