@@ -66,10 +66,8 @@ TESTERS := $(shell n=$$(nproc) && echo $$((n < 3 ? 3 : n)))
 test: dev
 	$(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal -m 'not long and not kubernetes'
 
-# The gate's programs share a pretended card by the machine's clock: they have the machine for themselves.
 test-long: dev
-	$(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal -m 'long and not thorough' --ignore tests/node/sharing/gate
-	$(BIN)/pytest --numprocesses 0 -m long tests/node/sharing/gate
+	$(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal -m 'long and not thorough'
 
 test-thorough: dev
 	$(BIN)/pytest --numprocesses auto --dist worksteal -m thorough tests/scheduling
