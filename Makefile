@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Where bytecode is not kept, each of the hundreds of programs that tests start would be compiled anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev up down test test-long test-thorough test-compiled kubernetes test-kubernetes screenshots lint types imports check clean
+.PHONY: help install dev up down test test-long test-thorough core test-compiled kubernetes test-kubernetes screenshots lint types imports check clean
 
 help:
 	@echo 'make install   the environment in $(VENV), with $(BIN)/pond'
@@ -73,8 +73,10 @@ test-thorough: dev
 	$(BIN)/pytest --numprocesses auto --dist worksteal -m thorough tests/scheduling
 
 # The scheduler as `pond compile` makes it: some three minutes of the compiler, once for its sources, then the tests.
-test-compiled: dev
+core: dev
 	$(BIN)/pond compile
+
+test-compiled: core
 	MILLPOND_CORE=compiled $(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not long and not sources' \
 	    tests/scheduling tests/simulation
 
