@@ -1,7 +1,9 @@
-"""``pond webhooks test``: what comes of a test message is waited for, and printed."""
+"""``pond webhooks``: adding, listing, removing; what comes of a test message is waited for, and printed."""
 
 from __future__ import annotations
 
+import io
+import json
 from typing import Any
 
 import pytest
@@ -62,3 +64,41 @@ def test_without_a_word_after_it_deliveries_are_listed_as_before(server, run_pon
     assert code == 0
     assert "team" in out
     assert server.requests[0].url.query == b"limit=3"
+
+
+def test_the_address_of_one_to_be_added_is_read_and_never_an_argument(server, run_pond, monkeypatch):
+    server.will(
+        201, {"name": "room", "url": "https://chat.example.org/(hidden)", "format": "slack", "on": ["job.failed"]}
+    )
+    monkeypatch.setattr("sys.stdin", io.StringIO("https://chat.example.org/very-secret\n"))
+    options = ("--format", "slack", "--on", "job.failed", "--queue", "vision", "--stdin")
+    assert run_pond("webhooks", "add", "room", *options) == (0, "added; try it with `pond webhooks test room`\n", "")
+    (request,) = server.requests
+    assert (request.method, request.url.path) == ("POST", "/api/v1/webhooks")
+    assert json.loads(request.content) == {
+        "name": "room",
+        "url": "https://chat.example.org/very-secret",
+        "format": "slack",
+        "on": ["job.failed"],
+        "queues": ["vision"],
+        "secret": "",
+    }
+
+
+def test_the_list_says_which_the_configuration_has(server, run_pond):
+    both = {"url": "https://chat.example.org/(hidden)", "format": "slack", "on": ["job.failed"]}
+    hooks = [{"name": "team", "in_file": True, **both}, {"name": "room", "by": "ada", **both}]
+    server.will(200, {"webhooks": hooks})
+    code, out, _ = run_pond("webhooks", "ls")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["NAME", "team", "room"]
+    assert [line.split()[-1] for line in out.splitlines()] == ["FROM", "configuration", "ada"]
+
+
+def test_one_of_the_configuration_is_not_removed(server, run_pond):
+    cause = {"cause": "the configuration names the webhook 'team'", "code": "conflict", "remedy": "remove it there"}
+    server.will(409, {"error": cause})
+    code, out, err = run_pond("webhooks", "rm", "team")
+    assert (code, out) == (5, "")
+    assert "the configuration names the webhook 'team'" in err
+    assert "remove it there" in err

@@ -49,7 +49,7 @@ def confirm_address(pond: Pond, catcher: MailCatcher) -> None:
 
 def waiting(pond: Pond) -> list[DeliveryInfo]:
     with Client(state_dir=pond.state_dir) as client:
-        return [delivery for delivery in client.deliveries() if delivery.state == "waiting"]
+        return [delivery for delivery in client.webhooks.deliveries() if delivery.state == "waiting"]
 
 
 def test_a_job_that_fails_is_mailed_though_the_mail_server_was_down_and_the_server_was_killed(

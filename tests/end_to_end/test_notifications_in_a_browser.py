@@ -127,3 +127,28 @@ def test_an_admin_tries_a_webhook_and_sees_whether_it_took_the_message(pond: Pon
     page.locator("#notice", has_text="away: ConnectError").wait_for()
     sent.filter(has_text="away").filter(has_text="given up").wait_for()
     assert sent.count() == 2
+
+
+def test_an_admin_adds_a_webhook_tries_it_and_removes_it(pond: Pond, visit: Visit, room: str) -> None:
+    page = visit.enter(pond)
+    page.goto(f"{base_of(page)}/portal/admin/webhooks")
+    page.locator("#receivers tr", has_text="room").get_by_text("the configuration").wait_for()
+    assert page.get_by_role("button", name="Remove room").count() == 0
+    page.get_by_label("Name").fill("den")
+    page.get_by_label("Address of the webhook").fill("ftp://chat.example.org/")
+    page.get_by_label("Format").select_option("slack")
+    page.get_by_label("Events").select_option(["job.failed", "job.preempted"])
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_text("no address of a webhook").wait_for()
+    visit.forgive_refusals()
+    page.get_by_label("Address of the webhook").fill(room)
+    page.get_by_role("button", name="Add", exact=True).click()
+    den = page.locator("#receivers tr", has_text="den")
+    den.get_by_text("job.preempted, job.failed").wait_for()
+    page.get_by_role("button", name="Send a test message den").click()
+    page.get_by_text("den has taken it.").wait_for()
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Remove den").click()
+    den.wait_for(state="detached")

@@ -310,7 +310,8 @@ def test_a_trial_that_a_receiver_does_not_answer_gives_up_nothing_but_itself(ben
 
 
 @pytest.mark.parametrize(
-    ("hooks", "remedy"), [(["team", "room"], "there are team, room"), ([], "the configuration names none")]
+    ("hooks", "remedy"),
+    [(["team", "room"], "there are team, room"), ([], "there are none; `pond webhooks add` adds one")],
 )
 def test_a_trial_to_a_receiver_that_is_not_configured_is_refused_with_those_that_are(
     bench: Bench, hooks: list[str], remedy: str

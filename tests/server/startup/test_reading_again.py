@@ -18,9 +18,13 @@ from millpond.specs.config.cluster import ClusterConfig, load_cluster, read_clus
 WITHIN_S = 30.0
 
 
-def server() -> tuple[Any, Any]:
-    """A loop and queues that take whatever they are told."""
-    return SimpleNamespace(notify=lambda _events: None), SimpleNamespace(apply_file=lambda _documents: None)
+def server() -> tuple[Any, Any, Any]:
+    """A loop, queues and webhooks that take whatever they are told."""
+    return (
+        SimpleNamespace(notify=lambda _events: None),
+        SimpleNamespace(apply_file=lambda _documents: None),
+        SimpleNamespace(take_file=lambda: None),
+    )
 
 
 def test_of_two_readings_the_one_that_was_asked_for_last_counts(
@@ -37,8 +41,8 @@ def test_of_two_readings_the_one_that_was_asked_for_last_counts(
 
     monkeypatch.setattr(configuration, "load_cluster", slowly)
     current = Current(read_cluster("pools: [{name: before}]"))
-    loop, queues = server()
-    readings = [threading.Thread(target=reload, args=(file, loop, current, queues)) for _ in range(2)]
+    loop, queues, webhooks = server()
+    readings = [threading.Thread(target=reload, args=(file, loop, current, queues, webhooks)) for _ in range(2)]
     file.write_text("pools: [{name: first}]")
     readings[0].start()
     assert begun.wait(WITHIN_S)
@@ -53,12 +57,12 @@ def test_of_two_readings_the_one_that_was_asked_for_last_counts(
 
 def test_what_waits_for_the_next_start_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    file, (loop, queues) = tmp_path / "pond.yaml", server()
+    file, (loop, queues, webhooks) = tmp_path / "pond.yaml", server()
     current = Current(read_cluster("nodes: [{name: a, devices: 4, model: A100}]"))
     for text in ("nodes: [{name: a, devices: 2, model: A100}]\nssh: {port: 2222}", "ssh: {port: 2222}"):
         file.write_text(text)
-        reload(file, loop, current, queues)
-        reload(file, loop, current, queues)
+        reload(file, loop, current, queues, webhooks)
+        reload(file, loop, current, queues, webhooks)
     told = [record.getMessage().removeprefix(f"read {file} again") for record in caplog.records]
     assert told == ["; nodes, ssh: from the next start on", "", "; nodes: from the next start on", ""]
 
@@ -76,7 +80,7 @@ def test_a_wrong_file_is_told_with_its_place_and_changes_nothing(
 ) -> None:
     file, current = tmp_path / "pond.yaml", Current(read_cluster("pools: [{name: before}]"))
     file.write_text(text)
-    reload(file, cast(Any, None), current, cast(Any, None))
+    reload(file, cast(Any, None), current, cast(Any, None), cast(Any, None))
     assert "the configuration stays as it was" in caplog.text
     assert said in caplog.text
     assert [pool.name for pool in current.config.pools] == ["before"]
@@ -98,6 +102,16 @@ def test_what_is_put_in_place_of_the_file_halts_no_server(
 ) -> None:
     file, current = tmp_path / "pond.yaml", Current(read_cluster("pools: [{name: before}]"))
     put(file)
-    reload(file, cast(Any, None), current, cast(Any, None))
+    reload(file, cast(Any, None), current, cast(Any, None), cast(Any, None))
     assert said.format(file) in caplog.text
     assert [pool.name for pool in current.config.pools] == ["before"]
+
+
+def test_webhooks_of_the_file_take_the_place_of_those_that_were_added(tmp_path: Path) -> None:
+    file, (loop, queues, _) = tmp_path / "pond.yaml", server()
+    file.write_text("webhooks: [{name: room, url: 'https://chat.example.org/1'}]")
+    current = Current(read_cluster("pools: []"))
+    taken: list[list[str]] = []
+    webhooks = SimpleNamespace(take_file=lambda: taken.append(list(current.webhooks())))
+    reload(file, loop, current, queues, cast(Any, webhooks))
+    assert taken == [["room"]]

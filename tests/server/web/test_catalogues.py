@@ -37,7 +37,7 @@ def notice_texts() -> set[str]:
 AUDITED = {
     *("log-in", "job", "user", "group", "image", "key", "node", "queue", "reservation", "secret", "token", "view"),
     *("dataset", "owner", "session", "closed", "drained", "opened", "deleted", "removed", "revoked", "cancelled"),
-    *("set", "invited", "fetched", "defaults", "admin", "no limits", "logged out", "another password"),
+    *("webhook", "set", "invited", "fetched", "defaults", "admin", "no limits", "logged out", "another password"),
     "bound to nobody",
     *("a link for a browser", "by a link for a browser", "a link to what it serves"),
 }

@@ -98,7 +98,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "compile": _here("server.compile:command", "Compile the scheduler: twice as fast."),
         "service": _here("server.service:command", "Install the server as a systemd service."),
         "completion": _here("server.completion:command", "Print the completion script of a shell."),
-        "webhooks": _here("cluster.webhooks:group", "List deliveries to webhooks and users; test a webhook."),
+        "webhooks": _here("cluster.webhooks:group", "Webhooks: list, add, test, remove; list deliveries."),
     },
     "Try policies on traces": {
         "what-if": _here("simulation.what_if:command", "Show what a change would do to all who wait."),

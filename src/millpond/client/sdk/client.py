@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from millpond.client.sdk.resources.secrets import SecretsClient
     from millpond.client.sdk.resources.services import ServicesClient
     from millpond.client.sdk.resources.ssh import SshClient
+    from millpond.client.sdk.resources.webhooks import WebhooksClient
 
 
 class Client(JobRequests, ClusterRequests, QueueRequests):
@@ -149,3 +150,10 @@ class Client(JobRequests, ClusterRequests, QueueRequests):
         from millpond.client.sdk.resources.ssh import SshClient
 
         return SshClient(self._connection)
+
+    @property
+    def webhooks(self) -> WebhooksClient:
+        """Other programs that are notified, and what was delivered."""
+        from millpond.client.sdk.resources.webhooks import WebhooksClient
+
+        return WebhooksClient(self._connection)

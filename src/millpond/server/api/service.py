@@ -128,6 +128,7 @@ class Service:
         reasons = Reasons(loop, self.lookup, components.reason_outside_core, queries)
         self.queue_settings = components.queue_settings
         self.notifications, self.webhook_trials = components.notifications.settings, components.notifications.trials
+        self.webhooks = components.notifications.receivers
         self.queues = Queues(queries, loop, components.accounts, self.queue_settings, reasons.summary)
         self.cells = Cells(queries, components.accounts)
         orders = ActiveOrders(queries, time.monotonic)

@@ -44,7 +44,7 @@ class Verb(StrEnum):
 
     READ_CLUSTER = "read-cluster"
     CHANGE_CLUSTER = "change-cluster"
-    """To close machines and open them again, to define queues, and to try webhooks."""
+    """To close machines and open them again, to define queues, and to add, try and remove webhooks."""
     READ_JOBS = "read-jobs"
     SUBMIT_JOBS = "submit-jobs"
     CHANGE_JOBS = "change-jobs"

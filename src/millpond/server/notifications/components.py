@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.vault.secrets import Vault
@@ -13,6 +13,7 @@ from millpond.server.notifications.outbox import NoticeOutbox
 from millpond.server.notifications.settings import NotificationContext, NotificationSettings, Senders
 from millpond.server.notifications.subscriptions import Subscriptions
 from millpond.server.notifications.webhook_carrier import WebhookCarrier, WebhookRules
+from millpond.server.notifications.webhook_receivers import WebhookReceivers
 from millpond.server.notifications.webhook_trials import WebhookTrials
 from millpond.server.store.store import Store
 
@@ -22,11 +23,13 @@ class Notifications:
     """The parts.
 
     Attributes:
-        trials: to the receivers of the configuration.
+        receivers: the webhooks.
+        trials: to webhooks.
         workers: one for each way that messages travel.
     """
 
     settings: NotificationSettings
+    receivers: WebhookReceivers
     trials: WebhookTrials
     outbox: NoticeOutbox
     workers: tuple[DeliveryWorker, ...]
@@ -58,9 +61,11 @@ def make_notifications(sources: NotificationSources, context: NotificationContex
     store, vault, clock = sources.store, sources.vault, context.clock
     subscriptions = Subscriptions(store.notification_settings, sources.accounts)
     mail = MailServer(lambda: context.rules().mail, vault, subscriptions, sources.writer, clock)
-    webhooks = WebhookCarrier(sources.webhooks, vault, subscriptions, sources.writer, clock)
-    outbox = NoticeOutbox(store.deliveries, subscriptions, sources.webhooks.hooks, context.offers, clock)
+    receivers = WebhookReceivers(store.webhooks, sources.webhooks.hooks, vault, context)
+    rules = replace(sources.webhooks, hooks=receivers.hooks)
+    webhooks = WebhookCarrier(rules, vault, subscriptions, sources.writer, clock)
+    outbox = NoticeOutbox(store.deliveries, subscriptions, rules.hooks, context.offers, clock)
     settings = NotificationSettings(subscriptions, store.deliveries, Senders(mail, webhooks, sources.writer), context)
     workers = tuple(DeliveryWorker(store.deliveries, outbox, carrier, clock) for carrier in (webhooks, mail))
-    trials = WebhookTrials(store.deliveries, sources.webhooks.hooks, outbox, context)
-    return Notifications(settings, trials, outbox, workers)
+    trials = WebhookTrials(store.deliveries, rules.hooks, outbox, context)
+    return Notifications(settings, receivers, trials, outbox, workers)

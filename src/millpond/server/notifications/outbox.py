@@ -34,7 +34,7 @@ class NoticeOutbox:
     """Addresses notices, and keeps when each user may be sent something again.
 
     Args:
-        hooks: gives the webhooks as they are configured now, by name.
+        hooks: gives the webhooks that count now, by name.
         offers: says whether the server has a channel at this moment.
         clock: seconds since 1970.
     """

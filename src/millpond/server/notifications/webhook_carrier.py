@@ -1,4 +1,4 @@
-"""Sends to webhooks: those of the configuration, signed, and those of users, whose addresses are their secrets."""
+"""Sends to webhooks: those of the server, signed, and those of users, whose addresses are their secrets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from millpond.model.errors import MillpondError, NotFoundError, UnavailableError
-from millpond.server.auth.vault.secrets import SERVER, USER, Vault
+from millpond.server.auth.vault.secrets import SERVER, USER, WEBHOOK_ADDRESS, Vault
 from millpond.server.http.outgoing import bounded
 from millpond.server.notifications.delivery_worker import Carried, Carry
 from millpond.server.notifications.messages import MessageWriter
@@ -43,7 +43,7 @@ _REFUSALS: Final = {"wecom": "errcode", "feishu": "code"}
 
 @dataclass(frozen=True, slots=True)
 class WebhookRules:
-    """What counts of the configuration at this moment, and how it is reached.
+    """What counts at this moment, and how it is reached.
 
     Attributes:
         hooks: the receivers by name.
@@ -138,12 +138,23 @@ class WebhookCarrier:
         hook = self._rules.hooks().get(first.target.name)
         if hook is None:
             return Carried("no longer configured", is_final=True)
-        if hook.secret_name:
-            try:  # never unsigned: the receiver could not distinguish it from a forgery
-                hook = replace(hook, secret=self._vault.value(SERVER, "", hook.secret_name))
-            except MillpondError as error:
-                return Carried(str(error))
+        try:  # never unsigned: the receiver could not distinguish it from a forgery
+            hook = self._opened(hook)
+        except MillpondError as error:
+            return Carried(str(error))
         return self._send(hook, first.notice, first.text, first.id)
+
+    def _opened(self, hook: Webhook) -> Webhook:
+        """A webhook with those of its secrets that the vault has.
+
+        Raises:
+            NotFoundError, UnavailableError: one is gone, or cannot be opened.
+        """
+        return replace(
+            hook,
+            url=hook.url or self._vault.value(WEBHOOK_ADDRESS, "", hook.name),
+            secret=self._vault.value(SERVER, "", hook.secret_name) if hook.secret_name else hook.secret,
+        )
 
     def _carry_chat(self, together: Sequence[Delivery]) -> Carried:
         user = together[0].target.name

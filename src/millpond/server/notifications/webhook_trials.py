@@ -1,7 +1,7 @@
-"""Test messages to the receivers that the configuration names, on the way of all others.
+"""Test messages to webhooks, on the way of all others.
 
 They are stored as any delivery and sent by the same worker, signed alike: so their result says of the receiver, of its
-secret and of the way to it what an event would find out later. Who is told of what stays with the configuration.
+secret and of the way to it what an event would find out later.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from millpond.server.auth.roles import Caller
 from millpond.server.notifications.notices import TRIAL
 from millpond.server.notifications.outbox import NoticeOutbox
 from millpond.server.notifications.settings import NotificationContext, delivery_info
+from millpond.server.notifications.webhook_receivers import absent_webhook
 from millpond.server.store.deliveries import WEBHOOK, DeliveryStore, NewDelivery, Target
 from millpond.specs.api.events import DeliveryInfo
 from millpond.specs.config.webhooks import Webhook
-
-_LONGEST_SHOWN = 120
 
 
 class WebhookTrials:
     """Blocks: not for the thread of requests.
 
     Args:
-        hooks: gives the receivers as they are configured now, by name.
+        hooks: gives the receivers that count now, by name.
         outbox: is told that there is something to deliver.
     """
 
@@ -45,15 +44,14 @@ class WebhookTrials:
         """Have a message sent to a receiver; it is on its way.
 
         Raises:
-            NotFoundError: the configuration names no such receiver.
+            NotFoundError: there is no such receiver.
             UnavailableError: nothing may be changed now.
         """
         if (why := self._context.read_only()) is not None:
             raise why
         hooks = self._hooks()
         if name not in hooks:
-            hint = f"there are {', '.join(hooks)}" if hooks else "the configuration names none, under webhooks"
-            raise NotFoundError(f"no webhook {name[:_LONGEST_SHOWN]!r}", hint)
+            raise absent_webhook(name, hooks)
         now = self._context.clock()
         notice: dict[str, Any] = {"topic": TRIAL, "at": now, "user": caller.user}
         text = f"a test message, sent by {caller.user}: nothing has happened"

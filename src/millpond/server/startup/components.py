@@ -122,6 +122,7 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
             for event in change:
                 log.info("other policies from now on: %s", event)
             ran = running_jobs(core)
+            components.notifications.receivers.take_file()
             queues, texts = components.queue_settings, config.queue_documents if options.config else None
             scheduler.settle(
                 engine,

@@ -15,6 +15,7 @@ from millpond.model.errors import MillpondError
 from millpond.model.sharing import DEFAULT_SLICE_RULES, SliceRules
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host.machine import Machine
+from millpond.server.notifications.webhook_receivers import WebhookReceivers
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.storage.provisioning.components import ProvisioningDependencies
@@ -64,7 +65,9 @@ class Current:
         )
 
 
-def reload(config: Path | None, loop: Loop, current: Current, queues: QueueSettings) -> None:
+def reload(
+    config: Path | None, loop: Loop, current: Current, queues: QueueSettings, webhooks: WebhookReceivers
+) -> None:
     """Read the configuration again; what it says of machines counts from the next start on, all else at once.
 
     One that is wrong, or whose queues do not go together with what runs, changes nothing; the log says what is wrong.
@@ -83,6 +86,7 @@ def reload(config: Path | None, loop: Loop, current: Current, queues: QueueSetti
         before, after = current.config.document, fresh.document
         later = [name for name in _AT_THE_NEXT_START if before.get(name) != after.get(name)]
         current.config = fresh
+        webhooks.take_file()
     log.info("read %s again%s", config, f"; {', '.join(later)}: from the next start on" if later else "")
 
 

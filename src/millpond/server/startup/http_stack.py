@@ -86,7 +86,13 @@ def make_http_server(
         service.metrics.prepare().add_done_callback(lambda _: keep_what_is_loaded())
 
     def on_hangup() -> None:
-        reload(options.config, loop, current, base.components.queue_settings)
+        reload(
+            options.config,
+            loop,
+            current,
+            base.components.queue_settings,
+            base.components.notifications.receivers,
+        )
         if encryption is not None and renew(encryption):
             lead.state.announce(replace(lead.post.left, certificate=encryption.certificate.pem))
 

@@ -211,6 +211,16 @@ notification_settings = Table(
 )
 """What users are told of, and where, as JSON. See ``server.notifications.settings``."""
 
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("name", String(100), primary_key=True),
+    Column("document", Text, nullable=False),
+    Column("by", _NAME, nullable=False),
+    Column("at", Float, nullable=False),
+)
+"""Webhooks that were added while the server ran, as JSON. See ``server.notifications.webhook_receivers``."""
+
 datasets = Table(
     "datasets",
     metadata,

@@ -42,6 +42,7 @@ from millpond.server.store.statistics.time_series import TimeSeriesStore
 from millpond.server.store.stored_json import plain_in
 from millpond.server.store.tables import TableStore
 from millpond.server.store.trials import TrialStore
+from millpond.server.store.webhooks import WebhookStore
 from millpond.specs.api.jobs.jobs import JobInfo
 
 KEPT_EVENTS: Final = 1_000_000
@@ -112,6 +113,7 @@ class Store(TableStore):
         self.queue_settings = QueueSettingsStore(self._engine)
         self.saved_views = SavedViewStore(self._engine)
         self.notification_settings = NotificationSettingsStore(self._engine)
+        self.webhooks = WebhookStore(self._engine)
         self.deletion = JobDeletion(self._engine)
 
     def close(self) -> None:

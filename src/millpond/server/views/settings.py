@@ -7,10 +7,9 @@ services let anybody write to a room who knows all of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Any
 
-HIDDEN: Final = "(hidden)"
+from millpond.specs.config.webhooks import as_far_as_host
 
 
 def shown_settings(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,13 +24,6 @@ def _shown(value: Any) -> Any:
         case list():
             return [_shown(each) for each in value]
         case str() if "://" in value:
-            return _as_far_as_host(value)
+            return as_far_as_host(value)
         case _:
             return value
-
-
-def _as_far_as_host(url: str) -> str:
-    parts = urlsplit(url)
-    user, _, host = parts.netloc.rpartition("@")
-    has_more = bool(user or parts.path.strip("/") or parts.query or parts.fragment)
-    return f"{parts.scheme}://{host}" + (f"/{HIDDEN}" if has_more else "")

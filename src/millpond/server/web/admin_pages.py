@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from datetime import date, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
 import yaml
 from fastapi import APIRouter, Query, Response
@@ -21,6 +21,7 @@ from millpond.server.api.routes.users import list_users
 from millpond.server.auth.roles import Caller, Verb
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.rendering import PageReader, show
+from millpond.specs.config.webhooks import Topic
 
 ENTRIES_SHOWN: Final = 500
 DELIVERIES_SHOWN: Final = 200
@@ -91,10 +92,11 @@ async def webhooks(
     access: Annotated[Access, may(Verb.READ_DELIVERIES)], service: ServiceOf, visit: VisitOf
 ) -> Response:
     """Who is notified of what, and what came of it."""
-    hooks = service.about.settings().settings.get("webhooks") or []
     sent = await service.books.deliveries(DELIVERIES_SHOWN, visit.language)
-    may_test = may_do(access.caller, Verb.CHANGE_CLUSTER)
-    return _show("webhooks", visit, access, hooks=hooks, deliveries=sent, may_test=may_test)
+    may_change = may_do(access.caller, Verb.CHANGE_CLUSTER)
+    queues = await service.queues.taking_jobs(access.caller) if may_change else []
+    content = {"hooks": service.webhooks.all(), "deliveries": sent, "topics": get_args(Topic), "queues": queues}
+    return _show("webhooks", visit, access, **content, may_change=may_change)
 
 
 @router.get("/audit")

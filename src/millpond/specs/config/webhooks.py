@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.fields import Name, SecretName
@@ -15,6 +16,35 @@ Topic = Literal["job.started", "job.preempted", "job.suspended", "job.succeeded"
 """Events that a webhook can receive."""
 ChatFormat = Literal["millpond", "slack", "feishu", "wecom"]
 """Of a webhook's body: Millpond's own, or what a chat service expects."""
+HIDDEN: Final = "(hidden)"
+
+
+def as_far_as_host(url: str) -> str:
+    """An address without what opens anything there."""
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    has_more = bool(user or parts.path.strip("/") or parts.query or parts.fragment)
+    return f"{parts.scheme}://{host}" + (f"/{HIDDEN}" if has_more else "")
+
+
+def _address(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        parts = urlsplit(value)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_one = False
+    if not is_one or not value.isprintable() or " " in value:
+        raise BadValueError("no address of a webhook", "write it as https://hooks.example.org/services/T0/B0")
+    return value
+
+
+WebhookAddress = Annotated[
+    str, BeforeValidator(_address), Field(min_length=8, max_length=2_000, pattern=r"^https?://[^\s]+$")
+]
+"""Whoever knows it can write there, so that no message repeats it."""
+WebhookTopics = Annotated[list[Topic], Field(min_length=1)]
 
 
 class WebhookFile(Strict):
@@ -31,8 +61,8 @@ class WebhookFile(Strict):
     """
 
     name: Name
-    url: Annotated[str, Field(pattern=r"^https?://[^\s]+$", max_length=2_000)]
-    on: list[Topic] = Field(default=list(get_args(Topic)), min_length=1)
+    url: WebhookAddress
+    on: WebhookTopics = Field(default=list(get_args(Topic)))
     queues: list[Name] = Field(default=[])
     format: ChatFormat = "millpond"
     secret: SecretName | None = None
@@ -50,6 +80,7 @@ class Webhook:
     """A checked receiver.
 
     Attributes:
+        url: empty: it is kept as a secret.
         queues: empty for all.
         secret_name: of the server's secret that deliveries are signed with; empty: there is none.
         secret: the same from a file; empty: there is none.

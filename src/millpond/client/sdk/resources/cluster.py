@@ -9,7 +9,7 @@ from millpond.client.sdk.transport.connection import Requests, given, segment
 from millpond.specs.api.server import ServerInfo
 
 if TYPE_CHECKING:
-    from millpond.specs.api.events import DeliveryInfo, EventInfo
+    from millpond.specs.api.events import EventInfo
     from millpond.specs.api.pool.nodes import DeviceStatus, NodeDetail, NodeInfo, NodeList
     from millpond.specs.api.pool.overview import OverviewInfo
     from millpond.specs.api.pool.reservations import ReservationInfo
@@ -191,32 +191,6 @@ class ClusterRequests(Requests):
         from millpond.specs.api.reports.what_if import WhatIfInfo
 
         return self._ask(WhatIfInfo, "POST", "/what-if", json=dict(question))
-
-    def deliveries(self, limit: int = 100) -> list[DeliveryInfo]:
-        """Deliveries to webhooks and users, past and pending, newest first."""
-        from millpond.specs.api.events import DeliveryList
-
-        return self._ask(DeliveryList, "GET", "/webhooks/deliveries", params={"limit": limit}).deliveries
-
-    def delivery(self, number: int) -> DeliveryInfo:
-        """One of them, and what came of it so far.
-
-        Raises:
-            NotFoundError: there is none of that number any more.
-        """
-        from millpond.specs.api.events import DeliveryInfo
-
-        return self._ask(DeliveryInfo, "GET", f"/webhooks/deliveries/{number}")
-
-    def test_webhook(self, name: str) -> DeliveryInfo:
-        """Send a test message to a webhook of the configuration; ``delivery`` says what came of it.
-
-        Raises:
-            NotFoundError: the configuration names none of that name.
-        """
-        from millpond.specs.api.events import DeliveryInfo
-
-        return self._ask(DeliveryInfo, "POST", f"/webhooks/{segment(name)}/test")
 
     def history(self, since: float = 0.0, until: float | None = None) -> Iterator[HistoryPage]:
         """The jobs that were submitted between two instants (seconds since 1970) and have ended, part by part."""

@@ -20,6 +20,8 @@ from millpond.server.store.secrets import SecretRow, SecretStore
 KEY_FILE: Final = "secrets.key"
 USER, GROUP, SERVER = "user", "group", "server"
 """Whose a secret can be."""
+WEBHOOK_ADDRESS: Final = "webhook"
+"""The kind of what a webhook's address is kept as, under the webhook's name; it is set and removed with the webhook."""
 MOST_SECRETS: Final = 200
 """Of one owner: they lie in the database, where no limit of disk counts them."""
 
@@ -64,8 +66,8 @@ class Vault:
         return row
 
     def all(self) -> list[SecretRow]:
-        """Every secret as it is kept, by owner and name."""
-        return self._store.all()
+        """Every secret that is set and removed as such, as it is kept, by owner and name."""
+        return [row for row in self._store.all() if row.kind != WEBHOOK_ADDRESS]
 
     def drop(self, kind: str, owner: str, name: str) -> None:
         """Forget a secret.
@@ -85,7 +87,8 @@ class Vault:
         """
         row = self._store.find(kind, owner, name)
         if row is None:
-            raise NotFoundError(f"no secret {name!r} of {_whose(kind, owner)}", "set it with `pond secret set`")
+            own = " --server" if kind == SERVER else ""
+            raise NotFoundError(f"no secret {name!r} of {_whose(kind, owner)}", f"set it with `pond secret set{own}`")
         cipher = Cipher(row.cipher)
         sealed = base64.b64decode(row.sealed)
         key = cipher.key_from(own_key(self._key_file), b"secrets")
@@ -128,4 +131,4 @@ def _about(kind: str, owner: str, name: str) -> bytes:
 
 
 def _whose(kind: str, owner: str) -> str:
-    return "the server" if kind == SERVER else f"{kind} {owner}"
+    return {SERVER: "the server", WEBHOOK_ADDRESS: "the webhooks"}.get(kind) or f"{kind} {owner}"

@@ -10,6 +10,7 @@ const valueOf = {
   cards: (field) => Math.round(Number(field.value) * 1000),
   words: (field) => field.value.split(/[\s,]+/).filter(Boolean),
   check: (field) => field.checked,
+  chosen: (field) => Array.from(field.selectedOptions, (option) => option.value),
 };
 
 function bodyOf(form) {

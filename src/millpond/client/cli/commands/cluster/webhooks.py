@@ -1,19 +1,24 @@
-"""``pond webhooks``: deliveries to other programs and to users, and their results; and a test message."""
+"""``pond webhooks``: which other programs are notified, and deliveries to them and to users with their results."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from typing import Any, get_args
 
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import with_client
+from millpond.client.cli.connection import asks_server, connect, with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import Client
 from millpond.specs.api.events import DeliveryInfo, DeliveryList
+from millpond.specs.api.webhooks import WebhookInfo, WebhookList
+from millpond.specs.config.webhooks import ChatFormat, Topic
 
 
 def _receiver(delivery: DeliveryInfo) -> str:
@@ -33,6 +38,19 @@ _TABLE: ListTable[DeliveryInfo] = ListTable(
 )
 
 
+_FORMATS, _TOPICS = click.Choice(get_args(ChatFormat)), click.Choice(get_args(Topic))
+_HOOKS: ListTable[WebhookInfo] = ListTable(
+    (
+        Column("NAME", lambda hook: hook.name),
+        Column("ADDRESS", lambda hook: hook.url),
+        Column("FORMAT", lambda hook: hook.format),
+        Column("EVENTS", lambda hook: ", ".join(hook.on), wraps=True),
+        Column("QUEUES", lambda hook: ", ".join(hook.queues) or "all", gives_way=True),
+        Column("FROM", lambda hook: "configuration" if hook.in_file else hook.by),
+    ),
+)
+
+
 _PATIENCE_S = 60.0
 """A receiver has ten seconds to answer, and others that do not answer may be asked before it."""
 _LOOK_EVERY_S = 0.1
@@ -44,25 +62,59 @@ _LOOK_EVERY_S = 0.1
 def group(client: Client, limit: int) -> Listing:
     """List deliveries to webhooks and users, newest first.
 
-    Webhooks are set up in the server's configuration; users choose what they are told of with `pond notify`.
+    Webhooks are set up in the server's configuration, or added here; users choose what they are told of with
+    `pond notify`.
     """
-    found = client.deliveries(limit)
+    found = client.webhooks.deliveries(limit)
     return Listing.of(DeliveryList(deliveries=found), found, _TABLE, empty="no deliveries")
+
+
+@group.command("ls")
+@lists()
+def ls(client: Client) -> Listing:
+    """List the webhooks, those of the server's configuration first; addresses end at their hosts."""
+    found = client.webhooks.all()
+    return Listing.of(WebhookList(webhooks=found), found, _HOOKS, empty="no webhooks; `pond webhooks add` adds one")
+
+
+@group.command("add")
+@click.argument("name")
+@click.option("--format", type=_FORMATS, default="millpond", show_default=True, help="Of messages.")
+@click.option("--on", multiple=True, type=_TOPICS, help="Of this event; repeatable [default: of all].")
+@click.option("--queue", "queues", multiple=True, help="Of jobs of this queue alone; repeatable [default: of all].")
+@click.option("--secret", default="", help="The server's secret that signs deliveries [default: none does].")
+@from_stdin
+@asks_server
+def add(name: str, stdin: bool, state_dir: Path | None, **fields: Any) -> None:
+    """Add the webhook NAME; its address is asked for, and kept as a secret."""
+    url = SecretInput(stdin).ask("address of the webhook")
+    with connect(state_dir) as client:
+        client.webhooks.add(name, url, **fields)
+    click.echo(f"added; try it with `pond webhooks test {name}`")
+
+
+@group.command("rm")
+@click.argument("name")
+@with_client
+def rm(client: Client, name: str) -> None:
+    """Remove the webhook NAME that was added; what waits for it is given up."""
+    client.webhooks.remove(name)
+    click.echo(name)
 
 
 @group.command("test")
 @click.argument("name")
 @with_client
 def test(client: Client, name: str) -> int:
-    """Send a test message to the webhook NAME of the configuration, and wait for what comes of it.
+    """Send a test message to the webhook NAME, and wait for what comes of it.
 
     It is sent once, signed as all others, and says that it is a test. Exits with 1 if the receiver does not take it.
     """
-    delivery = client.test_webhook(name)
+    delivery = client.webhooks.test(name)
     give_up = time.monotonic() + _PATIENCE_S
     while delivery.state == "waiting" and time.monotonic() < give_up:
         time.sleep(_LOOK_EVERY_S)
-        delivery = client.delivery(delivery.id)
+        delivery = client.webhooks.delivery(delivery.id)
     match delivery.state:
         case "delivered":
             click.echo(f"delivered to {name}")
