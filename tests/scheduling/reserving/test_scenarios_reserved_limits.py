@@ -16,6 +16,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit
+from millpond.model.windows import Window
 from millpond.model.workloads import Checkpoint, Suspendable
 
 BEGIN, UNTIL = 1_000.0, 2_000.0
@@ -195,3 +196,32 @@ def test_a_gang_whose_minimum_alone_was_counted_is_not_suspended_with_all_that_i
     world.go_to(BEGIN)
     assert world.running() == {"gang", "demo0", "demo1"}
     world.tell(SuspendRequested(world.now, "gang", swap))  # it has the minimum alone
+
+
+@pytest.mark.parametrize("suspendable", list(Suspendable))
+def test_such_a_gang_ends_as_its_window_closes_where_a_reservation_needs_the_rest(suspendable: Suspendable) -> None:
+    machines, opens, closes = machine("n", 4, swap_mib=500_000, remaps=True), 86_400.0, BEGIN - 400.0
+    pools = (Pool(suspends=True, memory_factor_milli=2_000),)
+    world = World(machines, queues=(queue("vision", guarantee=4),), pools=pools)
+    beyond = elastic("gang", (2, 4, 4), asks(1), queue="vision", preemptible=False, rest_preemptible=True)
+    world.submit(replace(beyond, windows=(Window(0, 10),), suspendable=suspendable))
+    reserve(world, 2)
+    world.submit(*(single(f"demo{number}", queue="vision", reservation="demo") for number in range(2)))
+    world.go_to(closes)
+    assert [(each.job, each.cause) for each in world.of_kind(Stop)] == [("gang", Cause.WINDOW_CLOSED)]
+    world.go_to(BEGIN)
+    assert world.running() == {"demo0", "demo1"}
+    world.go_to(opens)
+    assert world.running() == {"demo0", "demo1", "gang"}
+
+
+def test_an_elastic_gang_starts_with_as_many_tasks_as_a_later_reservation_leaves_it() -> None:
+    world = World(machine("n", 4), queues=(queue("vision", guarantee=3, limit=3),))
+    reserve(world, 2)
+    world.submit(gang("rigid", 2, asks(1), queue="vision", preemptible=False))
+    assert world.state("rigid") is JobState.QUEUED
+    world.submit(elastic("gang", (1, 3, 3), asks(1), queue="vision", preemptible=False))
+    assert len(world.nodes_of("gang")) == 1
+    world.submit(*(single(f"demo{number}", queue="vision", reservation="demo") for number in range(2)))
+    world.go_to(BEGIN)
+    assert world.running() == {"gang", "demo0", "demo1"}

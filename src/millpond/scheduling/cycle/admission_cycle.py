@@ -23,6 +23,7 @@ from millpond.scheduling.cycle.prospects import Departures, Prospects
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.reserved_places import ReservedPlaces
 from millpond.scheduling.cycle.starting import Starter
+from millpond.scheduling.elastic.gang_sizes import most_tasks
 from millpond.scheduling.elastic.growth import grow, in_order
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.migration.consolidation import Consolidation
@@ -297,7 +298,8 @@ class AdmissionCycle:
             if not tasks:
                 plan = self._room_maker.plan_under_limit(record) if len(outcome.plans) < PLANS_PER_CYCLE else None
                 return AdmissionVerdict.NOT_ADMITTED if plan is None else self._keep(plan, outcome)
-            if self._reserved.is_used and not fits_ahead(self._state, record, tasks):
+            tasks = self._fitting_ahead(record, tasks)
+            if not tasks:
                 return AdmissionVerdict.KEPT_OUT
         # Where its queue is owed cells, their exact cards, and who is on these leaves.
         if uses_cells(self._state, record):
@@ -347,6 +349,12 @@ class AdmissionCycle:
         is_confined = self._state.reserved.requires(record) or self._waits_behind_first(record)
         return AdmissionVerdict.NOT_ADMITTED if is_confined else None
 
+    def _fitting_ahead(self, record: JobRecord, tasks: list[TaskRecord]) -> list[TaskRecord]:
+        """The most of the tasks that are admitted which reservations leave room for that begin while they run."""
+        if not self._reserved.is_used or not tasks:
+            return tasks
+        return most_tasks(record.job, tasks, partial(fits_ahead, self._state, record))
+
     def _in_cells(self, record: JobRecord, tasks: list[TaskRecord] | None, outcome: CycleOutcome) -> Plan | None:
         """The place of a job in its cells; with departures only as long as this cycle may plan any."""
         mark = self._state.journal.begin()
@@ -364,7 +372,7 @@ class AdmissionCycle:
             return None
         for choice in choices:
             with self._state.entitlements.on_choice(record, choice):
-                some = tasks if tasks is None else admitted_tasks(self._state, record)
+                some = tasks and self._fitting_ahead(record, admitted_tasks(self._state, record))
                 placed = None if some == [] else self._place(record, some)
             if placed is not None:
                 return placed

@@ -13,6 +13,7 @@ from millpond.scheduling import runs
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.ordering.queueing import enqueue, restart_wait
 from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.reserving.upkeep import needs_rest_of
 from millpond.scheduling.state import ACTIVE, State
 from millpond.scheduling.suspension.suspension import BY_REST, leaves_by, may_vacate, suspend
 
@@ -88,6 +89,7 @@ def rest(state: State, record: JobRecord, role_name: str, why: str, *, swap: boo
         and record.id in state.running
         and SuspendMode.SWAP in leaves_by(state, record)
         and may_vacate(state, record)
+        and not needs_rest_of(state, record)
     ):
         suspend(state, record, SuspendMode.SWAP, Cause.SCALED_TO_ZERO)
     elif record.id in state.running:

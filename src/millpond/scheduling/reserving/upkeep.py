@@ -89,17 +89,22 @@ def refuse_to_hold_rest(state: State, record: JobRecord) -> None:
     Raises:
         ConflictError: one does.
     """
-    if not record.job.rest_preemptible:
-        return
-    settled = [room for room in state.reserved.by_name.values() if room.is_settled]
-    names = [room.wanted.name for room in settled if any(each is record for each, _, _ in _in_the_way(state, room))]
-    name = names[0] if names else counts_on_rest_of(state, record)
+    name = needs_rest_of(state, record)
     if name:
         raise ConflictError(
             f"job {record.id!r} would keep all of its cards while it is suspended, and reservation {name!r} was "
             "agreed upon beside its minimum alone",
             f"stop the job, or cancel the reservation first: `pond reservations cancel {name}`",
         )
+
+
+def needs_rest_of(state: State, record: JobRecord) -> str:
+    """The first reservation that needs what a running gang has beyond a minimum that stays; empty if none does."""
+    if not record.job.rest_preemptible or not state.reserved.by_name:
+        return ""
+    settled = [room for room in state.reserved.by_name.values() if room.is_settled]
+    names = [room.wanted.name for room in settled if any(each is record for each, _, _ in _in_the_way(state, room))]
+    return names[0] if names else counts_on_rest_of(state, record)
 
 
 def follow_ends(state: State) -> None:

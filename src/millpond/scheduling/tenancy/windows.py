@@ -2,7 +2,8 @@
 
 A job with windows stands in no line while they are closed. At their end it leaves its devices: its device memory moves
 to host memory if its pool suspends and it can be swapped; it is frozen if that keeps no card from others or is all that
-it allows; else it is ended, with notice and grace, and lines up again when they open. The job asked for that, so
+it allows; else it is ended, with notice and grace, and lines up again when they open. So is a gang of which a
+minimum stays, if a reservation needs the rest, which it would keep while it is suspended. The job asked for that, so
 no promise stands against it.
 
 While a pool does not lend, no job starts or goes on there beyond the guarantee of its queue
@@ -28,6 +29,7 @@ from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.ordering.queueing import enqueue, is_in_window, watch_window
 from millpond.scheduling.records import BY_REQUEST, JobRecord, TaskRecord
+from millpond.scheduling.reserving.upkeep import needs_rest_of
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import (
     BY_LENDING,
@@ -88,7 +90,7 @@ def _turn(state: State, record: JobRecord, leave: Leave) -> None:
 
 def leave(state: State, record: JobRecord, cause: Cause) -> None:
     """Running work leaves its devices, without ending if that is possible."""
-    modes = leaves_by(state, record)
+    modes = () if needs_rest_of(state, record) else leaves_by(state, record)
     if SuspendMode.SWAP in modes and record.gpu_milli and may_vacate(state, record):
         suspend(state, record, SuspendMode.SWAP, cause)
     elif (
