@@ -18,6 +18,7 @@ from millpond.model.events import (
     Ended,
     Event,
     JobSubmitted,
+    MigrateRequested,
     NodeClosed,
     NodeJoined,
     NodeLost,
@@ -29,6 +30,7 @@ from millpond.model.events import (
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
+from millpond.model.tenancy.cells import CellCount
 from millpond.model.workloads import Priority
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import PreemptionCost, Settings
@@ -268,3 +270,20 @@ def growing_on_a_guarantee() -> World:
     world = World(machine("n", 4), queues=(queue("team", guarantee=3),))
     world.submit(elastic("grown", (1, 2, 2), asks(1), queue="team", preemptible=False, rest_preemptible=True))
     return world
+
+
+def test_what_work_is_leaving_counts_for_the_cells_of_others_as_it_did_before_a_restart() -> None:
+    lab = queue("lab", guarantee=2, cells=(CellCount("switch", 1),))
+    world = World(
+        machine("n", 4, remaps=True, swap_mib=500_000), queues=(lab, queue("others", guarantee=2)),
+    )  # fmt: skip
+    world.slow.add("moves")
+    world.submit(single("moves", queue="others", preemptible=False))
+    world.tell(MigrateRequested(world.now, "moves", ("n/3",)))
+    world.submit(single("guest", queue="others"), single("cell", 2, queue="lab"))
+    twin = restored(world.core)
+    assert "a cell that queue lab is owed" in world.why("cell").summary
+    assert twin.explain("cell", world.now) == world.core.explain("cell", world.now)
+    assert twin.cell_map() == world.core.cell_map()
+    world.leave_devices("moves")
+    assert "cell" in world.running()

@@ -22,7 +22,7 @@ from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.cells.domains import CellUse
-from millpond.scheduling.tenancy.cells.stakes import Stake, class_in_cells, stake_of
+from millpond.scheduling.tenancy.cells.stakes import Stake, class_in_cells, leaving_stake, stake_of
 
 _MADE_ANEW = {
     "demand", "id", "queue", "group", "gpu_milli", "elastic", "amount", "state", "line", "slot", "_common_tasks",
@@ -150,15 +150,17 @@ def _task(state: State, record: JobRecord, number: int, plain: dict[str, Any]) -
             task.holding.is_shared = plain.get("shares", False)  # not written at first
             state.cluster.change(task.holding, HoldState(hold))
     if plain["vacating"] is not None and task.holding is not None:
-        _leave(state, task, task.holding, *plain["vacating"])
+        _leave(state, record, task, *plain["vacating"])
     return task
 
 
-def _leave(state: State, task: TaskRecord, holding: Holding, hold: int, devices: list[str]) -> None:
+def _leave(state: State, record: JobRecord, task: TaskRecord, hold: int, devices: list[str]) -> None:
     """What a task has where it comes from."""
-    cluster = state.cluster
+    cluster, holding = state.cluster, task.holding
+    assert holding is not None
     old = cluster.holding(holding.node, holding.shape, [cluster.device_index[uuid] for uuid in devices])
     task.vacating = devices_alone(old) if hold else old
+    task.vacating.stake = leaving_stake(record) if hold else stake_of(record, None)
     cluster.change(task.vacating, HoldState(hold))
 
 

@@ -17,7 +17,7 @@ from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.ordering.queueing import enqueue
 from millpond.scheduling.records import JobRecord, refuse_kept
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.cells.stakes import class_in_cells, holdings_on_cards, stake_of
+from millpond.scheduling.tenancy.cells.stakes import class_in_cells, places_on_cards, stake_of
 from millpond.scheduling.tenancy.queues import QueueTree
 
 
@@ -108,7 +108,7 @@ def _choose_nodes(state: State, record: JobRecord, event: NodeChoiceChanged) -> 
 def _change_in_cells(state: State, claims: Claims, record: JobRecord) -> None:
     """What a job has of cells, or is to get, it has in its new class."""
     claim = claims.by_job.get(record.id)
-    holdings: list[Holding] = holdings_on_cards(record) + ([] if claim is None else [each for _, each in claim.placed])
+    holdings: list[Holding] = places_on_cards(record) + ([] if claim is None else [each for _, each in claim.placed])
     rights = [(holding, holding.stake.use) for holding in holdings if holding.stake is not None]
     for holding, use in rights:
         holding.stake = stake_of(record, None if use is None else replace(use, priority=class_in_cells(record)))

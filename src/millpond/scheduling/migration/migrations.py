@@ -36,7 +36,7 @@ from millpond.scheduling.reserving.counted_reservations import admits_beside_res
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import can_swap, give_back, given_up, goes_on
 from millpond.scheduling.tenancy.card_models import on_models
-from millpond.scheduling.tenancy.cells.stakes import stake_of
+from millpond.scheduling.tenancy.cells.stakes import leaving_stake, stake_of
 
 
 class Migrations:
@@ -156,6 +156,7 @@ class Migrations:
         task = record.tasks[0]
         assert task.holding is not None
         left = device_moves.devices_alone(task.holding)
+        left.stake = leaving_stake(record)
         if not self._change_places(record, task, place, vacating=left, kept=left):
             return False
         assert task.placement is not None

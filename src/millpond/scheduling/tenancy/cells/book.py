@@ -29,7 +29,15 @@ from millpond.scheduling.tenancy.cells.chains import lower_first
 from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
 from millpond.scheduling.tenancy.cells.hardware import Assignment, kinds_of
 from millpond.scheduling.tenancy.cells.rights import Place, RightSearch
-from millpond.scheduling.tenancy.cells.stakes import ON_CARDS, STAYS, Stake, class_in_cells, holdings_on_cards, stake_of
+from millpond.scheduling.tenancy.cells.stakes import (
+    ON_CARDS,
+    STAYS,
+    Stake,
+    class_in_cells,
+    holdings_on_cards,
+    places_on_cards,
+    stake_of,
+)
 
 if TYPE_CHECKING:
     from millpond.scheduling.records import JobRecord
@@ -122,7 +130,7 @@ class CellBook:
                 holding.stake = stake_of(record, None)
             self._enter(holding, by_right=was_in_cell)
         for record in running if finds_rights else ():
-            holdings = holdings_on_cards(record)
+            holdings = places_on_cards(record)
             if not all(holding.is_in_cell for holding in holdings):
                 self._regain_all(record, holdings)
         self.judged.update(
@@ -229,7 +237,7 @@ class CellBook:
         """Work loses its cells for a job; a trial undoes it."""
         self._journal.record(self._note_demoted, record.id, self.demoted.get(record.id, ""))
         self._note_demoted(record.id, for_job)
-        for holding in holdings_on_cards(record):
+        for holding in places_on_cards(record):
             if holding.stake is not None and holding.stake.use is not None:
                 self._journal.record(self._put, holding, holding.stake)
                 self._put(holding, stake_of(record, None))
@@ -249,7 +257,7 @@ class CellBook:
             elif other is None or not (other.line or holdings_on_cards(other)):
                 del self.demoted[job]
                 # An elastic gang may have grown into other cells meanwhile: what it has of these it keeps.
-                self.settle(record, [each for each in holdings_on_cards(record) if not each.is_in_cell], jobs)
+                self.settle(record, [each for each in places_on_cards(record) if not each.is_in_cell], jobs)
 
     def give_again(self, found: Sequence[tuple[Holding, Stake | None, bool]]) -> None:
         """Have holdings by these rights from now on, and in cells or not, as they were before."""

@@ -42,6 +42,16 @@ def stake_of(record: JobRecord, use: CellUse | None) -> Stake:
     return Stake(record.id, use, not record.job.preemptible)
 
 
+def leaving_stake(record: JobRecord) -> Stake:
+    """How what a job is leaving stands to cells: as a visitor, whatever it was there."""
+    return Stake(record.id, None, stays=False)
+
+
+def places_on_cards(record: JobRecord) -> list[Holding]:
+    """What a job has on cards, without what it is leaving."""
+    return [task.holding for task in record.tasks if task.holding is not None and task.holding.hold in ON_CARDS]
+
+
 def holdings_on_cards(record: JobRecord) -> list[Holding]:
     """What a job has on cards, and what it is leaving."""
     found = [task.holding for task in record.tasks] + [task.vacating for task in record.tasks]
