@@ -111,8 +111,9 @@ class Scheduler:
             trial=event.trial,
         )
         self._state.now = max(self._state.now, event.at)
-        before, kernels = self._parts, self._placer.kernels
+        before, kernels, decided = self._parts, self._placer.kernels, self._migrations.decided
         self._assemble(settings)
+        self._migrations.decided = decided
         self.use_kernels(kernels)
         forking.go_on_under_other_policies(before, self._parts)
 

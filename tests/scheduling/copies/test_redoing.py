@@ -17,13 +17,26 @@ from redone import essential, redo, stored
 from worlds import machine, queue, single
 
 from ledgers import check_everything
-from millpond.model.decisions import Decision, Start, Stop
-from millpond.model.errors import ConflictError
-from millpond.model.events import Event, JobSubmitted, NodeJoined, QueueChanged, ReservationMade
+from millpond.model.decisions import Decision, Migrate, Start, Stop
+from millpond.model.errors import ConflictError, NotFoundError
+from millpond.model.events import (
+    Confirmed,
+    Event,
+    JobSubmitted,
+    MigrateRequested,
+    NodeJoined,
+    PolicyChanged,
+    QueueChanged,
+    ReservationMade,
+    SuspendRequested,
+)
 from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
 from millpond.model.tenancy.reservations import AdvanceReservation
-from millpond.model.workloads import Job, Role
+from millpond.model.workloads import Job, Priority, Role
+from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.ledger.holdings import Holding
+from millpond.scheduling.migration import device_moves
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
@@ -181,6 +194,35 @@ def test_a_reservation_that_was_agreed_upon_or_refused_is_not_judged_again(preem
     assert len(follower.reservations()) == len(core.reservations()) == (not preempts)
     with nullcontext() if preempts else pytest.raises(ConflictError):
         follower.handle(ReservationMade(2.0, AdvanceReservation("later", "vision", 2, 3_000.0, 4_000.0)))
+
+
+def test_a_migration_goes_where_it_went_then_though_the_policies_changed_in_the_same_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = Scheduler()
+    core.handle(NodeJoined(0.0, machine("n", 8, remaps=True, swap_mib=500_000)))
+    core.handle(JobSubmitted(0.0, single("moves")))
+    for decision in core.decide(0.0):
+        core.handle(Confirmed(0.0, decision.id))
+    core.decide(0.0)
+    core.changed_claims()
+    follower = Scheduler.restore(stored(core.snapshot()))
+    turn: list[Event] = [PolicyChanged(1.0, "fifo", "default", False, True), MigrateRequested(1.0, "moves", ())]
+    for event in turn:
+        core.handle(event)
+    decided = core.decide(1.0)
+    assert isinstance(decided[0], Migrate)
+    last = next(each for each in core.node_views()[0].node.devices if each.index == 7)
+    assert decided[0].placement.grants[0].device != last.uuid
+
+    def find_last(placer: Placer, holding: Holding) -> Holding:
+        """As another version may search."""
+        cluster = placer.cluster
+        return cluster.holding(holding.node, holding.shape, [cluster.device_index[last.uuid]])
+
+    monkeypatch.setattr(device_moves, "find_elsewhere", find_last)
+    redo(follower, turn, 1.0, decided, core.changed_claims())
+    assert essential(follower) == essential(core)
 
 
 @pytest.mark.parametrize("kind", KINDS)
