@@ -178,10 +178,11 @@ class Scheduler:
 
         What comes from a snapshot or a log has not changed.
         """
-        if self._claims_seen == self._kept_version:
+        seen, self._claims_seen = self._claims_seen, self._kept_version
+        changed = [before != now for before, now in zip(seen, self._claims_seen, strict=True)]
+        if not any(changed):
             return None
-        self._claims_seen = self._kept_version
-        return snapshots.take_kept(self._state, self._claims)
+        return snapshots.take_kept(self._state, self._claims, claims_changed=changed[0], nodes_changed=changed[1])
 
     @property
     def _kept_version(self) -> tuple[int, ...]:

@@ -225,6 +225,29 @@ def test_a_migration_goes_where_it_went_then_though_the_policies_changed_in_the_
     assert essential(follower) == essential(core)
 
 
+def test_claims_that_have_not_changed_are_not_written_to_the_log_again() -> None:
+    core = Scheduler()
+    core.handle(NodeJoined(0.0, machine("n", 8)))
+    for number in range(8):
+        core.handle(JobSubmitted(0.0, single(f"low{number}", priority=Priority.LOW)))
+    for decision in core.decide(0.0):
+        core.handle(Confirmed(0.0, decision.id))
+    core.handle(JobSubmitted(1.0, single("wide", 8, priority=Priority.HIGH)))
+    follower = Scheduler.restore(stored(core.snapshot()))
+    written = []
+    for now in (1.0, 2.0, 3.0):
+        turn = [SuspendRequested(now, "unknown", False)] if now > 1.0 else []
+        for event in turn:
+            with suppress(NotFoundError):
+                core.handle(event)
+        decided, claims = core.decide(now), core.changed_claims()
+        written.append([each for each in claims or () if isinstance(each, list)])
+        redo(follower, turn, now, decided, claims)
+        assert essential(follower) == essential(core)
+    assert [len(each) for each in written] == [1, 0, 0]
+    assert core.snapshot()["claims"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", few_then_many((), [2], [3, 4]))
 def test_long_logs_are_redone_from_anywhere(kind: str, seed: int) -> None:

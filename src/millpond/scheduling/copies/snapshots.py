@@ -34,6 +34,9 @@ from millpond.scheduling.tenancy.queue_changes import set_limit, set_queues
 
 FORMAT = 3
 
+_SAME_CLAIMS = {"claims": "as before"}
+"""Stands for claims that have not changed."""
+
 
 def take(state: State, placer: Placer, claims: Claims) -> dict[str, Any]:
     """Everything that decisions depend on."""
@@ -97,19 +100,21 @@ def take(state: State, placer: Placer, claims: Claims) -> dict[str, Any]:
     }
 
 
-def take_kept(state: State, claims: Claims) -> list[Any]:
+def take_kept(state: State, claims: Claims, *, claims_changed: bool, nodes_changed: bool) -> list[Any]:
     """The claims, and behind them what else a cycle decided beside its decisions, where it did.
 
     The nodes of reservations, the starts of held jobs, the rights to cells of jobs of which these may have changed, and
-    what became of the events before it.
+    what became of the events before it. Claims that have not changed are not written again, nor are such nodes.
     """
-    kept, starts = state.reserved.kept_plain(), [list(each) for each in state.held.chosen]
+    kept = state.reserved.kept_plain() if nodes_changed else {}
+    starts = [list(each) for each in state.held.chosen]
     state.held.chosen = []
     rights = [[job, rights_plain(state.running[job])] for job in sorted(state.rejudged) if job in state.running]
     demoted = sorted(state.cluster.cells.demoted.items())
     cells = {"rights": rights, "demoted": demoted} if rights else {}
     beside = {"reserved": kept, "starts": starts, "cells": cells, "verdicts": state.verdicts.plain()}
-    return [*take_claims(state, claims), *({name: found} for name, found in beside.items() if found)]
+    before = take_claims(state, claims) if claims_changed else [_SAME_CLAIMS]
+    return [*before, *({name: found} for name, found in beside.items() if found)]
 
 
 def take_claims(state: State, claims: Claims) -> list[Any]:
@@ -279,6 +284,8 @@ def give_rights(plain: Sequence[Any], state: State) -> None:
 
 def give_claims(plain: Sequence[Any], state: State, claims: Claims) -> None:
     """Let these be the claims, as ``take_kept`` wrote them."""
+    if _SAME_CLAIMS in plain:
+        return
     for job in list(claims.by_job):
         claims.drop(job)
     for job, places, victims, cause, *asks in (each for each in plain if not isinstance(each, dict)):
