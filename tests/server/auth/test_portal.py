@@ -571,3 +571,19 @@ def test_the_page_of_a_node_has_charts_of_its_own_from_a_large_pool_too(world: A
     past = browser.get(f"/portal/nodes/n1?from={now - 7200}&to={now - 3600}").text
     assert "Nothing is known of this span." in past
     assert browser.get("/portal/nodes/n1?back=year").status_code == 422
+
+
+def test_the_page_of_the_settings_says_what_waits_for_the_next_start(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = world.service.about._identity
+    monkeypatch.setattr(
+        world.service.about, "_identity", replace(facts, at_start=("nodes", "ssh"), pending=lambda: ["ssh"])
+    )
+    page = browser_of(world, "olga").get("/portal/admin/settings").text
+    waits, _, all_of_them = page.partition("not in effect before the next one:")[2].partition("</p>")
+    assert "<code>ssh</code>" in waits
+    assert "nodes" not in waits
+    assert "<code>nodes</code>" in all_of_them
+    told = world.client("olga").get(f"{API}/settings").json()
+    assert (told["at_start"], told["pending"]) == (["nodes", "ssh"], ["ssh"])

@@ -13,7 +13,9 @@ import pytest
 
 from millpond.server.startup import configuration
 from millpond.server.startup.configuration import Current, reload
-from millpond.specs.config.cluster import ClusterConfig, load_cluster, read_cluster
+from millpond.specs.config.cluster import ClusterConfig, ClusterFile, load_cluster, read_cluster
+from millpond.specs.config.pools import PoolFile
+from millpond.specs.config.tasks import TasksFile
 
 WITHIN_S = 30.0
 
@@ -58,13 +60,14 @@ def test_of_two_readings_the_one_that_was_asked_for_last_counts(
 def test_what_waits_for_the_next_start_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     file, (loop, queues, webhooks) = tmp_path / "pond.yaml", server()
-    current = Current(read_cluster("nodes: [{name: a, devices: 4, model: A100}]"))
-    for text in ("nodes: [{name: a, devices: 2, model: A100}]\nssh: {port: 2222}", "ssh: {port: 2222}"):
+    started = "nodes: [{name: a, devices: 4, model: A100}]"
+    current = Current(read_cluster(started))
+    other = "nodes: [{name: a, devices: 2, model: A100}]"
+    for text in (f"{other}\nssh: {{port: 2222}}", f"{other}\nssh: {{port: 2222}}", other, other, started):
         file.write_text(text)
         reload(file, loop, current, queues, webhooks)
-        reload(file, loop, current, queues, webhooks)
     told = [record.getMessage().removeprefix(f"read {file} again") for record in caplog.records]
-    assert told == ["; nodes, ssh: from the next start on", "", "; nodes: from the next start on", ""]
+    assert told == [*["; nodes, ssh: from the next start on"] * 2, *["; nodes: from the next start on"] * 2, ""]
 
 
 @pytest.mark.parametrize(
@@ -115,3 +118,30 @@ def test_webhooks_of_the_file_take_the_place_of_those_that_were_added(tmp_path: 
     webhooks = SimpleNamespace(take_file=lambda: taken.append(list(current.webhooks())))
     reload(file, loop, current, queues, cast(Any, webhooks))
     assert taken == [["room"]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "pending"),
+    [
+        ("tasks: {network: private}", "tasks: {network: host}", []),
+        ("tasks: {network: private}", "tasks: {network: private, cards: own}", ["tasks.cards"]),
+        ("pools: [{name: a}]", "pools: [{name: a, mig: {layouts: [[1g.10gb]]}}]", ["pools.mig"]),
+        ("pools: [{name: a}]", "pools: [{name: a, suspends: true}]", []),
+        ("kubernetes: {image: a}", "kubernetes: {image: b, namespace: jobs}", ["kubernetes.namespace"]),
+        ("dev: {idle_after: 2h}", "dev: {idle_after: 1h}", ["dev"]),
+        ("swap_memory: 8GiB", "webhooks: [{name: a, url: 'https://chat.example.org'}]", ["swap_memory"]),
+    ],
+)
+def test_a_setting_waits_for_the_next_start_or_counts_at_once(before: str, after: str, pending: list[str]) -> None:
+    current = Current(read_cluster(before))
+    assert current.pending() == []
+    current.config = read_cluster(after)
+    assert current.pending() == pending
+
+
+def test_each_setting_that_waits_for_the_next_start_is_one_of_the_configuration() -> None:
+    fields = set(ClusterFile.model_fields)
+    assert {name.partition(".")[0] for name in configuration.AT_THE_NEXT_START} <= fields
+    assert {"pools.mig", "tasks.cards"} <= set(configuration.AT_THE_NEXT_START)
+    assert "mig" in PoolFile.model_fields
+    assert "cards" in TasksFile.model_fields

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from millpond.model import events
 from millpond.model.errors import MillpondError
@@ -20,12 +20,18 @@ from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.storage.provisioning.components import ProvisioningDependencies
 from millpond.specs.config.cluster import ClusterConfig, load_cluster
+from millpond.specs.config.kubernetes import KubernetesFile
 from millpond.specs.config.queues import QueueRules
 from millpond.specs.config.webhooks import Webhook
 
 log = logging.getLogger(__name__)
 
-_AT_THE_NEXT_START: Final = ("nodes", "ssh", "listen")
+_AT_ONCE_OF_CLUSTER: Final = ("image", "helper_image", "volumes")
+AT_THE_NEXT_START: Final = (
+    *("nodes", "ssh", "listen", "dev", "mig", "swap_memory", "pools.mig", "tasks.cards"),
+    *(f"kubernetes.{name}" for name in KubernetesFile.model_fields if name not in _AT_ONCE_OF_CLUSTER),
+)
+"""The settings that are read when a server starts; all others count from when the configuration is read again."""
 
 
 @dataclass(slots=True)
@@ -34,10 +40,20 @@ class Current:
 
     Attributes:
         reading: held while it is read again, so that what was written last also counts last.
+        started: the document that the server was started with.
     """
 
     config: ClusterConfig
     reading: threading.Lock = field(default_factory=threading.Lock)
+    started: Mapping[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.config.document
+
+    def pending(self) -> list[str]:
+        """The settings that have changed since the start, and count from the next one on."""
+        now = self.config.document
+        return [name for name in AT_THE_NEXT_START if _said(self.started, name) != _said(now, name)]
 
     def webhooks(self) -> dict[str, Webhook]:
         """Receivers by name."""
@@ -68,7 +84,7 @@ class Current:
 def reload(
     config: Path | None, loop: Loop, current: Current, queues: QueueSettings, webhooks: WebhookReceivers
 ) -> None:
-    """Read the configuration again; what it says of machines counts from the next start on, all else at once.
+    """Read the configuration again; ``AT_THE_NEXT_START`` counts from the next start on, all else at once.
 
     One that is wrong, or whose queues do not go together with what runs, changes nothing; the log says what is wrong.
     """
@@ -83,11 +99,21 @@ def reload(
             log.error("the configuration stays as it was: %s", error)
             return
         loop.notify(pool_events(fresh))
-        before, after = current.config.document, fresh.document
-        later = [name for name in _AT_THE_NEXT_START if before.get(name) != after.get(name)]
         current.config = fresh
         webhooks.take_file()
-    log.info("read %s again%s", config, f"; {', '.join(later)}: from the next start on" if later else "")
+    later = ", ".join(current.pending())
+    log.info("read %s again%s", config, f"; {later}: from the next start on" if later else "")
+
+
+def _said(document: Mapping[str, Any], setting: str) -> Any:
+    """What a document says of a setting, in a section or in each entry of a list."""
+    section, _, name = setting.partition(".")
+    value = document.get(section)
+    if not name or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return value.get(name)
+    return {each["name"]: each[name] for each in value if name in each}
 
 
 def pool_events(config: ClusterConfig) -> list[events.Event]:

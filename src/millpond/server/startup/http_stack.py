@@ -22,7 +22,7 @@ from millpond.server.http.server import HttpOptions, HttpServer
 from millpond.server.http.tls import Encryption, renew
 from millpond.server.operations.pod_address import url_for_pods
 from millpond.server.startup.components import CoreComponents
-from millpond.server.startup.configuration import Current, reload
+from millpond.server.startup.configuration import AT_THE_NEXT_START, Current, reload
 from millpond.server.startup.garbage_collection import keep_what_is_loaded
 from millpond.server.startup.leadership import ServingRight
 from millpond.server.startup.local_engine import unlimited_text
@@ -57,6 +57,8 @@ def make_service(current: Current, lead: ServingRight, base: CoreComponents, not
         unshared=base.engine.why_nothing_is_shared,
         notes=tuple(notes),
         settings=lambda: current.config.document,
+        at_start=AT_THE_NEXT_START,
+        pending=current.pending,
     )
     return Service(
         base.components, identity, base.engine.access, lambda: ReportRates(current.config.prices, current.config.energy)

@@ -46,6 +46,8 @@ class ServerFacts:
         origins: where browsers reach what jobs serve.
         notes: what was printed at its start.
         settings: gives the document of the configuration that was read last.
+        at_start: the settings that count from the next start on.
+        pending: gives those of them that have changed since the start.
         unshared: says why slices and swapping of real cards are refused; nothing where they are not.
     """
 
@@ -62,6 +64,8 @@ class ServerFacts:
     unshared: Callable[[], str] = str
     notes: tuple[str, ...] = ()
     settings: Callable[[], Mapping[str, Any]] = dict
+    at_start: tuple[str, ...] = ()
+    pending: Callable[[], list[str]] = list
 
 
 class About:
@@ -88,8 +92,11 @@ class About:
         return self._identity.notes
 
     def settings(self) -> SettingsInfo:
-        """The configuration that was read last."""
-        return SettingsInfo(settings=shown_settings(self._identity.settings()))
+        """The configuration that was read last, and what of it does not count yet."""
+        facts = self._identity
+        return SettingsInfo(
+            settings=shown_settings(facts.settings()), at_start=list(facts.at_start), pending=facts.pending()
+        )
 
     async def info(self, admin: bool) -> ServerInfo:
         """The server itself; where it lies on its machine is for admins."""

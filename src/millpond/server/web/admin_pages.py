@@ -116,10 +116,10 @@ def audit(
 @router.get("/settings")
 async def settings(access: ClusterKeeper, service: ServiceOf, visit: VisitOf) -> Response:
     """The configuration that was read last, and how the server was started."""
-    document = service.about.settings().settings
-    text = yaml.safe_dump(document, allow_unicode=True, sort_keys=False) if document else ""
+    found = service.about.settings()
+    text = yaml.safe_dump(found.settings, allow_unicode=True, sort_keys=False) if found.settings else ""
     server = await service.about.info(access.caller.admin)
-    return _show("settings", visit, access, text=text, server=server, process=os.getpid())
+    return _show("settings", visit, access, found=found, text=text, server=server, process=os.getpid())
 
 
 def _begin_of(day: date | None) -> float:

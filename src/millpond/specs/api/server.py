@@ -92,6 +92,11 @@ class SettingsInfo:
 
     Attributes:
         settings: as it stands in the file, with each address as far as its host; empty where there is none.
+        at_start: the settings that count from the next start on, as ``nodes`` or ``tasks.cards``; all others do once
+            the file is read again.
+        pending: those of them that were changed since the start, and do not count yet.
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
+    at_start: list[str] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)
