@@ -129,6 +129,8 @@ def test_a_limit_bounds_only_what_it_names_and_a_guarantee_gives_only_that() -> 
             "node 'n' is in pool 'a' already",
         ),
         ("pools:\n- {name: a, memory_overcommit: 2}\n", 2, "no work is swapped off"),
+        ("pools:\n- {name: a, suspends: true, packs: true}\n", 2, "shared in turns"),
+        ("kubernetes: {}\npools:\n- {name: a, packs: true}\n", 3, "to one pod only"),
         ("nodes:\n- {name: a, pool: x}\n", 2, "unknown pool 'x'"),
         ("nodes:\n- {name: a, link_map: v100}\n", 2, "unknown link map"),
         ("pools:\n- {name: a, sharing: sliecd}\n", 2, "not allowed"),

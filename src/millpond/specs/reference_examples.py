@@ -308,6 +308,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "measured_growth": _pool("measured_growth: true"),
         "consolidates": _pool("consolidates: true"),
         "balances": _pool("balances: true"),
+        "packs": _pool("packs: true"),
         "images": _pool("images: [registry.example.org]"),
     },
     "SlicesFile": {

@@ -10,10 +10,11 @@ from local_bench import UNSANDBOXED, Bench, eventually
 
 from millpond.model.decisions import Grant, Placement, Start
 from millpond.model.errors import InconsistentStateError
-from millpond.model.events import Confirmed, Ended, Refused
+from millpond.model.events import Confirmed, Ended, Event, Refused
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.node.task.launch import LaunchSpec
+from millpond.node.task.records import TaskId
 
 pytestmark = pytest.mark.end_to_end
 
@@ -84,6 +85,24 @@ def test_a_task_without_cards_sees_none(bench: Bench) -> None:
     told = variables(bench, "cpu")
     assert told["CUDA_VISIBLE_DEVICES"] == ""
     assert "MILLPOND_FAKE_DEVICES" not in told
+
+
+def test_a_guest_starts_on_the_cards_of_another_and_any_other_job_is_refused_there(bench: Bench) -> None:
+    def start(job: str, cause: Cause) -> Event:
+        bench.define(job, ("sleep", bench.own_sleep))
+        grant = Grant("FAKE-fake-1-0", 1000, 1000, 32 * 1024)
+        bench.apply(Start(bench.next_id(), job, 1, cause, (Placement(0, "worker", "fake-1", (grant,)),)))
+        [answer] = bench.events(1)
+        return answer
+
+    assert isinstance(start("host", Cause.FITS), Confirmed)
+    assert isinstance(start("intruder", Cause.FITS), Refused)
+    assert isinstance(start("guest", Cause.SHARES), Confirmed)
+    bench.restart().adopt([TaskId("host", 1, 0), TaskId("guest", 1, 0)], [])
+    bench.stop("host")
+    bench.events(2)
+    assert isinstance(start("intruder", Cause.FITS), Refused)  # the guest has them for itself now
+    assert bench.alive() == 1
 
 
 def test_output_of_both_streams_is_kept_byte_by_byte(bench: Bench) -> None:

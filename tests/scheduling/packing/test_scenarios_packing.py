@@ -26,7 +26,7 @@ from millpond.model.reasons import Cause
 from millpond.model.sharing import ShareClass
 from millpond.model.states import JobState, Outcome
 from millpond.model.tenancy.tenants import Limit
-from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Priority
+from millpond.model.workloads import Checkpoint, CheckpointMode, FailureRule, Job, Kind, Priority
 from millpond.scheduling.packing.packing import MEASURED_AFTER_S
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -217,10 +217,9 @@ def test_the_heaviest_pairs_are_formed_of_all_that_wait() -> None:
 
 
 @pytest.mark.parametrize(("first", "last"), [("a1", "b1"), ("b1", "a1")])
-@pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.USER_ERROR])
-def test_when_one_ends_the_other_goes_on_alone(first: str, last: str, outcome: Outcome) -> None:
+def test_when_one_ends_the_other_goes_on_alone(first: str, last: str) -> None:
     here = pair()
-    here.end(first, outcome)
+    here.end(first)
     assert here.state(last) is JobState.RUNNING
     assert here.core.jobs[last].packed_with == ""
     check_everything(here.core)
@@ -231,13 +230,29 @@ def test_when_one_ends_the_other_goes_on_alone(first: str, last: str, outcome: O
     check_everything(here.core)
 
 
-def test_a_pair_of_which_one_had_too_little_memory_is_not_formed_again() -> None:
+@pytest.mark.parametrize("outcome", [Outcome.OUT_OF_MEMORY, Outcome.USER_ERROR])
+@pytest.mark.parametrize("failed", ["a1", "b1"])
+def test_one_that_fails_beside_another_runs_again_without_it(failed: str, outcome: Outcome) -> None:
     here = pair()
-    here.end("b1", Outcome.OUT_OF_MEMORY)
-    assert (here.running(), here.state("b1")) == ({"a1"}, JobState.QUEUED)
+    here.end(failed, outcome)
+    (other,) = {"a1", "b1"} - {failed}
+    assert (here.running(), here.state(failed)) == ({other}, JobState.QUEUED)
     here.go_to(1_000.0)
-    assert here.running() == {"a1"}
+    assert here.running() == {other}
+    here.end(other)
+    assert here.running() == {failed}
+    here.end(failed, Outcome.USER_ERROR)
+    assert here.state(failed) is JobState.FAILED
     check_everything(here.core)
+
+
+def test_what_a_job_names_as_its_failure_is_its_failure_beside_another_too() -> None:
+    here = world(1)
+    known(here, "a", "b")
+    here.submit(job("a1"))
+    here.submit(job("b1", failures=FailureRule(fail_on=("user-error",))))
+    here.end("b1", Outcome.USER_ERROR)
+    assert here.state("b1") is JobState.FAILED
 
 
 @pytest.mark.parametrize("gone", ["a1", "b1"])

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from api_world import Api
 
-from millpond.model.events import ProgressMeasured
+from millpond.model.events import PoolChanged, ProgressMeasured
+from millpond.model.hardware.nodes import Pool, SharingPolicy
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.jobs.progress.meter import LARGEST_STEP, ProgressMeter
@@ -299,3 +300,29 @@ def test_a_run_at_a_cap_that_is_not_measured_there_loses_it(api: Api) -> None:
     programs.go_on(UNMEASURED_S + 60.0)
     assert api.job(job.id).power_cap_w == 0.0
     assert told(api, job.id)[-1].ignored == "none was measured in 300 s at a power cap"
+
+
+def _finish(api: Api, job: str) -> None:
+    api.engine.finish(TaskId(job, 1, 0))
+    api.job(job)
+
+
+def test_jobs_that_share_cards_name_each_other_and_are_measured_anew(api: Api) -> None:
+    pool = Pool("default", SharingPolicy.EXCLUSIVE, packs=True)
+    api.loop.notify([PoolChanged(api.clock.now, pool)])
+    programs = Programs(api)
+    cards = len(api.world.nodes[0].devices)
+    saving = {"gpus": cards, "checkpoint": {"signal": "SIGUSR1"}, "kind": "train"}
+    for name in ("one", "other"):  # whose speeds alone are known from then on
+        known = api.submit(name=name, **saving)
+        programs.go_on(60.0, **{known.id: 4.0})
+        _finish(api, known.id)
+    host, guest = api.submit(name="one", **saving), api.submit(name="other", **saving)
+    assert [api.job(job.id).state for job in (host, guest)] == ["running", "running"]
+    assert (api.job(host.id).shares_with, api.job(guest.id).shares_with) == (guest.id, host.id)
+    programs.go_on(110.0, **{host.id: 1.2, guest.id: 1.2})
+    assert api.job(guest.id).state == "running"
+    programs.go_on(60.0, **{host.id: 1.2, guest.id: 1.2})
+    api.clock.now += 60.0
+    programs.settle()
+    assert (api.job(guest.id).state, api.job(host.id).shares_with) == ("queued", "")

@@ -133,11 +133,17 @@ class DeviceSharing:
             self._devices[device.uuid] = device
             self._ledger.set_capacity(device.uuid, device.memory_mib)
 
-    def admit(self, tasks: Mapping[TaskId, Placement], launch: LaunchSpec, then: Callable[[Room], None]) -> None:
+    def admit(
+        self, tasks: Mapping[TaskId, Placement], launch: LaunchSpec, then: Callable[[Room], None], beside: bool = False
+    ) -> None:
         """Get room for all tasks of a start, or for none; at once if there is room and nothing to prepare, which is
-        nearly always the case."""
+        nearly always the case.
+
+        Args:
+            beside: they come to cards that another job has and keeps, whatever room is left.
+        """
         if not any(self._slices.concern(placed.grants) for placed in tasks.values()):
-            room = self._room_for(tasks, launch, 0.0)
+            room = self._room_for(tasks, launch, 0.0, beside)
             if room.refusal is None:
                 then(room)
                 return
@@ -147,7 +153,7 @@ class DeviceSharing:
             self._let_return()  # tasks that made room for a start that failed
             self._watcher.watch()
 
-        self.background.run(lambda: self._room_for(tasks, launch, LEAST_MOVE_S), admitted)
+        self.background.run(lambda: self._room_for(tasks, launch, LEAST_MOVE_S, beside), admitted)
 
     def release(self, task: TaskId) -> None:
         """A task is over, or its start failed."""
@@ -248,14 +254,14 @@ class DeviceSharing:
         entry = self._ledger.get(task)
         return entry is not None and entry.residence is Residence.SWAPPED
 
-    def _room_for(self, tasks: Mapping[TaskId, Placement], launch: LaunchSpec, deadline_s: float) -> Room:
+    def _room_for(self, tasks: Mapping[TaskId, Placement], launch: LaunchSpec, deadline_s: float, beside: bool) -> Room:
         """All of it or nothing."""
         taken: list[TaskId] = []
         envs: dict[TaskId, TaskEnv] = {}
         try:
             for task, placed in tasks.items():
                 if self._ledger.get(task) is None:  # else an earlier engine started it, and recovery found it
-                    self._take_room(task, placed, launch, deadline_s)
+                    self._take_room(task, placed, launch, deadline_s, beside)
                     taken.append(task)
                 if self._slices.concern(placed.grants) and (hindrance := self.hindrance()):
                     raise _NoRoomError(hindrance)
@@ -269,9 +275,12 @@ class DeviceSharing:
             return Room(Refusal(str(error), isinstance(error, (_NoRoomError, OSError))))
         return Room(None, envs)
 
-    def _take_room(self, task: TaskId, placed: Placement, launch: LaunchSpec, deadline_s: float) -> None:
+    def _take_room(self, task: TaskId, placed: Placement, launch: LaunchSpec, deadline_s: float, beside: bool) -> None:
         memory = {grant.device: grant.memory_mib for grant in placed.grants}
         entry = LedgerEntry(task, placed.node, memory, launch.share_class)
+        if beside:
+            self._arbiter.join(entry)
+            return
         answer = self._arbiter.arrive(entry, time.monotonic() + deadline_s)
         if not answer.ok:
             raise _NoRoomError(f"no room on the devices of node {placed.node}: {answer.reason}")

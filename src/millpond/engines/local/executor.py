@@ -28,6 +28,7 @@ from millpond.engines.task_ends import Refusal, ends_swapped
 from millpond.model.decisions import CapPower, Decision, Migrate, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
 from millpond.model.hardware.nodes import Node
+from millpond.model.reasons import Cause
 from millpond.model.sharing import EscapePolicy
 from millpond.model.states import Outcome
 from millpond.node.host.machine import Machine
@@ -214,7 +215,7 @@ class Executor:
             else:
                 self._pace.enter(partial(pending.begin, meeting, room.envs))
 
-        self.sharing.admit(pending.tasks, launch, admitted)
+        self.sharing.admit(pending.tasks, launch, admitted, beside=decision.cause is Cause.SHARES)
 
     def _start_answered(self, pending: PendingStart) -> None:
         """Say how a start went, then what has happened since, then do what waited for it."""

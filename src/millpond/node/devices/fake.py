@@ -191,7 +191,7 @@ class FakeVendor(DeviceVendor):
                 computing[tenant.device] += tenant.compute_milli
                 held[tenant.device] = held.get(tenant.device, 0) + tenant.memory_mib
         return tuple(
-            self._sample(device, min(computing[uuid], 1000), held.get(uuid, 0), elapsed_s)
+            self._sample(device, min(computing[uuid], 1000), min(held.get(uuid, 0), device.memory_mib), elapsed_s)
             for uuid, device in devices.items()
         )
 

@@ -70,6 +70,11 @@ class Arbiter:
         """
         return self._make_room(entry, deadline, lambda: self.ledger.add(entry))
 
+    def join(self, entry: LedgerEntry) -> None:
+        """Enter a task that starts on cards which another has and keeps: the two see themselves to their memory."""
+        with self._changed:
+            self.ledger.observe(entry)
+
     def swap_out(self, task: TaskId, deadline: float) -> MoveResult:
         """Take a task's memory off its devices, because the core says so."""
         with self._changed:

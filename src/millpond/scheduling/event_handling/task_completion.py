@@ -13,12 +13,14 @@ from millpond.scheduling import runs
 from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.lifecycle import OWN_FAILURES, Trigger, is_retried
 from millpond.scheduling.ordering.queueing import pause, pause_until
-from millpond.scheduling.packing.packing import note_out_of_memory
+from millpond.scheduling.packing.packing import note_failure
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import ACTIVE, State
 
 _TOLD_BEFORE = frozenset({Cause.TIME_LIMIT, Cause.DEVICE_FAILED, Cause.WORK_DONE})
 """Decisions to end a run that come with a word about it for its tasks."""
+_MAY_BE_THE_OTHERS_FAULT = frozenset({Outcome.USER_ERROR, Outcome.OUT_OF_MEMORY})
+"""How a program ends that finds no device memory beside another on its cards."""
 
 
 class TaskCompletion:
@@ -37,8 +39,8 @@ class TaskCompletion:
         service_s: float | None,
     ) -> None:
         """Tasks of a run are over: give back what they held, and decide what becomes of the job."""
-        if outcome is Outcome.OUT_OF_MEMORY:
-            note_out_of_memory(self._state, record)
+        if outcome in _MAY_BE_THE_OTHERS_FAULT:
+            note_failure(self._state, record)
         for task in tasks:
             runs.release(self._state, record, task)
             if task.kept_until is not None:  # its failure is what it has ended by, whatever ended its place
@@ -193,10 +195,17 @@ class TaskCompletion:
                 task.dismiss()
 
     def _failed(self, record: JobRecord, tasks: list[TaskRecord], outcome: Outcome) -> None:
-        """Tasks failed by themselves: by their gang's rule the others stop, and all run again if that is allowed."""
-        counts = record.failures, record.out_of_memory_failures = _failures(record, outcome)
-        again = all(self._is_retried(record, task, outcome, task.exit_code, counts) for task in tasks)
-        if again and outcome in OWN_FAILURES:
+        """Tasks failed by themselves: by their gang's rule the others stop, and all run again if that is allowed.
+
+        A job that failed beside another on its cards runs again, and that does not count.
+        """
+        if record.packed_with and outcome in _MAY_BE_THE_OTHERS_FAULT:
+            rule = record.job.failure_rule
+            again = not any(rule(task.role_index).fails(outcome, task.exit_code) for task in tasks)
+        else:
+            counts = record.failures, record.out_of_memory_failures = _failures(record, outcome)
+            again = all(self._is_retried(record, task, outcome, task.exit_code, counts) for task in tasks)
+        if again and outcome in OWN_FAILURES and not record.packed_with:
             failed = record.failures + record.out_of_memory_failures
             record.retry_at = self._state.now + record.job.retry_delay.after(failed)
         trigger = Trigger.ENDED_FOR_RETRY if again else Trigger.ENDED_BADLY

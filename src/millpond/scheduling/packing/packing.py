@@ -234,8 +234,8 @@ def note_pairs(state: State) -> None:
             state.pair_speeds.note_pair(*kinds, (own, others))
 
 
-def note_out_of_memory(state: State, record: JobRecord) -> None:
-    """A job failed for want of memory: two like it and its partner do not share cards again."""
+def note_failure(state: State, record: JobRecord) -> None:
+    """A job failed, for want of memory perhaps: two like it and the one beside it do not share cards again."""
     other = partner_of(state, record)
     if other is not None:
         state.pair_speeds.note_pair(*_kinds(state, record, other), (0.0, 0.0))

@@ -72,6 +72,8 @@ def _pool_text(pool: Pool) -> str:
         parts.append("work is moved so that whole nodes come free")
     if pool.balances:
         parts.append("work is moved off busy cards")
+    if pool.packs:
+        parts.append("jobs that find no room share the cards of others")
     if pool.lending:
         parts.append(f"borrowing at {', '.join(map(str, pool.lending))} only")
     return "; ".join(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -166,10 +166,8 @@ def check_cluster(located: Located, *, is_simulated: bool = False) -> ClusterCon
         *_repeated_names(file, located),
         *_unknown_names(file, located),
         *_nested_sources(file, located),
-        *_memory_without_swap(file, located),
         *_unknown_models(file, located),
-        *(() if is_simulated else _never_switched(file, located)),
-        *_never_divided(file, located),
+        *_misplaced(file, located, is_simulated),
     ]
     queues: tuple[Queue, ...] = ()
     if not problems:
@@ -294,34 +292,44 @@ def _taken(file: ClusterFile, section: str, index: int, name: str) -> tuple[str,
     return f"the name {name!r} is taken", "choose another name"
 
 
-def _memory_without_swap(file: ClusterFile, located: Located) -> list[Problem]:
-    """Pools whose device memory is to be over-committed, although no work there is ever swapped off its cards."""
-    message, hint = "no work is swapped off the cards of this pool", "add suspends: true, or leave it out"
-    return [
-        located.problem(("pools", index, "memory_overcommit"), message, hint, at_key=True)
-        for index, pool in enumerate(file.pools)
-        if pool.memory_overcommit is not None and not pool.suspends
-    ]
-
-
-def _never_switched(file: ClusterFile, located: Located) -> list[Problem]:
-    """Pools that are to save energy, although their nodes are the machine that the server runs on."""
-    message, hint = "the nodes of one machine are never switched off", "leave it out; it is for nodes of Kubernetes"
-    return [
-        located.problem(("pools", index, "save_energy"), message, hint, at_key=True)
-        for index, pool in enumerate(file.pools)
-        if pool.save_energy is not None and file.kubernetes is None
-    ]
-
-
-def _never_divided(file: ClusterFile, located: Located) -> list[Problem]:
-    """Pools whose cards are to be divided, although their nodes are other machines."""
-    message, hint = "the cards of a cluster's nodes are not divided by this server", "leave it out; divide them there"
-    return [
-        located.problem(("pools", index, "mig"), message, hint, at_key=True)
-        for index, pool in enumerate(file.pools)
-        if pool.mig is not None and file.kubernetes is not None
-    ]
+def _misplaced(file: ClusterFile, located: Located, is_simulated: bool) -> Iterator[Problem]:
+    """Settings of pools that could do nothing there."""
+    is_machine, is_cluster = file.kubernetes is None and not is_simulated, file.kubernetes is not None
+    for index, pool in enumerate(file.pools):
+        for setting, is_idle, message, hint in (
+            (
+                "memory_overcommit",
+                pool.memory_overcommit is not None and not pool.suspends,
+                "no work is swapped off the cards of this pool",
+                "add suspends: true, or leave it out",
+            ),
+            (
+                "packs",
+                pool.packs and pool.suspends,
+                "cards of this pool are shared in turns",
+                "leave out one of packs and suspends",
+            ),
+            (
+                "packs",
+                pool.packs and is_cluster,
+                "a kubelet gives a whole card to one pod only",
+                "leave it out, or hand out parts of cards",
+            ),
+            (
+                "save_energy",
+                pool.save_energy is not None and is_machine,
+                "the nodes of one machine are never switched off",
+                "leave it out; it is for nodes of Kubernetes",
+            ),
+            (
+                "mig",
+                pool.mig is not None and is_cluster,
+                "the cards of a cluster's nodes are not divided by this server",
+                "leave it out; divide them there",
+            ),
+        ):
+            if is_idle:
+                yield located.problem(("pools", index, setting), message, hint, at_key=True)
 
 
 def _nested_sources(file: ClusterFile, located: Located) -> list[Problem]:

@@ -145,6 +145,8 @@ class PoolFile(Strict):
             for a job that finds no room although enough cards are free, and to be switched off.
         balances: running work with parts of cards is moved off cards that are busy for long: as it runs to another card
             of its node where the driver can, else by an end and a start if it saves itself on notice.
+        packs: two jobs of whole cards that save themselves on notice share these while others wait, where both make
+            steps fast enough side by side, as was measured; not where the pool ``suspends``.
         images: registries and repositories that its jobs' images may come from, beside the catalogue; left out: any
             that their queues may have.
     """
@@ -165,6 +167,7 @@ class PoolFile(Strict):
     measured_growth: bool = False
     consolidates: bool = False
     balances: bool = False
+    packs: bool = False
     images: Registries | None = None
 
     def pool(self) -> Pool:
@@ -182,6 +185,7 @@ class PoolFile(Strict):
             self.measured_growth,
             self.consolidates,
             balances=self.balances,
+            packs=self.packs,
         )
 
 

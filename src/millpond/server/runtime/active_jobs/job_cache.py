@@ -142,6 +142,7 @@ def job_view(
         migration="" if record.migration is None else record.migration.text,
         deadline=_deadline(record),
         power_cap_w=record.cap_w if record.state is JobState.RUNNING else 0.0,
+        shares_with=record.packed_with,
         progress=_progress(record),
     )
 

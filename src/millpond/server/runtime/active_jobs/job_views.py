@@ -77,7 +77,7 @@ class JobViews:
     def update(self, jobs: set[str], now: float) -> None:
         """Make new views of those of the jobs that the core knows, and of the arrays whose members changed."""
         known = self._core.scheduler.jobs
-        records = [known[name] for name in jobs if name in known]
+        records = [known[name] for name in jobs | self._sharers(jobs) if name in known]
         for record in sorted(records, key=lambda record: record.sequence):
             confinement = self._confinements.get(record.id, UNTOLD)
             before = self._job_cache.get(record.id)
@@ -98,6 +98,13 @@ class JobViews:
             self._job_cache.put(info)
             if info.ended_at is not None:
                 self.ended[info.id] = info
+
+    def _sharers(self, jobs: set[str]) -> set[str]:
+        """Jobs that share cards with any of these, or did by their latest views."""
+        known = self._core.scheduler.jobs
+        now = {known[name].packed_with for name in jobs if name in known}
+        before = {view.shares_with for name in jobs if (view := self._job_cache.get(name)) is not None}
+        return now | before
 
     def hold(self, dependent: Dependent) -> None:
         """Make the view of a job or an array that waits for others."""

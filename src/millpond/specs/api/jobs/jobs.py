@@ -191,6 +191,7 @@ class JobInfo:
         deadline: when it should have ended, and whether it should; None: it has none.
         max_slowdown: by which part its steps may take longer, so that its cards can be kept at a power cap; 0: by none.
         power_cap_w: that cap while it runs, for each card; 0: none.
+        shares_with: the job that runs on its cards beside it; empty while it has them for itself.
         progress: how fast its present or last run makes steps; null while it does not run, or reports nothing.
         apart: the server has a copy of another server's state: it starts and ends nothing, and does not know what
             becomes of the job.
@@ -239,6 +240,7 @@ class JobInfo:
     deadline: DeadlineInfo | None = None
     max_slowdown: float = 0.0
     power_cap_w: float = 0.0
+    shares_with: str = ""
     progress: ProgressInfo | None = None
     apart: bool = False
 

@@ -127,6 +127,8 @@ def _account_lines(account: JobAccount, now: float, server_url: str) -> Iterator
         yield _line("", "steps", job.progress.text)
     if job.power_cap_w:
         yield _line("", "power cap", f"{job.power_cap_w:.0f} W for each card")
+    if job.shares_with:
+        yield _line("", "shares", f"its cards with {job.shares_with}")
     if job.deadline is not None:
         yield _line("", "deadline", formats.deadline(job.deadline, now))
     if job.array is not None:
