@@ -18,6 +18,10 @@ from millpond.server.store.jobs import JobFilter, NewJob, listed_at
 from millpond.server.store.store import Store
 from millpond.specs.api.jobs.jobs import JobInfo
 
+ONE = JobInfo(
+    id="", name="", queue="q", pool="p", user="ada", kind="train", priority="normal", state="failed", attempt=1,
+    submitted_at=1.0, ended_at=2.0,
+)  # fmt: skip
 STATES, USERS, QUEUES, NAMES = ("succeeded", "failed"), ("ada", "bob"), ("q", "q", "q", "r"), ("train", "eval")
 
 
@@ -62,7 +66,7 @@ def fill(store: Store) -> list[JobInfo]:
 def test_each_filter_gives_the_jobs_that_it_names_page_by_page(store: Store) -> None:
     infos = fill(store)
     states = ((), ("failed",), STATES, ("cancelled",))
-    users, queues, names = ("", "ada", "nobody"), ("", "r", "none"), ("", "train", "none")
+    users, queues, names = ("", "ada", "nobody"), ("", "r", "none"), ("", "train", "none", "t*", "?va?", "*a*n", "n*")
     for chosen, oldest_first in product(product(states, users, queues, names), (False, True)):
         wanted = JobFilter(*chosen, oldest_first=oldest_first)
         expected = [info.id for info in (reversed(infos) if oldest_first else infos) if wanted.matches(info)]
@@ -83,6 +87,8 @@ def test_each_filter_gives_the_jobs_that_it_names_page_by_page(store: Store) -> 
         (JobFilter(user="nobody", queue="q"), "jobs_of_user"),
         (JobFilter(("failed",), name="train"), "jobs_of_name"),
         (JobFilter(user="ada", name="train"), "jobs_by_name"),
+        (JobFilter(name="*ain"), "jobs_by_parent"),
+        (JobFilter(("failed",), user="ada", queue="q", name="tr*"), "jobs_by_parent"),
     ],
 )
 def test_jobs_are_found_by_a_value_that_few_have_whatever_else_is_asked(
@@ -105,3 +111,30 @@ def test_jobs_are_found_by_a_value_that_few_have_whatever_else_is_asked(
     with sa.create_engine(url).connect() as connection:
         plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).scalars("detail").first()
     assert f"USING INDEX {index} " in str(plan)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "meant"),
+    [
+        ("train", {"train"}),
+        ("train*", {"train", "train-1", "train_1"}),
+        ("*rai*", {"train", "train-1", "train_1", "Training"}),
+        ("train?1", {"train-1", "train_1"}),
+        ("train_*", {"train_1"}),
+        ("ÜB?N", {"ÜBÜN"}),
+        ("[t]*", set()),
+        ("*%*", set()),
+        ("*\\\\*", set()),
+        ("*" * 60 + "b", set()),
+    ],
+)
+def test_a_name_may_be_a_pattern_of_which_both_databases_and_living_jobs_mean_the_same(
+    store: Store, pattern: str, meant: set[str]
+) -> None:
+    names = ("train", "train-1", "train_1", "Training", "ÜBÜN", "a" * 100)
+    infos = [replace(ONE, id=f"job-{number}", name=name) for number, name in enumerate(names)]
+    store.append([], [NewJob(info.id, info.user, info.submitted_at, {}) for info in infos])
+    store.record([], infos)
+    wanted = JobFilter(name=pattern)
+    assert {info.name for info in store.jobs.ended_jobs(100, wanted)} == meant
+    assert {info.name for info in infos if wanted.matches(info)} == meant

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from alembic import command, op
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from server_world import Clock, World, WorldEngine
 
 from millpond.model.errors import UnavailableError
@@ -45,7 +46,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "labels"
-down_revision = "notifications"
+down_revision = "{newest}"
 
 
 def upgrade():
@@ -65,7 +66,8 @@ def next_step(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     """The revision of a version to come, which adds a column and a table."""
     folder = tmp_path_factory.mktemp("version") / "migrations"
     shutil.copytree(migrations.FOLDER, folder)
-    (folder / "versions" / "9999_labels.py").write_text(NEXT_STEP)
+    newest = ScriptDirectory(str(folder)).get_current_head()
+    (folder / "versions" / "9999_labels.py").write_text(NEXT_STEP.format(newest=newest))
     monkeypatch.setattr(migrations, "FOLDER", folder)
     return "labels"
 

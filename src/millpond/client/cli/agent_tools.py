@@ -84,7 +84,8 @@ class AgentTools:
     ) -> Answer:
         """List jobs, the newest first: those that wait or run, or with `ended` all. Each filter may be left out.
 
-        `state` is queued, starting, running, suspended, succeeded, failed or cancelled.
+        `state` is queued, starting, running, suspended, succeeded, failed or cancelled; in `name`, * stands for any
+        letters and ? for one.
         """
         only = {"user": user, "queue": queue, "name": name}
         with self.connect() as client:

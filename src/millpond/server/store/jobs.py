@@ -7,8 +7,10 @@ thread.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -110,6 +112,7 @@ class JobFilter:
     """Which jobs are wanted: those in one of these states, of this user, in this queue, of this name; empty: any.
 
     Attributes:
+        name: ``*`` stands for any letters, ``?`` for one; case counts.
         behind: instant of submission and id of the job behind which they stand in a list.
         oldest_first: so their list is ordered, else the newest first.
     """
@@ -127,9 +130,17 @@ class JobFilter:
             (not self.states or info.state in self.states)
             and (not self.user or info.user == self.user)
             and (not self.queue or info.queue == self.queue)
-            and (not self.name or info.name == self.name)
+            and (not self.name or self._is_named(info.name))
             and (self.behind is None or self._is_behind(info, *self.behind))
         )
+
+    @property
+    def has_pattern(self) -> bool:
+        """Whether several names may be meant."""
+        return "*" in self.name or "?" in self.name
+
+    def _is_named(self, name: str) -> bool:
+        return fnmatchcase(name, _literal_bracket(self.name)) if self.has_pattern else name == self.name
 
     def _is_behind(self, info: JobInfo, at: float, job: str) -> bool:
         own, other = listed_at(info), (-at, job)
@@ -137,6 +148,11 @@ class JobFilter:
 
 
 ALL_JOBS: Final = JobFilter()
+
+
+def _literal_bracket(pattern: str) -> str:
+    """A pattern in which a bracket is no set of letters."""
+    return pattern.replace("[", "[[]")
 
 
 def listed_at(info: JobInfo) -> tuple[float, str]:
@@ -249,6 +265,8 @@ class JobStore(TableStore):
         table = schema.jobs
         query = sa.select(*OF_VIEW).where(table.c.info.is_not(None))
         query = query.where(*_matches(wanted, of, self._indexed(wanted, of)))
+        if wanted.has_pattern:
+            query = query.where(self._is_like(wanted.name))
         if wanted.behind is not None:
             query = query.where(*_stands_behind(*wanted.behind, oldest_first=wanted.oldest_first))
         if owners is not None:
@@ -260,6 +278,14 @@ class JobStore(TableStore):
         else:
             query = query.order_by(table.c.submitted_at.desc(), table.c.id).limit(limit)
         return [view_in(row) for row in self._rows(query)]
+
+    def _is_like(self, pattern: str) -> sa.ColumnElement[bool]:
+        """That a name is as a pattern says; by the index of all that lists are filtered by, whatever else is asked."""
+        name = schema.jobs.c.name
+        if self._engine.dialect.name == "sqlite":
+            return name.concat("").op("GLOB", is_comparison=True)(_literal_bracket(pattern))
+        plain = re.sub(r"([\\%_])", r"\\\1", pattern)
+        return name.like(plain.translate({ord("*"): "%", ord("?"): "_"}), escape="\\")
 
     def _indexed(self, wanted: JobFilter, of: str | None) -> Collection[str]:
         """The columns of which an index may be used to find such jobs; ``of`` as in ``ended_jobs``.
@@ -276,6 +302,8 @@ class JobStore(TableStore):
         rare = (name for name, values in asked.items() if self._is_rare(schema.jobs.c[name], values))
         if len(asked) > 1 and (narrowest := next(rare, None)) is not None:
             return (narrowest,)
+        if wanted.has_pattern:
+            return ("parent",)
         if wanted.name:
             return ("name", "parent", "user") if wanted.user else ("name",)
         return ("user", "queue") if wanted.user or wanted.queue else ("parent", "state")
@@ -404,7 +432,8 @@ def _matches(wanted: JobFilter, of: str | None, indexed: Collection[str]) -> lis
 
 def _asked(wanted: JobFilter) -> dict[str, tuple[str, ...]]:
     """The values that are asked for, by column."""
-    each = {"user": (wanted.user,), "name": (wanted.name,), "queue": (wanted.queue,), "state": wanted.states}
+    name = "" if wanted.has_pattern else wanted.name
+    each = {"user": (wanted.user,), "name": (name,), "queue": (wanted.queue,), "state": wanted.states}
     return {name: values for name, values in each.items() if any(values)}
 
 

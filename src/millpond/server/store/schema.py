@@ -79,7 +79,7 @@ jobs = Table(
     Index("jobs_by_time", "submitted_at"),
     Index("jobs_by_state", "state", "submitted_at"),
     Index("jobs_by_group", "group", "submitted_at"),
-    Index("jobs_by_parent", "parent", "submitted_at"),
+    Index("jobs_by_parent", "parent", "submitted_at", "name", "user", "queue", "state"),
     Index("jobs_by_name", "name", "parent", "user", "submitted_at"),
     Index("jobs_of_name", "name", "submitted_at"),
     Index("jobs_of_user", "user", "submitted_at"),

@@ -127,7 +127,7 @@ async def _wanted(
     state: Annotated[tuple[JobState, ...], Query()] = (),
     user: Word = "",
     queue: Word = "",
-    name: Word = "",
+    name: Annotated[Word, Query(description="A name, in which * stands for any letters and ? for one.")] = "",
 ) -> JobFilter:
     normal = unicodedata.normalize("NFC", name)
     return JobFilter(tuple(each.value for each in state), user, queue, normal)

@@ -21,7 +21,7 @@ _NAMED_IN_QUESTION: Final = 5
 @click.command("stop")
 @job_argument("jobs", nargs=-1, metavar="[JOB...]")
 @click.option("--all", "everything", is_flag=True, help="All jobs of yours that wait or run.")
-@click.option("--name", default="", help="All of these of this name.")
+@click.option("--name", default="", help="All of these of this name; * stands for any letters, ? for one.")
 @click.option("--queue", default="", metavar="NAME", help="All of these in this queue.")
 @click.option("--user", default="", metavar="NAME", help="Those of this user instead of yours.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")

@@ -135,7 +135,7 @@ def _complete_states(_context: click.Context, _option: click.Parameter, begun: s
 )
 @click.option("--user", default="", metavar="NAME", help="Only this user's.")
 @click.option("--queue", default="", metavar="NAME", help="Only those in this queue.")
-@click.option("--name", default="", help="Only those of this name.")
+@click.option("--name", default="", help="Only those of this name; * stands for any letters, ? for one.")
 @lists(job="array")
 def command(
     client: Client, ended: bool, limit: int, array: str, states: tuple[str, ...], **only: Unpack[Only]
