@@ -12,4 +12,12 @@
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define HOOK __attribute__((visibility("default")))
 
+// A thread that is cancelled while the gate holds it back would leave with locks and counts.
+static inline int hold_cancellation(void) {
+    int before = PTHREAD_CANCEL_ENABLE;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+static inline void allow_cancellation(int before) { pthread_setcancelstate(before, &before); }
+
 #endif

@@ -14,6 +14,8 @@ OLDEST(dlopen, "GLIBC_2.2.5");
 OLDEST(pthread_create, "GLIBC_2.2.5");
 OLDEST(pthread_detach, "GLIBC_2.2.5");
 OLDEST(pthread_join, "GLIBC_2.2.5");
+OLDEST(pthread_mutex_trylock, "GLIBC_2.2.5");
+OLDEST(pthread_setcancelstate, "GLIBC_2.2.5");
 OLDEST(pthread_sigmask, "GLIBC_2.2.5");
 
 #endif

@@ -35,7 +35,8 @@ struct gate_control {
     _Atomic uint64_t uncounted_bytes;      // on the card for the slice, as the driver says, beyond what slots count
 };
 
-// One process of the task. It holds a POSIX lock on byte `index` of the file while it lives, which is how others know.
+// One process of the task. It holds two locks while it lives, which is how others know: a POSIX lock on byte `index` of the
+// file, by which the kernel names it, and one of its mapping (F_OFD_SETLK) on byte GATE_LIVE_LOCK + `index`.
 struct gate_slot {
     _Atomic uint64_t pid;             // in the process's own namespace
     _Atomic uint64_t used_bytes;
@@ -73,6 +74,7 @@ struct gate_usage {
 
 // Byte of the usage file that is locked while memory is charged.
 #define GATE_CHARGE_LOCK 4096
+#define GATE_LIVE_LOCK 65536
 
 // What the gates of one card need of each other. Any task may write anything here: a reader trusts no word of it.
 struct gate_member {

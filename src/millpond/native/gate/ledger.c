@@ -1,6 +1,5 @@
 #include "ledger.h"
 
-#include <string.h>
 #include <sys/mman.h>
 
 #include "quota.h"
@@ -15,8 +14,9 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 void ledger_reset(void) {
     pthread_mutex_init(&mutex, NULL);
-    if (table) memset(table, 0, capacity * sizeof *table);
-    filled = 0;
+    if (table) munmap(table, capacity * sizeof *table);
+    table = NULL;
+    capacity = filled = 0;
 }
 
 static size_t place_of(uint64_t key) { return (size_t)((key ^ key >> 9) * 0x9e3779b97f4a7c15ull >> 20) & (capacity - 1); }

@@ -31,6 +31,8 @@ void gate_release_quota(uint64_t bytes);
 uint64_t gate_charged(void);  // what counts against the cap, of all processes of the slice
 // Empties the slots of processes that died without giving them back.
 void gate_reap_dead(void);
+// Lets the kernel say again who has the slot, where the program has closed the file that does.
+void gate_keep_place(void);
 
 uint64_t gate_now(void);
 // Waits for a word to change, or for a time; shared between processes or not.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from pathlib import Path
 
 from fake_driver.driver import FakeDriver
 from fake_driver.program import Program
-from millpond.node.sharing.gate.region import GateRegion, GateSettings
+from millpond.node.sharing.gate import layout
+from millpond.node.sharing.gate.region import USAGE, GateRegion, GateSettings
 
 PATIENCE_S = 60
 KERNEL_NS = 2_000_000
@@ -144,6 +146,15 @@ def begin_at_once(task: Task, command: str, *numbers: int) -> None:
     before = last_launch_ns(task)
     task.program.send(command, *numbers)
     until(lambda: last_launch_ns(task) != before)
+
+
+def write_slot(task: Task, index: int, **words: int) -> None:
+    """Words as a process leaves them in a place of the slice."""
+    slot = layout.TaskUsage.slot.offset + index * ctypes.sizeof(layout.Slot)
+    with (task.region.folder / USAGE).open("r+b") as file:
+        for name, value in {"pid": 1, **words}.items():
+            file.seek(slot + getattr(layout.Slot, name).offset)
+            file.write(value.to_bytes(8, "little"))
 
 
 def last_launch_ns(task: Task) -> int:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 from functools import partial
 
 import pytest
-from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, begin_at_once, keep_busy, last_launch_ns, until
+from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, begin_at_once, keep_busy, last_launch_ns, until, write_slot
 
 from millpond.model.sharing import ShareClass
-from millpond.node.sharing.gate import layout
-from millpond.node.sharing.gate.region import USAGE
 
 PREAMBLE = """
 import ctypes, select, sys, threading
@@ -130,14 +127,6 @@ def test_work_of_a_stopped_process_does_not_hold_up_the_others_of_its_slice(time
     card.pass_time(1.0)
     [after] = card.busy_ns([task])
     assert after - before > 30_000_000  # a tenth of the time, by its floor
-
-
-def write_slot(task: Task, index: int, **words: int) -> None:
-    slot = layout.TaskUsage.slot.offset + index * ctypes.sizeof(layout.Slot)
-    with (task.region.folder / USAGE).open("r+b") as file:
-        for name, value in {"pid": 1, **words}.items():
-            file.seek(slot + getattr(layout.Slot, name).offset)
-            file.write(value.to_bytes(8, "little"))
 
 
 def in_flight(task: Task) -> int:

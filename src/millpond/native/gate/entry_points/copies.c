@@ -76,7 +76,8 @@ IN_ORDER(copy && has_layers_within(copy), LAYERS, cuMemcpy3DAsync_v2, P(const st
 // Of many copies at once, those within the card.
 static uint64_t bytes_within(const CUdeviceptr *to, const CUdeviceptr *from, const size_t *sizes, size_t count) {
     uint64_t bytes = 0;
-    for (size_t index = 0; gate_ready() && index < count; index++)
+    bool named = to && from && sizes && gate_ready();
+    for (size_t index = 0; named && index < count; index++)
         if (is_within(to[index], from[index], sizes[index])) bytes += sizes[index];
     return bytes;
 }

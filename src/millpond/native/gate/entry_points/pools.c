@@ -33,9 +33,9 @@ static enum verdict admit(void *pool, CUstream stream, uint64_t bytes, struct re
 }
 
 // What a pool has taken beyond the allocation may be more than the cap allows: then the allocation is undone.
-static CUresult settle(struct reserve *reserve, uint64_t claimed, CUresult result, CUdeviceptr pointer, CUstream stream) {
+static CUresult settle(struct reserve *reserve, uint64_t claimed, CUresult result, const CUdeviceptr *pointer, CUstream stream) {
     if (reserve_settle(reserve, claimed) || result) return result;
-    REAL_AS(cuMemFreeAsync, CUresult(CUdeviceptr, CUstream))(pointer, stream);
+    REAL_AS(cuMemFreeAsync, CUresult(CUdeviceptr, CUstream))(*pointer, stream);
     gate.slot->denials++;
     return CUDA_OUT_OF_MEMORY;
 }
@@ -47,7 +47,7 @@ static CUresult settle(struct reserve *reserve, uint64_t claimed, CUresult resul
     enum verdict verdict_ = admit(pool_, stream_, bytes, &reserve_, &claimed_);                     \
     if (verdict_ == REFUSE) return CUDA_OUT_OF_MEMORY;                                              \
     CUresult result_ = call_;                                                                       \
-    return verdict_ == ALLOCATE ? settle(reserve_, claimed_, result_, *pointer, stream_) : result_
+    return verdict_ == ALLOCATE ? settle(reserve_, claimed_, result_, pointer, stream_) : result_
 
 #define ALLOC_ASYNC(name, own_stream)                                         \
     HOOK CUresult name(CUdeviceptr *pointer, size_t bytes, CUstream stream) { \

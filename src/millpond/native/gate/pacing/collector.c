@@ -26,6 +26,7 @@
 #define STUCK_NS 100000000ull  // and then as long as several times what it should take: it is stuck
 #define MOST_STUCK_TIMES 5     // each of which a launch that goes by all the same was of no use
 #define MOST_UNSURE 16         // batches of one that comes back, after which what its launches take is known in any case
+#define PLACE_NS 100000000ull  // after which the process's place in its slice is looked after again
 #define STOP_NS 300000000ull   // at the end of the process, for a collector that the driver keeps
 
 struct batches batches = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -410,8 +411,10 @@ static void *run(void *nothing) {
     prctl(PR_SET_TIMERSLACK, 1000);
     worked_in = NULL;
     exchange_capture_mode(CUDA_CAPTURE_RELAXED);
+    uint64_t kept_ns = 0;
     while (!batches.stops) {
         uint32_t submitted = batches.submitted;
+        if (gate_now() - kept_ns > PLACE_NS) gate_keep_place(), kept_ns = gate_now();
         uint64_t wait = collect();
         if (!wait || wait == IDLE_NS) {
             if (!batches.stops) gate_wait(&batches.submitted, submitted, wait ? wait : FOR_EVER_NS, false);

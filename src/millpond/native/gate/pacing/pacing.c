@@ -209,12 +209,25 @@ static struct lane *enter_slowly(struct lane *lane, const void *graph, bool apar
     uint32_t size = batch_size(lane, graph, lane_estimate(lane, graph)->ns, apart);
     if (lane->probe) let_drain(lane);
     struct verdict terms = admit(lane, graph, size);
-    collector_start();
-    lane = begin_batch(lane, graph, expected_of(lane, graph), size, terms);
+    if (!batches.stops) collector_start();
+    lane = batches.stops ? NULL : begin_batch(lane, graph, expected_of(lane, graph), size, terms);
     if (lane) lane->last_ns = gate_now();  // the wait is no gap between launches
     pthread_mutex_unlock(&batches.mutex);
     collector_wake();
     return lane;
+}
+
+static struct lane *enter_uncancelled(struct lane *lane, const void *graph, bool apart) {
+    int cancellation = hold_cancellation();
+    lane = enter_slowly(lane, graph, apart);
+    allow_cancellation(cancellation);
+    return lane;
+}
+
+static void outlast_pause(void) {
+    int cancellation = hold_cancellation();
+    while (is_paused()) nap(PAUSE_NAP_NS);
+    allow_cancellation(cancellation);
 }
 
 static void cut_batch(struct lane *lane) {
@@ -241,10 +254,9 @@ struct lane *gate_enter(CUstream stream, const void *graph) {
         cut_batch(lane);
     }
     int32_t left = other ? 0 : atomic_fetch_sub_explicit(&lane->remaining, 1, memory_order_acq_rel);
-    if (left < 1) return enter_slowly(lane, graph, apart);
+    if (left < 1) return enter_uncancelled(lane, graph, apart);
     if (apart || atomic_load_explicit(&lane->launches_of, memory_order_relaxed) != graph) lane->gap = true;
-    if (is_paused() && !lane_captures(stream))
-        while (is_paused()) nap(PAUSE_NAP_NS);
+    if (is_paused() && !lane_captures(stream)) outlast_pause();
     return lane;
 }
 

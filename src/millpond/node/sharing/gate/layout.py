@@ -12,6 +12,8 @@ VERSION = 1
 SLOTS = 64
 MEMBERS = 64
 CLASSES = 3
+LIVE_LOCK = 65536
+"""Byte of the usage file, behind which each process that has a slot holds a lock until it ends."""
 
 
 class SliceControl(ctypes.Structure):

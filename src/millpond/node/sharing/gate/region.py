@@ -1,7 +1,7 @@
 """The files of one slice, from the agent's side.
 
 Tasks can write two of the three, and cut them short: nothing here maps them, and whatever is read is held against its
-size. What a process is, and whether it lives, the kernel says: each holds a lock on a byte of the usage file.
+size. What a process is, and whether it lives, the kernel says: each holds locks on bytes of the usage file.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ WHOLE_MILLI = 1000
 _MIB = 1024 * 1024
 _MEMBERS = "members"
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux
+_NEW_CARD = layout.Card(magic=layout.MAGIC, version=layout.VERSION, members=layout.MEMBERS)
 _S = TypeVar("_S", bound=ctypes.Structure)
 
 
@@ -66,8 +67,9 @@ class GateUsage:
     """What a slice uses, by its own count: nothing may rest on it alone.
 
     Attributes:
-        processes: those that live, by their pids as the agent sees them.
-        used_bytes: of these.
+        processes: those that live, by their pids as the agent sees them. One that closed the gate's files is missing
+            until it looks after them, a tenth of a second later if it has work on the device.
+        used_bytes: of all that live.
         launches, busy_ns, denials: since the slice was made, with those of processes that ended.
         unmeasured: launches whose time was estimated.
         turn_timeouts: turns that were taken because they were not passed on, or that never came.
@@ -191,7 +193,7 @@ class GateRegion:
         alive = [(self._holder(index), slot) for index, slot in enumerate(usage.slot) if slot.pid]
         return GateUsage(
             processes={pid: slot for pid, slot in alive if pid},
-            used_bytes=sum(slot.used_bytes for pid, slot in alive if pid),
+            used_bytes=sum(slot.used_bytes for index, slot in enumerate(usage.slot) if slot.pid and self._lives(index)),
             launches=usage.past_launches + sum(slot.launches for _, slot in alive),
             busy_ns=usage.past_busy_ns + sum(slot.busy_ns for _, slot in alive),
             denials=usage.past_denials + sum(slot.denials for _, slot in alive),
@@ -204,7 +206,7 @@ class GateRegion:
         """Free what processes held that died; says how many. The gate does so too, when memory runs out."""
         usage, reaped = self._usage(), 0
         for index, slot in enumerate(usage.slot):
-            if slot.pid and (slot.used_bytes or slot.in_flight) and self._lock(index):
+            if (slot.used_bytes or slot.in_flight) and self._lock(index):
                 for name in ("used_bytes", "claimed_bytes", "in_flight", "outstanding_ns"):
                     at = (
                         layout.TaskUsage.slot.offset
@@ -212,7 +214,7 @@ class GateRegion:
                         + getattr(layout.Slot, name).offset
                     )
                     os.pwrite(self._files[USAGE], bytes(8), at)
-                fcntl.lockf(self._files[USAGE], fcntl.LOCK_UN, 1, index)
+                self._unlock(index)
                 reaped += 1
         return reaped
 
@@ -230,10 +232,14 @@ class GateRegion:
         Any task on the card can write there: a slice that does not exist would have the others yield to it.
         """
         own, present = int(self._control.member), self.settings.share_class.rank + 1
+        header = bytes(_NEW_CARD)[: layout.Card.reserved.offset]
         listed = {int(name) for name in os.listdir(self._card_folder / _MEMBERS)}  # noqa: PTH208 - names alone
         file = os.open(self._card_folder / CARD, os.O_RDWR | os.O_CLOEXEC)
         try:
             card = _read(layout.Card, os.pread(file, ctypes.sizeof(layout.Card), 0))
+            damaged = bytes(card)[: len(header)] != header
+            if damaged:
+                os.pwrite(file, header, 0)
             wrong = {number for number in range(layout.MEMBERS) if number not in listed and card.member[number].present}
             for number in wrong:
                 os.pwrite(file, bytes(ctypes.sizeof(layout.CardMember)), _member_at(number))
@@ -242,7 +248,7 @@ class GateRegion:
         if card.member[own].present != present:
             wrong.add(own)
             self._announce()
-        return not wrong
+        return not wrong and not damaged
 
     def close(self) -> None:
         """The slice is over: its place on the card is free, its files stay."""
@@ -272,16 +278,31 @@ class GateRegion:
 
     def _holder(self, slot: int) -> int:
         """The process that lives in a slot; 0 for none."""
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, slot, 1, 0)
-        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(self._files[USAGE], fcntl.F_GETLK, asked))
-        return 0 if kind == fcntl.F_UNLCK else int(pid)
+        kind, pid = self._ask(fcntl.F_GETLK, slot)
+        return 0 if kind == fcntl.F_UNLCK else pid
+
+    def _lives(self, slot: int) -> bool:
+        return bool(self._holder(slot)) or self._ask(fcntl.F_OFD_GETLK, layout.LIVE_LOCK + slot)[0] != fcntl.F_UNLCK
+
+    def _ask(self, command: int, byte: int, kind: int = fcntl.F_WRLCK) -> tuple[int, int]:
+        """Kind and process of a lock on a byte, after a command about it."""
+        asked = _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)
+        answer, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(self._files[USAGE], command, asked))
+        return int(answer), int(pid)
 
     def _lock(self, slot: int) -> bool:
+        """Whether nobody lives in a slot, which is then kept free."""
         try:
-            fcntl.lockf(self._files[USAGE], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, slot)
+            self._ask(fcntl.F_SETLK, slot)
+            self._ask(fcntl.F_OFD_SETLK, layout.LIVE_LOCK + slot)
         except OSError:
+            self._unlock(slot)
             return False
         return True
+
+    def _unlock(self, slot: int) -> None:
+        self._ask(fcntl.F_SETLK, slot, fcntl.F_UNLCK)
+        self._ask(fcntl.F_OFD_SETLK, layout.LIVE_LOCK + slot, fcntl.F_UNLCK)
 
 
 def _control(member: int, settings: GateSettings, sequence: int, cards: int = 0) -> layout.SliceControl:
@@ -343,8 +364,7 @@ def _make_card(card_folder: Path) -> Path:
     path = card_folder / CARD
     (card_folder / _MEMBERS).mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
-        card = layout.Card(magic=layout.MAGIC, version=layout.VERSION, members=layout.MEMBERS)
-        _write(path, bytes(card), 0o666)
+        _write(path, bytes(_NEW_CARD), 0o666)
     return path
 
 
