@@ -194,6 +194,15 @@ class Driver:
                 return (result,)
         return (0,)
 
+    def replay_all(self, milliseconds: int) -> tuple[int, ...]:
+        """Launches all graphs by turns for a time."""
+        began, count = time.monotonic(), 0
+        while time.monotonic() < began + milliseconds / 1000:
+            if result := self.replay(count % len(self.graphs))[0]:
+                return (result,)
+            count += 1
+        return 0, count
+
     def sync(self) -> tuple[int, ...]:
         """Waits for all that was launched."""
         return (self.cuda.cuCtxSynchronize(),)

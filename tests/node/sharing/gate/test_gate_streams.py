@@ -129,6 +129,21 @@ def test_work_of_a_stopped_process_does_not_hold_up_the_others_of_its_slice(time
     assert after - before > 30_000_000  # a tenth of the time, by its floor
 
 
+def test_a_program_that_launches_hundreds_of_graphs_by_turns_loses_nothing(timed_card: GatedCard) -> None:
+    [task] = timed_card.programs({})
+    assert task.program is not None
+    for _ in range(600):
+        task.program("graph", 50_000, 1)
+    timed_card.driver.set("launch_ns", 20_000)
+    task.program.send("replay_all", FOR_EVER_MS)
+    timed_card.until(lambda: task.region.usage().busy_ns > 0)
+    timed_card.pass_time(0.1)
+    [before] = timed_card.busy_ns([task])
+    timed_card.pass_time(0.2)
+    [after] = timed_card.busy_ns([task])
+    assert after - before > 0.95 * 200_000_000
+
+
 def in_flight(task: Task) -> int:
     return sum(process.in_flight for process in task.region.usage().processes.values())
 

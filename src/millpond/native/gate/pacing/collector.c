@@ -252,6 +252,11 @@ static bool has_changed(uint64_t work, uint64_t known, uint64_t now) {
     return changed;
 }
 
+static void learn_of_graphs(struct lane *lane, uint64_t nanoseconds) {
+    int64_t before = (int64_t)lane->graphs_ns;
+    lane->graphs_ns = (uint64_t)(before + ((int64_t)nanoseconds - before) / (before ? 8 : 1));
+}
+
 // Learns from a batch's span, and says how long its launches had the card: as measured while the slice was alone, else as
 // launches like these are known to take.
 static uint64_t measure(const struct batch *batch, uint64_t span, uint64_t now) {
@@ -274,6 +279,7 @@ static uint64_t measure(const struct batch *batch, uint64_t span, uint64_t now) 
         reading.span_ns = span - batch->host_ns;
         estimate_learn_longer(estimate, &reading);
     }
+    if (batch->graph) learn_of_graphs(lane, estimate->ns);
     if (!work) gate.slot->unmeasured += batch->size;
     if (estimate_strays(estimate) && !turn_together(now)) demand_correct(now);
     return (work || guess) && alone ? reading.span_ns : estimate->ns * batch->size;

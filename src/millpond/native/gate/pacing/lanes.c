@@ -160,13 +160,22 @@ struct lane *lane_of(CUstream stream) {
     return lane;
 }
 
-// Graphs are told apart by their handles; two whose handles fall together are learnt anew each time.
+#define GRAPH_SETS 4096
+#define GRAPH_WAYS 4
+
+// Graphs are told apart by their handles. Programs have thousands, which they launch one after the other: of those that
+// fall together, the one that was launched longest ago is forgotten.
 struct estimate *lane_estimate(struct lane *lane, const void *graph) {
-    static struct { const void *graph; struct estimate estimate; } graphs[256];
+    static struct { const void *graph; uint64_t used; struct estimate estimate; } graphs[GRAPH_SETS][GRAPH_WAYS];
+    static uint64_t uses;
     if (!graph) return &lane->estimate;
-    size_t place = (size_t)((uint64_t)graph * 0x9e3779b97f4a7c15ull >> 56);
-    if (graphs[place].graph != graph) graphs[place].graph = graph, graphs[place].estimate = (struct estimate){0};
-    return &graphs[place].estimate;
+    size_t set = (size_t)((uint64_t)graph * 0x9e3779b97f4a7c15ull >> 32) % GRAPH_SETS;
+    int way = 0;
+    for (int other = 0; other < GRAPH_WAYS && graphs[set][way].graph != graph; other++)
+        if (graphs[set][other].graph == graph || graphs[set][other].used < graphs[set][way].used) way = other;
+    if (graphs[set][way].graph != graph) graphs[set][way].graph = graph, graphs[set][way].estimate = (struct estimate){0};
+    graphs[set][way].used = ++uses;
+    return &graphs[set][way].estimate;
 }
 
 static bool make_event(const struct lane *lane, CUevent *event) {

@@ -45,6 +45,7 @@ struct lane {
     bool held;
     struct batch batch;           // the open one
     struct estimate estimate;     // of one kernel
+    uint64_t graphs_ns;           // what graphs take, on the average of late; 0 while unknown
     uint64_t host_ns;             // for which its thread is about a launch
     bool guessed;                 // the estimate is from a span that had more in it
     bool probe;                   // what its launches take is to be seen from a single one

@@ -64,9 +64,10 @@ static uint64_t in_flight_ns(uint64_t each_ns, uint64_t now) {
 // Whether what launches take may have changed while the slice was idle, which is others' loss.
 static bool is_unsure(uint64_t now) { return batches.unsure && turn_others(now); }
 
-// What a launch is expected to take.
+// What a launch is expected to take: a graph of which nothing is known yet, as others on its stream do.
 static uint64_t expected_of(struct lane *lane, const void *graph) {
     uint64_t estimate = lane_estimate(lane, graph)->ns;
+    if (!estimate && graph) estimate = lane->graphs_ns;
     return estimate ? estimate : UNKNOWN_NS;
 }
 
@@ -146,7 +147,10 @@ static struct verdict admit(struct lane *lane, const void *graph, uint32_t size)
 
 // Launches that lie apart are measured one by one, and those of so many streams that their batches would fill the books.
 // Those of one batch are of kernels, or of one graph.
-static uint32_t batch_size(const struct lane *lane, const void *graph, uint64_t estimate, bool apart) {
+static uint32_t batch_size(struct lane *lane, const void *graph, bool apart) {
+    pthread_mutex_lock(&batches.mutex);
+    uint64_t estimate = lane_estimate(lane, graph)->ns;
+    pthread_mutex_unlock(&batches.mutex);
     uint64_t now = gate_now(), size, most = turn_contended(now) ? CONTENDED_LAUNCHES : BATCH_LAUNCHES;
     if (is_unsure(now) || !estimate || apart || lane->probe || batches.open > PENDING / 2) return 1;
     uint64_t in_flight = in_flight_ns(estimate, now), each = estimate > lane->host_ns ? estimate : lane->host_ns;
@@ -206,7 +210,7 @@ static void let_drain(struct lane *lane) {
 // Holds the launch back as long as it must be.
 static struct lane *enter_slowly(struct lane *lane, const void *graph, bool apart) {
     if (batches.stops || lane_captures(lane->stream)) return NULL;  // nothing runs yet
-    uint32_t size = batch_size(lane, graph, lane_estimate(lane, graph)->ns, apart);
+    uint32_t size = batch_size(lane, graph, apart);
     if (lane->probe) let_drain(lane);
     struct verdict terms = admit(lane, graph, size);
     if (!batches.stops) collector_start();
