@@ -38,8 +38,8 @@ class Vendor(FakeVendor):
         return self.told
 
 
-def looked(*vendors: Vendor, broken: dict[str, str] | None = None) -> dict[str, Finding]:
-    found = device_findings(FoundVendors(vendors, broken or {}), NO_PROCESSES)
+def looked(*vendors: Vendor, broken: dict[str, str] | None = None, bounds_memory: bool = True) -> dict[str, Finding]:
+    found = device_findings(FoundVendors(vendors, broken or {}), NO_PROCESSES, bounds_memory=bounds_memory)
     assert all((one.grade is Grade.OK) == (not one.remedy) for one in found)
     return {one.what: one for one in found}
 
@@ -119,6 +119,9 @@ def test_what_else_keeps_jobs_to_parts_of_cards_is_told(monkeypatch: pytest.Monk
     monkeypatch.setattr(devices, "regions", lambda: {"0000:03:00.0": "drm/0000:03:00.0/vram0"})
     amd.pci_addresses = lambda: {"GPU-1": "0000:03:00.0", "GPU-2": "0000:04:00.0"}  # type: ignore[method-assign]
     assert looked(amd)["Amd parts of cards"].found == "the kernel can bound the memory of 1 by control group (dmem)"
+    found = looked(amd, bounds_memory=False)["Amd parts of cards"].found
+    assert found.startswith("nothing keeps jobs to them, so they are refused")
+    assert found.endswith("the server's control group has no say about it (dmem)")
 
 
 def test_the_multi_process_service_is_told_where_it_is_installed(

@@ -24,13 +24,14 @@ from millpond.server.operations.findings import Finding, Grade
 _WHAT = "GPUs"
 
 
-def device_findings(found: FoundVendors, own: OwnProcesses) -> list[Finding]:
+def device_findings(found: FoundVendors, own: OwnProcesses, *, bounds_memory: bool) -> list[Finding]:
     """All findings about devices, those that exist first.
 
     Args:
         own: what running jobs hold, so that they do not count as foreign.
+        bounds_memory: whether the server's control group has a say about device memory, where the kernel counts it.
     """
-    vendors = [_VendorCheck(vendor, own) for vendor in found.vendors]
+    vendors = [_VendorCheck(vendor, own, bounds_memory) for vendor in found.vendors]
     present = [check for check in vendors if check.devices]
     listed = present or [check for check in vendors if check.vendor.name == NVIDIA]  # by the row of the overview
     others = [check for check in vendors if check not in listed]
@@ -49,8 +50,9 @@ def device_findings(found: FoundVendors, own: OwnProcesses) -> list[Finding]:
 class _VendorCheck:
     """One vendor, checked once."""
 
-    def __init__(self, vendor: DeviceVendor, own: OwnProcesses) -> None:
+    def __init__(self, vendor: DeviceVendor, own: OwnProcesses, bounds_memory: bool) -> None:
         self.vendor = vendor
+        self._bounds_memory = bounds_memory
         self.devices: tuple[Device, ...] = ()
         try:
             availability = vendor.available()
@@ -78,6 +80,10 @@ class _VendorCheck:
         what, found = "parts of cards", self._kept_by_others()
         if self.vendor.name != NVIDIA:
             nothing = ["nothing keeps jobs to them, so they are refused; whole cards are handed out"]
+            if regions() and not self._bounds_memory:
+                nothing.append(
+                    "the kernel counts device memory, but the server's control group has no say about it (dmem)"
+                )
             return Finding(f"{self.vendor.title} {what}", Grade.OK, "; ".join(found or nothing))
         trouble = _trouble_with_gate()
         if trouble is None:
@@ -89,9 +95,11 @@ class _VendorCheck:
         """What keeps tasks to parts of cards besides the gate."""
         names = regions()
         places = self.vendor.pci_addresses().values() if names else ()
-        bounded = sum(pci_address(place) in names for place in places)
+        counted = sum(pci_address(place) in names for place in places)
         instances = sum(bool(device.parent) for device in self.devices)
-        kept = [f"the kernel can bound the memory of {bounded} by control group (dmem)"] if bounded else []
+        kept = []
+        if counted and self._bounds_memory:
+            kept.append(f"the kernel can bound the memory of {counted} by control group (dmem)")
         kept += [f"the hardware keeps {instances} instances apart (MIG)"] if instances else []
         serves = self.vendor.name == NVIDIA and MpsEnforcer().probe().usable
         return kept + (["the multi-process service is there for pools with hold: mps"] if serves else [])

@@ -78,7 +78,7 @@ def diagnose(state_dir: Path) -> list[Finding]:
         _ssh,
         _encryption,
     )
-    devices = device_findings(find_vendors(), running_under(state_dir))
+    devices = device_findings(find_vendors(), running_under(state_dir), bounds_memory=_bounds_device_memory(server))
     return [*(look() for look in before), *devices, *failed_devices(state_dir), *(look() for look in after)]
 
 
@@ -205,6 +205,11 @@ def _limits_of_tasks(server: int) -> Finding:
     off_cards = controllers.trouble_with_devices
     devices = f"; they cannot keep jobs off the cards of others: {off_cards}" if off_cards else ", cards"
     return Finding("limits of jobs", Grade.OK, f"control groups for {', '.join(controllers.folders)}{devices}")
+
+
+def _bounds_device_memory(server: int) -> bool:
+    controllers, _ = find_controllers(GroupMode.AUTO, membership=_membership(server))
+    return controllers is not None and "dmem" in controllers.folders
 
 
 def _membership(server: int) -> Path:
