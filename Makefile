@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Where bytecode is not kept, each of the hundreds of programs that tests start would be compiled anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev up down test test-long test-thorough core test-compiled kubernetes test-kubernetes screenshots lint types imports check clean
+.PHONY: help install dev up down test test-long test-thorough kernels core test-compiled kubernetes test-kubernetes screenshots lint types imports check clean
 
 help:
 	@echo 'make install   the environment in $(VENV), with $(BIN)/pond'
@@ -66,8 +66,12 @@ TESTERS := $(shell n=$$(nproc) && echo $$((n < 3 ? 3 : n)))
 test: dev
 	$(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal -m 'not long and not kubernetes'
 
-test-long: dev
+test-long: kernels
 	$(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal -m 'long and not thorough'
+
+# Once for all processes of the long tests, each of which would else compile them.
+kernels: dev
+	$(BIN)/python -m millpond.simulation.kernel_warmup
 
 test-thorough: dev
 	$(BIN)/pytest --numprocesses auto --dist worksteal -m thorough tests/scheduling
