@@ -35,7 +35,7 @@ from millpond.scheduling.nodes.power_overview import PowerOverview, candidates
 from millpond.scheduling.nodes.views import NodeView, QueueView, node_views, queue_view
 from millpond.scheduling.nodes.waking import nodes_to_wake
 from millpond.scheduling.placement.kernels import KernelSet
-from millpond.scheduling.reserving.agreement import Misfit, misfit, require_kept
+from millpond.scheduling.reserving.agreement import Misfit, misfit, require_kept, require_room_kept
 from millpond.scheduling.reserving.upkeep import require_usable
 from millpond.scheduling.reserving.views import ReservationView, reservation_views
 from millpond.scheduling.settings import Settings
@@ -102,7 +102,17 @@ class Scheduler:
 
     def _change_policy(self, event: PolicyChanged) -> None:
         """Go on under other policies: the parts are made anew and take the jobs over, who waits is keyed anew."""
-        settings = replace(
+        settings = self._settings_by(event)
+        require_room_kept(self._state, settings)
+        self._state.now = max(self._state.now, event.at)
+        before, kernels, decided = self._parts, self._placer.kernels, self._migrations.decided
+        self._assemble(settings)
+        self._migrations.decided = decided
+        self.use_kernels(kernels)
+        forking.go_on_under_other_policies(before, self._parts)
+
+    def _settings_by(self, event: PolicyChanged) -> Settings:
+        return replace(
             self.settings,
             ordering=event.ordering,
             placement=event.placement,
@@ -110,12 +120,6 @@ class Scheduler:
             reserve=event.reserve,
             trial=event.trial,
         )
-        self._state.now = max(self._state.now, event.at)
-        before, kernels, decided = self._parts, self._placer.kernels, self._migrations.decided
-        self._assemble(settings)
-        self._migrations.decided = decided
-        self.use_kernels(kernels)
-        forking.go_on_under_other_policies(before, self._parts)
 
     @property
     def _parts(self) -> forking.Parts:
@@ -352,6 +356,15 @@ class Scheduler:
         """
         self._state.now = max(self._state.now, now)
         return misfit(self._state, wanted)
+
+    def require_policies(self, event: PolicyChanged) -> None:
+        """Refuse a change of policies that would be refused as it is handled.
+
+        Raises:
+            InvalidInputError: there is no such ordering.
+            ConflictError: they keep room for nobody, and a reservation is agreed upon.
+        """
+        require_room_kept(self._state, self._settings_by(event))
 
     def queue_view(self, name: str, models: Sequence[str] = ()) -> QueueView:
         """A queue's cards, for display."""

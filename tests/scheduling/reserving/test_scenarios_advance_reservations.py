@@ -17,6 +17,7 @@ from millpond.model.events import (
     JobSubmitted,
     NodeClosed,
     NodeLost,
+    PolicyChanged,
     QueueChanged,
     ReservationCancelled,
     ReservationMade,
@@ -440,6 +441,20 @@ def test_the_published_orderings_that_replan_keep_no_room() -> None:
     world = two_teams(settings=Settings(ordering="srtf", preempt=True))
     with pytest.raises(ConflictError, match="keeps no room"):
         reserve(world, 4)
+
+
+def test_nobody_changes_to_them_while_a_reservation_is_agreed_upon() -> None:
+    world = two_teams()
+    reserve(world, 4)
+    to_replan = PolicyChanged(world.now, "srtf", "default", preempt=True, reserve=True)
+    with pytest.raises(ConflictError, match="'demo' is agreed upon, and the ordering 'srtf' keeps no room"):
+        world.core.require_policies(to_replan)
+    with pytest.raises(ConflictError, match="keeps no room"):
+        world.tell(to_replan)
+    assert world.core.settings.ordering == "default"
+    world.tell(ReservationCancelled(world.now, "demo"))
+    world.tell(to_replan)
+    assert world.core.settings.ordering == "srtf"
 
 
 # ---- changes ----------------------------------------------------------------------------------------------------

@@ -26,10 +26,12 @@ from millpond.scheduling.explaining.wording import card_memory_text
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.ordering.forecasts import NEVER
+from millpond.scheduling.ordering.own_orderings import Orderings
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.choosing import choose, usable_cards
 from millpond.scheduling.reserving.parts import leaves_at, parts_of
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
+from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.bounds import NO_BOUND, OTHER_MODELS
 from millpond.scheduling.tenancy.card_models import choices_of_reserved
@@ -101,6 +103,21 @@ def require_sound(state: State, wanted: AdvanceReservation) -> None:
     if state.ordering.replans and state.settings.preempt:
         raise ConflictError(f"the ordering {state.orderings.base_name!r} keeps no room for anyone", "use another")
     _require_cards(state, wanted)
+
+
+def require_room_kept(state: State, settings: Settings) -> None:
+    """Refuse policies that keep room for nobody while a reservation is agreed upon.
+
+    Raises:
+        InvalidInputError: there is no such ordering.
+        ConflictError: they do.
+    """
+    orderings, name = Orderings(settings), next(iter(state.reserved.by_name), None)
+    if name is not None and orderings.base.replans and settings.preempt:
+        raise ConflictError(
+            f"reservation {name!r} is agreed upon, and the ordering {orderings.base_name!r} keeps no room for anyone",
+            f"use another ordering, or cancel it first: `pond reservations cancel {name}`",
+        )
 
 
 def _require_cards(state: State, wanted: AdvanceReservation) -> None:

@@ -120,6 +120,7 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
                 adopt_files(identity.original, host.state_dir, expected_tasks(core, host.machine.nodes))
             change = options.policies.change(core.scheduler.settings, time.time())
             for event in change:
+                core.scheduler.require_policies(event)
                 log.info("other policies from now on: %s", event)
             ran = running_jobs(core)
             components.notifications.receivers.take_file()
