@@ -4,6 +4,8 @@ Both halves are jobs of the log of Philly, September and October 2017, in the or
 first half jobs of one card and a day at most, of the second those of two to eight cards and four hours at most. Of each
 half so many jobs are taken, every nth, that they ask for the same part of the cluster. Each row is the whole trace
 under one ordering, or under the code of the server that chooses: it sees what has ended by then and replays that.
+All is played twice: from an empty cluster without any history, and behind the week before it in the log, of the mix and
+the load of the first half, which does not count. The first day of the first half is a rush.
 
 The figure of a half is the mean slowdown (over a minute at least) of the jobs that came in it. Regret is that of a row
 over that of the best fixed ordering of each half, chosen in hindsight, as a mean over both halves.
@@ -41,6 +43,7 @@ from reporting import Table, command_line, emit, note, program, verdict
 CLUSTER: Final = "2x8"
 LOAD: Final = 0.7
 HALF_DAYS: Final = 14
+HISTORIES: Final = (0, 7)
 HALVES: Final = ("one card", "gangs")
 FIXED: Final = ("default", "sjf", "fair", "fifo")
 BEGINS: Final = ("default", "fifo")
@@ -60,24 +63,30 @@ class Row:
     changes: tuple[str, ...] = ()
 
 
-def mixed(folder: Path) -> Workload:
-    """The trace: two halves with another mix each."""
+def mixed(folder: Path, history_days: int) -> tuple[Workload, tuple[float, float]]:
+    """The trace, two halves with another mix each behind some days like the first; and when each half begins."""
     log = read_workload("philly", find(folder, PHILLY_LOG.file), 8, skip_bad_rows=True)
     begin = log.jobs[0].submit_at + 30 * DAY_S
     cards = capacity_milli(uniform_cluster(CLUSTER)) / 1000
 
-    def half(number: int, fits: Callable[[TraceJob], bool]) -> list[TraceJob]:
-        since = begin + number * HALF_DAYS * DAY_S
-        found = [job for job in log.jobs if since <= job.submit_at < since + HALF_DAYS * DAY_S and fits(job)]
-        asked = sum(job.duration_s * job.job.gpu_milli / 1000 for job in found) / (cards * HALF_DAYS * DAY_S)
+    def part(since: float, days: int, fits: Callable[[TraceJob], bool]) -> list[TraceJob]:
+        found = [job for job in log.jobs if since <= job.submit_at < since + days * DAY_S and fits(job)]
+        asked = sum(job.duration_s * job.job.gpu_milli / 1000 for job in found) / (cards * max(days, 1) * DAY_S)
+        if not found:
+            return []
         keep = LOAD / asked
         return [job for index, job in enumerate(found) if int((index + 1) * keep) > int(index * keep)]
 
+    def is_first(job: TraceJob) -> bool:
+        return job.job.gpu_milli == 1000 and job.duration_s <= DAY_S
+
+    middle = begin + HALF_DAYS * DAY_S
     jobs = [
-        *half(0, lambda job: job.job.gpu_milli == 1000 and job.duration_s <= DAY_S),
-        *half(1, lambda job: 2000 <= job.job.gpu_milli <= 8_000 and job.duration_s <= 4 * 3_600.0),
+        *part(begin - history_days * DAY_S, history_days, is_first),
+        *part(begin, HALF_DAYS, is_first),
+        *part(middle, HALF_DAYS, lambda job: 2000 <= job.job.gpu_milli <= 8_000 and job.duration_s <= 4 * 3_600.0),
     ]
-    return replace(log, jobs=tuple(jobs))
+    return replace(log, jobs=tuple(jobs)), (begin, middle)
 
 
 class Night:
@@ -111,23 +120,33 @@ class Night:
             self._scheduler.handle(event)
             self.changes.append(event.why)
 
-    async def recorded(self, since: float, until: float, _reader: Any, _most: int) -> Recorded:
-        """What has ended of what came between two instants."""
-        jobs, missing = [], 0
-        for entry, work in zip(self._simulation.world.workload.jobs, self._simulation.works, strict=True):
-            if since <= entry.submit_at < until:
-                if work.ended_at <= until:
-                    jobs.append(RecordedJob(work.job, entry.submit_at, entry.duration_s, work.ended_at))
-                else:
-                    missing += 1
-        return Recorded(jobs, {"wait or run still": missing})
+    async def recorded_with_present(self, since: float, until: float, earlier_s: float, _most: int) -> Recorded:
+        """What has ended of what came between two instants and before, and what runs."""
+        found = Recorded([], {"wait or run still": 0})
+        records, forecasts = self._scheduler.jobs, self._simulation.forecasts
+        for index, (entry, work) in enumerate(
+            zip(self._simulation.world.workload.jobs, self._simulation.works, strict=True)
+        ):
+            at, forecast = entry.submit_at, forecasts.get(index)
+            if not since - earlier_s <= at < until:
+                continue
+            if work.ended_at <= until:
+                started = work.ended_at - entry.duration_s
+                job = RecordedJob(work.job, at, entry.duration_s, work.ended_at, started, forecast)
+                (found.jobs if at >= since else found.earlier).append(job)
+                continue
+            found.left_out["wait or run still"] += at >= since
+            started_at = records[work.job.id].started_at
+            if started_at is not None:
+                found.running.append(RecordedJob(work.job, at, until - started_at, np.inf, started_at, forecast))
+        return found
 
     async def _ask(self, _module: str, text: str, _within_s: float, _remedy: str) -> bytes:
         return policy_replay.answer(json.loads(text)).encode()
 
 
-def played(workload: Workload, ordering: str, *, chooses: bool) -> Row:
-    """The whole trace, from one ordering on."""
+def played(workload: Workload, halves: tuple[float, float], ordering: str, *, chooses: bool) -> Row:
+    """The whole trace, from one ordering on, and the figures of the halves that begin at these instants."""
     world = World(uniform_cluster(CLUSTER), workload, "predicted")
     scheduler = make_scheduler(Settings(ordering=ordering))
     simulation = Simulation(world, scheduler)
@@ -138,32 +157,21 @@ def played(workload: Workload, ordering: str, *, chooses: bool) -> Row:
         (entry.submit_at, work.ended_at, entry.duration_s)
         for entry, work in zip(workload.jobs, simulation.works, strict=True)
     ]
-    middle = next(
-        b.submit_at for a, b in zip(workload.jobs, workload.jobs[1:], strict=False) if is_gang(b) > is_gang(a)
-    )
-    figures = [window_figures(jobs, window) for window in ((-np.inf, middle), (middle, np.inf))]
+    begin, middle = halves
+    figures = [window_figures(jobs, window) for window in ((begin, middle), (middle, np.inf))]
     changes = () if night is None else tuple(night.changes)
     return Row(tuple(each.slowdown for each in figures), tuple(each.p95_wait_s / 3600 for each in figures), changes)
 
 
-def is_gang(entry: TraceJob) -> bool:
-    """Whether a job is of the second half."""
-    return entry.job.gpu_milli > 1000
-
-
-@program
-def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Play all rows."""
-    parser = command_line(__doc__)
-    parser.add_argument("--traces", type=Path, required=True, help="folder with the published traces, or above it")
-    options = parser.parse_args(arguments)
-    workload = mixed(options.traces)
-    fixed = {name: played(workload, name, chooses=False) for name in FIXED}
+def scene(traces: Path, history_days: int) -> tuple[dict[str, Any], list[Table | str]]:
+    """All rows behind so many days of history."""
+    workload, halves = mixed(traces, history_days)
+    fixed = {name: played(workload, halves, name, chooses=False) for name in FIXED}
     best = [min(row.slowdown[half] for row in fixed.values()) for half in (0, 1)]
-    chosen = {f"chosen, from {name}": played(workload, name, chooses=True) for name in BEGINS}
+    chosen = {f"chosen, from {name}": played(workload, halves, name, chooses=True) for name in BEGINS}
     slowdowns, waits = ([f"{half}: {what}" for half in HALVES] for what in ("slowdown", "p95 wait, h"))
     table = Table("policy", *slowdowns, *waits, "regret %", "behind default %", "met", texts=1)
-    result: dict[str, Any] = {"jobs": len(workload.jobs), "cluster": CLUSTER, "load": LOAD, "rows": {}}
+    result: dict[str, Any] = {"jobs": len(workload.jobs), "rows": {}}
     for name, row in (fixed | chosen).items():
         regret = float(np.mean([row.slowdown[half] / best[half] for half in (0, 1)])) - 1
         behind = max(row.slowdown[half] / fixed["default"].slowdown[half] for half in (0, 1)) - 1
@@ -171,7 +179,22 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         figures = (f"{value:.2f}" for value in (*row.slowdown, *row.p95_wait_h))
         table.add(name, *figures, f"{100 * regret:.1f}", f"{100 * behind:.1f}", verdict(met))
         result["rows"][name] = asdict(row) | {"regret": regret, "behind_default": behind, "met": met}
-    emit(result, options.json, [table, *(f"{name}: {why}" for name, row in chosen.items() for why in row.changes)])
+    return result, [table, *(f"{name}: {why}" for name, row in chosen.items() for why in row.changes)]
+
+
+@program
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Play all rows, without a history and with one."""
+    parser = command_line(__doc__)
+    parser.add_argument("--traces", type=Path, required=True, help="folder with the published traces, or above it")
+    options = parser.parse_args(arguments)
+    result: dict[str, Any] = {"cluster": CLUSTER, "load": LOAD}
+    shown: list[Table | str] = []
+    for days in HISTORIES:
+        rows, text = scene(options.traces, days)
+        result[f"{days} days of history"] = rows
+        shown += [f"{days} days of history, {rows['jobs']} jobs", *text]
+    emit(result, options.json, shown)
     return result
 
 

@@ -1,9 +1,8 @@
 """Whether a server should go over to another policy, or back, by replays of its own last days. Pure: figures in, a
 verdict with its reason out.
 
-A candidate is chosen on the first days alone, and has to be better on two windows of later days too; so one that only
-suits what has been is not promoted. What is compared is the mean slowdown of jobs: how much longer a job took, from
-its submission to its end, than it ran.
+A candidate has to be better on three windows of days, each by itself; so one that only suits some days is not promoted.
+What is compared is the mean slowdown of jobs: how much longer a job took, from its submission to its end, than it ran.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ SHORTEST_S: Final = 60.0
 LEAST_JOBS: Final = 50
 """A window with fewer says nothing."""
 WAIT_SLACK_S: Final = 60.0
-"""The waits that 95 of 100 jobs do not exceed may grow by this, and by the margin."""
+"""The waits that 95 of 100 jobs do not exceed may grow by this, and by the part by which the mean slowdown falls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +66,24 @@ def window_figures(jobs: Iterable[tuple[float, float, float]], window: tuple[flo
 
 
 def windows_of(begin: float, until: float) -> tuple[tuple[float, float], ...]:
-    """The days on which a candidate is chosen, and the two later windows on which it has to be better too."""
+    """The windows in each of which a candidate has to be better."""
     third = (until - begin) / 3.0
     return tuple((begin + part * third, begin + (part + 1) * third) for part in range(3))
 
 
+def is_quiet(present: WindowFigures, margin: float) -> bool:
+    """Whether no policy can be better there: a mean slowdown that is lower by the margin would be below 1."""
+    return present.slowdown * (1.0 - margin) < 1.0
+
+
 def choose_policy(present: TriedPolicy, candidates: Sequence[TriedPolicy], margin: float) -> Verdict:
-    """The candidate that is best in the first window, if it is better than the present policy in each.
+    """Of the candidates that are better than the present policy in each window the one that is best in the first.
+
+    In a quiet window it must not be worse. Two have to be none; the first of these counts as the first.
 
     Args:
-        margin: better means a mean slowdown that is lower by this part, and waits that are not longer by it.
+        margin: better means a mean slowdown that is lower by this part at least, and waits that grow by no greater
+            part than it falls.
     """
     if not present.windows:
         return Verdict(None, "the replay of the present policy took too long")
@@ -86,15 +93,32 @@ def choose_policy(present: TriedPolicy, candidates: Sequence[TriedPolicy], margi
     played = [candidate for candidate in candidates if candidate.windows]
     if not played:
         return Verdict(None, "the replays of all candidates took too long")
-    best = min(played, key=lambda tried: tried.windows[0].slowdown)
+    busy = [number for number, window in enumerate(present.windows) if not is_quiet(window, margin)]
+    if len(busy) < 2:
+        slowdowns = ", ".join(f"{window.slowdown:.2f}" for window in present.windows)
+        return Verdict(
+            None, f"hardly anything waits, so nothing can be better by {margin:.0%}: mean slowdown {slowdowns}"
+        )
+    tried = sorted(played, key=lambda each: each.windows[busy[0]].slowdown)
+    refused = [_why_not(present, each, margin) for each in tried]
+    chosen = next((each for each, why in zip(tried, refused, strict=True) if not why), None)
+    best = chosen or tried[0]
     numbers = f"{best.choice} instead of {present.choice}: {compared_text(present.windows, best.windows)}"
-    for number, (before, after) in enumerate(zip(present.windows, best.windows, strict=True)):
-        where = "where it was chosen" if number == 0 else f"in later window {number}"
-        if after.slowdown > before.slowdown * (1.0 - margin):
-            return Verdict(None, f"no candidate is better by {margin:.0%} {where}; {numbers}")
-        if after.p95_wait_s > before.p95_wait_s * (1.0 + margin) + WAIT_SLACK_S:
-            return Verdict(None, f"the best candidate lets some wait longer {where}; {numbers}")
-    return Verdict(best.choice, numbers)
+    return Verdict(None, f"{refused[0]}; {numbers}") if chosen is None else Verdict(chosen.choice, numbers)
+
+
+def _why_not(present: TriedPolicy, candidate: TriedPolicy, margin: float) -> str:
+    """Why a candidate is no better; empty where it is."""
+    for number, (before, after) in enumerate(zip(present.windows, candidate.windows, strict=True), 1):
+        if is_quiet(before, margin):
+            if after.slowdown > before.slowdown * (1.0 + margin):
+                return f"the best candidate is worse by {margin:.0%} in window {number}"
+        elif after.slowdown > before.slowdown * (1.0 - margin):
+            return f"no candidate is better by {margin:.0%} in window {number}"
+        gain = max(1.0 - after.slowdown / before.slowdown, margin)
+        if after.p95_wait_s > before.p95_wait_s * (1.0 + gain) + WAIT_SLACK_S:
+            return f"the best candidate lets some wait longer by more than {gain:.0%} in window {number}"
+    return ""
 
 
 def is_worse(measured: WindowFigures, replayed: WindowFigures, optimism: float, margin: float) -> bool:

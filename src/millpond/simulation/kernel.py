@@ -89,6 +89,7 @@ class World:
             sees for that with any ``durations``.
         pools, queues, limits: as configured; without pools there is one, as the workload needs it, and a queue for
             each name that jobs use.
+        forecasts: what was predicted of jobs, by id, with ``predicted``; None: what has ended by then predicts it.
         until: nothing is simulated from this instant on; jobs that have not ended then never do.
         rates: what cards draw, and what energy costs and emits.
         published: what jobs that may start later hear of the rates; None: nothing.
@@ -116,6 +117,7 @@ class World:
     speeds: SpeedTable | None = None
     consolidates: bool = False
     packs: bool = False
+    forecasts: Mapping[str, Forecast] | None = None
 
     def __post_init__(self) -> None:
         if self.durations not in KNOWLEDGE:
@@ -227,7 +229,9 @@ class Simulation:
         lengths = (entry.duration_s for entry in entries)
         jobs = zip(self._jobs, lengths, strict=True)
         self.engine = SimulatedEngine(world.nodes, jobs, world.costs, world.truths(), world.curves_of_jobs())
-        self._predictor = DurationPredictor() if world.durations == "predicted" else None
+        learns = world.durations == "predicted" and world.forecasts is None
+        self._predictor = DurationPredictor() if learns else None
+        self._known = (world.forecasts or {}) if world.durations == "predicted" else {}
         self._exact = world.durations == "exact"
         self._ended = 0
         stops = (entry.stop_at for entry in entries)
@@ -341,8 +345,8 @@ class Simulation:
         if self._exact:
             length = self.world.workload.jobs[index].duration_s
             self._handle(DurationPredicted(now, job.id, length, length))
-        elif self._predictor is not None:
-            forecast = self._predictor.predict(job)
+        else:
+            forecast = self._known.get(job.id) if self._predictor is None else self._predictor.predict(job)
             if forecast is not None:
                 self.forecasts[index] = forecast
                 self._handle(DurationPredicted(now, job.id, forecast.expected_s, forecast.cautious_s))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from millpond.forecasting.durations import Forecast
 from millpond.model.policy_trials import ClusterPolicies
 from millpond.scheduling.copies.snapshots import settings_of
 from millpond.scheduling.settings import Settings
@@ -15,6 +16,20 @@ from millpond.simulation.trace import TraceJob
 from millpond.simulation.what_if.plays import GoesOn, past_world, replay_past
 
 Windows = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """A job of the past, as it is played again.
+
+    Attributes:
+        forecast: what was predicted of its length.
+        counts: it was submitted in the days that are judged and has ended; others only hold cards, or wait.
+    """
+
+    entry: TraceJob
+    forecast: Forecast | None
+    counts: bool
 
 
 def under(settings: Settings, choice: ClusterPolicies) -> Settings:
@@ -30,28 +45,33 @@ def under(settings: Settings, choice: ClusterPolicies) -> Settings:
 
 def replay_choices(
     snapshot: dict[str, Any],
-    entries: tuple[TraceJob, ...],
+    past: Sequence[PastJob],
     choices: Sequence[ClusterPolicies],
     windows: Windows,
     bound: Callable[[], GoesOn],
 ) -> list[TriedPolicy]:
-    """What becomes of the jobs of each window under each policy, in a cluster that is empty at first.
+    """What becomes of the jobs of each window under each policy.
 
     Args:
+        past: by the instant at which they come.
         snapshot: of the scheduler whose nodes, pools, queues and limits hold.
         bound: makes the bound on work of one replay.
 
     Raises:
         InvalidInputError: none of the jobs could run on the cluster.
     """
-    world = admissible_world(past_world(snapshot, entries, ()), skip_bad_rows=True)
+    world = admissible_world(past_world(snapshot, tuple(each.entry for each in past), ()), skip_bad_rows=True)
+    world = replace(world, forecasts={each.entry.job.id: each.forecast for each in past if each.forecast is not None})
+    counted = {each.entry.job.id for each in past if each.counts}
     lengths = {entry.job.id: entry.duration_s for entry in world.workload.jobs}
     settings = settings_of(snapshot)
     tried = []
     for choice in choices:
         played = replay_past(world, under(settings, choice), bound())
         jobs = [
-            (job.since, job.ended_at, lengths[name]) for name, job in played.jobs.items() if job.ended_at is not None
+            (job.since, job.ended_at, lengths[name])
+            for name, job in played.jobs.items()
+            if name in counted and job.ended_at is not None
         ]
         figures = () if played.cut else tuple(window_figures(jobs, window) for window in windows)
         tried.append(TriedPolicy(choice, figures))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -22,7 +24,6 @@ from millpond.server.jobs.adaptation import policy_replay
 from millpond.server.jobs.adaptation.policy_adaptation import PolicyAdapter, last_passing
 from millpond.server.jobs.what_if.child import ask_child
 from millpond.server.runtime.policies import UNCHANGED, Policies
-from millpond.server.views.visibility import EVERYBODY
 from millpond.server.wording import local_time
 from millpond.specs.config.adapting import AdaptRule, PolicyCandidate
 from millpond.specs.config.cluster import read_cluster
@@ -71,7 +72,7 @@ def burst(api: Api, pause_s: float = 0.0) -> None:
     if pause_s:
         api.loop.notify([SchedulingPaused(api.clock.now, Cause.DISK_FULL, "no room")])
     for gpus, length_s in [(4, HOUR_S)] * 2 + [(1, 60.0)] * 8:
-        lengths[api.submit(gpus=gpus).id] = length_s
+        lengths[api.submit(gpus=gpus, name="long" if gpus == 4 else "short").id] = length_s
         api.clock.now += 1.0
     if pause_s:
         api.clock.now += pause_s
@@ -163,7 +164,7 @@ def test_a_history_that_is_too_short_has_gaps_or_cannot_be_replayed_changes_noth
     adapter.look()
     assert adapter.latest == (
         "2026-03-03 12:00: the policies stay as they are: "
-        "the history is too short: it begins 2026-03-02 12:00, 2026-02-28 12:00 is needed"
+        "the history is too short: it begins 2026-03-02 12:00, 3 days are needed"
     )
     lived(api, 2)
     adapter.look()
@@ -179,10 +180,10 @@ def test_a_history_that_is_too_short_has_gaps_or_cannot_be_replayed_changes_noth
 
 def test_the_replay_is_a_child_process_that_gives_the_same_figures(api: Api) -> None:
     lived(api, 1)
-    recorded = asyncio.run(api.service.history.recorded(BEGIN, api.clock.now, EVERYBODY, 1_000))
+    recorded = asyncio.run(api.service.history.recorded_with_present(BEGIN, api.clock.now, DAY_S, 1_000))
     snapshot = api.loop.query(lambda core: json.dumps(core.scheduler.snapshot())).result(60)
     choices = [ClusterPolicies(name, "default", preempt=False, reserve=True) for name in ("fifo", "ssf")]
-    text = policy_replay.question_text(snapshot, recorded.jobs, choices, [(BEGIN, api.clock.now)])
+    text = policy_replay.question_text(snapshot, recorded, choices, [(BEGIN, api.clock.now)])
     answer = asyncio.run(ask_child(policy_replay.__name__, text, 60.0, "wait"))
     assert answer == policy_replay.answer(json.loads(text)).encode()
     fifo, ssf = policy_replay.read_answer(answer, choices)
@@ -190,6 +191,55 @@ def test_the_replay_is_a_child_process_that_gives_the_same_figures(api: Api) -> 
     assert fifo.windows[0].slowdown == pytest.approx((1 + 2 + 8 * 121.5) / 10, rel=0.01), "two hours before each minute"
 
     assert ssf.windows[0].slowdown < fifo.windows[0].slowdown
+
+
+def test_what_held_cards_or_waited_when_the_days_began_and_what_runs_still_is_in_the_replay(api: Api) -> None:
+    """Four cards: one is held all along, three until an hour into the days; a job waits for two of them."""
+    service, gang = api.submit(gpus=1).id, api.submit(gpus=3).id
+    waiting = api.submit(gpus=2).id
+    begin = api.clock.now = BEGIN + HOUR_S
+    measured = api.submit(gpus=1).id
+    api.clock.now += HOUR_S
+    for job in (gang, waiting, measured):
+        for _ in range(3):
+            api.settled()
+        api.engine.finish(TaskId(job, 1, 0))
+        api.clock.now += HOUR_S
+    for _ in range(3):
+        api.settled()
+
+    recorded = asyncio.run(api.service.history.recorded_with_present(begin, api.clock.now, DAY_S, 100))
+    assert [job.job.id for job in recorded.jobs] == [measured]
+    assert {job.job.id for job in recorded.earlier} == {gang, waiting}
+    assert [job.job.id for job in recorded.running] == [service]
+    snapshot = api.loop.query(lambda core: json.dumps(core.scheduler.snapshot())).result(60)
+    choice = ClusterPolicies("fifo", "default", preempt=False, reserve=True)
+    replayed = []
+    for known in (recorded, replace(recorded, earlier=[], running=[])):
+        text = policy_replay.question_text(snapshot, known, [choice], [(begin, api.clock.now)])
+        (tried,) = policy_replay.read_answer(policy_replay.answer(json.loads(text)).encode(), [choice])
+        replayed.append(tried.windows[0])
+    assert [window.jobs for window in replayed] == [1, 1]
+    assert replayed[0].p95_wait_s == pytest.approx(HOUR_S, abs=5.0)
+    assert replayed[1].p95_wait_s == 0.0, "without them the cluster is empty at first"
+
+
+def test_a_forecast_of_the_past_rests_on_what_had_ended_by_then(api: Api) -> None:
+    lengths = (60.0, 120.0, 240.0)
+    for length_s in lengths:
+        job = api.submit(gpus=1, name="nightly").id
+        for _ in range(3):
+            api.settled()
+        api.clock.now += length_s
+        api.engine.finish(TaskId(job, 1, 0))
+        for _ in range(3):
+            api.settled()
+        api.clock.now += 1.0
+    recorded = asyncio.run(api.service.history.recorded_with_present(BEGIN + 1.0, api.clock.now, DAY_S, 100))
+    assert [job.job.name for job in (*recorded.earlier, *recorded.jobs)] == ["nightly"] * 3
+    assert recorded.earlier[0].forecast is None
+    guesses = [job.forecast.expected_s for job in recorded.jobs if job.forecast is not None]
+    assert guesses == pytest.approx([60.0, math.sqrt(60.0 * 120.0)], rel=0.02)
 
 
 def test_the_hour_is_local_and_nothing_happens_without_a_section(api: Api) -> None:

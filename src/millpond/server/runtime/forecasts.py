@@ -91,3 +91,23 @@ class Forecaster:
             return
         if (ran_s := info.ran_s(info.ended_at)) is not None:
             self._predictors[info.kind].observe(info, ran_s)
+
+
+def forecasts_at_submission(jobs: Sequence[tuple[JobInfo, Job]]) -> list[Forecast | None]:
+    """What a server predicted of each job when it was submitted, if these are all that it had learnt from.
+
+    Args:
+        jobs: by submission.
+    """
+    forecaster = Forecaster(lambda _: ())
+    ended = [info for info, _ in jobs if info.ended_at is not None]
+    ends = sorted(ended, key=lambda info: info.ended_at or 0.0)
+    learnt = 0
+    guesses = []
+    for info, job in jobs:
+        before = learnt
+        while learnt < len(ends) and (ends[learnt].ended_at or 0.0) <= info.submitted_at:
+            learnt += 1
+        forecaster.note(ends[before:learnt])
+        guesses.append(forecaster.predict(job))
+    return guesses

@@ -101,8 +101,8 @@ class AdaptFile(Strict):
 
     Attributes:
         hour: when, in local time.
-        days: how much of the past is replayed; the candidate that is best on the first third has to be better on both
-            others.
+        days: how much of the past is replayed, from three days on as much as there is; a candidate has to be better on
+            each third of it.
         margin: better by this part of the mean slowdown.
         candidates: policies that may take over; left out: the orderings `default`, `sjf`, `ssf` and `fair`, and the
             placement `best-fit`.

@@ -28,7 +28,6 @@ from millpond.server.runtime.policies import Policies
 from millpond.server.runtime.queries import ANSWER_WITHIN_S
 from millpond.server.views.reports.history_export import HistoryExport
 from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
-from millpond.server.views.visibility import EVERYBODY
 from millpond.server.wording import local_time
 from millpond.simulation.adaptation import (
     LEAST_JOBS,
@@ -51,6 +50,8 @@ ON_TRIAL_S: Final = 7 * 86_400.0
 """So long a policy that took over is compared with the one of before, and no other takes over."""
 RESTS_S: Final = 14 * 86_400.0
 """So long a policy that was given up does not come again."""
+LEAST_DAYS: Final = 3
+"""From so much history on policies are chosen: each of the three windows has all hours of a day."""
 MOST_MISSING: Final = 0.2
 """If a greater part of the jobs cannot be replayed, nothing is judged by the others."""
 _DAY_S: Final = 86_400.0
@@ -133,16 +134,16 @@ class PolicyAdapter(Periodic):
             return (
                 "the policies stay as they are: every candidate holds, is pinned at the start, or was given up lately"
             )
-        begin = night.now - night.rule.days * _DAY_S
-        jobs = await self._jobs(begin, night.now)
+        recorded = await self._recorded(night.now - night.rule.days * _DAY_S, night)
+        begin = _begin_of_history(recorded.jobs, night)
         windows = windows_of(begin, night.now)
-        tried = await self._replays(night, jobs, [night.present, *candidates], windows)
+        tried = await self._replays(night, recorded, [night.present, *candidates], windows)
         verdict = choose_policy(tried[0], tried[1:], night.rule.margin)
         if verdict.choice is None:
             return f"the policies stay as they are: {verdict.why}"
-        replayed, measured = tried[0].windows, [measured_figures(jobs, window) for window in windows]
+        replayed, measured = tried[0].windows, [measured_figures(recorded.jobs, window) for window in windows]
         optimism = _mean_slowdown(measured) / _mean_slowdown(replayed)
-        why = f"{verdict.why}; by replays of the last {night.rule.days} days, the last two windows came later"
+        why = f"{verdict.why}; by replays of three windows since {local_time(begin)}"
         self._tell(night, verdict.choice, PolicyTrial(night.now, night.present, optimism), why)
         return why
 
@@ -150,11 +151,11 @@ class PolicyAdapter(Periodic):
         """Whether the days since the change were better than they would have been without it."""
         keeps = f"{night.present} stays, on trial since {local_time(trial.since)}"
         window = (trial.since, night.now)
-        jobs = await self._jobs(trial.since - night.rule.days * _DAY_S, night.now)
-        measured = measured_figures(jobs, window)
+        recorded = await self._recorded(trial.since, night)
+        measured = measured_figures(recorded.jobs, window)
         if measured.jobs < LEAST_JOBS:
             return f"{keeps}: too few jobs to judge by: {measured.jobs} since then, {LEAST_JOBS} are needed"
-        (tried,) = await self._replays(night, jobs, [trial.other], [window])
+        (tried,) = await self._replays(night, recorded, [trial.other], [window])
         if not tried.windows:
             return f"{keeps}: the replay of {trial.other} took too long"
         numbers = (
@@ -190,21 +191,26 @@ class PolicyAdapter(Periodic):
             choice.reserve if pinned.reserve is None else pinned.reserve,
         )
 
-    async def _jobs(self, begin: float, until: float) -> list[RecordedJob]:
-        """The jobs that were submitted between two instants and have ended.
+    async def _recorded(self, begin: float, night: _Night) -> Recorded:
+        """The jobs that were submitted since an instant, and what was under way then and is now.
 
         Raises:
-            UnavailableError: they are too few, or too many are missing, to judge by them.
+            UnavailableError: too many are missing to judge by the others.
         """
-        recorded = await self._history.recorded(begin, until, EVERYBODY, MOST_JOBS)
-        jobs = sorted(recorded.jobs, key=lambda job: job.submitted_at)
-        _require_enough(recorded, jobs, begin)
-        return jobs
+        found = await self._history.recorded_with_present(begin, night.now, night.rule.days * _DAY_S, MOST_JOBS)
+        missing = sum(found.left_out.values())
+        if missing > MOST_MISSING * (len(found.jobs) + missing):
+            reasons = "; ".join(f"{number} {reason}" for reason, number in found.left_out.items())
+            raise UnavailableError(
+                f"{missing} of {len(found.jobs) + missing} jobs cannot be replayed ({reasons})",
+                "wait until more have ended",
+            )
+        return found
 
     async def _replays(
-        self, night: _Night, jobs: Sequence[RecordedJob], choices: Sequence[ClusterPolicies], windows: Windows
+        self, night: _Night, recorded: Recorded, choices: Sequence[ClusterPolicies], windows: Windows
     ) -> list[TriedPolicy]:
-        text = policy_replay.question_text(night.snapshot, jobs, choices, windows)
+        text = policy_replay.question_text(night.snapshot, recorded, choices, windows)
         asked = asyncio.ensure_future(
             self._ask(policy_replay.__name__, text, ANSWERED_WITHIN_S, "let adapt.days be fewer, or candidates")
         )
@@ -253,16 +259,16 @@ def _mean_slowdown(windows: Sequence[WindowFigures]) -> float:
     return sum(window.slowdown * window.jobs for window in windows) / sum(window.jobs for window in windows)
 
 
-def _require_enough(recorded: Recorded, jobs: Sequence[RecordedJob], begin: float) -> None:
-    """Refuse a history that is too short, or of which too much is missing."""
-    if not jobs or jobs[0].submitted_at > begin + _DAY_S:
-        since = f"begins {local_time(jobs[0].submitted_at)}" if jobs else "is empty"
-        raise UnavailableError(
-            f"the history is too short: it {since}, {local_time(begin)} is needed", "wait, or set fewer adapt.days"
-        )
-    missing = sum(recorded.left_out.values())
-    if missing > MOST_MISSING * (len(jobs) + missing):
-        reasons = "; ".join(f"{number} {reason}" for reason, number in recorded.left_out.items())
-        raise UnavailableError(
-            f"{missing} of {len(jobs) + missing} jobs cannot be replayed ({reasons})", "wait until more have ended"
-        )
+def _begin_of_history(jobs: Sequence[RecordedJob], night: _Night) -> float:
+    """From when on days are replayed: the configured number, or as many as there are.
+
+    Raises:
+        UnavailableError: they are too few.
+    """
+    wanted = night.now - night.rule.days * _DAY_S
+    if jobs and jobs[0].submitted_at <= wanted + _DAY_S:
+        return wanted
+    if jobs and jobs[0].submitted_at <= night.now - LEAST_DAYS * _DAY_S:
+        return jobs[0].submitted_at
+    since = f"begins {local_time(jobs[0].submitted_at)}" if jobs else "is empty"
+    raise UnavailableError(f"the history is too short: it {since}, {LEAST_DAYS} days are needed", "wait")

@@ -8,22 +8,25 @@ was lost when they were ended. Where a job saves its work it is the time of all 
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from millpond.forecasting.durations import Forecast
 from millpond.model.errors import InvalidInputError, MillpondError
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI, TaskRequest
 from millpond.model.workloads import CheckpointMode, Job
 from millpond.server.runtime.active_jobs.job_cache import JobCache
+from millpond.server.runtime.forecasts import forecasts_at_submission
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.store.store import Store
 from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
-from millpond.server.views.visibility import Reader
+from millpond.server.views.visibility import EVERYBODY, Reader
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.reports.history import HistoryPage, TraceRow
 from millpond.specs.job.to_model import build_job
@@ -80,8 +83,7 @@ class HistoryExport:
         page = await asyncio.to_thread(self._page, span, reader, devices)
         if page.next:
             return page
-        live = self._live_between(span.since, span.until, reader)
-        left_out = page.left_out | ({_NOT_ENDED: live} if live else {})
+        left_out = page.left_out | self._not_ended(span.since, span.until, reader)
         return page.model_copy(update={"left_out": left_out, "cluster": _cluster(nodes)})
 
     async def recorded(self, since: float, until: float, reader: Reader, most: int) -> Recorded:
@@ -90,23 +92,60 @@ class HistoryExport:
         Raises:
             InvalidInputError: there are more than ``most``.
         """
-        jobs: list[RecordedJob] = []
-        left_out: Counter[str] = Counter()
+        read = await self._all_ended(since, until, reader, most)
+        jobs = [_recorded(*each) for each in read.jobs]
+        return Recorded(jobs, dict(read.left_out) | self._not_ended(since, until, reader))
+
+    async def recorded_with_present(self, since: float, until: float, earlier_s: float, most: int) -> Recorded:
+        """The same of all users, with what was under way: jobs of the time before, and those that run still.
+
+        Args:
+            earlier_s: so many seconds before ``since`` are read too; forecasts rest on what ended from then on.
+
+        Raises:
+            InvalidInputError: there are more than ``most`` jobs in either span.
+        """
+        earlier = await self._all_ended(since - earlier_s, since, EVERYBODY, most)
+        read = await self._all_ended(since, until, EVERYBODY, most)
+        running = await asyncio.to_thread(self._running, until)
+        every = sorted((*earlier.jobs, *read.jobs, *running), key=lambda each: each[0].submitted_at)
+        guesses = await asyncio.to_thread(forecasts_at_submission, [(info, job) for info, job, _ in every])
+        forecasts = {info.id: guess for (info, _, _), guess in zip(every, guesses, strict=True)}
+        ended, before, still = (
+            [_recorded(info, job, length, forecasts[info.id]) for info, job, length in part]
+            for part in (read.jobs, earlier.jobs, running)
+        )
+        return Recorded(ended, dict(read.left_out) | self._not_ended(since, until, EVERYBODY), before, still)
+
+    async def _all_ended(self, since: float, until: float, reader: Reader, most: int) -> _Part:
+        """All parts of the jobs that ended."""
+        whole = _Part([], Counter(), "")
         after = ""
         while True:
             part = await asyncio.to_thread(self._ended, HistorySpan(since, until, after, _PART), reader)
-            jobs += [
-                RecordedJob(job, info.submitted_at, length, info.ended_at or info.submitted_at)
-                for info, job, length in part.jobs
-            ]
-            left_out += part.left_out
-            if len(jobs) > most:
+            whole.jobs.extend(part.jobs)
+            whole.left_out.update(part.left_out)
+            if len(whole.jobs) > most:
                 raise InvalidInputError(f"more than {most:,} jobs between these instants", "ask about a shorter span")
             if not part.next:
-                break
+                return whole
             after = part.next
+
+    def _running(self, now: float) -> list[tuple[JobInfo, Job, float]]:
+        """The jobs that hold cards and have not ended, with the seconds of their run so far."""
+        found = []
+        for info in self._job_cache.newest_first():
+            ran_s = info.ran_s(now)
+            if info.array is None and ran_s is not None:
+                try:
+                    found.append((info, self._job_of(info), ran_s))
+                except MillpondError:
+                    continue
+        return found
+
+    def _not_ended(self, since: float, until: float, reader: Reader) -> dict[str, int]:
         live = self._live_between(since, until, reader)
-        return Recorded(jobs, dict(left_out) | ({_NOT_ENDED: live} if live else {}))
+        return {_NOT_ENDED: live} if live else {}
 
     def _live_between(self, since: float, until: float, reader: Reader) -> int:
         return sum(
@@ -136,15 +175,28 @@ class HistoryExport:
                 left_out[_NEVER_RAN] += 1
                 continue
             try:
-                file = self._job_files.file_of(info.parent or info.id)
-                job = build_job(file, info.id, info.user)
-                found.append((info, replace(job, queue=info.queue, group=info.group)))
+                found.append((info, self._job_of(info)))
             except MillpondError:
                 left_out[_UNREADABLE] += 1
         saving = [(info, job) for info, job in found if job.checkpoint.mode is not CheckpointMode.NONE]
         whole = self._store.books.computed_s([info.id for info, _ in saving if info.attempt > 1])
         last = f"{infos[-1].submitted_at!r} {infos[-1].id}" if len(infos) == span.limit else ""
         return _Part([(info, job, _length_s(info, whole.get(info.id))) for info, job in found], left_out, last)
+
+    def _job_of(self, info: JobInfo) -> Job:
+        """The job as the scheduler has it.
+
+        Raises:
+            MillpondError: this version does not understand its job file.
+        """
+        job = build_job(self._job_files.file_of(info.parent or info.id), info.id, info.user)
+        return replace(job, queue=info.queue, group=info.group)
+
+
+def _recorded(info: JobInfo, job: Job, length_s: float, forecast: Forecast | None = None) -> RecordedJob:
+    ended_at = math.inf if info.ended_at is None else info.ended_at
+    started_at = info.submitted_at if info.started_at is None else info.started_at
+    return RecordedJob(job, info.submitted_at, length_s, ended_at, started_at, forecast)
 
 
 def _length_s(info: JobInfo, whole_s: float | None) -> float:
