@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -28,6 +29,7 @@ from millpond.model.events import PolicyChanged
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.server.jobs.adaptation import policy_replay
+from millpond.server.jobs.adaptation.night_record import FILE, NightRecord
 from millpond.server.jobs.adaptation.policy_adaptation import PolicyAdapter
 from millpond.server.runtime.policies import UNCHANGED
 from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
@@ -89,16 +91,20 @@ def mixed(folder: Path, history_days: int) -> tuple[Workload, tuple[float, float
     return replace(log, jobs=tuple(jobs)), (begin, middle)
 
 
-class Night:
+class NightlyChoice:
     """Runs the server's own adapter on a simulated server, once a day of its clock."""
 
-    def __init__(self, simulation: Simulation, scheduler: Scheduler) -> None:
+    def __init__(self, simulation: Simulation, scheduler: Scheduler, record: NightRecord) -> None:
         self._simulation, self._scheduler = simulation, scheduler
         self.changes: list[str] = []
         self._adapter = PolicyAdapter(
-            cast(Any, self), cast(Any, self), lambda: RULE, UNCHANGED, lambda: simulation.engine.now, self._ask
+            cast(Any, self), cast(Any, self), lambda: RULE, UNCHANGED, record, self.clock, self._ask
         )
         self._adapter.look()
+
+    def clock(self) -> float:
+        """The present of the simulation."""
+        return self._simulation.engine.now
 
     def goes_on(self) -> bool:
         """Before each instant: choose, if it is night."""
@@ -151,8 +157,9 @@ def played(workload: Workload, halves: tuple[float, float], ordering: str, *, ch
     scheduler = make_scheduler(Settings(ordering=ordering))
     simulation = Simulation(world, scheduler)
     simulation.engine.now = workload.jobs[0].submit_at
-    night = Night(simulation, scheduler) if chooses else None
-    simulation.run(goes_on=None if night is None else night.goes_on)
+    with TemporaryDirectory() as folder:
+        night = NightlyChoice(simulation, scheduler, NightRecord(Path(folder) / FILE)) if chooses else None
+        simulation.run(goes_on=None if night is None else night.goes_on)
     jobs = [
         (entry.submit_at, work.ended_at, entry.duration_s)
         for entry, work in zip(workload.jobs, simulation.works, strict=True)

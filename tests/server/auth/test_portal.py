@@ -21,6 +21,7 @@ from millpond.server.store.statistics.time_series import SeriesRow
 from millpond.server.views.visibility import Reader
 from millpond.server.web.jobs.drafts import LARGEST_DRAFT
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, SpareInfo
+from millpond.specs.api.server import AdaptationInfo
 from millpond.specs.source_positions import read_documents
 
 VISIT = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
@@ -278,6 +279,29 @@ def test_pages_about_the_server_are_for_those_who_may_ask_the_api_for_the_same(w
     members = '/api/v1/groups/vision/members/max"'
     assert members in browser_of(world, "lea").get("/portal/admin/groups").text
     assert members not in browser_of(world, "max").get("/portal/admin/groups").text
+
+
+def test_an_admin_sees_what_the_last_night_chose_why_and_on_trial_until_when(world: AuthWorld) -> None:
+    nothing = browser_of(world, "olga").get("/portal/admin/settings").text
+    assert "has no section <code>adapt</code>" in nothing
+    chosen = AdaptationInfo(
+        chooses=True,
+        policies="ordering sjf, placement default",
+        next_at=300.0,
+        looked_at=200.0,
+        result="mean slowdown 4.00 -> <3.00>",
+        changed_at=200.0,
+        other="ordering fifo, placement default",
+        trial_until=400.0,
+    )
+    world.service.about.policies_by = lambda _: chosen
+    page = browser_of(world, "olga").get("/portal/admin/settings").text
+    for shown in ("Chosen", "On trial until", chosen.policies, chosen.other, "4.00 -&gt; &lt;3.00&gt;"):
+        assert shown in page
+    world.service.about.policies_by = lambda _: replace(chosen, rolled_back=True, trial_until=None)
+    page = browser_of(world, "olga").get("/portal/admin/settings").text
+    assert "Given up" in page
+    assert "On trial until" not in page
 
 
 def test_one_sees_and_revokes_ones_own_tokens_and_an_admin_those_of_all(world: AuthWorld) -> None:

@@ -38,6 +38,7 @@ ALLOWED = {
     ("GET", "/nodes"): "+++++++++!",
     ("GET", "/nodes/{node}"): "+++++++++!",
     ("GET", "/settings"): "++-------!",
+    ("GET", "/adaptation"): "++-------!",
     ("GET", "/overview"): "+++++++++!",
     ("GET", "/time-series"): "+++++++++!",
     ("GET", "/time-series/fairness"): "+++++++++!",

@@ -21,10 +21,13 @@ from millpond.model.reasons import Cause
 from millpond.node.task.records import TaskId
 from millpond.scheduling.settings import Settings
 from millpond.server.jobs.adaptation import policy_replay
+from millpond.server.jobs.adaptation.night_record import FILE, Night, NightRecord
 from millpond.server.jobs.adaptation.policy_adaptation import PolicyAdapter, last_passing
 from millpond.server.jobs.what_if.child import ask_child
 from millpond.server.runtime.policies import UNCHANGED, Policies
 from millpond.server.wording import local_time
+from millpond.specs.api.codec import from_json
+from millpond.specs.api.server import AdaptationInfo
 from millpond.specs.config.adapting import AdaptRule, PolicyCandidate
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.errors import SpecError
@@ -55,10 +58,16 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 def adapter_of(api: Api, pinned: Policies = UNCHANGED, ask: Callable = answered_here) -> PolicyAdapter:  # type: ignore[type-arg]
     """One that has seen the night before."""
-    made = PolicyAdapter(api.loop, api.service.history, lambda: RULE, pinned, api.clock, ask)
+    nights = NightRecord(api.state_dir / FILE)
+    made = PolicyAdapter(api.loop, api.service.history, lambda: RULE, pinned, nights, api.clock, ask)
+    api.service.about.policies_by = made.info
     made.look()
-    assert made.latest == ""
     return made
+
+
+def shown(api: Api) -> AdaptationInfo:
+    """What the API says of it."""
+    return from_json(AdaptationInfo, api.client.get("/api/v1/adaptation").content)
 
 
 def settings(api: Api) -> Settings:
@@ -106,6 +115,9 @@ def restarted(api: Api) -> Api:
 
 def test_a_better_policy_takes_over_is_kept_on_trial_and_given_up_when_the_days_go_worse(api: Api) -> None:
     adapter = adapter_of(api)
+    before = shown(api)
+    assert (before.chooses, before.looked_at, before.result, before.changed_at) == (True, None, "", None)
+    assert before.next_at == last_passing(BEGIN, 3) + DAY_S
     lived(api, 3)
     adapter.look()
     api.settled()
@@ -115,15 +127,24 @@ def test_a_better_policy_takes_over_is_kept_on_trial_and_given_up_when_the_days_
     assert (first.trial.since, first.trial.rolled_back) == (api.clock.now, False)
     assert first.trial.other == ClusterPolicies("fifo", "default", preempt=False, reserve=True)
     assert "ordering ssf, placement default instead of ordering fifo, placement default: mean slow" in adapter.latest
-    shown = api.client.get("/api/v1/events?limit=1000").json()["events"]
-    (told,) = [each["text"] for each in shown if each["what"] == "PolicyChanged" and each["text"].startswith("polic")]
+    events = api.client.get("/api/v1/events?limit=1000").json()["events"]
+    (told,) = [each["text"] for each in events if each["what"] == "PolicyChanged" and each["text"].startswith("polic")]
     assert told == f"policies: {adapter.latest.partition(': ')[2]}"
     assert api.client.get("/api/v1/server").json()["ordering"] == "ssf"
+    info = shown(api)
+    assert (info.policies, info.other) == ("ordering ssf, placement default", "ordering fifo, placement default")
+    assert (info.changed_at, info.looked_at, info.trial_until) == (
+        api.clock.now,
+        api.clock.now,
+        api.clock.now + 7 * DAY_S,
+    )
+    assert f"policies: {info.result}" == told
 
     again = restarted(api)
     try:
         adapter = adapter_of(again)
         assert settings(again).trial == first.trial
+        assert shown(again).result == info.result
         lived(again, 1)
         adapter.look()
         assert settings(again).ordering == "ssf"
@@ -138,6 +159,8 @@ def test_a_better_policy_takes_over_is_kept_on_trial_and_given_up_when_the_days_
         assert back.trial is not None
         assert (back.trial.rolled_back, back.trial.other.ordering) == (True, "ssf")
         assert "back to ordering fifo, placement default, as ordering ssf" in adapter.latest
+        info = shown(again)
+        assert (info.rolled_back, info.other, info.trial_until) == (True, "ordering ssf, placement default", None)
 
         lived(again, 3)
         adapter.look()
@@ -164,11 +187,11 @@ def test_a_history_that_is_too_short_has_gaps_or_cannot_be_replayed_changes_noth
     adapter.look()
     assert adapter.latest == (
         "2026-03-03 12:00: the policies stay as they are: "
-        "the history is too short: it begins 2026-03-02 12:00, 3 days are needed"
+        "the history is too short: it begins 2026-03-02 12:00, 3 days are needed; wait"
     )
     lived(api, 2)
     adapter.look()
-    assert adapter.latest.endswith("the policies stay as they are: no answer could be found")
+    assert "the policies stay as they are: no answer could be found; let adapt.days be fewer" in adapter.latest
     for _ in range(46):
         api.submit(gpus=4)
     api.settled()
@@ -245,11 +268,54 @@ def test_a_forecast_of_the_past_rests_on_what_had_ended_by_then(api: Api) -> Non
 def test_the_hour_is_local_and_nothing_happens_without_a_section(api: Api) -> None:
     assert local_time(last_passing(BEGIN, 3)) == "2026-03-02 03:00"
     assert local_time(last_passing(BEGIN, 13)) == "2026-03-01 13:00"
-    off = PolicyAdapter(api.loop, api.service.history, lambda: None, UNCHANGED, api.clock, unanswered)
+    nights = NightRecord(api.state_dir / FILE)
+    nights.note(Night(BEGIN - 7 * DAY_S, BEGIN - 7 * DAY_S, "of a time when policies were chosen"))
+    off = PolicyAdapter(api.loop, api.service.history, lambda: None, UNCHANGED, nights, api.clock, unanswered)
     off.look()
     api.clock.now += DAY_S
     off.look()
     assert off.latest == ""
+    assert shown(api) == AdaptationInfo(chooses=False, policies="ordering fifo, placement default")
+    assert NightRecord(api.state_dir / FILE).latest is None
+
+
+def test_a_server_that_was_down_at_the_hour_looks_when_it_starts_and_none_looks_twice(api: Api) -> None:
+    assert adapter_of(api).latest == ""
+    api.clock.now += DAY_S
+    late = adapter_of(api)
+    assert late.latest.startswith("2026-03-03 12:00: the policies stay as they are: the history is too short")
+    api.clock.now += HOUR_S
+    assert adapter_of(api).latest == late.latest
+
+
+def test_a_night_that_was_broken_off_says_so_and_is_not_tried_again_before_the_next(api: Api) -> None:
+    class Killed(BaseException):
+        """The end of the process."""
+
+    async def killed(module: str, request: str, within_s: float, remedy: str) -> bytes:
+        raise Killed
+
+    adapter = adapter_of(api, ask=killed)
+    lived(api, 3)
+    with pytest.raises(Killed):
+        adapter.look()
+    again = adapter_of(api)
+    assert again.latest.endswith(
+        "not finished: the server ended meanwhile, or its log says why; the next night tries again"
+    )
+    assert settings(api).ordering == "fifo"
+    api.clock.now += DAY_S
+    again.look()
+    assert settings(api).ordering == "ssf"
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"due_at": 1, "more": 2}', b"\xff"])
+def test_a_record_that_cannot_be_read_counts_as_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    record = NightRecord(tmp_path / FILE)
+    assert record.latest is None
+    record.note(Night(1.0, 2.0, "nothing"))
+    assert NightRecord(tmp_path / FILE).latest == Night(1.0, 2.0, "nothing")
 
 
 def test_the_section_has_usual_candidates_and_refuses_what_is_none() -> None:

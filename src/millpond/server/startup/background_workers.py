@@ -14,6 +14,7 @@ from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.api.service import Service
 from millpond.server.jobs import task_inputs
+from millpond.server.jobs.adaptation.night_record import FILE, NightRecord
 from millpond.server.jobs.adaptation.policy_adaptation import PolicyAdapter
 from millpond.server.jobs.monitors.deadlines import DeadlineWatch
 from millpond.server.jobs.monitors.idle_jobs import IdleWatch
@@ -86,8 +87,11 @@ def attended(options: ServerOptions, current: Current, base: CoreComponents, ser
             attend(EnergyWatch(options.config, current))
         for worker in _of_work(current, base, service, power):
             attend(worker)
-        adapter = PolicyAdapter(base.components.loop, service.history, lambda: current.config.adapt, options.policies)
-        service.about.adaptation = lambda: adapter.latest
+        nights = NightRecord(base.components.state_dir / FILE)
+        adapter = PolicyAdapter(
+            base.components.loop, service.history, lambda: current.config.adapt, options.policies, nights
+        )
+        service.about.policies_by = adapter.info
         attend(adapter)
         if base.listener is not None:
             authorizer = SshAuthorizer(service.access, service.lookup, service.activity, base.security)

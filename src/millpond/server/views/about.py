@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from sqlalchemy.exc import DBAPIError
 
+from millpond.model.policy_trials import ClusterPolicies
+from millpond.scheduling.settings import Settings
 from millpond.server.auth.isolation import Isolation
 from millpond.server.runtime.clock import SLOWER_BY
 from millpond.server.runtime.loop import Loop
@@ -26,9 +28,9 @@ from millpond.server.version import VERSION
 from millpond.server.views.hardware.machines import Machines
 from millpond.server.views.settings import shown_settings
 from millpond.server.views.visibility import EVERYBODY
-from millpond.server.wording import rounded_span
+from millpond.server.wording import local_time, rounded_span
 from millpond.specs.api.accounts.ssh import SshInfo
-from millpond.specs.api.server import ServerInfo, SettingsInfo
+from millpond.specs.api.server import AdaptationInfo, ServerInfo, SettingsInfo
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
 
 
@@ -72,13 +74,13 @@ class About:
     """Reports what the server is and how many jobs it has.
 
     Attributes:
-        adaptation: gives what the last choice among policies came to, in words; nothing where none is made.
+        policies_by: gives how policies are chosen, of the settings that hold; None where nothing chooses.
     """
 
     def __init__(
         self, identity: ServerFacts, loop: Loop, job_store: JobStore, isolation: Isolation, machines: Machines
     ) -> None:
-        self.adaptation: Callable[[], str] = str
+        self.policies_by: Callable[[Settings], AdaptationInfo] | None = None
         self._identity = identity
         self._loop = loop
         self._queries = CoreQueries(loop)
@@ -98,6 +100,16 @@ class About:
             settings=shown_settings(facts.settings()), at_start=list(facts.at_start), pending=facts.pending()
         )
 
+    async def adaptation(self) -> AdaptationInfo:
+        """Which policies hold, and how they are chosen."""
+        return self._adaptation(await self._queries.query(lambda core: core.scheduler.settings))
+
+    def _adaptation(self, settings: Settings) -> AdaptationInfo:
+        if self.policies_by is not None:
+            return self.policies_by(settings)
+        holds = ClusterPolicies(settings.ordering, settings.placement, settings.preempt, settings.reserve)
+        return AdaptationInfo(chooses=False, policies=str(holds))
+
     async def info(self, admin: bool) -> ServerInfo:
         """The server itself; where it lies on its machine is for admins."""
         ended, nodes = (
@@ -106,7 +118,8 @@ class About:
         )
         identity = self._identity
         settings = await self._queries.query(lambda core: core.scheduler.settings)
-        chosen = self.adaptation()
+        chosen = self._adaptation(settings)
+        said = [f"{local_time(chosen.looked_at)}: {chosen.result}"] if chosen.looked_at is not None else []
         return ServerInfo(
             version=VERSION,
             url=identity.url,
@@ -120,7 +133,7 @@ class About:
             unsandboxed=self._isolation.apart.trouble,
             unlimited=identity.unlimited,
             unshared=identity.unshared() if admin else "",
-            notes=[*identity.notes, *([chosen] if chosen else [])] if admin else [],
+            notes=[*identity.notes, *said] if admin else [],
             apart="" if self._loop.read_only is None else str(self._loop.read_only),
             jobs=dict(sorted((self._loop.job_cache.counts() | ended).items())),
         )

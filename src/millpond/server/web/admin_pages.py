@@ -119,7 +119,8 @@ async def settings(access: ClusterKeeper, service: ServiceOf, visit: VisitOf) ->
     found = service.about.settings()
     text = yaml.safe_dump(found.settings, allow_unicode=True, sort_keys=False) if found.settings else ""
     server = await service.about.info(access.caller.admin)
-    return _show("settings", visit, access, found=found, text=text, server=server, process=os.getpid())
+    chosen = await service.about.adaptation()
+    return _show("settings", visit, access, found=found, text=text, server=server, chosen=chosen, process=os.getpid())
 
 
 def _begin_of(day: date | None) -> float:

@@ -87,6 +87,33 @@ class HealthInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptationInfo:
+    """How the server chooses among policies by replays of its own past.
+
+    Attributes:
+        chooses: whether it does, as the configuration has a section ``adapt``.
+        policies: what holds, in words.
+        next_at: when it chooses next, in seconds since 1970.
+        looked_at: when it chose last; None where it has not yet.
+        result: what that came to, with its numbers; also that nothing changed, and why.
+        changed_at: when it went over to other policies last, or back; None where it never did.
+        other: the policies of before; behind a change back, those that were given up.
+        rolled_back: the last change was one back, as what had taken over did worse.
+        trial_until: so long the days are held against replays under ``other``.
+    """
+
+    chooses: bool
+    policies: str
+    next_at: float | None = None
+    looked_at: float | None = None
+    result: str = ""
+    changed_at: float | None = None
+    other: str = ""
+    rolled_back: bool = False
+    trial_until: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsInfo:
     """The configuration that the server read last.
 

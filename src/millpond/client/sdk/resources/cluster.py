@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from millpond.specs.api.reports.history import HistoryPage
     from millpond.specs.api.reports.usage import UsageList, WaitingJobList, WaitReport
     from millpond.specs.api.reports.what_if import WhatIfInfo
-    from millpond.specs.api.server import SettingsInfo
+    from millpond.specs.api.server import AdaptationInfo, SettingsInfo
 
 
 class ClusterRequests(Requests):
@@ -66,6 +66,12 @@ class ClusterRequests(Requests):
         from millpond.specs.api.server import SettingsInfo
 
         return self._ask(SettingsInfo, "GET", "/settings")
+
+    def adaptation(self) -> AdaptationInfo:
+        """Which policies hold, and how the server chose among them by its own past; for admins."""
+        from millpond.specs.api.server import AdaptationInfo
+
+        return self._ask(AdaptationInfo, "GET", "/adaptation")
 
     def reservations(self) -> list[ReservationInfo]:
         """The advance reservations of the queues of one's groups, for admins all, the first to begin first."""

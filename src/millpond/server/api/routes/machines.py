@@ -35,7 +35,7 @@ from millpond.specs.api.pool.overview import OverviewInfo
 from millpond.specs.api.reports.history import HistoryPage
 from millpond.specs.api.reports.what_if import WhatIfInfo
 from millpond.specs.api.reports.what_if_request import WhatIfRequest
-from millpond.specs.api.server import HealthInfo, ServerInfo, SettingsInfo
+from millpond.specs.api.server import AdaptationInfo, HealthInfo, ServerInfo, SettingsInfo
 
 MostEvents = Annotated[int, Query(ge=1, le=10_000, description="How many.")]
 MostLooks = Annotated[int, Query(ge=0, le=KEPT, description="How many earlier looks to list of each.")]
@@ -79,6 +79,12 @@ async def server(service: ServiceOf, access: ClusterReader) -> ServerInfo:
 async def settings(service: ServiceOf, access: ClusterKeeper) -> SettingsInfo:
     """The configuration that was read last; secrets are not in it, and addresses end at their hosts."""
     return service.about.settings()
+
+
+@router.get("/adaptation")
+async def adaptation(service: ServiceOf, access: ClusterKeeper) -> AdaptationInfo:
+    """Which policies hold, and how the server chose among them by replays of its own past."""
+    return await service.about.adaptation()
 
 
 @health.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

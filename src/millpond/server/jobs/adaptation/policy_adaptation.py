@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from millpond.model.errors import MillpondError, UnavailableError
+from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
 from millpond.model.events import PolicyChanged
 from millpond.model.policy_trials import ClusterPolicies, PolicyTrial
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.scheduling.settings import Settings
 from millpond.server.jobs.adaptation import policy_replay
+from millpond.server.jobs.adaptation.night_record import Night, NightRecord
 from millpond.server.jobs.what_if.child import ask_child
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.policies import Policies
@@ -39,6 +40,7 @@ from millpond.simulation.adaptation import (
     windows_of,
 )
 from millpond.simulation.policy_replays import Windows
+from millpond.specs.api.server import AdaptationInfo
 from millpond.specs.config.adapting import AdaptRule
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ LEAST_DAYS: Final = 3
 MOST_MISSING: Final = 0.2
 """If a greater part of the jobs cannot be replayed, nothing is judged by the others."""
 _DAY_S: Final = 86_400.0
+_UNFINISHED: Final = "not finished: the server ended meanwhile, or its log says why; the next night tries again"
 
 AskChild = Callable[[str, str, float, str], Awaitable[bytes]]
 
@@ -80,11 +83,9 @@ class PolicyAdapter(Periodic):
     Args:
         rule: as configured now; None: the policies stay.
         pinned: what the server was started with, which is never changed.
+        record: of the last night.
         clock: seconds since 1970.
         ask: asks the child process.
-
-    Attributes:
-        latest: what the last night came to, in words.
     """
 
     def __init__(
@@ -93,32 +94,62 @@ class PolicyAdapter(Periodic):
         history: HistoryExport,
         rule: Callable[[], AdaptRule | None],
         pinned: Policies,
+        record: NightRecord,
         clock: Callable[[], float] = time.time,
         ask: AskChild = ask_child,
     ) -> None:
         self._loop, self._history = loop, history
         self._rule, self._pinned = rule, pinned
         self._clock, self._ask = clock, ask
-        self._night: float | None = None
-        self.latest = ""
+        self._record = record
         self._worker = PeriodicWorker("policy-adaptation", self.look, LOOK_EVERY_S, "the policies stay as they are")
 
     def look(self) -> None:
         """Choose, where the hour has come since the last look."""
         rule = self._rule()
         if rule is None:
-            self._night, self.latest = None, ""
+            self._record.forget()
             return
         now = self._clock()
-        night = last_passing(now, rule.hour)
-        before, self._night = self._night, night
-        if before is None or night <= before:
+        due_at, before = last_passing(now, rule.hour), self._record.latest
+        if before is None:
+            self._record.note(Night(due_at))
+        if before is None or due_at <= before.due_at:
             return
+        self._record.note(Night(due_at, now, _UNFINISHED))
         try:
-            self.latest = f"{local_time(now)}: {asyncio.run(self._choose(now, rule))}"
+            text = asyncio.run(self._choose(now, rule))
         except MillpondError as error:
-            self.latest = f"{local_time(now)}: the policies stay as they are: {error.cause}"
+            text = f"the policies stay as they are: {error.cause}{error.remedy and '; '}{error.remedy}"
+        self._record.note(Night(due_at, now, text))
         log.info("policies, %s", self.latest)
+
+    @property
+    def latest(self) -> str:
+        """What the last night came to, in words; empty where there was none."""
+        night = self._record.latest
+        if night is None or night.looked_at is None:
+            return ""
+        return f"{local_time(night.looked_at)}: {night.text}"
+
+    def info(self, settings: Settings) -> AdaptationInfo:
+        """What was chosen, why and on trial until when.
+
+        Args:
+            settings: that hold.
+        """
+        rule, night, trial = self._rule(), self._record.latest, settings.trial
+        return AdaptationInfo(
+            chooses=rule is not None,
+            policies=str(choice_of(settings)),
+            next_at=None if rule is None else last_passing(self._clock(), rule.hour) + _DAY_S,
+            looked_at=None if night is None else night.looked_at,
+            result="" if night is None else night.text,
+            changed_at=None if trial is None else trial.since,
+            other="" if trial is None else str(trial.other),
+            rolled_back=trial is not None and trial.rolled_back,
+            trial_until=None if trial is None or trial.rolled_back else trial.since + ON_TRIAL_S,
+        )
 
     async def _choose(self, now: float, rule: AdaptRule) -> str:
         fork = self._loop.query(lambda core: core.scheduler.fork(), is_long=True).result(ANSWER_WITHIN_S)
@@ -197,7 +228,10 @@ class PolicyAdapter(Periodic):
         Raises:
             UnavailableError: too many are missing to judge by the others.
         """
-        found = await self._history.recorded_with_present(begin, night.now, night.rule.days * _DAY_S, MOST_JOBS)
+        try:
+            found = await self._history.recorded_with_present(begin, night.now, night.rule.days * _DAY_S, MOST_JOBS)
+        except InvalidInputError as error:
+            raise UnavailableError(error.cause, "set fewer adapt.days") from error
         missing = sum(found.left_out.values())
         if missing > MOST_MISSING * (len(found.jobs) + missing):
             reasons = "; ".join(f"{number} {reason}" for reason, number in found.left_out.items())

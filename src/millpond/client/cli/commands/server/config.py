@@ -1,4 +1,4 @@
-"""``pond config``: the server's configuration file, before a server reads it."""
+"""``pond config``: the server's configuration file, before a server reads it, and the policies that hold in it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.printing import formats
+from millpond.client.sdk import Client
 from millpond.model.hardware.nodes import DEFAULT_POOL
 
 
 @click.group("config", cls=SuggestingGroup)
 def command() -> None:
-    """The server's configuration file."""
+    """The server's configuration file, and the policies that hold."""
 
 
 @command.command("check")
@@ -43,6 +45,25 @@ def check(file: Path) -> None:
         click.echo(f"the certificate is valid until {ends_at:%Y-%m-%d}")
     if config.oidc is not None:
         click.echo(f"people log in at {config.oidc.issuer}, which sends them back to {config.oidc.callback}")
+
+
+@command.command("policies")
+@with_client
+def policies(client: Client) -> int:
+    """Show which policies hold, what the server chose at night by its own past, and why; for admins."""
+    info = client.adaptation()
+    click.echo(info.policies)
+    if info.changed_at is not None:
+        verb = "back from" if info.rolled_back else "chosen instead of"
+        until = "" if info.trial_until is None else f", on trial until {formats.instant_text(info.trial_until)}"
+        click.echo(f"{verb} {info.other} on {formats.instant_text(info.changed_at)}{until}")
+    if info.looked_at is not None:
+        click.echo(f"last night, {formats.instant_text(info.looked_at)}: {info.result}")
+    if info.next_at is None:
+        click.echo("the server chooses none by itself: its configuration has no section `adapt`")
+    else:
+        click.echo(f"next: {formats.instant_text(info.next_at)}")
+    return 0
 
 
 @command.command("from-hived")
