@@ -73,6 +73,33 @@ def test_between_two_attempts_it_waits_and_behind_its_end_there_is_nothing() -> 
     ]
 
 
+def test_a_service_runs_while_one_of_its_replicas_does() -> None:
+    def placed(*tasks: int) -> list[dict[str, int]]:
+        return [{"task": task} for task in tasks]
+
+    started = [RUN[0], happened(160, "Start", id=7, attempt=1, placements=placed(0, 1)), RUN[2]]
+    fewer = [happened(180, "Stop", id=8, tasks=[1]), happened(181, "Ended", task=1)]
+    more = [happened(185, "Start", id=9, attempt=1, placements=placed(1)), happened(186, "Confirmed", decision=9)]
+    assert seen(None, started + fewer + more) == [("waits", 100, 160), ("starts", 160, 170), ("runs", 170, 200)]
+    over = [happened(190, "Stop", id=10), happened(191, "Ended", task=0), happened(193, "Ended", task=1)]
+    assert seen(None, started + fewer + more + over)[2:] == [
+        ("runs", 170, 190),
+        ("ends", 190, 193),
+        ("waits", 193, 200),
+    ]
+
+
+def test_a_gang_waits_once_its_last_task_has_ended_and_begins_anew_with_all_of_them() -> None:
+    both = [{"task": 0}, {"task": 1}]
+    started = [RUN[0], happened(160, "Start", id=7, attempt=1, placements=both), RUN[2]]
+    failed = [happened(180, "Ended", task=1), happened(180, "Stop", id=8, tasks=[0]), happened(183, "Ended", task=0)]
+    again = [happened(190, "Start", id=9, attempt=2, placements=both), happened(191, "Confirmed", decision=9)]
+    spans = seen(None, started + failed + again)
+    assert spans[2:] == [
+        ("runs", 170, 180), ("ends", 180, 183), ("waits", 183, 190), ("starts", 190, 191), ("runs", 191, 200),
+    ]  # fmt: skip
+
+
 def test_a_wait_tells_its_reasons_once_each() -> None:
     waits = [
         WaitInfo(cause="no-room", summary="no room", since=100, until=130),

@@ -6,9 +6,9 @@ then it is blocked: it could not start, whatever were free.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from millpond.model.reasons import Cause
 from millpond.server.runtime.batch import ARRAY_RELEASED
@@ -110,20 +110,35 @@ def _eligible_at(job: JobInfo, events: Sequence[EventInfo], reason: ReasonInfo) 
 
 
 def _turns(events: Sequence[EventInfo]) -> list[tuple[float, str]]:
+    """A job runs while one of its tasks does: single replicas of a service come and go meanwhile."""
     found: list[tuple[float, str]] = []
     decided: dict[int, str] = {}
+    attempt, living = None, set[int]()
     for event in events:
-        kind = event.what
+        kind, data = event.what, event.data
         if event.decided:
-            decided[event.data.get("id", 0)] = kind
+            decided[data.get("id", 0)] = kind
         elif kind == "Confirmed":
-            kind = f"Confirmed {decided.get(event.data.get('decision', 0), '')}"
+            kind = f"Confirmed {decided.get(data.get('decision', 0), '')}"
         elif kind == "Ended" and found and found[-1][1] in ("runs", "ends", "rests", "starts"):
-            found.append((event.at, "waits"))  # it is tried again, or this is the end of the line
+            living -= {data["task"]} if "task" in data else living
+            if not living:
+                found.append((event.at, "waits"))  # it is tried again, or this is the end of the line
+            continue
+        if kind == "Start":
+            is_more = bool(living) and data.get("attempt") == attempt
+            attempt, living = data.get("attempt"), (living if is_more else set()) | _tasks_placed(data)
+            if is_more:
+                continue
+        if kind == "Stop" and data.get("tasks") and living - set(data["tasks"]):
             continue
         if kind in _TURNS:
             found.append((event.at, _TURNS[kind]))
     return found
+
+
+def _tasks_placed(start: Mapping[str, Any]) -> set[int]:
+    return {placement["task"] for placement in start.get("placements", ())}
 
 
 def _turns_of_array(job: JobInfo) -> list[tuple[float, str]]:
