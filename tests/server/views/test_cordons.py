@@ -78,7 +78,7 @@ def test_a_closed_card_takes_no_job_until_it_is_opened(api: Api) -> None:
     assert all(device.closure is None for device in info.devices[1:])
     job = api.submit(gpus=cards)
     assert api.job(job.id).reason == (
-        "it would fit with card 0 of n1, which is closed by ada (a fan is loud) until they are uncordoned"
+        "it would fit with card 0 of n1, which is closed by ada (a fan is loud); open again when uncordoned"
     )
     said = api.client.get("/api/v1/nodes/n1/events").json()["events"][-1]
     assert said["text"].endswith("closed by ada: a fan is loud")

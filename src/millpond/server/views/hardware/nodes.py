@@ -128,5 +128,5 @@ def _summary(reason: Reason) -> str:
     if reason.cause is not Cause.NODES_CLOSED:
         return reason.summary
     if reason.opens_at is None:
-        return f"{reason.summary} until they are uncordoned"
+        return f"{reason.summary}; open again when uncordoned"
     return f"{reason.summary}; open again {local_time(reason.opens_at)}"
