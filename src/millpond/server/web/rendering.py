@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 
-from millpond.model.amounts import memory_text, milli_text, pace_text
+from millpond.model.amounts import MIB_IN_GIB, memory_text, milli_text, pace_text
 from millpond.server.auth.guard import PORTAL_FILES
 from millpond.server.auth.roles import Caller
 from millpond.server.catalogues import ENGLISH, LANGUAGES
@@ -122,7 +122,7 @@ def _environment(language: str) -> Environment:
     environment.globals.update(_=words_in(language), file=_address, languages=LANGUAGES, version=VERSION)
     environment.filters.update(
         cards=milli_text,
-        memory=memory_text,
+        memory=_memory,
         span=lambda seconds: phrase_in(language, rounded_span(seconds)),
         phrase=partial(phrase_in, language),
         fixed=FIXED_TEXTS.words(language),
@@ -134,6 +134,11 @@ def _environment(language: str) -> Environment:
         number=number_text,
     )
     return environment
+
+
+def _memory(mib: int) -> str:
+    """To a tenth of a GiB: ``511.7 GiB``; of less than ten, exactly."""
+    return memory_text(mib) if mib < 10 * MIB_IN_GIB else f"{round(mib / MIB_IN_GIB, 1):g} GiB"
 
 
 def _instant(at: float | None, *, how: str = "at") -> str | Markup:
