@@ -11,11 +11,14 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from portal_past import write_past
+from portal_work import fill
 from real_pond import Pond
 
 from millpond.server.web.portal import portal_routes
@@ -35,19 +38,30 @@ DRAW_ALL: Final = """
 for (const line of document.querySelectorAll(".log div")) line.style.contentVisibility = "visible";
 """
 """Lines of output that are out of view are else not drawn, and a picture of a whole page is made at its top."""
-TRAINS: Final = """
-[ "$MILLPOND_ATTEMPT" -gt 1 ] || exit 3
-cd "$MILLPOND_OUTPUT" && mkdir ckpt && echo epoch 1 | tee ckpt/epoch-1.pt ckpt/epoch-2.pt log.csv; sleep 600
-"""
+TROUBLED: Final = Path(__file__).with_name("troubled_cards")
+QUESTIONS: Final = {
+    "/portal/curves": "?job={sweep}",
+    "/portal/what-if": "?past_days=0&add_nodes=1x8:V100-32GB",
+    "/portal/queues/{queue}/play": "?parent=research&guarantee.gpus=6&cells=4 cards: 1",
+    "/portal/queues/{queue}/edit": "?preview=1&parent=research&guarantee.gpus=6&cells=4 cards: 1",
+}
+"""What pages are asked that else are forms and nothing more."""
+READY: Final = {"/portal/what-if": "#answer h2"}
+"""What is waited for on pages that are not whole at once."""
 CONFIGURATION: Final = """
 pools: [{name: default, suspends: true}]
 queues:
-- {name: vision, guarantee: {gpus: 8}}
-- {name: speech, guarantee: {gpus: 4}, limit: {gpus: 8}}
+- {name: research, guarantee: {gpus: 12}}
+- {name: vision, parent: research, guarantee: {gpus: 8}, cells: {4 cards: 2}}
+- {name: speech, parent: research, guarantee: {gpus: 4}, limit: {gpus: 8}}
+- {name: interns, weight: 0.5}
 nodes:
 - {name: dgx-1, devices: 8, model: V100-32GB, device_memory: 32GiB, link_map: v100-cube-mesh, rack: r1, zone: z1}
 - {name: dgx-2, devices: 8, model: V100-32GB, device_memory: 32GiB, link_map: v100-cube-mesh, rack: r2, zone: z1}
 - {name: box-1, devices: 2, model: A100-80GB, device_memory: 80GiB}
+- {name: box-2, devices: 2, model: A100-80GB, device_memory: 80GiB}
+prices: {currency: EUR, gpu_hour: {V100-32GB: 0.6, A100-80GB: 1.8}}
+energy: {price: 0.31, carbon: 380}
 notifications:
   mail: {host: 127.0.0.1, port: 9, encryption: none, sender: pond@example.org}
   chat: ["http://127.0.0.1:9"]
@@ -57,28 +71,18 @@ webhooks: [{name: room, url: "http://127.0.0.1:9/services/T0/B0", format: slack}
 
 @contextmanager
 def scene(folder: Path) -> Iterator[tuple[Pond, dict[str, str]]]:
-    """A server with jobs, people and a closed card; with it, what stands in addresses for which name."""
+    """A server with some days behind it, jobs of several people and cards in trouble; with it, what stands in addresses
+    for which name.
+    """
     config = folder / "cluster.yaml"
     config.write_text(CONFIGURATION)
+    write_past(folder / "state", time.time())
     pond = Pond(folder / "state")
+    pond.env["PYTHONPATH"] = str(TROUBLED)
     pond.up("--fake-gpus", "none", "--config", str(config))
+    del pond.env["PYTHONPATH"]
     try:
-        jobs = [
-            _run(pond, "--gpus", "2", "--queue", "vision", "--name", "train-resnet", "--retries", "1", command=TRAINS),
-            _run(pond, "--gpus", "0.25", "--queue", "speech", "--name", "notebook"),
-            _run(pond, "--gpus", "8", "--queue", "speech", "--name", "align"),
-            _run(pond, "--gpus", "8", "--queue", "vision", "--name", "w" * 60),
-        ]
-        for line in (
-            ["nodes", "cordon", "dgx-1/7", "--reason", "it runs hot"],
-            ["nodes", "maintain", "dgx-1", "--from", "2d", "--until", "3d", "--reason", "driver 580"],
-            ["reserve", "demo", "--queue", "vision", "--cards", "4", "--from", "1h", "--until", "5h"],
-            ["user", "add", "bob"],
-            ["token", "create", "ci"],
-        ):
-            done = pond(*line)
-            assert done.returncode == 0, done.stderr
-        yield pond, {"job": jobs[0], "name": "dgx-1", "node": "dgx-1", "queue": "vision"}
+        yield pond, fill(pond.state_dir)
     finally:
         pond("down")
 
@@ -90,7 +94,7 @@ def pages() -> list[str]:
 
 
 def address(path: str, names: dict[str, str]) -> str:
-    """The path of one page.
+    """The path of one page, with what it is asked.
 
     Args:
         names: what stands for each name in curly brackets.
@@ -98,7 +102,7 @@ def address(path: str, names: dict[str, str]) -> str:
     Raises:
         KeyError: the page needs a name that is not there.
     """
-    return re.sub(r"\{(\w+)(?::\w+)?\}", lambda name: names[name[1]], path)
+    return re.sub(r"\{(\w+)(?::\w+)?\}", lambda name: names[name[1]], path + QUESTIONS.get(path, ""))
 
 
 def enter(context: Any, pond: Pond) -> Any:
@@ -123,18 +127,14 @@ def main(folder: Path) -> None:
             for size, viewport in SIZES.items():
                 page.set_viewport_size(viewport)
                 page.goto(base + address(path, names))
+                if path in READY:
+                    page.locator(READY[path]).first.wait_for()
                 page.wait_for_timeout(500)  # charts draw themselves
                 page.evaluate(DRAW_ALL)
                 picture = folder / f"{re.sub('[^a-z0-9]+', '-', path.lower()).strip('-')}-{size}.png"
                 page.screenshot(path=picture, full_page=size == "phone")
                 print(picture)
         browser.close()
-
-
-def _run(pond: Pond, *options: str, command: str = "sleep 600") -> str:
-    done = pond("run", "--detach", *options, "--", "sh", "-c", command)
-    assert done.returncode == 0, done.stderr
-    return str(done.stdout.strip())
 
 
 if __name__ == "__main__":
