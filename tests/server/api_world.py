@@ -104,7 +104,7 @@ class Api:
         self.scheduler.settle(self.engine)
         self.scheduler.start()
         identity = ServerFacts("http://testserver", state_dir, 0.0)
-        files = FileService(state_dir, self.store, self.provisioning.rules, self.provisioning.cache.copy_of)
+        files = FileService(state_dir, self.store, lambda _: self.provisioning.rules, self.provisioning.cache.copy_of)
         self.security = open_security(self.store, "ada", TOKEN, self.clock, cheap_passwords())
         apart = IsolationLevel(SandboxMode.AUTO)
         self.isolation = Isolation(apart, self.security.accounts, "ada", state_dir, clock=self.clock)

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from millpond.model.hardware.node_selection import selection_text
+from millpond.model.hardware.nodes import CLUSTER_LABEL
 from millpond.model.hardware.topology import Level
 from millpond.model.sharing import ShareClass
+from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.windows import Window
 from millpond.model.workloads import CheckpointMode, Kind, Priority
 from millpond.specs.errors import Problem, SpecError
@@ -133,6 +136,32 @@ def test_topology_is_required_as_a_bare_word_and_wished_with_prefer(written: str
     (spec,) = read_jobs(f"command: x\ntopology: {written}")
     job = spec.to_job("j")
     assert (job.together, job.together_required) == (level, required)
+
+
+def test_a_job_of_a_named_cluster_may_have_its_nodes_alone() -> None:
+    (spec,) = read_jobs("cluster: west\ntasks: 2\ncommand: train\n")
+    job = spec.to_job("j")
+    assert selection_text(job.only_on) == "millpond.io/cluster=west"
+    assert job.spacing == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "roles"),
+    [
+        ("tasks: 2", ("worker",)),
+        ("tasks: {min: 1, max: 2}", ("worker",)),
+        ("roles: [{name: head}, {name: worker}]", ("head", "worker")),
+        ("tasks: 2\ntopology: {prefer: rack}", ("worker",)),
+        ("tasks: 1", None),
+        ("tasks: 2\ntopology: same-rack", None),
+    ],
+)
+def test_tasks_that_start_together_in_any_cluster_lie_in_one(written: str, roles: tuple[str, ...] | None) -> None:
+    (spec,) = read_jobs(f"cluster: any\n{written}\ncommand: train\n")
+    job = spec.to_job("j")
+    assert job.only_on == ()
+    rules = [] if roles is None else [SpacingRule(SpacingKind.TOGETHER, CLUSTER_LABEL, roles)]
+    assert list(job.spacing) == rules
 
 
 def test_a_program_that_writes_a_wrong_field_sees_one_traceback() -> None:

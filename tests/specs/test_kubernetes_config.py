@@ -28,3 +28,46 @@ def test_extended_resources_have_names_for_jobs() -> None:
 def test_extended_resources_that_cannot_be_counted_are_refused(extras: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         read_cluster(f"kubernetes: {{extras: {extras}}}\n")
+
+
+def test_each_of_several_clusters_has_its_way_and_what_all_pods_have() -> None:
+    settings = read_cluster(
+        "kubernetes: {namespace: ml, image: 'train:1', machine: here, "
+        "clusters: {east: {kubeconfig: /e}, west: {kubeconfig: /w, context: prod, namespace: other}}}\n"
+    ).kubernetes
+    assert settings is not None
+    assert settings.names == ("east", "west", "here")
+    found = {name: (own.kubeconfig, own.context, own.namespace, own.image) for name, own in settings.each.items()}
+    assert found == {"east": ("/e", None, "ml", "train:1"), "west": ("/w", "prod", "other", "train:1")}
+
+
+def test_one_cluster_has_no_name() -> None:
+    settings = read_cluster("kubernetes: {kubeconfig: /e}\n").kubernetes
+    assert settings is not None
+    assert settings.names == ()
+    assert settings.each == {"": settings}
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ("{machine: here}", "the machine is named beside no clusters"),
+        ("{kubeconfig: /e, clusters: {east: {kubeconfig: /w}}}", "one way to a cluster beside several"),
+        ("{clusters: {east: {kubeconfig: /e}, west: {kubeconfig: /e}}}", "clusters east and west are one"),
+        ("{clusters: {any: {kubeconfig: /e}}}", "a cluster cannot be called any"),
+        ("{clusters: {here: {kubeconfig: /e}}, machine: here}", "a cluster cannot be called here"),
+        ("{clusters: {east: {kubeconfig: /e}}, adopt: true}", "pods of others are scheduled in one cluster alone"),
+        ("{clusters: {east: {kubeconfigs: /e}}}", "kubeconfigs"),
+    ],
+)
+def test_clusters_that_cannot_be_told_apart_are_refused(section: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        read_cluster(f"kubernetes: {section}\n")
+
+
+def test_the_nodes_of_the_machine_beside_clusters_are_never_switched_off() -> None:
+    with pytest.raises(SpecError, match="never switched off"):
+        read_cluster(
+            "kubernetes: {clusters: {east: {kubeconfig: /e}}, machine: here}\n"
+            "pools: [{name: here, save_energy: {off: 'x', on: 'y'}}]\n"
+        )

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from millpond.model.hardware.nodes import CLUSTER_LABEL
+
 
 class SpacingKind(StrEnum):
     """What a rule asks for."""
@@ -27,7 +29,8 @@ class SpacingRule:
     """One rule for the tasks of a job that start together.
 
     Attributes:
-        label: of nodes. A node without it is no place: tasks that lie together or evenly do not go there.
+        label: of nodes. A node without it is no place: tasks that lie together or evenly do not go there. Where there
+            is one cluster, all nodes are of that.
         roles: the names of the roles whose tasks are meant.
         others: of a rule that keeps apart, the roles of the tasks that are kept off; of one that spreads, the roles
             that count.
@@ -55,6 +58,8 @@ class SpacingRule:
     def text(self) -> str:
         """In words, after "its tasks must"."""
         match self.kind:
+            case SpacingKind.TOGETHER if self.label == CLUSTER_LABEL:
+                return "lie in one cluster"
             case SpacingKind.TOGETHER:
                 return f"lie together, by {self.label}"
             case SpacingKind.APART:

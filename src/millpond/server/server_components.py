@@ -20,7 +20,7 @@ from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
-from millpond.server.storage.provisioning.pod_jobs import PodJobs, taking_slices
+from millpond.server.storage.provisioning.pod_jobs import PodJobs, in_a_cluster, taking_slices
 from millpond.server.store.store import Store
 from millpond.specs.api.jobs.reasons import ReasonInfo
 from millpond.specs.job.job_spec import JobSpec
@@ -42,7 +42,9 @@ class ServerComponents:
         job_files: the files that jobs were submitted with.
         provisioning: what provides for jobs on the machine.
         queue_settings: what queues say.
-        pods: admits jobs where they are pods of a Kubernetes cluster; None where they are the machine's processes.
+        pods: admits jobs that are pods of a Kubernetes cluster; None where all are the machine's processes.
+        clusters: names of several clusters that the server drives; none where there is one.
+        machine_pool: the one whose jobs are the machine's processes though those of others are pods; empty: none.
         runs: those whose files are carried into and out of pods; None where jobs are the machine's processes.
         notifications: what tells people and programs of what happens.
         forecaster, instruments: the loop reports to them what jobs do.
@@ -66,8 +68,19 @@ class ServerComponents:
     instruments: Instruments
     activity: Activity
     pods: PodJobs | None = None
+    clusters: tuple[str, ...] = ()
+    machine_pool: str = ""
     runs: CarriedRuns | None = None
 
+    def pods_of(self, pool: str) -> PodJobs | None:
+        """What admits the jobs of a pool; None where they are the machine's processes."""
+        return None if pool == self.machine_pool else self.pods
+
     def on_cluster(self, spec: JobSpec) -> JobSpec:
-        """A job file with what follows from where jobs run here written into it."""
-        return spec if self.pods is None else taking_slices(spec)
+        """A job file with what follows from where jobs run here written into it.
+
+        Raises:
+            InvalidInputError: it names a cluster that there is not.
+        """
+        own = spec if self.pods_of(spec.file.pool) is None else taking_slices(spec)
+        return in_a_cluster(own, self.clusters)

@@ -70,6 +70,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "name": "name: resnet50",
         "queue": "queue: vision",
         "pool": "pool: gold",
+        "cluster": "cluster: east",
         "priority": "priority: high",
         "gpus": "gpus: 0.25",
         "gpu_models": "gpu_models: [A100, H100]",
@@ -223,7 +224,14 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "rungs": _swept("metric: loss, halving: {rungs: [5, 20, 80]}"),
     },
     "ImageRequest": {"name": "image: {name: 'torch:2.4'}", "optional": "image: {name: 'torch:2.4', optional: true}"},
+    "NamedCluster": {
+        "kubeconfig": _kubernetes("clusters: {east: {kubeconfig: /etc/pond/east}, west: {kubeconfig: /etc/pond/west}}"),
+        "context": _kubernetes("clusters: {east: {context: east}, west: {context: west}}"),
+        "namespace": _kubernetes("clusters: {east: {context: east}, west: {context: west, namespace: ml}}"),
+    },
     "KubernetesFile": {
+        "clusters": _kubernetes("clusters: {east: {kubeconfig: /etc/pond/east}, west: {kubeconfig: /etc/pond/west}}"),
+        "machine": _kubernetes("clusters: {east: {kubeconfig: /etc/pond/east}}, machine: here"),
         "kubeconfig": _kubernetes("kubeconfig: /etc/pond/kubeconfig"),
         "context": _kubernetes("context: gpu-cluster"),
         "namespace": _kubernetes("namespace: millpond"),

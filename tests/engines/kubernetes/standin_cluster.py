@@ -12,6 +12,7 @@ import contextlib
 import copy
 import itertools
 import json
+import secrets
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -177,6 +178,8 @@ class StandinCluster:
     _history: list[tuple[int, str, str, Plain]] = field(default_factory=list)
     _oldest: int = 0
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _marks: str = field(default_factory=lambda: secrets.token_hex(4))
+    """Of this cluster, in the identities of its objects."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _cut: int = 0
     _commands: dict[subprocess.Popen[bytes], bool] = field(default_factory=dict)
@@ -249,7 +252,7 @@ class StandinCluster:
             key = (kind, namespace, name)
             before = self._objects.get(key)
             meta = {
-                "uid": f"uid-{next(self._versions)}",
+                "uid": f"uid-{self._marks}-{next(self._versions)}",
                 **(before or {}).get("metadata", {}),
                 **plain.get("metadata", {}),
             }

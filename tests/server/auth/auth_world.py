@@ -98,7 +98,7 @@ class AuthWorld:
         self.loop.notify(self.tenants.events(core))
         self.scheduler.start()
         identity = ServerFacts("http://testserver", state_dir, 0.0, origins=origins, unlimited="no control groups")
-        files = FileService(state_dir, self.store, self.provisioning.rules, self.provisioning.cache.copy_of)
+        files = FileService(state_dir, self.store, lambda _: self.provisioning.rules, self.provisioning.cache.copy_of)
         job_files = JobFiles(self.store.jobs)
         self.notification_rules = NotificationRules(MailRules("127.0.0.1", 9, "none", "pond@example.org"))
         context = NotificationContext(lambda: self.notification_rules, self.clock, lambda: self.loop.read_only)

@@ -239,7 +239,7 @@ def launcher_on(store: Store, state_dir: Path, vault: Vault | None = None, netwo
     isolation = Isolation(IsolationLevel(SandboxMode.AUTO), accounts, "ada", state_dir)
     vault = vault or Vault(store.secrets, state_dir, lambda: Cipher.AES_256_GCM, lambda: 1.0)
     provisioning = Provisioning(store, state_dir, vault)
-    files = FileService(state_dir, store, provisioning.rules, provisioning.cache.copy_of)
+    files = FileService(state_dir, store, lambda _: provisioning.rules, provisioning.cache.copy_of)
     rules = Rules(lambda: TaskRules(network=NetworkRule(network)))
     return Launcher(JobFiles(store.jobs), files, isolation, vault, provisioning.provisions, state_dir, rules)
 

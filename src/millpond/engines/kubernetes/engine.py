@@ -339,6 +339,13 @@ class KubernetesEngine:
         chosen = (is_of_agent(card.uuid) or is_of_driver(card.uuid) for card in cards)
         return "" if cards and all(chosen) else KUBELET_CHOOSES
 
+    def identity(self) -> frozenset[str]:
+        """By what another engine would know that it sees the same cluster: its address, and its nodes."""
+        return frozenset((self.address.rstrip("/"), *self._ask(self._node_uids())))
+
+    async def _node_uids(self) -> list[str]:
+        return self._view.node_uids()
+
     def notes(self) -> tuple[str, ...]:
         """Remarks for the user on where jobs run."""
         nodes = self.inventory().nodes

@@ -12,6 +12,10 @@ from millpond.model.resources import CARD_MILLI
 from millpond.model.windows import Window
 
 DEFAULT_POOL = "default"
+ANY_CLUSTER = "any"
+"""What a job says that runs in whichever cluster it starts in first."""
+CLUSTER_LABEL = "millpond.io/cluster"
+"""Of nodes, where one server drives several clusters: the name of theirs."""
 
 
 class SharingPolicy(StrEnum):
@@ -106,6 +110,11 @@ class Node:
     labels: Labels = ()
     keeps_cpu: bool = False
     divisible: tuple[DivisibleCard, ...] = ()
+
+    @property
+    def cluster(self) -> str:
+        """The one of several clusters that it is in; empty where there is one."""
+        return next((value for key, value in self.labels if key == CLUSTER_LABEL), "")
 
 
 @dataclass(frozen=True, slots=True)

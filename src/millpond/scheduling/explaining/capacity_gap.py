@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from millpond.model.amounts import memory_text
 from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import CLUSTER_LABEL
 from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause, Filter, Reason
 from millpond.model.resources import CARD_MILLI
@@ -19,6 +21,7 @@ from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.explaining.cordon_reasons import MOST_NAMES, closure_text, name_closed
 from millpond.scheduling.explaining.wording import gpus_text
 from millpond.scheduling.placement.filters import FilterStep as KernelFilter
+from millpond.scheduling.placement.gangs import by_place
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
@@ -165,6 +168,7 @@ class CapacityGap:
             ("room_for_tasks", room),
             ("tasks", tasks),
         )
+        missing += self._by_cluster(needs[0].shape.pool)
         text = f"it asks for {what}; {missing}{self._kept(job.pool)}{self._out_of_use(record)}"
         return Reason(Cause.NO_ROOM, text, numbers, nodes)
 
@@ -196,10 +200,26 @@ class CapacityGap:
 
     def _free_milli(self, pool: int) -> int:
         """Free compute of the usable devices of a pool."""
+        return int(self._placer.selector.free_compute()[self._usable(pool)].sum())
+
+    def _usable(self, pool: int) -> NDArray[np.bool_]:
+        """(nodes,) whether something may start there now."""
         arrays = self._state.cluster.arrays
         count = arrays.node_count
-        usable = (arrays.pool[:count] == pool) & (arrays.node_usable[:count] != 0)
-        return int(self._placer.selector.free_compute()[usable].sum())
+        usable: NDArray[np.bool_] = (arrays.pool[:count] == pool) & (arrays.node_usable[:count] != 0)
+        return usable
+
+    def _by_cluster(self, pool: int) -> str:
+        """What is free in each of several clusters in which a pool has nodes."""
+        cluster = self._state.cluster
+        places = cluster.hardware_index.places_by(CLUSTER_LABEL)
+        if len(places.names) < 2:
+            return ""
+        free = by_place(places.of, self._placer.selector.free_compute() * self._usable(pool))
+        there = set(places.of[cluster.arrays.pool[: cluster.arrays.node_count] == pool].tolist())
+        amounts = {name: int(free[place]) for name, place in places.names.items() if place in there}
+        texts = [f"; {gpus_text(milli)} {_is(milli)} free in cluster {name}" for name, milli in amounts.items()]
+        return "".join(texts) if len(texts) > 1 else ""
 
 
 def _scarcest(needs: list[RoleNeed]) -> RoleNeed:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model.hardware.node_selection import NodeSelection, selects
-from millpond.model.hardware.nodes import Node
+from millpond.model.hardware.nodes import CLUSTER_LABEL, Node
 from millpond.scheduling.ledger.hardware import Hardware
 from millpond.scheduling.placement.spacing import PlaceTable
 
@@ -75,8 +75,9 @@ class HardwareIndex:
         """The places that nodes make by a label; to be left as it is."""
         self._read_anew()
         if label not in self._places:
-            labels = ({} if node is None else dict(node.labels) for node in self._hardware.nodes)
-            values = [each.get(label) for each in labels]
+            without = "" if label == CLUSTER_LABEL else None
+            nodes = self._hardware.nodes
+            values = [None if node is None else dict(node.labels).get(label, without) for node in nodes]
             there = dict.fromkeys(value for value in values if value is not None)
             names = {name: number for number, name in enumerate(there)}
             numbers = [len(names) if value is None else names[value] for value in values]

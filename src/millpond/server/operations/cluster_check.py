@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -89,8 +90,17 @@ def access_of(settings: KubernetesFile) -> ClusterAccess:
     return ClusterAccess(settings.kubeconfig or "", settings.context or "", settings.namespace or "")
 
 
+def check_clusters(settings: KubernetesFile) -> list[Finding]:
+    """Look at the cluster, or at each of several. Nothing is changed there."""
+    return [
+        replace(finding, what=f"{name}: {finding.what}" if name else finding.what)
+        for name, own in settings.each.items()
+        for finding in check_cluster(own)
+    ]
+
+
 def check_cluster(settings: KubernetesFile) -> list[Finding]:
-    """Look at a cluster. Nothing is changed there."""
+    """Look at one cluster. Nothing is changed there."""
     import httpx2
 
     try:

@@ -28,6 +28,7 @@ class Core:
         now: instant of the latest event; later ones are never earlier.
         unanswered: decisions that the engine has neither confirmed nor refused, by id.
         devices: every device of every node, by UUID.
+        clusters: of several clusters, that of each node.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -36,6 +37,7 @@ class Core:
         self.now = 0.0
         self.unanswered: dict[int, Decision] = {}
         self.devices: dict[str, Device] = {}
+        self.clusters: dict[str, str] = {}
         self._cards: dict[str, tuple[Device, ...]] = {}
         """By node, as it was described last."""
 
@@ -121,6 +123,8 @@ class Core:
 
     def _know(self, node: Node) -> None:
         self._cards[node.name] = node.devices
+        if node.cluster:
+            self.clusters[node.name] = node.cluster
         self.devices.update((device.uuid, device) for device in node.devices)
 
     def _node_of(self, event: events.Event) -> str:

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from millpond.forecasting.durations import Forecast
 from millpond.model.decisions import Decision
-from millpond.model.engine import Engine
 from millpond.model.workloads import Job
-from millpond.node.task.records import TaskId
 from millpond.server.storage.provisioning.staging import NOTHING_TO_STAGE, NothingToStage, Staging
 from millpond.server.store.deliveries import NewDelivery
 from millpond.specs.api.jobs.jobs import JobInfo
-
-
-class AdoptingEngine(Engine, Protocol):
-    """An engine that finds its tasks again after the server was killed."""
-
-    def adopt(self, expected: Iterable[TaskId], unanswered: Sequence[Decision]) -> None:
-        """Report what became of the expected tasks, carry the unanswered decisions out, end everything else.
-
-        To be called once, before the first ``apply``.
-        """
 
 
 @dataclass(frozen=True, slots=True)

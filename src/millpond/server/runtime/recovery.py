@@ -170,15 +170,15 @@ def no_longer_placeable(core: Core, ran: Sequence[Job]) -> tuple[str, ...]:
     return (*lines[:MOST_LISTED], *more)
 
 
-def expected_tasks(core: Core, nodes: Sequence[Node]) -> frozenset[TaskId]:
-    """Tasks that hold something of these nodes by the core's account."""
+def expected_tasks(core: Core, nodes: Sequence[Node]) -> dict[TaskId, str]:
+    """Tasks that hold something of these nodes by the core's account, and of which."""
     there = {node.name for node in nodes}
-    return frozenset(
-        TaskId(record.id, record.attempt, task.number)
+    return {
+        TaskId(record.id, record.attempt, task.number): task.placement.node
         for record in core.scheduler.jobs.values()
         for task in record.tasks
         if task.state in _HOLDING and task.placement is not None and task.placement.node in there
-    )
+    }
 
 
 def to_repeat(core: Core, nodes: Sequence[Node]) -> list[Decision]:

@@ -13,6 +13,7 @@ from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
+from millpond.engines.server_engine import AdoptingEngine
 from millpond.model import events
 from millpond.model.decisions import Decision
 from millpond.model.errors import ConflictError, MillpondError, UnavailableError
@@ -36,7 +37,7 @@ from millpond.server.runtime.inbox import (
 )
 from millpond.server.runtime.long_questions import LongQuestions
 from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.loop_dependencies import AdoptingEngine, LoopDependencies, TurnResult
+from millpond.server.runtime.loop_dependencies import LoopDependencies, TurnResult
 from millpond.server.runtime.usage import UsageMeter
 from millpond.server.store.connection.durable_writes import CommitInDoubtError
 from millpond.server.store.histories import DecisionEntry, LogEntry

@@ -131,6 +131,7 @@ class Updating:
             raise InvalidInputError(
                 f"queue {place.queue} is not of the group of {present.id}", "leave the queue as it is"
             )
+        spec = self._requirements.on_cluster(spec)
         await self._requirements.check_available(spec.file, place, caller)
         spec = with_ids(spec, await self._requirements.awaited_jobs(caller).resolve(spec, {}))
         await self._requirements.check_possible(place.of(spec.to_job("plan")))

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
+from millpond.engines.server_engine import ServerEngine
 from millpond.node.host.machine import Machine
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.components import Oidc, Security, open_security
@@ -39,12 +40,13 @@ from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.server_components import ServerComponents
 from millpond.server.sessions.ssh.listener import SshListener, open_listener
 from millpond.server.startup.configuration import Current, pool_events
-from millpond.server.startup.engines import HostEnvironment, ServerEngine, make_engine, survey
+from millpond.server.startup.engines import HostEnvironment, make_engine, survey
 from millpond.server.startup.identity import COPY, adopt_files, identify
 from millpond.server.startup.leadership import ServingRight
 from millpond.server.startup.lost_cards import with_lost_cards
 from millpond.server.startup.options import ServerOptions
 from millpond.server.state_dir import DATABASE_FILE
+from millpond.server.storage.files.mounts import FolderRules
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.files.volumes import VolumeRules
 from millpond.server.storage.job_files import JobFiles
@@ -110,7 +112,8 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         held.callback(components.notifications.close)
         loop, isolation = components.loop, components.isolation
         listener = open_listener(config.ssh, host.state_dir) if config.ssh and not identity.is_copy else None
-        engine, host = make_engine(current, host, components, origins, identity.servers)
+        known = [view.node for view in core.scheduler.node_views()]
+        engine, host = make_engine(current, host, components, origins, identity.servers, known)
         held.callback(engine.close)
         tenants = Tenants(security.accounts, isolation, loop, time.time)
         if identity.is_copy:
@@ -182,19 +185,22 @@ def _make_components(
     loop = Loop(JobCache(instruments.started, instruments.suspended))
     queue_settings = QueueSettings(store.queue_settings, loop, accounts, time.time)
     processor = TurnProcessor(store, core, loop, dependencies)
-    runs = CarriedRuns()
+    kubernetes = current.config.kubernetes
+    runs = CarriedRuns(1 if kubernetes is None else len(kubernetes.each))
     accounts.runs.lives = runs.lives
-    in_pods = current.config.kubernetes is not None
     volumes = VolumeRules(provisioning.rules, lambda: _cluster_settings(current).volumes)
-    rules = volumes if in_pods else provisioning.rules
-    files = FileService(state_dir, store, rules, provisioning.cache.copy_of)
+
+    def folders_of(pool: str) -> FolderRules:
+        return provisioning.rules if kubernetes is None or kubernetes.machine == pool else volumes
+
+    files = FileService(state_dir, store, folders_of, provisioning.cache.copy_of)
     pods = PodJobs(
         provisioning.sources,
         volumes,
         files,
         lambda: _cluster_settings(current).image or "",
         lambda: url_for_pods(current.config, own_url()),
-        {} if current.config.kubernetes is None else current.config.kubernetes.extras,
+        {} if kubernetes is None else kubernetes.extras,
     )
     isolation = Isolation(host.apart, accounts, owner_name(), state_dir, lambda: current.config.run_as, time.time)
     components = ServerComponents(
@@ -214,8 +220,10 @@ def _make_components(
         forecaster=forecaster,
         instruments=instruments,
         activity=activity,
-        pods=pods if in_pods else None,
-        runs=runs if in_pods else None,
+        pods=None if kubernetes is None else pods,
+        clusters=() if kubernetes is None else kubernetes.names,
+        machine_pool="" if kubernetes is None else kubernetes.machine or "",
+        runs=None if kubernetes is None else runs,
     )
     return components, SchedulerThread(loop, processor)
 

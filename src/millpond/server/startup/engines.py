@@ -1,17 +1,18 @@
-"""Where jobs run: as processes of this machine, or as pods of a Kubernetes cluster; and the engine for that."""
+"""Where jobs run: as processes of this machine, or as pods of Kubernetes clusters; and the engine for that."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
+from millpond.engines.clusters.engine_router import EngineRouter
 from millpond.engines.local.engine import LocalEngine
 from millpond.engines.local.options import EngineOptions
-from millpond.engines.task_access import TaskAccess
+from millpond.engines.server_engine import ServerEngine
 from millpond.model.errors import InvalidInputError
-from millpond.model.hardware.telemetry import SliceReading
+from millpond.model.hardware.nodes import Node
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host.controllers import GroupMode
 from millpond.node.host.device_memory import pci_address, regions
@@ -22,47 +23,15 @@ from millpond.node.sharing.dmem import DmemEnforcer
 from millpond.node.sharing.gate_enforcer import GateEnforcer
 from millpond.node.sharing.mps import MpsEnforcer
 from millpond.node.task.limits import Limiter
-from millpond.node.task.records import RunRecord
 from millpond.server.auth.isolation import IsolationLevel, look_around
 from millpond.server.auth.owner import token_in
-from millpond.server.runtime.loop_dependencies import AdoptingEngine
 from millpond.server.server_components import ServerComponents
 from millpond.server.startup.configuration import Current
-from millpond.server.startup.kubernetes_engine import Carriage, PodLauncher, ProgramKeys, open_engine
+from millpond.server.startup.kubernetes_engine import Carriage, PodEngines, PodLauncher, ProgramKeys
 from millpond.server.startup.local_engine import Launcher, Rules, describe, make_limiter
 from millpond.server.startup.options import ServerOptions
 from millpond.specs.config.cluster import ClusterConfig
 from millpond.specs.config.origins import JobOrigins
-
-
-class ServerEngine(AdoptingEngine, Protocol):
-    """An engine as a server uses it."""
-
-    @property
-    def running(self) -> Sequence[RunRecord]:
-        """The tasks that run on this machine."""
-
-    @property
-    def access(self) -> TaskAccess:
-        """The ways into running tasks."""
-
-    def slice_readings(self) -> Iterable[SliceReading]:
-        """What tasks make of their parts of devices, as far as that is counted."""
-
-    def card_loads(self) -> Mapping[str, int]:
-        """The mean use of cards of other machines as measured there, in milli, by UUID."""
-
-    def why_nothing_is_shared(self) -> str:
-        """Why slices are refused; empty where they are not."""
-
-    def why_nothing_is_halted(self) -> str:
-        """Why jobs are neither halted nor swapped; empty where they can be."""
-
-    def why_no_card_is_closed(self) -> str:
-        """Why single cards cannot be closed; empty where they can."""
-
-    def close(self) -> None:
-        """End the engine. What runs goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +56,7 @@ def survey(options: ServerOptions, config: ClusterConfig, state_dir: Path) -> Ho
         UnavailableError: a sandbox or control groups are required, and cannot be had.
         InvalidInputError: two nodes have one name, or the pretended devices cannot be read.
     """
-    if config.kubernetes is not None:
+    if config.kubernetes is not None and config.kubernetes.machine is None:
         if options.fake_gpus:
             raise InvalidInputError(
                 "there are no pretended devices in a Kubernetes cluster", "start with --fake-gpus none"
@@ -99,21 +68,31 @@ def survey(options: ServerOptions, config: ClusterConfig, state_dir: Path) -> Ho
     if limiter.open_to_all:
         note = f"tasks can open cards that are not theirs: {limiter.open_to_all}"
         machine = replace(machine, notes=(*machine.notes, note))
+    if config.kubernetes is not None and (pool := config.kubernetes.machine):
+        machine = replace(machine, nodes=tuple(replace(node, pool=pool) for node in machine.nodes))
     return HostEnvironment(state_dir, machine, apart, limiter)
 
 
 def make_engine(
-    current: Current, host: HostEnvironment, components: ServerComponents, origins: JobOrigins, servers: Sequence[str]
+    current: Current,
+    host: HostEnvironment,
+    components: ServerComponents,
+    origins: JobOrigins,
+    servers: Sequence[str],
+    known: Iterable[Node],
 ) -> tuple[ServerEngine, HostEnvironment]:
     """What carries decisions out, and the environment with what is to be said of it.
 
+    Args:
+        known: the nodes that the core knows.
+
     Raises:
-        UnavailableError: the cluster cannot be looked at.
+        UnavailableError: the cluster cannot be looked at, or the way to one of several is not known.
+        InvalidInputError: two of several clusters are one.
     """
-    if components.pods is None:
-        return _make_local_engine(current, host, components, origins, servers), host
     settings = current.config.kubernetes
-    assert settings is not None
+    if components.pods is None or settings is None:
+        return _make_local_engine(current, host, components, origins, servers), host
     assert components.runs is not None
     carriage = Carriage(
         components.accounts.runs,
@@ -131,8 +110,23 @@ def make_engine(
         current.slice_rules,
         origins,
     )
-    engine = open_engine(settings, host.state_dir, launcher, servers, components.loop.wake, components.runs)
-    return engine, replace(host, machine=Machine((), {}, engine.notes()))
+    opening = PodEngines(host.state_dir, launcher, servers, components.loop.wake, components.runs)
+    if not settings.clusters:
+        engine = opening.open(settings)
+        return engine, replace(host, machine=replace(host.machine, notes=engine.notes()))
+    with ExitStack() as opened:
+        engines: dict[str, ServerEngine] = {}
+        if settings.machine:
+            engines[settings.machine] = _make_local_engine(current, host, components, origins, servers)
+            opened.callback(engines[settings.machine].close)
+        for name, own in settings.each.items():
+            engines[name] = opening.open_one_of_several(name, own, [node for node in known if node.cluster == name])
+            opened.callback(engines[name].close)
+        router = EngineRouter(engines, components.loop.wake)
+        router.inventory()  # which of its nodes count
+        opened.pop_all()
+    notes = (*host.machine.notes, *opening.notes, *router.notes())
+    return router, replace(host, machine=replace(host.machine, notes=notes))
 
 
 def _make_local_engine(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from millpond.engines.clusters.late_engine import LateEngine
 from millpond.engines.kubernetes.adoption.gangs import GangKey
-from millpond.engines.kubernetes.cluster.access import require_client
+from millpond.engines.kubernetes.cluster.access import find_config, require_client
+from millpond.engines.server_engine import ServerEngine
 from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.model.hardware.nodes import Node
 from millpond.model.sharing import SliceRules
 from millpond.model.workloads import CheckpointMode, Suspendable
 from millpond.node.carrier.order import CarryOrder
@@ -240,39 +243,86 @@ def adopter_of(adopt: Callable[[], AdoptFile | None], components: ServerComponen
     return adopter
 
 
-def open_engine(
-    config: KubernetesFile,
-    state_dir: Path,
-    launcher: PodLauncher,
-    servers: Sequence[str],
-    wake: Callable[[], None],
-    runs: CarriedRuns,
-) -> KubernetesEngine:
-    """The engine, once it has seen the cluster.
+@dataclass(slots=True)
+class PodEngines:
+    """Opens the engines of clusters.
 
-    Jobs that stand for pods of others are known to it from the store, before it does anything.
-
-    Raises:
-        UnavailableError: the client library is not installed, or the cluster cannot be looked at.
+    Attributes:
+        runs: hears which tasks have pods.
+        notes: what is to be said of those that were opened.
     """
-    require_client()
-    from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules
-    from millpond.engines.kubernetes.cluster.cluster_nodes import NodeRules
-    from millpond.engines.kubernetes.engine import KubernetesEngine, KubernetesOptions
 
-    adopts = None
-    if config.adopt is not None:
-        names = {resource: name for name, resource in config.extras.items()}
-        adopts = AdoptionRules(frozenset(config.adopt.namespaces), launcher.stands_for(), config.adopt.gated, names)
-    options = KubernetesOptions(
-        wake,
-        NodeRules(config.nodes == "all", extras=config.extras),
-        config.node_timeout,
-        servers,
-        config.service_account or "",
-        tuple(config.pull_secrets),
-        adopts,
-        launcher.keys.of,
-        runs,
-    )
-    return KubernetesEngine(access_of(config), state_dir, launcher.launch_of, options)
+    state_dir: Path
+    launcher: PodLauncher
+    servers: Sequence[str]
+    wake: Callable[[], None]
+    runs: CarriedRuns
+    notes: list[str] = field(default_factory=list)
+    _seen: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Which of several clusters is which, by name."""
+
+    def open(self, config: KubernetesFile) -> KubernetesEngine:
+        """The engine of a cluster, once it has seen that.
+
+        Jobs that stand for pods of others are known to it from the store, before it does anything.
+
+        Raises:
+            UnavailableError: the client library is not installed, or the cluster cannot be looked at.
+        """
+        require_client()
+        from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules
+        from millpond.engines.kubernetes.cluster.cluster_nodes import NodeRules
+        from millpond.engines.kubernetes.engine import KubernetesEngine, KubernetesOptions
+
+        adopts = None
+        if config.adopt is not None:
+            names = {resource: name for name, resource in config.extras.items()}
+            stand_for = self.launcher.stands_for()
+            adopts = AdoptionRules(frozenset(config.adopt.namespaces), stand_for, config.adopt.gated, names)
+        options = KubernetesOptions(
+            self.wake,
+            NodeRules(config.nodes == "all", extras=config.extras),
+            config.node_timeout,
+            self.servers,
+            config.service_account or "",
+            tuple(config.pull_secrets),
+            adopts,
+            self.launcher.keys.of,
+            self.runs,
+        )
+        return KubernetesEngine(access_of(config), self.state_dir, self.launcher.launch_of, options)
+
+    def open_one_of_several(self, name: str, config: KubernetesFile, known: Sequence[Node]) -> ServerEngine:
+        """The engine of one of several clusters; one that does not answer is waited for beside the others.
+
+        Args:
+            known: its nodes, as the core knows them.
+
+        Raises:
+            UnavailableError: the way to it is not known, or the client library is not installed.
+            InvalidInputError: it is another one of them.
+        """
+        find_config(access_of(config))
+        try:
+            engine = self._open_new(name, config)
+        except UnavailableError as error:
+            self.notes.append(f"warning: cluster {name} is waited for: {error}")
+            return LateEngine(name, lambda: self._open_new(name, config), known, self.wake)
+        self.notes += (f"{name}: {note}" for note in engine.notes())
+        return engine
+
+    def _open_new(self, name: str, config: KubernetesFile) -> KubernetesEngine:
+        """The engine of a cluster that no other engine drives.
+
+        Raises:
+            UnavailableError: it cannot be looked at.
+            InvalidInputError: another engine drives it.
+        """
+        engine = self.open(config)
+        identity = engine.identity()
+        for other, seen in self._seen.items():
+            if other != name and seen & identity:
+                engine.close()
+                raise InvalidInputError(f"the clusters {other} and {name} are one", "leave one of them out")
+        self._seen[name] = identity
+        return engine

@@ -69,7 +69,7 @@ class ClusterFile(Strict):
         sources: slow places whose data is copied to a near disk first.
         cache: folder for these copies; left out: in the state directory.
         mig: what empty cards in MIG mode are divided into.
-        kubernetes: the cluster whose pods jobs are; left out: jobs are processes of this machine.
+        kubernetes: the cluster or clusters whose pods jobs are; left out: jobs are processes of this machine.
         swap_memory: host memory of the machine for work that was swapped off its devices; left out: a part of all.
     """
 
@@ -294,8 +294,8 @@ def _taken(file: ClusterFile, section: str, index: int, name: str) -> tuple[str,
 
 def _misplaced(file: ClusterFile, located: Located, is_simulated: bool) -> Iterator[Problem]:
     """Settings of pools that could do nothing there."""
-    is_machine, is_cluster = file.kubernetes is None and not is_simulated, file.kubernetes is not None
     for index, pool in enumerate(file.pools):
+        is_machine = file.kubernetes is None or file.kubernetes.machine == pool.name
         for setting, is_idle, message, hint in (
             (
                 "memory_overcommit",
@@ -311,19 +311,19 @@ def _misplaced(file: ClusterFile, located: Located, is_simulated: bool) -> Itera
             ),
             (
                 "packs",
-                pool.packs and is_cluster,
+                pool.packs and not is_machine,
                 "a kubelet gives a whole card to one pod only",
                 "leave it out, or hand out parts of cards",
             ),
             (
                 "save_energy",
-                pool.save_energy is not None and is_machine,
+                pool.save_energy is not None and is_machine and not is_simulated,
                 "the nodes of one machine are never switched off",
                 "leave it out; it is for nodes of Kubernetes",
             ),
             (
                 "mig",
-                pool.mig is not None and is_cluster,
+                pool.mig is not None and file.kubernetes is not None,
                 "the cards of a cluster's nodes are not divided by this server",
                 "leave it out; divide them there",
             ),

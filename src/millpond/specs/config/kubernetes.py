@@ -1,4 +1,4 @@
-"""The section ``kubernetes`` of the configuration: jobs are pods of a cluster instead of processes of the machine."""
+"""The section ``kubernetes`` of the configuration: jobs are pods of one or several clusters."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
+from millpond.model.hardware.nodes import ANY_CLUSTER
 from millpond.model.sharing import GPU_SLICES
 from millpond.specs.config.adoption import AdoptFile, ObjectName
 from millpond.specs.errors import BadValueError
@@ -19,6 +20,7 @@ from millpond.specs.validation import Strict
 VolumeName = Annotated[str, Field(max_length=50, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
 ExtendedResource = Annotated[str, Field(max_length=300, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9][\w.-]*$")]
 MOST_VOLUMES: Final = 50
+MOST_CLUSTERS: Final = 20
 MOST_EXTRAS: Final = 7
 """The scheduler counts eight, of which one is for parts of cards."""
 
@@ -57,10 +59,28 @@ class VolumeFile(Strict):
         return self.path or self.host_path or ""
 
 
-class KubernetesFile(Strict):
-    """The cluster, and what all pods have in common.
+class NamedCluster(Strict):
+    """The way to one of several clusters.
 
     Attributes:
+        kubeconfig: file with the way to the cluster; left out: as kubectl finds it, in a pod the pod's own account.
+        context: of that file; left out: its current one.
+        namespace: of its pods; left out: that of all pods.
+    """
+
+    kubeconfig: Annotated[str, Field(min_length=1)] | None = None
+    context: Annotated[str, Field(min_length=1)] | None = None
+    namespace: ObjectName | None = None
+
+
+class KubernetesFile(Strict):
+    """The cluster or clusters, and what all pods have in common.
+
+    Attributes:
+        clusters: several, by name, which share queues and pools; a job runs in one of them. Left out: there is one, and
+            the way to it is said here.
+        machine: the pool of the machine that the server runs on, beside ``clusters``: its jobs are processes of the
+            machine, those of other pools are pods; left out: nothing runs on the machine.
         kubeconfig: file with the way to the cluster; left out: as kubectl finds it, in a pod the pod's own account.
         context: of that file; left out: its current one.
         namespace: of all pods; left out: the context's.
@@ -79,6 +99,8 @@ class KubernetesFile(Strict):
         node_timeout: what runs on a node whose kubelet has been silent for so long is lost, and retried elsewhere.
     """
 
+    clusters: Annotated[dict[Name, NamedCluster], Field(max_length=MOST_CLUSTERS)] = Field(default={})
+    machine: Name | None = None
     kubeconfig: Annotated[str, Field(min_length=1)] | None = None
     context: Annotated[str, Field(min_length=1)] | None = None
     namespace: ObjectName | None = None
@@ -92,6 +114,44 @@ class KubernetesFile(Strict):
     extras: Annotated[dict[Name, ExtendedResource], Field(max_length=MOST_EXTRAS)] = Field(default={})
     adopt: AdoptFile | None = None
     node_timeout: Annotated[Duration, Field(ge=10, le=3_600)] = 60.0
+
+    @property
+    def each(self) -> dict[str, KubernetesFile]:
+        """The settings of each of several clusters, by its name; of one alone by an empty one."""
+        if not self.clusters:
+            return {"": self}
+        ways = {name: way.model_dump(exclude_none=True) for name, way in self.clusters.items()}
+        return {name: self.model_copy(update={"clusters": {}, **way}) for name, way in ways.items()}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of several clusters, that which the machine makes among them; none where there is one."""
+        return (*self.clusters, *([self.machine] if self.machine else []))
+
+    @model_validator(mode="after")
+    def _several(self) -> KubernetesFile:
+        if self.machine is not None and not self.clusters:
+            raise BadValueError("the machine is named beside no clusters", "name them: clusters: {east: {…}}")
+        if not self.clusters:
+            return self
+        if self.kubeconfig is not None or self.context is not None:
+            raise BadValueError(
+                "one way to a cluster beside several clusters",
+                "move kubeconfig and context to the cluster they lead to",
+            )
+        if self.adopt is not None:
+            raise BadValueError(
+                "pods of others are scheduled in one cluster alone", "leave adopt out, or run a server for each cluster"
+            )
+        for name in (ANY_CLUSTER, self.machine):
+            if name in self.clusters:
+                raise BadValueError(f"a cluster cannot be called {name}", "give it another name")
+        ways: dict[tuple[str | None, str | None], str] = {}
+        for name, way in self.clusters.items():
+            other = ways.setdefault((way.kubeconfig, way.context), name)
+            if other != name:
+                raise BadValueError(f"the clusters {other} and {name} are one", "leave one of them out")
+        return self
 
     @model_validator(mode="after")
     def _beside_cards(self) -> KubernetesFile:

@@ -120,6 +120,8 @@ class JobFile(Strict):
             stopped.
         queue: the one that it joins, with none below it; left out: that of the submitter's group, else `default`.
         pool: the set of machines that it runs on.
+        cluster: the one of several clusters that it runs in, all tasks of it; ``any``, or left out: the one in which it
+            starts first.
         priority: class of urgency; queues may allow some classes only. ``background`` runs on what is idle,
             outside every quota, and leaves for all other work.
         gpus: cards of one task: a number, a part of one card, or the fields of ``Gpus``.
@@ -189,6 +191,7 @@ class JobFile(Strict):
     name: JobName | None = None
     queue: Name = DEFAULT_QUEUE
     pool: Name = DEFAULT_POOL
+    cluster: Name | None = None
     priority: PriorityName = "normal"
     gpus: Gpus = Gpus(cards=0)
     gpu_models: list[str] = Field(default=[])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
+from millpond.model.hardware.nodes import ANY_CLUSTER, CLUSTER_LABEL
 from millpond.model.hardware.topology import Level
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.sharing import ShareClass
+from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.workloads import (
     Checkpoint,
     CheckpointMode,
@@ -60,9 +63,27 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
         retry_delay=RetryDelay(file.retry_delay.first, file.retry_delay.factor, file.retry_delay.longest),
         keep_s=file.keep or 0.0,
         reservation=file.reservation or "",
-        only_on=file.adopted.selection if file.adopted is not None else (),
-        spacing=tuple(each.rule for each in file.adopted.spacing) if file.adopted is not None else (),
+        only_on=file.adopted.selection if file.adopted is not None else _in_cluster(file),
+        spacing=tuple(each.rule for each in file.adopted.spacing)
+        if file.adopted is not None
+        else _in_one_cluster(file),
     )
+
+
+def _in_cluster(file: JobFile) -> NodeSelection:
+    """Nodes of the cluster that it names alone."""
+    if file.cluster in (None, ANY_CLUSTER):
+        return ()
+    return ((NodeRequirement(CLUSTER_LABEL, NodeOperator.IN, (str(file.cluster),)),),)
+
+
+def _in_one_cluster(file: JobFile) -> tuple[SpacingRule, ...]:
+    """Tasks that may lie in any cluster lie in one; zones lie within clusters."""
+    roles = file.all_roles()
+    is_gang = len(roles) > 1 or (roles[0].tasks is not None and roles[0].tasks.max > 1)
+    if file.cluster != ANY_CLUSTER or not is_gang or file.topology.require not in (None, "any"):
+        return ()
+    return (SpacingRule(SpacingKind.TOGETHER, CLUSTER_LABEL, tuple(role.name for role in roles)),)
 
 
 def _gang_rule(file: JobFile) -> GangRule:

@@ -196,6 +196,10 @@ class ClusterView:
         """The mean use of cards by UUID, in milli, as agents have measured it; from any thread."""
         return {uuid: milli for loads in self._loads.values() for uuid, milli in loads.items()}
 
+    def node_uids(self) -> list[str]:
+        """Of all nodes of the cluster, what no other node has."""
+        return [node.metadata.uid for node in self._nodes.objects.values()]
+
     def has_node(self, name: str) -> bool:
         """Whether there is a node of that name in the cluster."""
         return f"/{name}" in self._nodes.objects

@@ -15,17 +15,27 @@ from millpond.node.task.records import TaskId
 class CarriedRuns:
     """The tasks of one server that have pods.
 
-    Attributes:
-        is_ready: the engine has looked at the cluster; before that, any run may live.
+    Args:
+        clusters: in so many.
     """
 
-    def __init__(self) -> None:
-        self.is_ready = False
+    def __init__(self, clusters: int = 1) -> None:
+        self._awaited = clusters
         self._lock = threading.Lock()
         self._ended: dict[TaskId, bool] = {}
         self._told: set[TaskId] = set()
         self._ending: set[TaskId] = set()
         self._runs: Counter[tuple[str, int]] = Counter()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the engines have looked at all clusters; before that, any run may live."""
+        return self._awaited <= 0
+
+    def note_look(self) -> None:
+        """The engine of one of the clusters has looked at it."""
+        with self._lock:
+            self._awaited -= 1
 
     def enter(self, task: TaskId) -> None:
         """A task has a pod, or is about to."""

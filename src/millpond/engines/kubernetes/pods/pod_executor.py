@@ -148,7 +148,7 @@ class PodExecutor:
         self._is_adopted = True
         self._latest = max([self._latest, *(decision.id for decision in unanswered)])
         self._dispatch_all(unanswered)
-        self._account.runs.is_ready = True
+        self._account.runs.note_look()
 
     def _dispatch_all(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:

@@ -38,9 +38,9 @@ async def _run_in_path(request: HTTPConnection) -> AccessTarget:
     caller, named = request.state.act.caller, request.path_params
     if caller.how != HOW or caller.token != f"{named['job']}/{named['attempt']}" or service.runs is None:
         raise absent("job", named["job"])
-    if not service.runs.is_ready:
-        raise UnavailableError("the server has not looked at the cluster yet", "try again in a moment")
     if not service.runs.has(TaskId(named["job"], int(named["attempt"]), int(named["task"]))):
+        if not service.runs.is_ready:
+            raise UnavailableError("the server has not looked at the cluster yet", "try again in a moment")
         raise NotAllowedError(f"run {named['attempt']} of job {named['job']!r} has ended", "it keeps nothing more")
     return AccessTarget("job", named["job"])
 

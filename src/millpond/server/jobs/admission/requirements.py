@@ -16,6 +16,7 @@ from millpond.server.sessions.listening import require_listening
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.provisioning.admission import Settled
 from millpond.specs.job.job_file import JobFile
+from millpond.specs.job.job_spec import JobSpec
 
 
 class Requirements:
@@ -39,9 +40,9 @@ class Requirements:
             InvalidInputError: a secret is not there for it, its program cannot listen where the file says, or it names
                 what belongs to the server, or to the owner of the server's account.
         """
-        self._components.isolation.check(caller.user)
         self._disk.check(place.user, place.group)
-        if self._components.pods is None:
+        if self._components.pods_of(file.pool) is None:
+            self._components.isolation.check(caller.user)
             await self._check_on_machine(file, caller)
         if file.secrets:
             await asyncio.to_thread(self._components.vault.check, place.user, place.group, file.secrets)
@@ -56,6 +57,10 @@ class Requirements:
             )
         if file.serve is not None:
             await asyncio.to_thread(require_listening, file, self._components.state_dir)
+
+    def on_cluster(self, spec: JobSpec) -> JobSpec:
+        """As ``ServerComponents.on_cluster``."""
+        return self._components.on_cluster(spec)
 
     async def check_possible(self, job: Job) -> None:
         """Whether the cluster could take a job, were it empty.
@@ -74,8 +79,8 @@ class Requirements:
 
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
         """What a job refers to, checked, and how its file is kept."""
-        if self._components.pods is not None:
-            return await self._components.pods.admit(file, document, caller)
+        if (pods := self._components.pods_of(file.pool)) is not None:
+            return await pods.admit(file, document, caller)
         isolation = self._components.isolation
         is_another = isolation.is_another(caller.user)
         identity = await asyncio.to_thread(isolation.identity_of, caller.user) if is_another else None

@@ -107,11 +107,13 @@ def _as_listed(info: JobInfo) -> JobInfo:
 def job_view(
     record: JobRecord,
     devices: Mapping[str, Device],
+    clusters: Mapping[str, str],
     confinement: Confinement = UNTOLD,
 ) -> JobInfo:
     """A job as the API shows it.
 
     Args:
+        clusters: of several clusters, that of each node.
         confinement: how well its latest run was kept apart, and kept to its amounts.
     """
     job = record.job
@@ -126,7 +128,7 @@ def job_view(
         suspended_s=record.suspended_s,
         ended_at=record.ended_at,
         gpu_milli=record.gpu_milli,
-        tasks=[_task(task, devices) for task in record.tasks],
+        tasks=[_task(task, devices, clusters) for task in record.tasks],
         preemptions=record.preemptions,
         failures=record.failures,
         exit_code=_exit_code(record),
@@ -272,13 +274,14 @@ def _membership(job: str) -> dict[str, Any]:
     return {} if member is None else {"parent": member[0], "index": member[1]}
 
 
-def _task(task: TaskRecord, devices: Mapping[str, Device]) -> TaskInfo:
+def _task(task: TaskRecord, devices: Mapping[str, Device], clusters: Mapping[str, str]) -> TaskInfo:
     placement = task.placement
     return TaskInfo(
         task=task.number,
         role=task.role,
         state=task.state.value,
         node=placement.node if placement else "",
+        cluster=clusters.get(placement.node, "") if placement else "",
         devices=_grants(placement, devices) if placement else [],
         exit_code=task.exit_code,
         detail=task.detail,

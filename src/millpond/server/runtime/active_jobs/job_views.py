@@ -81,7 +81,7 @@ class JobViews:
         for record in sorted(records, key=lambda record: record.sequence):
             confinement = self._confinements.get(record.id, UNTOLD)
             before = self._job_cache.get(record.id)
-            info = job_view(record, self._core.devices, confinement)
+            info = job_view(record, self._core.devices, self._core.clusters, confinement)
             if info.parent and record.state is JobState.CANCELLED:
                 info = replace(info, stopped_early=self._arrays.why_pruned(info.id))
             if info.is_kept and before is not None and not before.is_kept:

@@ -35,12 +35,17 @@ class FileAdmission:
     """
 
     def __init__(
-        self, state_dir: Path, blobs: BlobStore, datasets: Datasets, rules: FolderRules, copy_of: CopyOf
+        self,
+        state_dir: Path,
+        blobs: BlobStore,
+        datasets: Datasets,
+        rules_of: Callable[[str], FolderRules],
+        copy_of: CopyOf,
     ) -> None:
         self._state_dir = state_dir
         self._blobs = blobs
         self._datasets = datasets
-        self._rules = rules
+        self._rules_of = rules_of
         self._copy_of = copy_of
 
     def admit(
@@ -64,12 +69,12 @@ class FileAdmission:
         if file.payload is not None and self._blobs.missing([file.payload]):
             raise InvalidInputError(f"the payload {file.payload[:12]} was not sent", "send it first")
         if file.output is not None:
-            self._rules.writable(file.queue, file.output, identity)
+            self._rules_of(file.pool).writable(file.queue, file.output, identity)
         data = {}
         for name, source in file.data.items():
             ref = dataset_ref(source)
             if ref is None:
-                self._rules.readable(file.queue, source, identity)
+                self._rules_of(file.pool).readable(file.queue, source, identity)
                 data[name] = source
             else:
                 data[name] = self._datasets.seen_by(caller, ref).reference
@@ -84,14 +89,14 @@ class FileAdmission:
         Raises:
             InvalidInputError, NotFoundError: what was allowed at submission is no more, or is gone.
         """
-        mounts = []
+        mounts, rules = [], self._rules_of(file.pool)
         for name, source in file.data.items():
             ref = dataset_ref(source)
             copy = file.pinned.data.get(name) if file.pinned is not None else None
             if copy and identity is None:
                 mounts.append(DataMount(name, path=str(self._copy_of(copy, None)), copied=True))
             elif ref is None:
-                found = self._rules.readable(file.queue, source, identity)
+                found = rules.readable(file.queue, source, identity)
                 # The server made the copy: who could not read the original does not get it, nor that of another.
                 near = self._copy_of(copy, found) if copy else None
                 mounts.append(DataMount(name, path=str(near or found), copied=near is not None))
@@ -103,7 +108,7 @@ class FileAdmission:
             snapshot=file.ship if isinstance(file.ship, str) else "",
             payload=file.payload or "",
             data=tuple(mounts),
-            output="" if file.output is None else str(self._rules.writable(file.queue, file.output, identity)),
+            output="" if file.output is None else str(rules.writable(file.queue, file.output, identity)),
         )
 
 

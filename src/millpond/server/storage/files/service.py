@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.model.folders import LARGEST_BATCH, digest_of
+from millpond.model.hardware.nodes import DEFAULT_POOL
 from millpond.node.host.identities import MachineAccount
 from millpond.node.task.records import attempt_dir
 from millpond.server.auth.roles import AccessTarget, Caller, first_group, own_target
@@ -60,22 +61,22 @@ class FileService:
         sent: for whom contents count.
 
     Args:
-        rules: which folders of the machine jobs may read and write.
+        rules_of: which folders jobs of a pool may read and write.
         copy_of: as in ``FileAdmission``.
     """
 
-    def __init__(self, state_dir: Path, store: Store, rules: FolderRules, copy_of: CopyOf) -> None:
+    def __init__(self, state_dir: Path, store: Store, rules_of: Callable[[str], FolderRules], copy_of: CopyOf) -> None:
         self._state_dir = state_dir = state_dir.resolve()
         self._store = store
         self._blobs = BlobStore(state_dir)
         self._partials = Partials(state_dir)
         self._datasets = Datasets(store.database)
-        self._admission = FileAdmission(state_dir, self._blobs, self._datasets, rules, copy_of)
+        self._admission = FileAdmission(state_dir, self._blobs, self._datasets, rules_of, copy_of)
         self.sent = SentContents(state_dir)
         self.collector = Collector(state_dir, store.jobs, self._blobs, self._datasets, self.sent)
         self.collector.also(lambda now: self._partials.collect(now - KEPT_S))
         self.workspace = self._admission.workspace
-        self.is_listed = rules.is_listed
+        self.is_listed = rules_of(DEFAULT_POOL).is_listed
         self.missing = self._blobs.missing
 
     def run_files(self, file_of: Callable[[str], JobFile]) -> RunFiles:

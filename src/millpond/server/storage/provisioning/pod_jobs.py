@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from millpond.model.errors import InvalidInputError
+from millpond.model.hardware.nodes import ANY_CLUSTER
 from millpond.model.sharing import GIVEN_VARIABLES, GPU_SLICES, VISIBLE_TO_RUNTIME
 from millpond.server.auth.roles import Caller
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.files.volumes import VolumePlace, VolumeRules
 from millpond.server.storage.provisioning.admission import Settled
 from millpond.server.storage.provisioning.image_sources import ImageSources
+from millpond.specs.errors import suggest
 from millpond.specs.job.dataset_refs import dataset_ref
 from millpond.specs.job.job_file import JobFile, RoleFile
 from millpond.specs.job.job_spec import JobSpec, check_job
@@ -139,6 +141,24 @@ def taking_slices(spec: JobSpec) -> JobSpec:
     """As if its file said that tasks with parts of cards are for nodes whose agent gives out parts."""
     document = _taking_slices(spec.file, spec.document)
     return spec if document is spec.document else replace(check_job(document), warnings=spec.warnings)
+
+
+def in_a_cluster(spec: JobSpec, clusters: Sequence[str]) -> JobSpec:
+    """As if its file said that it runs in any one of several clusters, if it says nothing else.
+
+    Args:
+        clusters: their names; none where there is one.
+
+    Raises:
+        InvalidInputError: it names another.
+    """
+    named = spec.file.cluster
+    if named is None and clusters:
+        return replace(check_job({**spec.document, "cluster": ANY_CLUSTER}), warnings=spec.warnings)
+    if named not in (None, ANY_CLUSTER, *clusters):
+        there = suggest(str(named), clusters) if clusters else "leave it out: this server drives one cluster"
+        raise InvalidInputError(f"there is no cluster {named}", there)
+    return spec
 
 
 def _taking_slices(file: JobFile, document: dict[str, Any]) -> dict[str, Any]:

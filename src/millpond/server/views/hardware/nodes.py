@@ -33,6 +33,7 @@ def node_info(view: NodeView, slices: Sequence[list[SliceInfo]], marks: tuple[st
         devices=[_device_info(use, held) for use, held in zip(view.devices, slices, strict=True)],
         rack=node.rack_name,
         zone=node.zone_name,
+        cluster=node.cluster,
         schedulable=node.schedulable and view.closure is None,
         unschedulable_reason=view.closure.reason if view.closure is not None else node.unschedulable_reason,
         fake=any(device.fake for device in node.devices),

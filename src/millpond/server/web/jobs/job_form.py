@@ -77,7 +77,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         "suspend",
         "share_class",
     ),
-    "place": ("pool", "topology", "reservation", "network", "extras", "roles"),
+    "place": ("pool", "cluster", "topology", "reservation", "network", "extras", "roles"),
     "many": ("array", "sweep"),
     "serving": ("serve",),
 }

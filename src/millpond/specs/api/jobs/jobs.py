@@ -44,6 +44,7 @@ class TaskInfo:
     Attributes:
         state: a ``model.states.TaskState``.
         node: empty while it has no place.
+        cluster: of several clusters, that of its node.
         exit_code: as a shell shows it, once it has ended.
         detail: what the engine said about its end.
     """
@@ -52,6 +53,7 @@ class TaskInfo:
     role: str
     state: str
     node: str = ""
+    cluster: str = ""
     devices: list[DeviceGrant] = field(default_factory=list)
     exit_code: int | None = None
     detail: str = ""

@@ -77,6 +77,7 @@ class NodeInfo:
     """One machine.
 
     Attributes:
+        cluster: the one that it is in, where the server drives several.
         schedulable: new work may start there, as far as people and its engine are concerned.
         fake: any of its devices is pretended.
         closure: what keeps it closed now.
@@ -100,6 +101,7 @@ class NodeInfo:
     devices: list[DeviceInfo] = field(default_factory=list)
     rack: str = ""
     zone: str = ""
+    cluster: str = ""
     schedulable: bool = True
     unschedulable_reason: str = ""
     fake: bool = False

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import click
 
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import InvalidInputError, UnavailableError
 
 
 @click.command("join")
 @click.option("--config", type=click.Path(path_type=Path), help="The server's configuration file.")
+@click.option("--cluster", default="", metavar="NAME", help="Which of several clusters of the configuration.")
 @click.option("--pool", default="default", show_default=True, metavar="POOL", help="The pool of the machine.")
 @click.option("--ssh", metavar="HOST", help="Run the line there, such as root@gpu-3, and wait for its cards.")
 @click.option("--server", default="", metavar="URL", help="The cluster as the machine reaches it.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="A copy of the node-token of k3s.")
-def join(config: Path | None, pool: str, ssh: str | None, server: str, token_file: Path | None) -> None:
+def join(config: Path | None, cluster: str, pool: str, ssh: str | None, server: str, token_file: Path | None) -> None:
     """Print the line by which a new machine joins a cluster of k3s.
 
     It is for a shell of root on that machine, x86-64 or arm64, and has the
@@ -32,14 +33,21 @@ def join(config: Path | None, pool: str, ssh: str | None, server: str, token_fil
     from millpond.specs.config.kubernetes import KubernetesFile
 
     loaded = ClusterConfig() if config is None else load_cluster(config)
-    cluster = JoiningCluster(loaded.kubernetes or KubernetesFile())
-    line = cluster.line(JoinRequest(pool, token_file or TOKEN_PLACE, server))
+    settings = (loaded.kubernetes or KubernetesFile()).each
+    if cluster not in settings:
+        named = ", ".join(name for name in settings if name)
+        trouble = (
+            f"the configuration names no cluster {cluster}" if cluster else "the configuration names several clusters"
+        )
+        raise InvalidInputError(trouble, f"say --cluster with one of {named}" if named else "leave --cluster out")
+    joining = JoiningCluster(settings[cluster])
+    line = joining.line(JoinRequest(pool, token_file or TOKEN_PLACE, server))
     if ssh is None:
         click.echo(line)
         return
-    before = cluster.nodes()
+    before = joining.nodes()
     _run_on(ssh, line)
-    for told in cluster.joined(before, time.sleep):
+    for told in joining.joined(before, time.sleep):
         click.echo(told)
 
 

@@ -71,6 +71,7 @@ def _holder(part: SliceInfo) -> str:
 _MACHINES: ListTable[NodeInfo] = ListTable(
     (
         Column("NODE", lambda node: node.name),
+        Column("CLUSTER", lambda node: node.cluster, if_any=True),
         Column("CARDS", _models, gives_way=True),
         Column("FREE", lambda node: _free_compute(*node.devices) if node.devices else "", right=True),
         Column("CPUS FREE", _free_cpus, right=True),

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from millpond.client.cli.commands.control.rollout import lines_of
-from millpond.client.cli.commands.inspection.ps import nodes_of
+from millpond.client.cli.commands.inspection.ps import places_text
 from millpond.client.cli.commands.inspection.why import facts_of
 from millpond.client.cli.connection import with_client
 from millpond.client.cli.error_output import complain
@@ -201,7 +201,7 @@ def _placed(job: JobInfo, now: float) -> LifeStep:
     """Whether it has, or had, a place to run."""
     if job.array is not None and (job.first_started_at is not None or job.state in ENDED):
         return LifeStep("placed", True, "each member by itself")
-    nodes = ", ".join(nodes_of(job))
+    nodes = places_text(job)
     if job.attempt == 0 and job.state in ENDED:
         return LifeStep("placed", True, "never")
     if job.attempt == 0 or job.state == "queued":

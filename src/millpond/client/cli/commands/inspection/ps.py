@@ -31,6 +31,12 @@ def nodes_of(job: JobInfo) -> list[str]:
     return list(dict.fromkeys(there or [task.node for task in job.tasks if task.node]))
 
 
+def places_text(job: JobInfo) -> str:
+    """These machines, and of several clusters theirs."""
+    cluster = next((task.cluster for task in job.tasks if task.cluster), "")
+    return ", ".join(nodes_of(job)) + (f" of {cluster}" if cluster else "")
+
+
 def _where(job: JobInfo) -> str:
     """The machines it runs on, or why it waits, or how it ended; of an array, how far it is."""
     if job.array is not None:
@@ -45,7 +51,7 @@ def _where(job: JobInfo) -> str:
         )
     if job.reason:
         return job.reason
-    nodes = ", ".join(nodes_of(job))
+    nodes = places_text(job)
     if job.suspension and job.state == "suspended":
         return f"{nodes}, {job.suspension}"
     return f"{nodes} (unsandboxed)" if job.unsandboxed else nodes

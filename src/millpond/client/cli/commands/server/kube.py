@@ -24,14 +24,14 @@ def check(config: Path | None, output: str) -> int:
 
     Without --config, the cluster that kubectl would talk to. Exits with 1 when no server could run its jobs there.
     """
-    from millpond.server.operations.cluster_check import check_cluster
+    from millpond.server.operations.cluster_check import check_clusters
     from millpond.server.operations.pod_address import check_way
     from millpond.specs.config.cluster import ClusterConfig, load_cluster
     from millpond.specs.config.kubernetes import KubernetesFile
 
     loaded = ClusterConfig() if config is None else load_cluster(config)
     settings = loaded.kubernetes or KubernetesFile()
-    found = [*check_cluster(settings), check_way(replace(loaded, kubernetes=settings))]
+    found = [*check_clusters(settings), check_way(replace(loaded, kubernetes=settings))]
     return print_findings(found, output)
 
 

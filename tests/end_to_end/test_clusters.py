@@ -1,0 +1,210 @@
+"""The real server and command line on several clusters: stand-ins for two of Kubernetes, and this machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_pond import FAKE_GPUS, Pond, until
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "kubernetes"))
+from standin_cluster import StandinCluster
+
+pytestmark = pytest.mark.end_to_end
+
+
+@pytest.fixture
+def clusters() -> Iterator[dict[str, StandinCluster]]:
+    """East has a node of four cards, west two."""
+    clusters = {"east": StandinCluster(), "west": StandinCluster()}
+    clusters["east"].add_node("e1", 4)
+    clusters["west"].add_node("w1", 4)
+    clusters["west"].add_node("w2", 4)
+    for cluster in clusters.values():
+        cluster.start()
+    yield clusters
+    for cluster in clusters.values():
+        cluster.stop()
+
+
+@pytest.fixture
+def config(clusters: dict[str, StandinCluster], tmp_path: Path) -> Path:
+    ways = {}
+    for name, cluster in clusters.items():
+        (tmp_path / name).mkdir()
+        ways[name] = {"kubeconfig": str(cluster.kubeconfig(tmp_path / name))}
+    config = tmp_path / "pond.yaml"
+    config.write_text(json.dumps({"kubernetes": {"clusters": ways, "machine": "here", "image": "train:1"}}))
+    return config
+
+
+@pytest.fixture
+def pond(config: Path, tmp_path: Path) -> Iterator[Pond]:
+    pond = Pond(tmp_path / "state")
+    up(pond, config)
+    yield pond
+    pond("down", "--keep-jobs")
+
+
+def up(pond: Pond, config: Path) -> None:
+    done = pond("up", "--detach", "--config", str(config), "--fake-gpus", FAKE_GPUS)
+    assert done.returncode == 0, done.stderr
+
+
+def submit(pond: Pond, *arguments: str) -> str:
+    done = pond("run", "--detach", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def home(clusters: dict[str, StandinCluster], job: str) -> str:
+    """The cluster in which all tasks of a job have been bound; empty while they have not."""
+    found = {
+        name: [pod for pod in cluster.names("pods") if pod.startswith(f"{job}-")] for name, cluster in clusters.items()
+    }
+    having = [name for name, pods in found.items() if pods]
+    assert len(having) <= 1, f"{job} is in {having}"
+    pods = [clusters[name].get("pods", pod) for name in having for pod in found[name]]
+    return having[0] if pods and all(pod and pod["spec"].get("nodeName") for pod in pods) else ""
+
+
+def nodes(pond: Pond) -> dict[str, Any]:
+    return {node["name"]: node for node in json.loads(pond("nodes", "-o", "json").stdout)["nodes"]}
+
+
+def run(clusters: dict[str, StandinCluster], pond: Pond, job: str, where: str) -> None:
+    until(lambda: home(clusters, job) == where)
+    for pod in clusters[where].names("pods"):
+        if pod.startswith(f"{job}-"):
+            clusters[where].run(pod)
+    until(lambda: pond.job(job)["state"] == "running")
+
+
+def test_jobs_go_to_the_cluster_in_which_they_start_first_and_gangs_lie_in_one(
+    pond: Pond, clusters: dict[str, StandinCluster]
+) -> None:
+    assert {name: node["zone"] for name, node in nodes(pond).items() if name in ("e1", "w1")} == {
+        "e1": "east",
+        "w1": "west",
+    }
+    gang = submit(pond, "--tasks", "2", "--gpus", "4", "--", "train")
+    run(clusters, pond, gang, "west")
+    first = submit(pond, "--gpus", "4", "--", "train")
+    run(clusters, pond, first, "east")
+    second = submit(pond, "--gpus", "4", "--", "train")
+    clusters["east"].finish(f"{first}-1-0")
+    run(clusters, pond, second, "east")
+    wide = pond("run", "--detach", "--tasks", "3", "--gpus", "4", "--", "train")
+    assert wide.returncode == 2
+    assert "lie in one cluster" in wide.stderr
+    named = submit(pond, "--set", "cluster=west", "--gpus", "1", "--", "train")
+    until(lambda: pond.job(named)["state"] == "queued")
+    clusters["west"].finish(f"{gang}-1-0")
+    clusters["west"].finish(f"{gang}-1-1")
+    until(lambda: home(clusters, named) == "west")
+    unknown = pond("run", "--detach", "--set", "cluster=wets", "--", "train")
+    assert unknown.returncode == 2
+    assert "there is no cluster wets" in unknown.stderr
+    assert "west" in unknown.stderr
+
+
+def test_jobs_of_the_machines_pool_are_its_processes(pond: Pond, clusters: dict[str, StandinCluster]) -> None:
+    job = submit(pond, "--set", "pool=here", "--gpus", "1", "--", "sh", "-c", "echo from here")
+    until(lambda: pond.job(job)["state"] == "succeeded")
+    assert pond("logs", job).stdout == "from here\n"
+    assert home(clusters, job) == ""
+
+
+def test_a_cluster_that_is_away_when_the_server_starts_anew_costs_its_jobs_nothing(
+    pond: Pond, clusters: dict[str, StandinCluster], config: Path
+) -> None:
+    gang = submit(pond, "--tasks", "2", "--gpus", "4", "--", "train")
+    run(clusters, pond, gang, "west")
+    stays = submit(pond, "--set", "pool=here", "--", "sleep", "600")
+    until(lambda: pond.job(stays)["state"] == "running")
+    pond.kill_server()
+    clusters["west"].stop()
+    up(pond, config)
+    assert "warning: cluster west is waited for" in (pond.state_dir / "server.log").read_text()
+    other = submit(pond, "--gpus", "4", "--", "train")
+    run(clusters, pond, other, "east")
+    assert pond.job(gang)["state"] == "running"
+    assert not nodes(pond)["w1"]["schedulable"]
+    assert "cluster west has not answered" in nodes(pond)["w1"]["unschedulable_reason"]
+    assert pond("exec", gang, "--", "true").returncode != 0
+    waiting = submit(pond, "--gpus", "4", "--", "train")
+    clusters["west"].start()
+    until(lambda: nodes(pond)["w1"]["schedulable"])
+    assert pond.job(gang)["attempt"] == 1
+    for task in range(2):
+        clusters["west"].finish(f"{gang}-1-{task}")
+    until(lambda: pond.job(gang)["state"] == "succeeded")
+    until(lambda: home(clusters, waiting) == "west")
+    assert pond.job(stays)["state"] == "running"
+    assert pond.job(other)["attempt"] == 1
+    pond("stop", stays)
+
+
+def test_a_cluster_that_goes_away_takes_nothing_new_and_keeps_what_it_has(
+    pond: Pond, clusters: dict[str, StandinCluster]
+) -> None:
+    stays = submit(pond, "--set", "cluster=west", "--gpus", "1", "--", "train")
+    run(clusters, pond, stays, "west")
+    clusters["west"].stop()
+    until(lambda: not nodes(pond)["w2"]["schedulable"])
+    first, second = (submit(pond, "--gpus", "4", "--", "train") for _ in range(2))
+    run(clusters, pond, first, "east")
+    said = pond("why", second).stdout
+    assert "0 GPUs are free in cluster west" in said
+    assert pond.job(stays)["state"] == "running"
+    pod = clusters["west"].get("pods", f"{stays}-1-0")
+    assert pod is not None
+    assert f"{pod['spec']['nodeName']} of west" in pond("ps").stdout
+    clusters["west"].start()
+    run(clusters, pond, second, "west")
+    clusters["west"].finish(f"{stays}-1-0")
+    until(lambda: pond.job(stays)["state"] == "succeeded")
+    assert pond.job(stays)["attempt"] == 1
+    assert "goes to cluster west, which has room for it" in pond("events", second).stdout
+
+
+def test_a_server_does_not_start_on_one_cluster_by_two_names_or_without_the_way_to_one(
+    clusters: dict[str, StandinCluster], config: Path, tmp_path: Path
+) -> None:
+    settings = json.loads(config.read_text())
+    ways = settings["kubernetes"]["clusters"]
+    again = tmp_path / "again"
+    again.mkdir()
+    ways["west"] = {"kubeconfig": str(clusters["east"].kubeconfig(again))}
+    config.write_text(json.dumps(settings))
+    pond = Pond(tmp_path / "state")
+    refused = pond("up", "--detach", "--config", str(config))
+    assert refused.returncode != 0
+    assert "the clusters east and west are one" in refused.stderr
+    ways["west"] = {"kubeconfig": str(tmp_path / "none")}
+    config.write_text(json.dumps(settings))
+    refused = pond("up", "--detach", "--config", str(config))
+    assert refused.returncode != 0
+    assert "the way to the Kubernetes cluster is not known" in refused.stderr
+
+
+def test_the_check_looks_at_each_cluster_and_joining_one_names_it(
+    clusters: dict[str, StandinCluster], config: Path, tmp_path: Path
+) -> None:
+    pond = Pond(tmp_path / "state")
+    clusters["west"].stop()
+    found = {
+        each["what"]: each for each in json.loads(pond("kube", "check", "--config", str(config), "-o", "json").stdout)
+    }
+    clusters["west"].start()
+    assert found["east: way to the cluster"]["grade"] == "ok"
+    assert found["west: way to the cluster"]["grade"] == "broken"
+    unnamed = pond("nodes", "join", "--config", str(config))
+    assert "the configuration names several clusters" in unnamed.stderr
+    assert "say --cluster with one of east, west" in unnamed.stderr
+    unknown = pond("nodes", "join", "--config", str(config), "--cluster", "north")
+    assert "names no cluster north" in unknown.stderr
