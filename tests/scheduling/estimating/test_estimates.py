@@ -16,8 +16,11 @@ from millpond.model.states import JobState
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.estimating import estimate, pool_model
+from millpond.scheduling.estimating.displacer import Displacer, Preemption
+from millpond.scheduling.estimating.lengths import Length
 from millpond.scheduling.estimating.newcomers import Newcomers
 from millpond.scheduling.estimating.pool_model import PoolModeller, view_of
+from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, HeldRoom
 from millpond.scheduling.estimating.rooms import Rooms
 from millpond.scheduling.ordering.arrivals import HOUR_S, REMEMBERED, ArrivalHistory
 from millpond.scheduling.ordering.forecast_errors import ForecastErrors
@@ -353,6 +356,30 @@ def test_what_is_remembered_of_submissions_is_bounded_and_covers_all_hours() -> 
     assert [hour.count for hour in history.hours] == [512] * 8
     assert min(len(hour.records) for hour in history.hours) >= REMEMBERED // 32
     assert sum(len(hour.records) for hour in history.hours) <= REMEMBERED
+
+
+# ---- who leaves -----------------------------------------------------------------------------------------------------
+
+
+def test_futures_that_begin_alike_have_others_leave_independently_of_each_other() -> None:
+    def candidate(priority: Priority, size: int) -> Candidate:
+        demand = Demand(((1, 1000 * size, 1),), 1000 * size)
+        return Candidate(size, demand, (1.0, -float(priority), 0.0), Length(60.0), 60.0, 60.0, may_leave=True)
+
+    begin = Displacer(Preemption(False, True, np.ones((16, 64)), 0.0, 0.0), kinds=[1, 1, 1])
+    for number in range(3):
+        low = candidate(Priority.LOW, 4)
+        entry = (low.rank, number, 0.0, low)
+        begin.add(number, HeldRoom(entry, [(number, 4000)], 60.0, -100.0 + number, ()))
+    high = candidate(Priority.HIGH, 4)
+    for _ in range(2):
+        future = begin.fork()
+        for leaves in (2, 1, 0):  # the youngest has lost least
+            assert [each.number for each in future.leaving_for(high, [0, 0, 0], (), 0.0)] == [leaves]
+            future.remove(leaves)
+        future.add(3, HeldRoom((high.rank, 3, 0.0, high), [(2, 4000)], 60.0, 0.0, ()))
+        assert future.leaving_for(high, [0, 0, 0], (), 0.0) == []
+    assert [each.number for each in begin.leaving_for(high, [0, 0, 0], (), 0.0)] == [2]
 
 
 # ---- rooms ----------------------------------------------------------------------------------------------------------

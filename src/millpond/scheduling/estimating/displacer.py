@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from millpond.scheduling.estimating.possible_jobs import Candidate, HeldRoom
-from millpond.scheduling.estimating.rooms import Rooms
 from millpond.scheduling.ordering.base import BoolArray
 from millpond.scheduling.ordering.default import COST_WEIGHT, MARGIN_GUESSED, MARGIN_KNOWN, PATIENCE
 from millpond.scheduling.ordering.forecasts import NEVER
@@ -84,9 +83,8 @@ class Displacer:
         steps: what it took so far.
     """
 
-    def __init__(self, preemption: Preemption, rooms: Rooms, kinds: Sequence[int]) -> None:
+    def __init__(self, preemption: Preemption, kinds: Sequence[int]) -> None:
         self._preemption = preemption
-        self._rooms = rooms
         self._kinds = kinds
         self._runs: list[tuple[int, HeldRoom]] = []
         self._place: dict[int, int] = {}
@@ -96,6 +94,13 @@ class Displacer:
         self._highest, self._highest_until = NEVER, -NEVER
         """Above what no run comes by its key, but for a while only: keys that are guessed rise."""
         self.steps = 0
+
+    def fork(self) -> Displacer:
+        """A twin with which a future begins."""
+        twin = Displacer(self._preemption, self._kinds)
+        twin._runs, twin._place, twin._table = self._runs.copy(), self._place.copy(), self._table.copy()
+        twin._highest = self._highest
+        return twin
 
     def add(self, number: int, run: HeldRoom) -> None:
         """A job has begun to run."""
@@ -130,8 +135,14 @@ class Displacer:
         self._budget = min(self._budget + rate * (now - self._earned_at), most)
         self._earned_at = now
 
-    def leaving_for(self, candidate: Candidate, avoided: Collection[int], now: float) -> list[Leaving]:
-        """Who leaves so that a job has room, none if that cannot be; what it costs is spent."""
+    def leaving_for(
+        self, candidate: Candidate, free: Sequence[int], avoided: Collection[int], now: float
+    ) -> list[Leaving]:
+        """Who leaves so that a job has room, none if that cannot be; what it costs is spent.
+
+        Args:
+            free: room of each node.
+        """
         line, above = candidate.line, candidate.displaces_above
         tried_at, tried_above = self._in_vain.get(line, (-NEVER, NEVER))
         if not self._runs or (now < tried_at + AGAIN_S and above >= tried_above):
@@ -140,16 +151,15 @@ class Displacer:
             return []
         self.steps += 1 + len(self._runs) // RUNS_PER_STEP
         own, table = candidate.rank, self._table[:, : len(self._runs)]
-        keys, charges, is_known = self._weigh(table, now)
-        self._highest, self._highest_until = float((keys - charges).max()), now + AGAIN_S
         may_leave: BoolArray = (table[_LEAVES] > 0.0) & (table[_TIER] >= own[0])
         lower = may_leave & (table[_CLASS] > own[1]) if self._preemption.by_class else np.zeros_like(may_leave)
+        keys = charges = np.full(len(self._runs), NEVER)
         if self._preemption.by_ordering:
-            may_leave &= (table[_CLASS] == own[1]) & (keys > above + charges)
-        else:
-            may_leave[:] = False
+            keys, charges, _ = self._weigh(table, now)
+            self._highest, self._highest_until = float((keys - charges).max()), now + AGAIN_S
+        equals = may_leave & (table[_CLASS] == own[1]) & (keys > above + charges)
         by_node: dict[int, list[_Victim]] = {}
-        places = np.flatnonzero(may_leave | lower).tolist()
+        places = np.flatnonzero(equals | lower).tolist()
         self.steps += len(places) // VICTIMS_PER_STEP
         for place in places:
             number, run = self._runs[place]
@@ -162,19 +172,19 @@ class Displacer:
                 preference, harm = float(keys[place]), 1.0 / float(keys[place])
             for node, amount in run.taken:
                 by_node.setdefault(node, []).append(_Victim(preference, number, amount, harm * amount_in_all))
-        chosen = self._choose(candidate, by_node, avoided) if by_node else None
+        chosen = self._choose(candidate, by_node, free, avoided) if by_node else None
         if chosen is None:
             self._in_vain[line] = (now, above)
             return []
         places = [self._place[number] for number in sorted(chosen)]
-        cost = sum(float(charges[place]) for place in places if not lower[place]) / COST_WEIGHT
+        keys, charges, is_known = self._weigh(table[:, places], now)
+        cost = sum(charges[~lower[places]].tolist()) / COST_WEIGHT
         if cost > self._budget:
             return []
         self._budget -= cost
-        margins = np.where(is_known, MARGIN_KNOWN, MARGIN_GUESSED)
-        return [
-            Leaving(self._runs[place][0], float(keys[place]), float(margins[place] * keys[place])) for place in places
-        ]
+        bounds = np.where(is_known, MARGIN_KNOWN, MARGIN_GUESSED) * keys
+        numbers = [self._runs[place][0] for place in places]
+        return list(map(Leaving, numbers, keys.tolist(), bounds.tolist()))
 
     def _weigh(self, table: FloatArray, now: float) -> tuple[FloatArray, FloatArray, BoolArray]:
         """(runs,) the keys of now; by how much more a key that displaces each must be lower; whose length is known."""
@@ -188,7 +198,7 @@ class Displacer:
         return keys, table[_CHARGE] + table[_LOSS] * run_s, is_known
 
     def _choose(
-        self, candidate: Candidate, by_node: dict[int, list[_Victim]], avoided: Collection[int]
+        self, candidate: Candidate, by_node: dict[int, list[_Victim]], free: Sequence[int], avoided: Collection[int]
     ) -> set[int] | None:
         """Whose leaving gives each task its place; None if no departures do."""
         chosen: set[int] = set()
@@ -201,16 +211,16 @@ class Displacer:
                 for node in nodes:
                     if node in avoided or not self._kinds[node] & kinds:
                         continue
-                    free = self._rooms.free[node] - used.get(node, 0)
+                    room = free[node] - used.get(node, 0)
                     harm, leaving = 0.0, []
                     for victim in sorted(by_node.get(node, ()), reverse=True):
-                        if free >= amount or harm >= best[0]:
+                        if room >= amount or harm >= best[0]:
                             break
                         if victim.number not in chosen:
                             harm += victim.harm
                             leaving.append(victim.number)
-                        free += victim.amount
-                    if free >= amount and harm < best[0]:
+                        room += victim.amount
+                    if room >= amount and harm < best[0]:
                         best = (harm, node, leaving)
                 if best[1] < 0:
                     return None

@@ -15,7 +15,7 @@ from dataclasses import replace
 from heapq import merge
 from itertools import islice
 
-from millpond.scheduling.estimating.displacer import Displacer, Leaving
+from millpond.scheduling.estimating.displacer import Leaving
 from millpond.scheduling.estimating.lengths import Length
 from millpond.scheduling.estimating.pool_state import FirstRuns, PoolModel
 from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, Entry, HeldRoom
@@ -62,11 +62,8 @@ class Future:
         self._arrivals, self._draws, self._stretch = arrivals, draws, stretch
         self._runs, self._end_of = dict(begin.runs), dict(begin.end_of)
         self._ends, self._expected = list(begin.ends), list(begin.expected)
-        self._displacer = model.preemption and Displacer(model.preemption, self._rooms, model.kinds)
+        self._displacer = model.displacer and model.displacer.fork()
         self._number = len(begin.runs)
-        if self._displacer:
-            for number, run in begin.runs.items():
-                self._displacer.add(number, run)
         self._lines: dict[int, list[Entry]] = {}
         for entry in model.waiting:
             self._lines.setdefault(entry[3].line, []).append(entry)
@@ -324,7 +321,7 @@ class Future:
         displacer.earn(self._held, self.now)
         steps = displacer.steps
         candidate = entry[3] if demand is entry[3].demand else replace(entry[3], demand=demand)
-        leaving = displacer.leaving_for(candidate, avoided, self.now)
+        leaving = displacer.leaving_for(candidate, self._rooms.free, avoided, self.now)
         self.steps += displacer.steps - steps
         for each in leaving:
             left_s = max(self._end_of[each.number] - self.now, 0.0)

@@ -18,7 +18,7 @@ from millpond.model import windows
 from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.cycle.job_placement import Placer
-from millpond.scheduling.estimating.displacer import Preemption
+from millpond.scheduling.estimating.displacer import Displacer, Preemption
 from millpond.scheduling.estimating.kept_nodes import CLOSED, KeptNodes
 from millpond.scheduling.estimating.lengths import Length, Lengths, lasts
 from millpond.scheduling.estimating.limit_accounts import LimitAccounts
@@ -235,7 +235,7 @@ class PoolModeller:
             strict=ordering.strict,
             reserves=settings.reserve and not ordering.displaces,
             bounds=None,
-            preemption=self._preemption(),
+            displacer=self._displacer(kinds),
             short_work=[] if self._guard is None else list(self._guard.running_milli),
             fits_now=False,
         )  # fmt: skip
@@ -372,7 +372,8 @@ class PoolModeller:
             first_key=state.now - OVERDUE_LEAD,
         )
 
-    def _preemption(self) -> Preemption | None:
+    def _displacer(self, kinds: Sequence[int]) -> Displacer | None:
+        """Who leaves for whom, of those who run."""
         state = self._state
         alive = state.roster.live[SLOT_ALIVE] > 0.0
         classes = {float(line[0][2].job.priority) for line in state.waiting.lines.values()}
@@ -384,7 +385,11 @@ class PoolModeller:
         cards_held = state.cluster.capacity.gpu_milli - state.cluster.free_gpu_milli
         earned = PREEMPTION_BUDGET * cards_held / CARD_MILLI / self.every / max(held, 1)
         ranks = state.ordering.time_left.survival.rank_table
-        return Preemption(self._displaces, by_class, ranks, state.preemption_budget.left / self.every, earned)
+        budget = state.preemption_budget.left / self.every
+        displacer = Displacer(Preemption(self._displaces, by_class, ranks, budget, earned), kinds)
+        for number, run in enumerate(self.runs):
+            displacer.add(number, run.room)
+        return displacer
 
     def _line_of(self, record: JobRecord) -> tuple[int, Demand]:
         """The number of a job's line, and what it asks for."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from millpond.scheduling.estimating.displacer import Preemption
+from millpond.scheduling.estimating.displacer import Displacer
 from millpond.scheduling.estimating.possible_jobs import Entry, HeldRoom
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ordering.forecasts import NEVER
@@ -57,7 +57,7 @@ class PoolModel:
         flips: (seconds from now, node, amount): nodes of which so much opens and, with an amount below 0, closes.
         strict, reserves: whether a blocked job blocks all behind it, and whether room is kept for the first.
         bounds: None where no job ever is overdue.
-        preemption: None where nobody leaves for others.
+        displacer: of those who run; None where nobody leaves for others.
         short_work: the amount that runs, by class of length.
         fits_now: whether there may be room before anything has happened.
     """
@@ -71,6 +71,6 @@ class PoolModel:
     strict: bool
     reserves: bool
     bounds: WaitBounds | None
-    preemption: Preemption | None
+    displacer: Displacer | None
     short_work: list[int]
     fits_now: bool
