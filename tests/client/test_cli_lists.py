@@ -10,8 +10,10 @@ import yaml
 
 from millpond.client.cli import main
 from millpond.client.cli.commands.control.rollout import lines_of
+from millpond.client.cli.commands.inspection.get import _steps
 from millpond.client.cli.commands.inspection.why import start_text
 from millpond.client.cli.printing.tables import Column, show
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import StartInfo
 from millpond.specs.api.services import ScalingInfo, ServiceInfo
 
@@ -557,3 +559,13 @@ def test_what_the_rule_of_a_service_asks_for_is_told_with_its_forecast(forecast,
     assert told["address"] == "http://h:1/proxy/web/"
     assert told["replicas"] == "1 of 2 replicas ready, 3 wanted of 1 to 4: 5 open requests"
     assert told.get("forecast") == line
+
+
+@pytest.mark.parametrize(("held_s", "told"), [(90.0, ["held back for 1m30s"]), (0.5, []), (None, [])])
+def test_a_job_that_was_held_back_says_since_when_it_could_start(held_s, told):
+    job = JobInfo(
+        id="a", name="a", queue="q", pool="p", user="ada", kind="train", priority="normal", state="queued", attempt=0,
+        submitted_at=1_000.0, eligible_at=None if held_s is None else 1_000.0 + held_s,
+    )  # fmt: skip
+    steps = [step.text.partition(", ")[2] for step in _steps(job, 2_000.0) if step.name == "eligible"]
+    assert steps == told

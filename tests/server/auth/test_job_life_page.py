@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from auth_world import AuthWorld
+import pytest
+from auth_world import API, AuthWorld
 from test_portal import browser_of
 
 from millpond.model.states import Outcome
@@ -26,6 +27,7 @@ def test_the_life_of_a_job_that_comes_after_another_says_when_it_could_first_sta
     assert "could not start yet" in told(page)
     assert f"it waits for job {first} to end, which is running now it comes after {first}" in told(page)
     assert "Eligible \N{EN DASH}" in told(page)
+    assert world.client("max").get(f"{API}/jobs/{job}").json()["eligible_at"] is None
     world.clock.now += 90
     world.settled()
     world.engine.finish(TaskId(first, 1, 0), Outcome.USER_ERROR, 3)
@@ -34,5 +36,8 @@ def test_the_life_of_a_job_that_comes_after_another_says_when_it_could_first_sta
     assert f'href="/portal/jobs/{first}"' in page[page.index("Its life") :]
     assert "Eligible \N{EN DASH}" not in told(page)
     assert re.search("could not start yet (90 s|1 min|2 min)", told(page)), told(page)
+    told_of = world.client("max").get(f"{API}/jobs/{job}").json()
+    assert told_of["eligible_at"] - told_of["submitted_at"] == pytest.approx(90, abs=1)
+    assert told_of["first_started_at"] >= told_of["eligible_at"]
     chinese = browser_of(world, "max", **{"accept-language": "zh-CN"}).get(f"/portal/jobs/{job}").text
     assert "尚不能启动" in chinese

@@ -215,6 +215,11 @@ class JobStore(TableStore):
             return None
         return NewJob(job, row.user, row.submitted_at, document, state=row.state, group=row.group)
 
+    def accepted_at(self, job: str) -> float | None:
+        """When a job was submitted, whatever it had to wait for before the scheduler was told of it; None: never."""
+        query = sa.select(schema.jobs.c.submitted_at).where(schema.jobs.c.id == job)
+        return None if (row := self._first(query)) is None else float(row[0])
+
     def sent_roots(self, field: str) -> list[tuple[str, str, str]]:
         """User, group and digest of every stored job in whose file a field names a content."""
         table = schema.jobs

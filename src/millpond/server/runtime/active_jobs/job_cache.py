@@ -122,6 +122,7 @@ def job_view(
         state=record.state.value,
         attempt=record.attempt,
         submitted_at=record.submitted_at,
+        eligible_at=record.submitted_at,
         first_started_at=record.first_started_at,
         started_at=record.began_at,
         suspended_at=record.left_at,

@@ -106,7 +106,7 @@ def _eligible_at(job: JobInfo, events: Sequence[EventInfo], reason: ReasonInfo) 
         return job.submitted_at if released is None and reason.cause not in _HOLDS else released
     at = next((event.at for event in events if event.what == "JobSubmitted"), None)
     is_forgotten = at is None and (job.first_started_at is not None or (job.ended_at is not None and not events))
-    return job.submitted_at if is_forgotten else at
+    return (job.eligible_at or job.submitted_at) if is_forgotten else at
 
 
 def _turns(events: Sequence[EventInfo]) -> list[tuple[float, str]]:

@@ -161,6 +161,9 @@ class JobInfo:
         name: the name its submitter gave; empty when none.
         state: a ``model.states.JobState``.
         attempt: its present run, from 1; 0 before the first.
+        submitted_at: when it was submitted; in lists, of one that was held back first, its ``eligible_at``.
+        eligible_at: since when it can, or could, start, as what it comes after has ended and its image and data are
+            there; null before that, of an array, and where an earlier version has not noted it.
         started_at: when its present or last run started.
         gpus: what it asks for, for people: ``2``, ``0.25``, ``4 x 2`` (tasks x cards), ``0``.
         exit_code: of an ended job: 0, or the code of the first task that failed; of one whose place is kept, that.
@@ -245,6 +248,7 @@ class JobInfo:
     shares_with: str = ""
     progress: ProgressInfo | None = None
     apart: bool = False
+    eligible_at: float | None = None
 
     @property
     def state_text(self) -> str:

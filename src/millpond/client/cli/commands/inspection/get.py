@@ -178,6 +178,10 @@ _HOLDS = {
 }
 
 
+_SHORTEST_HOLD_S = 1.0
+"""A job that can start sooner was not held back."""
+
+
 def _confinement(job: JobInfo) -> Iterator[str]:
     """How its present or last run is kept apart from others, and kept to what it asked for."""
     if job.unsandboxed:
@@ -192,6 +196,9 @@ def _confinement(job: JobInfo) -> Iterator[str]:
 
 def _steps(job: JobInfo, now: float) -> Iterator[LifeStep]:
     yield LifeStep("submitted", True, formats.instant_text(job.submitted_at, seconds=True))
+    if job.eligible_at is not None and job.eligible_at - job.submitted_at >= _SHORTEST_HOLD_S:
+        held = f"held back for {formats.span(job.eligible_at - job.submitted_at)}"
+        yield LifeStep("eligible", True, f"{formats.instant_text(job.eligible_at, seconds=True)}, {held}")
     yield _placed(job, now)
     yield _started(job)
     yield _ended(job) if job.state in ENDED else LifeStep(job.state, False, _present(job, now))
