@@ -8,11 +8,12 @@ import pytest
 from worlds import World, asks, gang, machine, single
 
 from millpond.model.errors import ConflictError, MillpondError, NotFoundError
-from millpond.model.events import NodeClosed, NodeJoined, NodeLost, NodePowerChanged, QueueChanged
+from millpond.model.events import NodeClosed, NodeJoined, NodeLost, NodePowerChanged, QueueChanged, ReservationMade
 from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Queue
 from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.scheduler import Scheduler
@@ -153,6 +154,52 @@ def test_a_snapshot_keeps_what_is_off_and_a_replay_comes_to_the_same() -> None:
     assert (
         again.explain("two", world.now).summary == "it waits for node b, which is off, as it failed to boot: no answer"
     )
+
+
+def reserved_of_two(*, off: bool) -> World:
+    """Two cards of four are reserved; on two others is work that stays, and the reserved node may be off."""
+    world = World(machine("a", 2), machine("b", 2), queues=(Queue("vision", guarantee=Amount(4_000)),))
+    world.submit(single("stays", 2, queue="vision", preemptible=False))
+    if off:
+        gone(world, "b")
+    world.tell(ReservationMade(world.now, AdvanceReservation("demo", "vision", 2, 2_000.0, 9_000.0)))
+    world.submit(single("tied", 2, queue="vision", reservation="demo"))
+    return world
+
+
+def test_a_node_that_is_off_is_woken_before_a_reservation_on_it_begins() -> None:
+    world = reserved_of_two(off=True)
+    assert world.nodes_of("stays") == ["a"]
+    assert world.core.power_overview().wanted == {}
+    world.go_to(1_200.0)
+    assert world.core.power_overview().wanted == {"b": "reservation demo"}
+    switch(world, "b", BOOTING, ready_in_s=300.0)
+    world.go_to(1_500.0)
+    world.tell(NodeJoined(world.now, machine("b", 2)))
+    world.go_to(2_000.0)
+    assert world.running() == {"stays", "tied"}
+
+
+def test_an_idle_node_stays_on_for_a_reservation_that_begins_soon() -> None:
+    world = reserved_of_two(off=False)
+    world.go_to(1_000.0)
+    assert [each.is_empty for each in world.core.power_overview().nodes] == [False, True]
+    world.go_to(1_200.0)
+    assert [each.is_empty for each in world.core.power_overview().nodes] == [False, False]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_reservation_has_nodes_that_are_on_before_those_that_will_not_be_on_in_time(fails: bool) -> None:
+    world = World(machine("a", 2), machine("b", 2), queues=(Queue("vision", guarantee=Amount(4_000)),))
+    gone(world, "b")
+    if fails:
+        switch(world, "b", BOOTING, FAILED, detail="no answer")
+    world.submit(single("other", 2, queue="vision"))
+    begin = 3_000.0 if fails else 600.0
+    world.tell(ReservationMade(world.now, AdvanceReservation("demo", "vision", 2, begin, 9_000.0)))
+    world.submit(single("tied", 2, queue="vision", reservation="demo"))
+    world.go_to(begin)
+    assert (world.running(), world.nodes_of("tied")) == ({"tied"}, ["a"])
 
 
 def test_a_burst_of_small_jobs_wakes_all_the_nodes_that_it_needs_at_once() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from millpond.model.hardware.nodes import Node
 from millpond.scheduling.nodes.power_planner import PowerCandidate
+from millpond.scheduling.reserving.choosing import reserved_soon
 from millpond.scheduling.state import State
 
 
@@ -16,7 +17,8 @@ class PowerOverview:
     """All nodes as they are now.
 
     Attributes:
-        wanted: nodes that are off, or on their way, by which a waiting job would fit, each with the first such job.
+        wanted: nodes that are off, or on their way, and are kept for a reservation that is near, or by which a waiting
+            job would fit, each with the first such job, or with the reservation.
     """
 
     nodes: tuple[PowerCandidate, ...]
@@ -29,7 +31,8 @@ class PowerOverview:
 
 
 def candidates(state: State) -> tuple[PowerCandidate, ...]:
-    """The nodes, in order of joining."""
+    """The nodes, in order of joining. What is kept for a reservation that is near counts as in use."""
+    kept = reserved_soon(state)
     used = {
         held.node
         for record in state.running.values()
@@ -43,7 +46,13 @@ def candidates(state: State) -> tuple[PowerCandidate, ...]:
         return node.schedulable and node.name not in closed and cordons.next_of(node.name, state.now) is None
 
     return tuple(
-        PowerCandidate(node.name, node.pool, index not in used, takes_work(node), cordons.power.get(node.name))
+        PowerCandidate(
+            node.name,
+            node.pool,
+            index not in used and node.name not in kept,
+            takes_work(node),
+            cordons.power.get(node.name),
+        )
         for index, node in enumerate(state.cluster.nodes)
         if node is not None
     )

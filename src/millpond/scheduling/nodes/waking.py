@@ -1,4 +1,4 @@
-"""Nodes that are off, or boot, and by which waiting work would fit: found by a trial that is rolled back."""
+"""Nodes that are off, or boot, and are needed: by waiting work, as a trial finds that is rolled back, or reserved."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from millpond.scheduling.cycle.claims import Claims, both, charge_placed
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.reserving.choosing import reserved_soon
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import admitted_tasks
 
@@ -25,11 +26,13 @@ MOST_SEARCHES: Final = 64
 def nodes_to_wake(state: State, placer: Placer, claims: Claims) -> dict[str, str]:
     """By node, the first job in line that needs it beside what is on; jobs that fit on what is on need none.
 
-    Each job takes its place before the next is tried, within its limits, so that no two count on the same room.
+    Nodes that are kept for a reservation which is near are needed by that. Each job takes its place before the next is
+    tried, within its limits, so that no two count on the same room.
     """
     down = state.cordons.powered_down(state.now)
+    reserved = {node: who for node, who in reserved_soon(state).items() if node in down}
     if not down or not state.waiting.count or state.holds:
-        return {}
+        return reserved
     rounds = placer.selector.rounds
     mark = state.journal.begin()
     trial = _WakingTrial(state, placer, down)
@@ -43,7 +46,7 @@ def nodes_to_wake(state: State, placer: Placer, claims: Claims) -> dict[str, str
             break
     state.journal.rollback(mark)
     placer.selector.rounds = rounds
-    return trial.woken
+    return trial.woken | reserved
 
 
 class _WakingTrial:

@@ -5,7 +5,8 @@ Nodes that are closed in the span, or whose cards other reservations have then, 
 which cells of other queues have no place; what these are owed of cells in use stays (``cells_of_others``). Of the rest
 those come first on which the queue has cells of its own, which nobody else could have; then those that were kept before
 (at the last choice: at the same harm), then those with the least work to end, that of queues within their guarantee
-counting most, then those that give most cards, so that gangs find them together.
+counting most, then those that give most cards, so that gangs find them together. Nodes that are off, and would hardly
+be on by the begin, come last.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import Node
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.scheduling.reserving.cells_of_others import cells_of_others
@@ -89,6 +91,10 @@ def tenancies(state: State, begin: float, own: ReservedRoom, *, patient: bool = 
     return Tenancies(stays, harm, leaves)
 
 
+AWAKE_AHEAD_S = 900.0
+"""So long before a reservation begins its nodes are switched on: about as long as one may boot."""
+
+
 def choose(
     state: State,
     room: ReservedRoom,
@@ -116,8 +122,9 @@ def choose(
         there = cards - taken.get(name, 0) - held.stays.get(index, 0)
         if there <= 0 or (wanted.whole_nodes and there < len(node.devices)):
             continue
+        is_asleep = _is_asleep(state, name, begin)
         harm, is_new = held.harm.get(index, 0), name not in room.cards_on
-        rank = (index not in used, index not in own_cells, *((harm, is_new) if patient else (is_new, harm)))
+        rank = (index not in used, is_asleep, index not in own_cells, *((harm, is_new) if patient else (is_new, harm)))
         offers.append(_Offer(rank, there - held.leaves.get(index, 0), there, index, name))
     offers.sort(key=lambda each: (each.rank, -each.untouched, -each.there, each.place))
     # What other queues with cells have reserved may be these.
@@ -155,6 +162,25 @@ def usable_cards(state: State, node: Node, wanted: AdvanceReservation) -> int:
         state.cluster.hardware.is_usable(device) and (not wanted.models or device.model in wanted.models)
         for device in node.devices
     )
+
+
+def reserved_soon(state: State) -> dict[str, str]:
+    """The nodes that have to be on for reservations that hold, or begin soon, each with the reservation, in words."""
+    return {
+        node: f"reservation {name}"
+        for name, room in state.reserved.by_name.items()
+        if room.wanted.begin - state.now <= AWAKE_AHEAD_S
+        for node in room.cards_on
+    }
+
+
+def _is_asleep(state: State, node: str, begin: float) -> bool:
+    """Whether a node that was switched off will hardly be on by then: it failed to boot, or it is too late."""
+    power = state.cordons.power.get(node)
+    if power is None or not power.is_closed:
+        return False
+    is_late = power.state is not NodePowerState.BOOTING and begin - state.now < AWAKE_AHEAD_S
+    return is_late or power.state is NodePowerState.FAILED
 
 
 def _closes(state: State, node: str, wanted: AdvanceReservation) -> bool:

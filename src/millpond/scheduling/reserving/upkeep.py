@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from millpond.model.errors import ConflictError, InvalidInputError
+from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.states import JobState, TaskState
@@ -224,6 +225,8 @@ def _still_there(state: State, room: ReservedRoom) -> dict[str, int]:
     for name, cards in room.cards_on.items():
         node = cluster.node_named(name)
         if node is None or not node.schedulable or usable_cards(state, node, room.wanted) < cards:
+            continue
+        if (power := state.cordons.power.get(name)) is not None and power.state is NodePowerState.FAILED:
             continue
         if not any(each.begin < room.wanted.until and not each.is_over(state.now) for each in closed.get(name, ())):
             there[name] = cards
