@@ -41,7 +41,10 @@ def test_the_queues_whose_work_is_open_to_another_are_those_that_no_guarantee_sh
         state, planner = world.core._state, world.core._cycle.planner
         planner.begin(QueueRank(state))
         running = [job for job in state.running.values() if job.slot >= 0]
-        for waiting in state.waiting:
+        jobs = list(state.waiting)
+        for place, waiting in enumerate([*jobs, *jobs]):
+            if place == len(jobs):
+                planner.block(jobs[0])  # the turns of others may have come later than its own
             owners = planner.bounds.open_to(waiting)
             judged = Displaceable(*(np.ones(state.roster.live.shape[1]) for _ in range(3)))
             planner._owed.withhold(waiting, judged)

@@ -17,7 +17,7 @@ from millpond.scheduling.placement.selector import Selector
 from millpond.scheduling.reclaiming.request_bounds import EVERYWHERE, Asked, BarredNodes, Reach, RequestBounds
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_OWNER, BoolArray, FloatArray
 from millpond.scheduling.reclaiming.running_work import RunningWork
-from millpond.scheduling.records import JobRecord
+from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
 from millpond.scheduling.tenancy.queue_node import QueueNode
@@ -37,6 +37,10 @@ class DisplacementBounds:
         self._highest_at = -1
         """How many had been asked to leave when ``_highest`` was found."""
         self._open: dict[tuple[int, tuple[object, ...]], BoolArray] = {}
+        self._open_to: dict[tuple[str, str, int, Group | None], BoolArray] = {}
+        """See ``open_to``; and ``_open``, whom no guarantee shields: by class and what the turn follows from."""
+        self._holders: dict[int, list[JobRecord]] = {}
+        """By class, one of each owner of the work that may leave."""
         self._unshielded: dict[str, BoolArray] = {}
         """(owners,) whose work no guarantee shields from a queue, by that queue."""
         self._covering: list[frozenset[QueueNode]] = []
@@ -87,18 +91,34 @@ class DisplacementBounds:
         """(owners of the roster,) whose work may leave by the ordering for jobs of this queue, pool and class."""
         if self._open_at != (turns := self._displacement.turns):
             self._open_at = turns
+            self._open_to.clear()
             self._open.clear()
+            self._holders.clear()
             self._unshielded.clear()
             self._covering.clear()
-        turn = record.job.priority, self._displacement.turn_of(record)
+        key = record.queue, record.job.pool, record.job.priority, record.group
+        found = self._open_to.get(key)
+        if found is None:
+            found = self._of_turn(record)
+            if self._state.queues.has_guarantees:
+                found = found & self._unshielded_from(record.queue)
+            self._open_to[key] = found
+        return found
+
+    def _of_turn(self, record: JobRecord) -> BoolArray:
+        """(owners of the roster,) whose work comes after jobs that have their turn as one has it."""
+        roster, priority = self._state.roster, record.job.priority
+        turn = priority, self._displacement.turn_of(record)
         owners = self._open.get(turn)
         if owners is None:
+            holders = self._holders.get(priority)
+            if holders is None:
+                slots = np.flatnonzero(self._running.outside_cells((priority, priority)))
+                holders = self._holders[priority] = roster.one_of_each_owner(slots)
             comes_after = partial(self._displacement.comes_after, record, by=Entitlement.ORDERING)
-            roster, priority = self._state.roster, record.job.priority
-            holders = roster.one_of_each_owner(np.flatnonzero(self._running.outside_cells((priority, priority))))
             owners = self._open[turn] = np.zeros(roster.owner_count, dtype=np.bool_)
             owners[[int(roster.slots[SLOT_OWNER, victim.slot]) for victim in holders if comes_after(victim)]] = True
-        return owners & self._unshielded_from(record.queue) if self._state.queues.has_guarantees else owners
+        return owners
 
     def _unshielded_from(self, queue: str) -> BoolArray:
         """(owners of the roster,) whose work no guarantee shields from a queue, see ``QueueTree.shields``."""
