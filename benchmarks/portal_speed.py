@@ -36,7 +36,13 @@ if TYPE_CHECKING:
 
 MODEL = "A100-80GB"
 _TOGETHER = 1_000
-_OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
+BROWSER_OPTIONS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+)
 
 OVERVIEW = ("/portal/", "/portal/?colour=owner", "/portal/?colour=health")
 FILTERS = (
@@ -181,7 +187,7 @@ def painted(link: str) -> dict[str, float] | None:
     if chromium is None:
         return None
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(_OPTIONS))
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(BROWSER_OPTIONS))
         page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
         page.goto(link)
         page.wait_for_url("**/portal/")
@@ -194,9 +200,9 @@ def painted(link: str) -> dict[str, float] | None:
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
         for number in range(2 * _PAINTS):
             page.evaluate(_FETCH, OVERVIEW[1 - number // 2 % 2])
-            before = _computed_s(session)
+            before = computed_s(session)
             page.evaluate(_TAKE_OVER)
-            updates.append(1000 * (_computed_s(session) - before))
+            updates.append(1000 * (computed_s(session) - before))
         browser.close()
     return {
         "first_paint_ms": statistics.median(paints),
@@ -205,7 +211,7 @@ def painted(link: str) -> dict[str, float] | None:
     }
 
 
-def _computed_s(session: CDPSession) -> float:
+def computed_s(session: CDPSession) -> float:
     """CPU seconds of the main thread of a page."""
     metrics = session.send("Performance.getMetrics")["metrics"]
     return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))

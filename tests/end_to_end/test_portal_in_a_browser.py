@@ -131,6 +131,23 @@ def test_a_search_goes_through_all_of_a_long_output_and_the_view_goes_where_it_l
 
 
 @pytest.mark.long
+def test_of_a_program_that_writes_faster_than_one_reads_the_latest_lines_are_there_whole_and_in_order(
+    pond: Pond, visit: Visit
+) -> None:
+    job = submit(pond, "until [ -e $MILLPOND_OUTPUT/go ]; do sleep 0.1; done; seq 1500000; sleep 600", "--gpus", "0")
+    page = visit.enter(pond, job)
+    page.locator("#log-lines").wait_for()
+    assert pond("exec", job, "--", "sh", "-c", "touch $MILLPOND_OUTPUT/go").returncode == 0
+    lines = page.locator("#log-lines div:not(.note)")
+    expect(lines.last).to_have_text("1500000")
+    shown = [int(text) for text in lines.evaluate_all("(all) => all.map((each) => each.textContent)")]
+    assert shown == list(range(shown[0], 1_500_001))
+    assert 1_000 <= len(shown) <= 5_000
+    expect(page.locator("#log-lines")).to_contain_text("… earlier lines are not shown")
+    pond("stop", job)
+
+
+@pytest.mark.long
 def test_marks_that_turn_the_direction_of_writing_are_shown_by_their_numbers_and_found_as_written(
     pond: Pond, visit: Visit
 ) -> None:

@@ -3,6 +3,7 @@
 "use strict";
 
 const MOST_LINES = 5000, FIRST_LINES = 1000;
+const TOGETHER_MS = 100; // what comes meanwhile is drawn at once
 const BYTES_AROUND = 16384; // before a place, and behind it
 const turning = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g; // marks that turn the direction of writing
 const visible = (text) => text.replace(turning, (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`);
@@ -39,6 +40,7 @@ class Output {
     this.box.replaceChildren();
     this.open.clear();
     this.tasks.clear();
+    this.come = [];
     this.isCut = false;
   }
 
@@ -70,16 +72,46 @@ class Output {
           const lines = (rest + value).split("\n");
           rest = lines.pop();
           const chunks = lines.filter(Boolean).map((line) => JSON.parse(line));
-          if (chunks.length) { cursor = chunks.at(-1).cursor; this.add(chunks); }
+          if (chunks.length) { cursor = chunks.at(-1).cursor; this.gather(chunks); }
           isOver = isOver || chunks.some((chunk) => chunk.job_over || (attempt && chunk.attempt_over));
         }
         if (serial !== this.serial) return;
+        this.draw();
         if (isOver) { this.note(said.saidOver); return; }
       } catch { /* the server is away, or this was ended */ }
       if (serial !== this.serial) return;
       await wait(pause);
       pause = Math.min(pause * 2, 15000);
     }
+  }
+
+  gather(chunks) {
+    if (!this.come.length) setTimeout(() => this.draw(), TOGETHER_MS);
+    for (const chunk of chunks) this.come.push(chunk);
+    if (this.come.length > MOST_LINES) this.come = this.latest(this.come);
+  }
+
+  draw() {
+    const chunks = this.latest(this.come);
+    this.come = [];
+    if (chunks.length) this.add(chunks);
+  }
+
+  // Those with the lines that stay in view: of a program that writes fast, most would be removed as soon as they are there.
+  latest(chunks) {
+    let first = chunks.length, lines = 0;
+    while (first && lines <= MOST_LINES) lines += chunks[--first].data.split("\n").length - 1;
+    const left = new Map(); // by task and stream: what was left out last
+    for (const chunk of chunks.slice(0, first)) left.set(`${chunk.task} ${chunk.stream}`, chunk.data);
+    if (!left.size) return chunks;
+    this.isCut = true;
+    this.open.clear();
+    this.box.replaceChildren();
+    return chunks.slice(first).map((chunk) => {
+      const key = `${chunk.task} ${chunk.stream}`, before = left.get(key);
+      left.delete(key);
+      return before === undefined || before.endsWith("\n") ? chunk : { ...chunk, data: chunk.data.slice(chunk.data.indexOf("\n") + 1) };
+    });
   }
 
   add(chunks) {
