@@ -106,6 +106,7 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
         ),
         "it waits for card 3 of x-1 to be divided into x-1",
         "there is room, but 2 cards are kept for reservation x-1 of queue x-1",
+        "there is room, but 1 card is kept for reservation x-1 of queue x-1",
         (
             "there is room, but 2 cards are kept for reservation x-1 of queue x-1, which begins before the job "
             "would have ended"

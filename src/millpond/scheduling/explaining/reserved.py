@@ -73,7 +73,8 @@ def kept_for_reservation(
 
 def _kept_text(state: State, room: ReservedRoom) -> str:
     wanted = room.wanted
-    kept = f"{wanted.cards} cards are kept for reservation {wanted.name} of queue {wanted.queue}"
+    cards = "1 card is" if wanted.cards == 1 else f"{wanted.cards} cards are"
+    kept = f"{cards} kept for reservation {wanted.name} of queue {wanted.queue}"
     if wanted.begin <= state.now:
         return f"there is room, but {kept}"
     return f"there is room, but {kept}, which begins before the job would have ended"
