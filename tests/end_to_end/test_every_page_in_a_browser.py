@@ -104,11 +104,11 @@ def test_a_token_is_shown_once_and_revoked(window: Window) -> None:
 def test_a_user_is_added_with_an_invitation_and_disabled(window: Window) -> None:
     page = window.page
     page.goto(f"{window.base}/portal/admin/users")
-    page.fill("[name=name]", "carla")
+    page.fill("[name=name]", "dora")
     page.get_by_role("button", name="Add", exact=True).click()
     page.locator("[data-secret]").get_by_text("pond_").wait_for()
     page.mouse.move(5, 5)
-    row = page.locator("#user-carla")
+    row = page.locator("#user-dora")
     row.wait_for()
     page.once("dialog", lambda dialog: dialog.accept())
     row.get_by_role("button", name="Disable").click()
