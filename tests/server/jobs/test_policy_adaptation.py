@@ -304,9 +304,10 @@ def test_a_night_that_was_broken_off_says_so_and_is_not_tried_again_before_the_n
         "not finished: the server ended meanwhile, or its log says why; the next night tries again"
     )
     assert settings(api).ordering == "fifo"
-    api.clock.now += DAY_S
+    lived(api, 1)
     again.look()
-    assert settings(api).ordering == "ssf"
+    api.settled()
+    assert settings(api).ordering == "ssf", again.latest
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"due_at": 1, "more": 2}', b"\xff"])
