@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -15,9 +15,10 @@ from api_world import Api
 from server_world import Clock
 
 from millpond.model.errors import UnavailableError
-from millpond.model.events import PolicyChanged, SchedulingPaused, SchedulingResumed
+from millpond.model.events import PolicyChanged, ReservationMade, SchedulingPaused, SchedulingResumed
 from millpond.model.policy_trials import ClusterPolicies
 from millpond.model.reasons import Cause
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.node.task.records import TaskId
 from millpond.scheduling.settings import Settings
 from millpond.server.jobs.adaptation import policy_replay
@@ -26,6 +27,7 @@ from millpond.server.jobs.adaptation.policy_adaptation import PolicyAdapter, las
 from millpond.server.jobs.what_if.child import ask_child
 from millpond.server.runtime.policies import UNCHANGED, Policies
 from millpond.server.wording import local_time
+from millpond.simulation.adaptation import WindowFigures
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import AdaptationInfo
 from millpond.specs.config.adapting import AdaptRule, PolicyCandidate
@@ -56,10 +58,15 @@ def api(tmp_path: Path) -> Iterator[Api]:
     made.close()
 
 
-def adapter_of(api: Api, pinned: Policies = UNCHANGED, ask: Callable = answered_here) -> PolicyAdapter:  # type: ignore[type-arg]
+def adapter_of(
+    api: Api,
+    pinned: Policies = UNCHANGED,
+    ask: Callable = answered_here,  # type: ignore[type-arg]
+    rule: AdaptRule = RULE,
+) -> PolicyAdapter:
     """One that has seen the night before."""
     nights = NightRecord(api.state_dir / FILE)
-    made = PolicyAdapter(api.loop, api.service.history, lambda: RULE, pinned, nights, api.clock, ask)
+    made = PolicyAdapter(api.loop, api.service.history, lambda: rule, pinned, nights, api.clock, ask)
     api.service.about.policies_by = made.info
     made.look()
     return made
@@ -169,6 +176,26 @@ def test_a_better_policy_takes_over_is_kept_on_trial_and_given_up_when_the_days_
         assert "placement best-fit" in adapter.latest, "ssf would be better, and was given up lately"
     finally:
         again.close()
+
+
+def test_policies_that_the_scheduler_refuses_do_not_hold_and_the_night_says_why(api: Api) -> None:
+    begin = api.clock.now + 30 * DAY_S
+    event = ReservationMade(
+        BEGIN, AdvanceReservation("demo", "default", 4, begin, begin + HOUR_S, beyond_guarantee=True)
+    )
+    api.loop.change_setting(lambda at: replace(event, at=at)).result(60)
+
+    async def second_wins(module: str, request: str, within_s: float, remedy: str) -> bytes:
+        windows = json.loads(request)["windows"]
+        figures = [[asdict(WindowFigures(100, slowdown, 10.0)) for _ in windows] for slowdown in (4.0, 2.0)]
+        return json.dumps(figures).encode()
+
+    rule = replace(RULE, candidates=(PolicyCandidate(ordering="srtf", preempt=True),))
+    adapter = adapter_of(api, ask=second_wins, rule=rule)
+    lived(api, 3)
+    adapter.look()
+    assert settings(api).ordering == "fifo"
+    assert "the policies stay as they are: reservation 'demo' is agreed upon" in adapter.latest
 
 
 def test_what_the_server_was_started_with_is_never_changed(api: Api) -> None:

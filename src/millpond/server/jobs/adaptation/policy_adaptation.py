@@ -257,19 +257,15 @@ class PolicyAdapter(Periodic):
         return policy_replay.read_answer(asked.result(), choices)
 
     def _tell(self, night: _Night, choice: ClusterPolicies, trial: PolicyTrial, why: str) -> None:
-        self._loop.notify(
-            [
-                PolicyChanged(
-                    night.now,
-                    choice.ordering,
-                    choice.placement,
-                    choice.preempt,
-                    choice.reserve,
-                    trial,
-                    f"policies: {why}",
-                )
-            ]
-        )
+        """Change the policies.
+
+        Raises:
+            MillpondError: the scheduler refuses them.
+        """
+        ordering, placement, preempt, reserve = choice.ordering, choice.placement, choice.preempt, choice.reserve
+        self._loop.change_setting(
+            lambda at: PolicyChanged(at, ordering, placement, preempt, reserve, trial, f"policies: {why}")
+        ).result(ANSWER_WITHIN_S)
 
 
 def choice_of(settings: Settings) -> ClusterPolicies:
