@@ -361,17 +361,29 @@ def test_what_is_remembered_of_submissions_is_bounded_and_covers_all_hours() -> 
 # ---- who leaves -----------------------------------------------------------------------------------------------------
 
 
-def test_futures_that_begin_alike_have_others_leave_independently_of_each_other() -> None:
-    def candidate(priority: Priority, size: int) -> Candidate:
-        demand = Demand(((1, 1000 * size, 1),), 1000 * size)
-        return Candidate(size, demand, (1.0, -float(priority), 0.0), Length(60.0), 60.0, 60.0, may_leave=True)
+def of_class(priority: Priority, size: int) -> Candidate:
+    demand = Demand(((1, 1000 * size, 1),), 1000 * size)
+    return Candidate(size, demand, (1.0, -float(priority), 0.0), Length(60.0), 60.0, 60.0, may_leave=True)
 
-    begin = Displacer(Preemption(False, True, np.ones((16, 64)), 0.0, 0.0), kinds=[1, 1, 1])
+
+def three_that_run(priority: Priority) -> Displacer:
+    """Each on a node of its own, which it fills."""
+    displacer = Displacer(Preemption(False, True, np.ones((16, 64)), 0.0, 0.0), kinds=[1, 1, 1])
     for number in range(3):
-        low = candidate(Priority.LOW, 4)
-        entry = (low.rank, number, 0.0, low)
-        begin.add(number, HeldRoom(entry, [(number, 4000)], 60.0, -100.0 + number, ()))
-    high = candidate(Priority.HIGH, 4)
+        runs = of_class(priority, 4)
+        entry = (runs.rank, number, 0.0, runs)
+        displacer.add(number, HeldRoom(entry, [(number, 4000)], 60.0, -100.0 + number, ()))
+    return displacer
+
+
+def test_nobody_leaves_for_one_class_and_somebody_for_a_higher_one_that_asks_for_the_same() -> None:
+    future = three_that_run(Priority.NORMAL)
+    assert future.leaving_for(of_class(Priority.NORMAL, 4), [0, 0, 0], (), 0.0) == []
+    assert len(future.leaving_for(of_class(Priority.HIGH, 4), [0, 0, 0], (), 0.0)) == 1
+
+
+def test_futures_that_begin_alike_have_others_leave_independently_of_each_other() -> None:
+    begin, high = three_that_run(Priority.LOW), of_class(Priority.HIGH, 4)
     for _ in range(2):
         future = begin.fork()
         for leaves in (2, 1, 0):  # the youngest has lost least

@@ -90,7 +90,8 @@ class Displacer:
         self._place: dict[int, int] = {}
         self._table = np.zeros((len(_FIELDS), 256))
         self._budget, self._earned_at = preemption.budget, 0.0
-        self._in_vain: dict[int, tuple[float, float]] = {}
+        self._in_vain: dict[tuple[int, float, float], tuple[float, float]] = {}
+        """By line, tier and class: when nobody could leave for one of them, and above which key."""
         self._highest, self._highest_until = NEVER, -NEVER
         """Above what no run comes by its key, but for a while only: keys that are guessed rise."""
         self.steps = 0
@@ -143,14 +144,15 @@ class Displacer:
         Args:
             free: room of each node.
         """
-        line, above = candidate.line, candidate.displaces_above
-        tried_at, tried_above = self._in_vain.get(line, (-NEVER, NEVER))
+        own, above = candidate.rank, candidate.displaces_above
+        alike = candidate.line, own[0], own[1]
+        tried_at, tried_above = self._in_vain.get(alike, (-NEVER, NEVER))
         if not self._runs or (now < tried_at + AGAIN_S and above >= tried_above):
             return []
         if not self._preemption.by_class and now < self._highest_until and above >= self._highest:
             return []
         self.steps += 1 + len(self._runs) // RUNS_PER_STEP
-        own, table = candidate.rank, self._table[:, : len(self._runs)]
+        table = self._table[:, : len(self._runs)]
         may_leave: BoolArray = (table[_LEAVES] > 0.0) & (table[_TIER] >= own[0])
         lower = may_leave & (table[_CLASS] > own[1]) if self._preemption.by_class else np.zeros_like(may_leave)
         keys = charges = np.full(len(self._runs), NEVER)
@@ -174,7 +176,7 @@ class Displacer:
                 by_node.setdefault(node, []).append(_Victim(preference, number, amount, harm * amount_in_all))
         chosen = self._choose(candidate, by_node, free, avoided) if by_node else None
         if chosen is None:
-            self._in_vain[line] = (now, above)
+            self._in_vain[alike] = (now, above)
             return []
         places = [self._place[number] for number in sorted(chosen)]
         keys, charges, is_known = self._weigh(table[:, places], now)
