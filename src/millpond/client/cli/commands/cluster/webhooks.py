@@ -80,7 +80,13 @@ def ls(client: Client) -> Listing:
 @group.command("add")
 @click.argument("name")
 @click.option("--format", type=_FORMATS, default="millpond", show_default=True, help="Of messages.")
-@click.option("--on", multiple=True, type=_TOPICS, help="Of this event; repeatable [default: of all].")
+@click.option(
+    "--on",
+    multiple=True,
+    type=_TOPICS,
+    metavar="EVENT",
+    help=f"Of this event: {', '.join(_TOPICS.choices)}; repeatable [default: of all].",
+)
 @click.option("--queue", "queues", multiple=True, help="Of jobs of this queue alone; repeatable [default: of all].")
 @click.option("--secret", default="", help="The server's secret that signs deliveries [default: none does].")
 @from_stdin
