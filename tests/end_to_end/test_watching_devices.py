@@ -27,6 +27,7 @@ def test_devices_and_who_shares_them_are_watched_live_and_told_once(running: Pon
     part = "gpus: {cards: 1, memory: 4GiB, compute: 25%, limit: 50%}"
     first = submit(running, "a-name-that-is-rather-long", f"share_class: online\n{part}")
     second = submit(running, "other", f"share_class: backfill\n{part}")
+    until(lambda: running.job(second)["state"] == "running")
     assert running("suspend", "--swap", second).returncode == 0
 
     def shown() -> dict[str, dict]:
