@@ -120,11 +120,14 @@ class NightlyChoice:
         answer.set_result(question(SimpleNamespace(scheduler=self._scheduler)))
         return answer
 
-    def notify(self, happened: Sequence[PolicyChanged]) -> None:
+    def change_setting(self, event: Callable[[float], PolicyChanged]) -> Future[None]:
         """Tell the core."""
-        for event in happened:
-            self._scheduler.handle(event)
-            self.changes.append(event.why)
+        change = event(self.clock())
+        self._scheduler.handle(change)
+        self.changes.append(change.why)
+        answer: Future[None] = Future()
+        answer.set_result(None)
+        return answer
 
     async def recorded_with_present(self, since: float, until: float, earlier_s: float, _most: int) -> Recorded:
         """What has ended of what came between two instants and before, and what runs."""
