@@ -84,7 +84,7 @@ test-compiled: core
 	MILLPOND_CORE=compiled $(BIN)/pytest --numprocesses 2 --dist worksteal -m 'not long and not sources' \
 	    tests/scheduling tests/simulation
 
-# A control plane and a kubelet, built once from Debian's source package (root; some five minutes), run on loopback.
+# A control plane and a kubelet, built once from Debian's source package (root; some minutes), run on loopback.
 kubernetes:
 	tests/engines/kubernetes/real/build
 

@@ -9,7 +9,7 @@ from server_world import node
 
 from millpond.model import events
 from millpond.model.hardware.devices import DeviceHealth
-from millpond.model.hardware.nodes import Node
+from millpond.model.hardware.nodes import CLUSTER_LABEL, Node
 from millpond.model.resources import TaskRequest
 from millpond.model.states import JobState
 from millpond.model.workloads import Job, Role
@@ -48,3 +48,10 @@ def test_a_node_whose_cards_are_others_or_that_is_lost_changes_the_jobs_that_lie
     assert core.handle(events.NodeJoined(4.0, failing(OTHER))) == {"b"}
     assert core.handle(events.NodeJoined(5.0, node("n3"))) == set()
     assert core.handle(events.NodeLost(6.0, "n1")) == {"a"}
+
+
+def test_a_node_is_of_the_cluster_that_it_says_last(core: Core) -> None:
+    core.handle(events.NodeJoined(4.0, replace(OTHER, labels=((CLUSTER_LABEL, "east"),))))
+    assert core.clusters == {"n1": "", "n2": "east"}
+    core.handle(events.NodeJoined(5.0, OTHER))
+    assert core.clusters == {"n1": "", "n2": ""}

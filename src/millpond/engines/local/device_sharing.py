@@ -134,16 +134,16 @@ class DeviceSharing:
             self._ledger.set_capacity(device.uuid, device.memory_mib)
 
     def admit(
-        self, tasks: Mapping[TaskId, Placement], launch: LaunchSpec, then: Callable[[Room], None], beside: bool = False
+        self, tasks: Mapping[TaskId, Placement], launch: LaunchSpec, then: Callable[[Room], None], *, shares_cards: bool
     ) -> None:
         """Get room for all tasks of a start, or for none; at once if there is room and nothing to prepare, which is
         nearly always the case.
 
         Args:
-            beside: they come to cards that another job has and keeps, whatever room is left.
+            shares_cards: they come to cards that another job has and keeps, whatever room is left.
         """
         if not any(self._slices.concern(placed.grants) for placed in tasks.values()):
-            room = self._room_for(tasks, launch, 0.0, beside)
+            room = self._room_for(tasks, launch, 0.0, shares_cards)
             if room.refusal is None:
                 then(room)
                 return
@@ -153,7 +153,7 @@ class DeviceSharing:
             self._let_return()  # tasks that made room for a start that failed
             self._watcher.watch()
 
-        self.background.run(lambda: self._room_for(tasks, launch, LEAST_MOVE_S, beside), admitted)
+        self.background.run(lambda: self._room_for(tasks, launch, LEAST_MOVE_S, shares_cards), admitted)
 
     def release(self, task: TaskId) -> None:
         """A task is over, or its start failed."""
@@ -254,14 +254,16 @@ class DeviceSharing:
         entry = self._ledger.get(task)
         return entry is not None and entry.residence is Residence.SWAPPED
 
-    def _room_for(self, tasks: Mapping[TaskId, Placement], launch: LaunchSpec, deadline_s: float, beside: bool) -> Room:
+    def _room_for(
+        self, tasks: Mapping[TaskId, Placement], launch: LaunchSpec, deadline_s: float, shares_cards: bool
+    ) -> Room:
         """All of it or nothing."""
         taken: list[TaskId] = []
         envs: dict[TaskId, TaskEnv] = {}
         try:
             for task, placed in tasks.items():
                 if self._ledger.get(task) is None:  # else an earlier engine started it, and recovery found it
-                    self._take_room(task, placed, launch, deadline_s, beside)
+                    self._take_room(task, placed, launch, deadline_s, shares_cards)
                     taken.append(task)
                 if self._slices.concern(placed.grants) and (hindrance := self.hindrance()):
                     raise _NoRoomError(hindrance)
@@ -275,10 +277,12 @@ class DeviceSharing:
             return Room(Refusal(str(error), isinstance(error, (_NoRoomError, OSError))))
         return Room(None, envs)
 
-    def _take_room(self, task: TaskId, placed: Placement, launch: LaunchSpec, deadline_s: float, beside: bool) -> None:
+    def _take_room(
+        self, task: TaskId, placed: Placement, launch: LaunchSpec, deadline_s: float, shares_cards: bool
+    ) -> None:
         memory = {grant.device: grant.memory_mib for grant in placed.grants}
         entry = LedgerEntry(task, placed.node, memory, launch.share_class)
-        if beside:
+        if shares_cards:
             self._arbiter.join(entry)
             return
         answer = self._arbiter.arrive(entry, time.monotonic() + deadline_s)

@@ -215,7 +215,7 @@ class Executor:
             else:
                 self._pace.enter(partial(pending.begin, meeting, room.envs))
 
-        self.sharing.admit(pending.tasks, launch, admitted, beside=decision.cause is Cause.SHARES)
+        self.sharing.admit(pending.tasks, launch, admitted, shares_cards=decision.cause is Cause.SHARES)
 
     def _start_answered(self, pending: PendingStart) -> None:
         """Say how a start went, then what has happened since, then do what waited for it."""

@@ -27,6 +27,8 @@ from millpond.scheduling.tenancy.cells.reservable import nodes_of_cells, spare_o
 
 GUARANTEED_HARM = 1_000
 """So many cards of borrowed work are ended sooner than one that a guarantee covers."""
+AWAKE_AHEAD_S = 900.0
+"""So long before a reservation begins its nodes are switched on: about as long as one may boot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,6 @@ def tenancies(state: State, begin: float, own: ReservedRoom, *, patient: bool = 
             harm[node] = harm.get(node, 0) + harmed
             leaves[node] = leaves.get(node, 0) + 1
     return Tenancies(stays, harm, leaves)
-
-
-AWAKE_AHEAD_S = 900.0
-"""So long before a reservation begins its nodes are switched on: about as long as one may boot."""
 
 
 def choose(

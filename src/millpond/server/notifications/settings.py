@@ -65,6 +65,15 @@ class NotificationContext:
         rules = self.rules()
         return rules.mail is not None if channel == MAIL else bool(rules.chat)
 
+    def require_changeable(self) -> None:
+        """Go on where something may be changed.
+
+        Raises:
+            MillpondError: nothing may be, now.
+        """
+        if (why := self.read_only()) is not None:
+            raise why
+
 
 class NotificationSettings:
     """Answers the requests of users about what they are told of."""
@@ -106,7 +115,7 @@ class NotificationSettings:
             NotAllowedError: one is for a queue whose group the user does not lead.
             InvalidInputError: there are two for the same, or there is no such language.
         """
-        self._require_changeable()
+        self._context.require_changeable()
         led = set(self.subscriptions.led_by(caller))
         for rule in request.rules:
             if rule.queue and rule.queue not in led:
@@ -136,7 +145,7 @@ class NotificationSettings:
             TooManyTriesError: too many were sent.
             NotFoundError, UnavailableError: no mail can be sent.
         """
-        self._require_changeable()
+        self._context.require_changeable()
         self._require_address(address)
         code = self._codes.begin(caller.user, address)
         message = self._senders.writer.code(self.subscriptions.of(caller.user), code, int(GOOD_FOR_S // 60))
@@ -156,14 +165,14 @@ class NotificationSettings:
         Raises:
             NotFoundError, InvalidInputError: it is no code that is waited for.
         """
-        self._require_changeable()
+        self._context.require_changeable()
         address = self._codes.redeem(caller.user, code)
         self._set_address(caller.user, address, "code")
         return self.info(caller)
 
     def drop_address(self, caller: Caller) -> NotificationsInfo:
         """No mail goes to the user any more."""
-        self._require_changeable()
+        self._context.require_changeable()
         self._codes.forget(caller.user)
         self._set_address(caller.user, "", "")
         return self.info(caller)
@@ -206,7 +215,7 @@ class NotificationSettings:
             InvalidInputError: it leads to where none may lead.
             UnavailableError: its address cannot be kept as a secret.
         """
-        self._require_changeable()
+        self._context.require_changeable()
         allowed = self._context.rules().chat
         if not allowed:
             hint = "an admin sets notifications.chat in its configuration"
@@ -219,7 +228,7 @@ class NotificationSettings:
 
     def drop_chat(self, caller: Caller) -> NotificationsInfo:
         """No messages go to the user's webhook any more."""
-        self._require_changeable()
+        self._context.require_changeable()
         self._senders.webhooks.forget_chat(caller.user)
         self.subscriptions.change(caller.user, lambda known: replace(known, chat=""))
         return self.info(caller)
@@ -233,7 +242,7 @@ class NotificationSettings:
             NotFoundError: they are told nowhere.
             ConflictError: they did so a moment ago.
         """
-        self._require_changeable()
+        self._context.require_changeable()
         known = self.subscriptions.of(caller.user)
         channels = [channel for channel in (MAIL, CHAT) if known.has(channel) and self._context.offers(channel)]
         if not channels:
@@ -252,10 +261,6 @@ class NotificationSettings:
             except MillpondError as error:
                 troubles[channel] = str(error)
         return NotificationTrial(sent=[channel for channel in channels if channel not in troubles], troubles=troubles)
-
-    def _require_changeable(self) -> None:
-        if (why := self._context.read_only()) is not None:
-            raise why
 
 
 def delivery_info(one: Delivery, language: str = ENGLISH) -> DeliveryInfo:

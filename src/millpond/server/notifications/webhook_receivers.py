@@ -73,7 +73,7 @@ class WebhookReceivers:
             ConflictError: there is one of this name, or there are too many.
             UnavailableError: nothing may be changed, or encrypted, now.
         """
-        self._require_changeable()
+        self._context.require_changeable()
         file = _checked(request)
         for queue in file.queues:
             if queue not in queues:
@@ -104,7 +104,7 @@ class WebhookReceivers:
             ConflictError: the configuration names it.
             UnavailableError: nothing may be changed now.
         """
-        self._require_changeable()
+        self._context.require_changeable()
         with self._lock:
             if name in self._of_file():
                 raise ConflictError(f"the configuration names the webhook {name!r}", "remove it there")
@@ -130,10 +130,6 @@ class WebhookReceivers:
     def _hold(self, rows: Mapping[str, WebhookRow]) -> None:
         self._rows = dict(sorted(rows.items()))
         self._added = _hooks(self._rows)
-
-    def _require_changeable(self) -> None:
-        if (why := self._context.read_only()) is not None:
-            raise why
 
 
 def absent_webhook(name: str, hooks: Collection[str]) -> NotFoundError:

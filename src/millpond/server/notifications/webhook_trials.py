@@ -47,8 +47,7 @@ class WebhookTrials:
             NotFoundError: there is no such receiver.
             UnavailableError: nothing may be changed now.
         """
-        if (why := self._context.read_only()) is not None:
-            raise why
+        self._context.require_changeable()
         hooks = self._hooks()
         if name not in hooks:
             raise absent_webhook(name, hooks)

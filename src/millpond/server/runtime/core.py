@@ -28,7 +28,7 @@ class Core:
         now: instant of the latest event; later ones are never earlier.
         unanswered: decisions that the engine has neither confirmed nor refused, by id.
         devices: every device of every node, by UUID.
-        clusters: of several clusters, that of each node.
+        clusters: the cluster of each node; empty where there is one.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -123,8 +123,7 @@ class Core:
 
     def _know(self, node: Node) -> None:
         self._cards[node.name] = node.devices
-        if node.cluster:
-            self.clusters[node.name] = node.cluster
+        self.clusters[node.name] = node.cluster
         self.devices.update((device.uuid, device) for device in node.devices)
 
     def _node_of(self, event: events.Event) -> str:

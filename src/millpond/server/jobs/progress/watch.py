@@ -128,7 +128,7 @@ class _MeasuredRun:
         """The task whose reports count."""
         self._meter = ProgressMeter()
         self._cards: tuple[object, ...] = ()
-        self._beside = ""
+        self._shares_with = ""
         before = job.progress
         self._told = (None, "") if before is None else (before.steps_per_s, before.ignored)
         self._told_at = -FIRST_PAUSE_S if before is None else before.at
@@ -142,11 +142,11 @@ class _MeasuredRun:
         uuids = [grant.uuid for task in running for grant in task.devices]
         caps = tuple(map(self._power.cap_w, uuids)) if job.max_slowdown else ()
         cards = tuple((task.task, task.node, *(grant.uuid for grant in task.devices)) for task in running)
-        if (cards, caps, job.shares_with) != (self._cards, self._caps, self._beside):
+        if (cards, caps, job.shares_with) != (self._cards, self._caps, self._shares_with):
             if self._cards:
                 self._told, self._pause_s = (None, ""), FIRST_PAUSE_S
             self._cards, self._source, self._meter = cards, None, ProgressMeter()
-            self._beside = job.shares_with
+            self._shares_with = job.shares_with
             self._caps, self._began_at = caps, now
         self._meter.look(self._fresh(running), now)
         self._untold = self._meter.ignored or self._untold

@@ -113,7 +113,7 @@ def job_view(
     """A job as the API shows it.
 
     Args:
-        clusters: of several clusters, that of each node.
+        clusters: the cluster of each node; empty where there is one.
         confinement: how well its latest run was kept apart, and kept to its amounts.
     """
     job = record.job
