@@ -32,14 +32,18 @@ class Program:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            bufsize=1,
         )
         self.pid = self._process.pid
 
     def send(self, command: str, *numbers: int) -> None:
         """Asks without waiting for the answer."""
+        self.send_all((command, *numbers))
+
+    def send_all(self, *orders: tuple[str | int, ...]) -> None:
+        """Asks for several things in one writing, so that a program which is at the first has read them all."""
         assert self._process.stdin is not None
-        print(command, *numbers, file=self._process.stdin, flush=True)
+        self._process.stdin.write("".join(" ".join(map(str, order)) + "\n" for order in orders))
+        self._process.stdin.flush()
 
     def answer(self) -> list[int]:
         """The next answer."""

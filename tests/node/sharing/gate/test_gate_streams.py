@@ -99,10 +99,12 @@ def test_work_that_waits_for_later_work_does_not_hold_that_back(
         timed_card.pass_time(0.1)
     for number, patience_s in enumerate((1.0 if waiting == 10 else 4.0, 0.2), 1):
         before = last_launch_ns(task)
-        task.program.send("await_word", 1, number)
-        task.program.send("launch", 10_000, waiting, 1)
-        task.program.send("launch", 10_000, beside, 2)
-        task.program.send("write_word", 2, number)
+        task.program.send_all(
+            ("await_word", 1, number),
+            ("launch", 10_000, waiting, 1),
+            ("launch", 10_000, beside, 2),
+            ("write_word", 2, number),
+        )
         until(partial(has_launched_since, task, before))
         timed_card.pass_time(patience_s)
         assert task.region.usage().launches == 5 + number * (waiting + beside)
