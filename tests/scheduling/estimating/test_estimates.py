@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 
 from millpond.model.events import DurationPredicted, LimitChanged, QueueRemoved
+from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
 from millpond.model.reasons import StartEstimate
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
@@ -106,6 +108,36 @@ def test_a_job_waits_for_what_its_user_may_have_of_cpus_and_memory_of_cards(most
     world.submit(single("foreign", 2, user="bob"), lasting=50.0, known=True)
     world.submit(gang("next", 1, asks(2, cpus=4), user="ann"), lasting=10.0, known=True)
     assert start_of(world, "next").likely_at == 500.0
+
+
+def test_a_job_waits_for_the_nodes_that_it_asks_for_by_their_labels() -> None:
+    east, west = (machine(name, 4, labels=(("side", name),)) for name in ("east", "west"))
+    world = World(east, west)
+    only_west: NodeSelection = ((NodeRequirement("side", NodeOperator.IN, ("west",)),),)
+    world.submit(replace(single("runs", 4), only_on=only_west), lasting=500.0, known=True)
+    world.submit(single("elsewhere", 4), lasting=50.0, known=True)
+    world.submit(replace(single("next", 4), only_on=only_west), lasting=20.0, known=True)
+    world.submit(single("anywhere", 4), lasting=10.0, known=True)
+    assert [start_of(world, job).likely_at for job in ("next", "anywhere")] == [500.0, 50.0]
+    world.go_to(51.0)
+    assert [world.state(job) for job in ("next", "anywhere")] == [JobState.QUEUED, JobState.RUNNING]
+    world.go_to(501.0)
+    assert world.state("next") is JobState.RUNNING
+
+
+def test_nothing_is_said_of_nodes_too_few_to_be_among_those_that_stand_for_a_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool_model, "MOST_NODES", 4)
+    nodes = [machine(f"n{number}", 4, labels=(("side", "west" if number < 4 else "east"),)) for number in range(16)]
+    world = World(*nodes)
+    for number in range(16):
+        world.submit(single(f"r{number}", 4), lasting=100.0, known=True)
+    for side in ("east", "west"):
+        selection: NodeSelection = ((NodeRequirement("side", NodeOperator.IN, (side,)),),)
+        world.submit(replace(single(side, 4), only_on=selection), lasting=10.0, known=True)
+    assert start_of(world, "east").likely_at == 100.0
+    assert "too few of the nodes that it asks for" in start_of(world, "west").unknown
 
 
 def test_jobs_to_come_count_against_limits_of_queues_of_which_none_runs_or_waits() -> None:
@@ -362,13 +394,13 @@ def test_what_is_remembered_of_submissions_is_bounded_and_covers_all_hours() -> 
 
 
 def of_class(priority: Priority, size: int) -> Candidate:
-    demand = Demand(((1, 1000 * size, 1),), 1000 * size)
+    demand = Demand(((1, 1000 * size, bytes([1, 1, 1])),), 1000 * size)
     return Candidate(size, demand, (1.0, -float(priority), 0.0), Length(60.0), 60.0, 60.0, may_leave=True)
 
 
 def three_that_run(priority: Priority) -> Displacer:
     """Each on a node of its own, which it fills."""
-    displacer = Displacer(Preemption(False, True, np.ones((16, 64)), 0.0, 0.0), kinds=[1, 1, 1])
+    displacer = Displacer(Preemption(False, True, np.ones((16, 64)), 0.0, 0.0))
     for number in range(3):
         runs = of_class(priority, 4)
         entry = (runs.rank, number, 0.0, runs)
@@ -398,23 +430,23 @@ def test_futures_that_begin_alike_have_others_leave_independently_of_each_other(
 
 
 def test_the_tightest_node_is_taken_and_given_back() -> None:
-    rooms = Rooms([4000, 2000, 8000], [1, 1, 2], 1000)
-    assert rooms.take([(1, 2000, 1)], ()) == [(1, 2000)]
-    assert rooms.take([(2, 2000, 1)], ()) == [(0, 2000), (0, 2000)]
-    assert rooms.take([(1, 1000, 1)], ()) is None
-    assert rooms.take([(1, 8000, 3)], {2}) is None
+    rooms, first_two, every = Rooms([4000, 2000, 8000], 1000), bytes([1, 1, 0]), bytes([1, 1, 1])
+    assert rooms.take([(1, 2000, first_two)], ()) == [(1, 2000)]
+    assert rooms.take([(2, 2000, first_two)], ()) == [(0, 2000), (0, 2000)]
+    assert rooms.take([(1, 1000, first_two)], ()) is None
+    assert rooms.take([(1, 8000, every)], {2}) is None
     rooms.give([(0, 2000)])
-    assert rooms.take([(1, 1500, 1)], ()) == [(0, 1500)]
+    assert rooms.take([(1, 1500, first_two)], ()) == [(0, 1500)]
 
 
 def test_what_finds_no_whole_place_takes_nothing() -> None:
-    rooms = Rooms([4000, 3000], [1, 1], 1000)
-    assert rooms.take([(2, 4000, 1)], ()) is None
+    rooms = Rooms([4000, 3000], 1000)
+    assert rooms.take([(2, 4000, bytes([1, 1]))], ()) is None
     assert rooms.free == [4000, 3000]
 
 
 def test_the_nodes_that_first_have_room_are_found_with_the_instant() -> None:
-    rooms = Rooms([0, 1000, 0], [1, 1, 1], 1000)
+    rooms, every = Rooms([0, 1000, 0], 1000), bytes([1, 1, 1])
     ends = [(5.0, [(0, 2000)]), (7.0, [(2, 4000)]), (9.0, [(1, 3000)])]
-    assert rooms.nodes_of([(2, 4000, 1)], ends) == (9.0, {1, 2})
-    assert rooms.nodes_of([(3, 4000, 1)], ends) is None
+    assert rooms.nodes_of([(2, 4000, every)], ends) == (9.0, {1, 2})
+    assert rooms.nodes_of([(3, 4000, every)], ends) is None

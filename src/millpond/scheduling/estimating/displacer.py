@@ -83,9 +83,8 @@ class Displacer:
         steps: what it took so far.
     """
 
-    def __init__(self, preemption: Preemption, kinds: Sequence[int]) -> None:
+    def __init__(self, preemption: Preemption) -> None:
         self._preemption = preemption
-        self._kinds = kinds
         self._runs: list[tuple[int, HeldRoom]] = []
         self._place: dict[int, int] = {}
         self._table = np.zeros((len(_FIELDS), 256))
@@ -98,7 +97,7 @@ class Displacer:
 
     def fork(self) -> Displacer:
         """A twin with which a future begins."""
-        twin = Displacer(self._preemption, self._kinds)
+        twin = Displacer(self._preemption)
         twin._runs, twin._place, twin._table = self._runs.copy(), self._place.copy(), self._table.copy()
         twin._highest = self._highest
         return twin
@@ -205,13 +204,13 @@ class Displacer:
         """Whose leaving gives each task its place; None if no departures do."""
         chosen: set[int] = set()
         used: dict[int, int] = {}
-        for count, amount, kinds in candidate.demand.parts:
+        for count, amount, will_do in candidate.demand.parts:
             for _ in range(count):
                 best: tuple[float, int, list[int]] = (NEVER, -1, [])
-                nodes = range(len(self._kinds)) if count > 1 else by_node
+                nodes = range(len(will_do)) if count > 1 else by_node
                 self.steps += len(nodes) // VICTIMS_PER_STEP
                 for node in nodes:
-                    if node in avoided or not self._kinds[node] & kinds:
+                    if node in avoided or not will_do[node]:
                         continue
                     room = free[node] - used.get(node, 0)
                     harm, leaving = 0.0, []

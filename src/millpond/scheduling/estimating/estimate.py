@@ -86,6 +86,8 @@ class StartEstimates:
             pool = self._pools[view] = _PoolFutures(self._state, self._placer, view, self.order)
         if pool.why_unknown:
             return _unknown(self._state, pool.why_unknown)
+        if not pool.looks_at_nodes_of(record):
+            return _unknown(self._state, "too few of the nodes that it asks for stand for its pool in the estimate")
         starts = sorted(pool.starts(record, fits_now=fits_now))
         if starts[FUTURES // 2] == NEVER:
             return _unknown(self._state, "what runs and what comes before it leave it no room that can be foreseen")
@@ -156,6 +158,10 @@ class _PoolFutures:
     def has(self, record: JobRecord) -> bool:
         """Whether a job waited in it."""
         return record.sequence in self._place_of
+
+    def looks_at_nodes_of(self, record: JobRecord) -> bool:
+        """Whether its nodes hold enough of those that a job asks for."""
+        return self._modeller.has_nodes_for(record)
 
     def basis(self, record: JobRecord) -> str:
         """What an answer rests on."""

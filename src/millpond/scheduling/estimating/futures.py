@@ -54,7 +54,7 @@ class Future:
         stretch: float,
     ) -> None:
         self._model = model
-        self._rooms = Rooms(model.free, model.kinds, model.unit)
+        self._rooms = Rooms(model.free, model.unit)
         self._free = sum(amount for amount in model.free if amount > 0)
         self._held = begin.held
         self._spare = list(model.spare)

@@ -15,16 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millpond.model import windows
+from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.estimating.displacer import Displacer, Preemption
 from millpond.scheduling.estimating.kept_nodes import CLOSED, KeptNodes
 from millpond.scheduling.estimating.lengths import Length, Lengths, lasts
-from millpond.scheduling.estimating.limit_accounts import LimitAccounts
+from millpond.scheduling.estimating.limit_accounts import EVERY_KIND, LimitAccounts
 from millpond.scheduling.estimating.line_order import Ranked
 from millpond.scheduling.estimating.pool_state import PoolModel
 from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, Entry, HeldRoom, Weighing
+from millpond.scheduling.estimating.rooms import Part
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.nodes.cordon import stays_until
@@ -124,6 +126,8 @@ def view_of(state: State, placer: Placer, record: JobRecord) -> View:
     every = max(len(there) // max(MOST_NODES, NODES_PER_TASK * len(record.tasks)), 1)
     resources = _resources(state, placer, there[::every])
     usable = state.cluster.arrays.node_usable[there[::every]] != 0
+    if record.job.only_on:
+        usable &= state.cluster.hardware_index.nodes_selected(record.job.only_on)[there[::every]] != 0
     shape = max(state.cluster.words.shapes_of(record.demand), key=_compute)
 
     def room(number: int) -> int:
@@ -180,10 +184,22 @@ class PoolModeller:
         self._limits = LimitAccounts(state, self.every)
         self._index = {node: place for place, node in enumerate(self._nodes)}
         self._resource = _resources(state, placer, nodes)[view.resource]
+        first, is_of_cards = state.cluster.arrays.first_device, state.cluster.arrays.device_total
+        self._kinds = [
+            1 << int(state.cluster.arrays.device_model[first[node]]) if is_of_cards[node] else EVERY_KIND
+            for node in self._nodes
+        ]
+        self._will_do: dict[tuple[int, NodeSelection], bytes] = {}
         self._kept = KeptNodes(state)
         self.runs = list(self._running())
         self._bounds = self._law()
         self._empty = self._without_waiting()
+
+    def has_nodes_for(self, record: JobRecord) -> bool:
+        """Whether enough of the nodes that a job asks for by their labels are looked at."""
+        if self.every == 1 or not record.job.only_on:
+            return True
+        return sum(self._nodes_that_will_do(EVERY_KIND, record.job.only_on)) >= NODES_PER_TASK * len(record.tasks)
 
     def line_up(self, ranked: Sequence[Ranked], place: int) -> tuple[LineUp, int]:
         """The line-up of who stands at a place of all that wait for the pool, and their place in it."""
@@ -224,18 +240,14 @@ class PoolModeller:
             amount - self._kept.now(name, self._resource.of_cards) if arrays.node_usable[node] else amount - CLOSED
             for node, name, amount in zip(self._nodes, names, self._resource.free.tolist(), strict=True)
         ]
-        first = arrays.first_device
-        kinds = [
-            1 << int(arrays.device_model[first[node]]) if arrays.device_total[node] else -1 for node in self._nodes
-        ]
         settings, ordering = state.settings, state.ordering
         return PoolModel(
-            free, kinds, self._resource.unit, [], [],
+            free, self._resource.unit, [], [],
             sorted(self._flips(names)),
             strict=ordering.strict,
             reserves=settings.reserve and not ordering.displaces,
             bounds=None,
-            displacer=self._displacer(kinds),
+            displacer=self._displacer(),
             short_work=[] if self._guard is None else list(self._guard.running_milli),
             fits_now=False,
         )  # fmt: skip
@@ -372,7 +384,7 @@ class PoolModeller:
             first_key=state.now - OVERDUE_LEAD,
         )
 
-    def _displacer(self, kinds: Sequence[int]) -> Displacer | None:
+    def _displacer(self) -> Displacer | None:
         """Who leaves for whom, of those who run."""
         state = self._state
         alive = state.roster.live[SLOT_ALIVE] > 0.0
@@ -386,7 +398,7 @@ class PoolModeller:
         earned = PREEMPTION_BUDGET * cards_held / CARD_MILLI / self.every / max(held, 1)
         ranks = state.ordering.time_left.survival.rank_table
         budget = state.preemption_budget.left / self.every
-        displacer = Displacer(Preemption(self._displaces, by_class, ranks, budget, earned), kinds)
+        displacer = Displacer(Preemption(self._displaces, by_class, ranks, budget, earned))
         for number, run in enumerate(self.runs):
             displacer.add(number, run.room)
         return displacer
@@ -394,7 +406,7 @@ class PoolModeller:
     def _line_of(self, record: JobRecord) -> tuple[int, Demand]:
         """The number of a job's line, and what it asks for."""
         by_models = self._limits.charges(record)
-        key = (record.demand, by_models, record.group)
+        key = (record.demand, record.job.only_on, by_models, record.group)
         found = self._lines.get(key)
         if found is None:
             shapes = self._state.cluster.words.shapes_of(record.demand)
@@ -403,11 +415,26 @@ class PoolModeller:
             parts = tuple(sorted((part for part in amounts if part[0]), key=lambda part: -part[1]))
             total = sum(count * amount for count, amount, _ in parts)
             choices = tuple(
-                Demand(tuple((count, amount, kinds & models) for count, amount, kinds in parts), total, charges)
-                for models, charges in by_models
+                Demand(self._parts(parts, models, record.job.only_on), total, charges) for models, charges in by_models
             )
-            demand = choices[0] if len(choices) == 1 else Demand(parts, total, choices=choices)
+            parts_on_any = self._parts(parts, EVERY_KIND, record.job.only_on)
+            demand = choices[0] if len(choices) == 1 else Demand(parts_on_any, total, choices=choices)
             found = self._lines[key] = len(self._lines), demand
+        return found
+
+    def _parts(self, parts: Sequence[tuple[int, int, int]], models: int, selection: NodeSelection) -> tuple[Part, ...]:
+        return tuple(
+            (count, amount, self._nodes_that_will_do(kinds & models, selection)) for count, amount, kinds in parts
+        )
+
+    def _nodes_that_will_do(self, models: int, selection: NodeSelection) -> bytes:
+        """(nodes,) 1 for those with cards of some models, or without any, that a job may have."""
+        found = self._will_do.get((models, selection))
+        if found is None:
+            will_do = np.array([bool(kind & models) for kind in self._kinds], dtype=np.uint8)
+            if selection:
+                will_do &= self._state.cluster.hardware_index.nodes_selected(selection)[self._nodes]
+            found = self._will_do[models, selection] = will_do.tobytes()
         return found
 
 

@@ -51,7 +51,7 @@ class PoolModel:
     """Where all futures of one line-up begin.
 
     Attributes:
-        free, kinds, unit: see ``rooms.Rooms``.
+        free, unit: see ``rooms.Rooms``.
         waiting: in order.
         spare: how much each account may hold beyond what it does.
         flips: (seconds from now, node, amount): nodes of which so much opens and, with an amount below 0, closes.
@@ -63,7 +63,6 @@ class PoolModel:
     """
 
     free: list[int]
-    kinds: list[int]
     unit: int
     waiting: list[Entry]
     spare: list[int]

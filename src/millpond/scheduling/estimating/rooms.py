@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 LEVELS = 16
 
-Part = tuple[int, int, int]
-"""How many tasks, how much each of them takes of one node, and a mask of the kinds of nodes that will do."""
+Part = tuple[int, int, bytes]
+"""How many tasks, how much each of them takes of one node, and (nodes,) 1 for those that will do."""
 
 Taken = list[tuple[int, int]]
 """Nodes with what was taken of them."""
@@ -18,15 +18,13 @@ class Rooms:
 
     Args:
         free: of each node, in any unit; below 0 counts as none.
-        kinds: of each node, one bit.
         unit: nodes with equally many whole units are one level, beyond ``LEVELS`` units all are.
     """
 
-    __slots__ = ("_kinds", "_levels", "_place", "_unit", "free")
+    __slots__ = ("_levels", "_place", "_unit", "free")
 
-    def __init__(self, free: Sequence[int], kinds: Sequence[int], unit: int) -> None:
+    def __init__(self, free: Sequence[int], unit: int) -> None:
         self.free = list(free)
-        self._kinds = kinds
         self._unit = unit
         self._levels: list[list[int]] = [[] for _ in range(LEVELS + 1)]
         self._place = [0] * len(self.free)
@@ -57,9 +55,9 @@ class Rooms:
     def take(self, parts: Sequence[Part], avoided: Collection[int]) -> Taken | None:
         """Take a place for all parts, each on the tightest node; None, and nothing taken, if there is none."""
         taken: Taken = []
-        for count, amount, kinds in parts:
+        for count, amount, nodes in parts:
             for _ in range(count):
-                node = self._tightest(amount, kinds, avoided)
+                node = self._tightest(amount, nodes, avoided)
                 if node < 0:
                     self.give(taken)
                     return None
@@ -72,11 +70,11 @@ class Rooms:
         for node, amount in taken:
             self.change(node, amount)
 
-    def _tightest(self, amount: int, kinds: int, avoided: Collection[int]) -> int:
-        free, node_kinds = self.free, self._kinds
+    def _tightest(self, amount: int, nodes: bytes, avoided: Collection[int]) -> int:
+        free = self.free
         for number in range(self._level(amount), LEVELS + 1):
             for node in self._levels[number]:
-                if free[node] >= amount and node_kinds[node] & kinds and node not in avoided:
+                if free[node] >= amount and nodes[node] and node not in avoided:
                     return node
         return -1
 
@@ -87,11 +85,11 @@ class Rooms:
             ends: when what is given back, in order of time.
         """
         free = list(self.free)
-        needs = [(amount, kinds) for count, amount, kinds in reversed(parts) for _ in range(count)]
+        needs = [(amount, will_do) for count, amount, will_do in reversed(parts) for _ in range(count)]
         nodes: set[int] = set()
 
         def settle(node: int) -> None:
-            while needs and free[node] >= needs[-1][0] and self._kinds[node] & needs[-1][1]:
+            while needs and free[node] >= needs[-1][0] and needs[-1][1][node]:
                 free[node] -= needs.pop()[0]
                 nodes.add(node)
 

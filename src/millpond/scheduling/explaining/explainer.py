@@ -129,9 +129,6 @@ class Explainer:
         if claim is not None:
             why = "it starts when those who make room for it have left, which is up to them"
             return StartEstimate(self._state.now, None, "", unknown=why)
-        if record.job.only_on:
-            why = "the estimate does not know which nodes a job asks for by their labels"
-            return StartEstimate(self._state.now, None, "", unknown=why)
         selector = self._placer.selector
         rounds = selector.rounds
         fits_now = bool(self._what_if.finds_room(record, self._claims.mask(record)))
