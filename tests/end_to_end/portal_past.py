@@ -98,6 +98,7 @@ def _ended(run: _Run) -> JobInfo:
         state=run.state,
         attempt=1,
         submitted_at=run.submitted_at,
+        eligible_at=run.submitted_at,
         first_started_at=started,
         started_at=started,
         ended_at=started + run.ran_s,

@@ -315,7 +315,7 @@ def test_a_report_leads_from_a_user_to_the_jobs_and_its_period_is_in_the_address
     page.get_by_role("button", name="Show").click()
     page.get_by_text("Nothing was held in that time.").wait_for()
     page.get_by_role("link", name="Waits").click()
-    page.get_by_text("No job was submitted in that time.").wait_for()
+    page.get_by_text("No job could start in that time.").wait_for()
     page.get_by_role("link", name="Mine").click()
     page.get_by_role("link", name="30 days").click()
     page.locator("tbody").get_by_role("link", name=job).wait_for()

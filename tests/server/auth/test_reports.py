@@ -51,7 +51,8 @@ def used(
 def ended(world: AuthWorld, job: str, user: str, group: str, cards: float, wait: float | None, **more: Any) -> None:
     """A job was submitted, and started or gave up after a wait."""
     begun = {} if wait is None else {"first_started_at": BEGUN + wait, "started_at": BEGUN + wait}
-    fields = {"submitted_at": BEGUN, "ended_at": BEGUN + 7_200.0, "gpu_milli": int(cards * 1_000), "attempt": 1}
+    fields = {"ended_at": BEGUN + 7_200.0, "gpu_milli": int(cards * 1_000), "attempt": 1}
+    fields |= {"submitted_at": BEGUN, "eligible_at": BEGUN}
     state = "cancelled" if wait is None else "succeeded"
     known = {"name": job, "queue": group or "default", "pool": "default", "kind": "train", "priority": "normal"}
     info = JobInfo(id=job, user=user, group=group, state=state, **known | fields | begun | more)

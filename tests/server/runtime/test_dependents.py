@@ -209,3 +209,88 @@ def test_a_waiting_job_of_an_earlier_version_may_have_times_without_units(tmp_pa
     assert state(second, "b") == "running"
     assert second.core.scheduler.jobs["b"].job.time_limit_s == 60.0
     second.store.close()
+
+
+def listed(api: Api) -> dict[str, tuple[float, float | None]]:
+    """Of each job in the list, and of each by itself, when it was submitted and when it could start."""
+    jobs = api.client.get(JOBS, params={"all": True}).json()["jobs"]
+    alone = [api.client.get(f"{JOBS}/{job['id']}").json() for job in jobs]
+    told = [{job["name"]: (job["submitted_at"], job["eligible_at"]) for job in each} for each in (jobs, alone)]
+    assert told[0] == told[1]
+    return told[0]
+
+
+@pytest.mark.parametrize("array", [None, "0-1"])
+def test_lists_say_when_a_job_was_submitted_and_when_it_could_start_whatever_it_came_after(
+    tmp_path: Path, array: str | None
+) -> None:
+    api = Api(tmp_path / "state")
+    first = api.submit(name="first")
+    api.clock.now = 1_010.0
+    api.submit(name="second", after=[first.id], array=array)
+    assert listed(api) == {"first": (1_000.0, 1_000.0), "second": (1_010.0, None)}
+    api.clock.now = 1_100.0
+    api.engine.finish(TaskId(first.id, 1, 0))
+    assert api.job(first.id).state == "succeeded"
+    second = next(job for job in api.loop.job_cache.newest_first() if job.name == "second" and not job.parent).id
+    wanted = {"first": (1_000.0, 1_000.0), "second": (1_010.0, 1_100.0)}
+    assert listed(api) == wanted
+    api.close()
+    again = Api(tmp_path / "state", world=api.world, clock=api.clock)
+    assert listed(again) == wanted
+    for job in [second] if array is None else [f"{second}.{index}" for index in range(2)]:
+        assert again.job(job).state == "running"
+        again.engine.finish(TaskId(job, 1, 0))
+    assert again.job(second).state == "succeeded"
+    assert listed(again) == wanted
+    again.close()
+
+
+def test_a_member_of_an_array_was_submitted_with_it_and_could_start_when_its_turn_came(api: Api) -> None:
+    array = api.submit(name="many", array="0-1%1").id
+    first, second = f"{array}.0", f"{array}.1"
+    assert api.job(first).state == "running"
+    api.clock.now = 1_100.0
+    assert (api.job(second).submitted_at, api.job(second).eligible_at) == (1_000.0, None)
+    api.engine.finish(TaskId(first, 1, 0))
+    assert api.job(first).state == "succeeded"
+    assert (api.job(second).submitted_at, api.job(second).eligible_at) == (1_000.0, 1_100.0)
+    assert (api.job(first).submitted_at, api.job(first).eligible_at) == (1_000.0, 1_000.0)
+
+
+def test_a_list_goes_on_behind_a_job_that_had_to_wait_for_others(api: Api) -> None:
+    first = api.submit(name="first")
+    ids = [first.id]
+    for name in ("second", "third"):
+        api.clock.now += 10.0
+        ids.append(api.submit(name=name, **({"after": [first.id]} if name == "second" else {})).id)
+    api.clock.now += 10.0
+    api.engine.finish(TaskId(first.id, 1, 0))
+    for job in ids:
+        assert api.job(job).state in ("succeeded", "running")
+    api.engine.finish(TaskId(ids[1], 1, 0))
+    assert api.job(ids[1]).state == "succeeded"
+    seen = [{"name": "", "id": ""}]
+    for _ in range(4):
+        behind = {"all": True, "limit": 1, "behind": seen[-1]["id"]}
+        seen += api.client.get(JOBS, params=behind).json()["jobs"]
+    assert [job["name"] for job in seen[1:]] == ["third", "second", "first"]
+
+
+def test_waits_count_from_when_a_job_could_start_and_not_at_all_before(api: Api) -> None:
+    first = api.submit(name="first", gpus=4)
+    api.clock.now = 1_010.0
+    second = api.submit(name="second", after=[first.id], gpus=4)
+    api.clock.now = 1_050.0
+    waits = "/api/v1/usage/waits/jobs"
+    assert [job["job"] for job in api.client.get(waits).json()["jobs"]] == [first.id]
+    assert 'millpond_oldest_waiting_job_seconds{queue="default"}' not in api.client.get("/metrics").text
+    between = api.submit(name="between", gpus=4, priority="high")
+    api.engine.finish(TaskId(first.id, 1, 0))
+    assert (api.job(between.id).state, api.job(second.id).state) == ("running", "queued")
+    assert 'millpond_oldest_waiting_job_seconds{queue="default"}' in api.client.get("/metrics").text
+    api.clock.now = 1_080.0
+    api.engine.finish(TaskId(between.id, 1, 0))
+    assert api.job(second.id).state == "running"
+    found = {job["job"]: job for job in api.client.get(waits).json()["jobs"]}
+    assert (found[second.id]["eligible_at"], found[second.id]["waited_s"]) == (1_050.0, 30.0)

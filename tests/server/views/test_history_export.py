@@ -121,3 +121,21 @@ def test_members_of_an_array_are_jobs_of_their_own(api: Api, tmp_path: Path) -> 
         (f"{array.id}.0", "1", "5.000"),
         (f"{array.id}.1", "1", "5.000"),
     ]
+
+
+def test_parts_of_the_history_go_on_behind_a_job_that_had_to_wait_for_others(api: Api) -> None:
+    first = api.submit(name="first")
+    api.clock.now += 10.0
+    held = api.submit(name="held", after=[first.id])
+    api.clock.now += 10.0
+    last = run(api, name="last")
+    end(api, first)
+    api.job(held.id)
+    end(api, held)
+    found, after = [], ""
+    for _ in range(4):
+        part = page(api, limit=1, after=after)
+        found += [(row.job, row.submit_s) for row in part.rows]
+        if not (after := part.next):
+            break
+    assert found == [(first.id, 1_000.0), (held.id, 1_120.0), (last.id, 1_020.0)]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from millpond.server.runtime.batch import ARRAY_RELEASED
 from millpond.server.web.jobs.life_line import LifeLine, life_of
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs.jobs import ArrayInfo, JobInfo
@@ -31,10 +30,10 @@ RUN = [happened(100, "JobSubmitted"), happened(160, "Start", id=7), happened(170
 
 def life(
     one: JobInfo, events: list[EventInfo], now: float = 200.0, *, why: ReasonInfo | None = None,
-    accepted: tuple[float, list[str]] = (100.0, []),
+    after: tuple[str, ...] = (),
 ) -> LifeLine:  # fmt: skip
     reason = ReasonInfo(job="a", state=one.state, cause="fits", summary="it runs")
-    return life_of(one, accepted, events, why or reason, now)
+    return life_of(one, after, events, why or reason, now)
 
 
 def seen(ended_at: float | None, events: list[EventInfo], now: float = 200.0) -> list[tuple[str, float, float]]:
@@ -121,8 +120,7 @@ BEHIND = ReasonInfo(job="a", state="queued", cause="dependency", summary="it wai
 
 
 def test_a_job_that_comes_after_others_could_not_start_before_it_was_handed_on() -> None:
-    handed_on = [happened(140, "JobSubmitted"), *RUN[1:]]
-    line = life(replace(job(), submitted_at=140.0), handed_on, accepted=(100.0, ["b"]))
+    line = life(replace(job(), eligible_at=140.0), RUN, after=("b",))
     assert (line.submitted_at, line.eligible_at) == (100.0, 140.0)
     assert [(span.look, span.since, span.until) for span in line.spans[:2]] == [
         ("blocked", 100, 140),
@@ -133,18 +131,18 @@ def test_a_job_that_comes_after_others_could_not_start_before_it_was_handed_on()
 
 def test_a_job_that_still_waits_for_others_says_for_which_and_is_not_eligible() -> None:
     for one in (job(), replace(job(), array=ArrayInfo(count=3, indices="0-2"))):
-        line = life(one, [], why=BEHIND, accepted=(100.0, ["b"]))
+        line = life(one, [], why=BEHIND, after=("b",))
         assert line.eligible_at is None
         assert [(span.look, span.text, span.after) for span in line.spans] == [("blocked", BEHIND.summary, ("b",))]
 
 
 def test_an_array_that_comes_after_others_is_eligible_when_these_have_ended() -> None:
-    array = replace(job(), array=ArrayInfo(count=3, indices="0-2"), first_started_at=170.0)
-    line = life(array, [replace(happened(150, "Noted"), text=ARRAY_RELEASED)], accepted=(100.0, ["b"]))
+    array = replace(job(), array=ArrayInfo(count=3, indices="0-2"), eligible_at=150.0, first_started_at=170.0)
+    line = life(array, [], after=("b",))
     assert line.eligible_at == 150.0
     assert [span.look for span in line.spans] == ["blocked", "waits", "runs"]
 
 
 def test_a_job_of_which_the_history_is_gone_is_not_said_to_have_been_blocked() -> None:
-    line = life(job(ended_at=180.0), [])
+    line = life(replace(job(ended_at=180.0), first_started_at=170.0), [])
     assert [span.look for span in line.spans] == ["waits"]

@@ -76,9 +76,6 @@ class JobListing:
         info = await self._lookup.soon(job)
         explained = await self._reasons.explained(info, reader) if info.state == JobState.QUEUED else info
         (found,) = await self._reasons.foreseen([explained])
-        accepted_at = None if info.parent else await asyncio.to_thread(self._job_store.accepted_at, info.id)
-        if accepted_at is not None and accepted_at < found.submitted_at:
-            found = replace(found, submitted_at=accepted_at)
         return self._with_deadline(found)
 
     async def listed(self, request: ListRequest, reader: Reader) -> JobList:

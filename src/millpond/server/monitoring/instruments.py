@@ -57,7 +57,7 @@ class Instruments:
         )
         self._wait_s = Histogram(
             "millpond_job_wait_seconds",
-            "Time from a job's submission to its first start",
+            "Time from when a job could start to its first start",
             ("queue",),
             registry=registry,
             buckets=_WAIT_BUCKETS_S,
@@ -83,7 +83,7 @@ class Instruments:
     def started(self, info: JobInfo) -> None:
         """A job runs for the first time."""
         if info.first_started_at is not None:
-            self._wait_s.labels(info.queue).observe(max(0.0, info.first_started_at - info.submitted_at))
+            self._wait_s.labels(info.queue).observe(max(0.0, info.first_started_at - info.queued_at))
 
     def suspended(self, info: JobInfo) -> None:
         """A job has left its cards for a while."""

@@ -106,7 +106,7 @@ def forecasts_at_submission(jobs: Sequence[tuple[JobInfo, Job]]) -> list[Forecas
     guesses = []
     for info, job in jobs:
         before = learnt
-        while learnt < len(ends) and (ends[learnt].ended_at or 0.0) <= info.submitted_at:
+        while learnt < len(ends) and (ends[learnt].ended_at or 0.0) <= info.queued_at:
             learnt += 1
         forecaster.note(ends[before:learnt])
         guesses.append(forecaster.predict(job))

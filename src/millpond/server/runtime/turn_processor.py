@@ -91,7 +91,8 @@ class TurnProcessor:
         self._save_snapshot()  # behind what was redone after a crash: from here on the log can be verified again
         inventory = engine.inventory()
         nodes = inventory.nodes
-        self._job_views.begin(inventory.tasks, self._dependents.all, self._now())
+        submitted = self._store.jobs.submission_times()
+        self._job_views.begin(inventory.tasks, self._dependents.all, submitted, self._now())
         for row in (*self._dependents.unreadable, *self._arrays.unreadable):
             self._job_views.give_up(row, self._now())
         changes = recovery.node_changes(self._core, nodes, self._now())
@@ -105,7 +106,7 @@ class TurnProcessor:
         """
         self._loop.read_only = why
         self._forget_ended()
-        self._job_views.begin((), self._dependents.all, self._now())
+        self._job_views.begin((), self._dependents.all, self._store.jobs.submission_times(), self._now())
         self._job_views.stored()
         for info in self._job_cache.newest_first():
             self._job_cache.put(read_only_view(info))
@@ -296,7 +297,7 @@ class TurnProcessor:
         for job in batch.released:
             self._dependents.drop(job)
             if job in self._arrays:
-                self._arrays.release(job)
+                self._arrays.release(job, batch.now)
         for job in batch.closed:
             self._arrays.close(job)
         for job, changed in batch.reprioritized.items():

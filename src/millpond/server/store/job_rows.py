@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -31,7 +32,10 @@ def last_view_in(row: sa.Row[Any] | None) -> JobInfo | None:
 
 
 def view_in(row: sa.Row[Any]) -> JobInfo:
-    """The last view of a job; of a damaged one, what its other columns say."""
+    """The last view of a job; of a damaged one, what its other columns say.
+
+    Earlier versions wrote down when a job could start as when it was submitted.
+    """
     try:
         found: JobInfo = JOB_INFO.validate_json(row.info)
     except ValidationError:
@@ -46,6 +50,8 @@ def view_in(row: sa.Row[Any]) -> JobInfo:
             reason="what is stored of it is damaged",
             **known,
         )
+    if not row.parent and row.submitted_at < found.submitted_at:
+        return replace(found, submitted_at=row.submitted_at, eligible_at=found.submitted_at)
     return found
 
 

@@ -215,10 +215,12 @@ class JobStore(TableStore):
             return None
         return NewJob(job, row.user, row.submitted_at, document, state=row.state, group=row.group)
 
-    def accepted_at(self, job: str) -> float | None:
-        """When a job was submitted, whatever it had to wait for before the scheduler was told of it; None: never."""
-        query = sa.select(schema.jobs.c.submitted_at).where(schema.jobs.c.id == job)
-        return None if (row := self._first(query)) is None else float(row[0])
+    def submission_times(self) -> dict[str, float]:
+        """When each job that has not ended was submitted, whatever it had to wait for before the scheduler was told of
+        it; without members of arrays."""
+        table = schema.jobs
+        wanted = (table.c.state == LIVE, table.c.parent == "", table.c.members == 0)
+        return dict(map(tuple, self._rows(sa.select(table.c.id, table.c.submitted_at).where(*wanted))))
 
     def sent_roots(self, field: str) -> list[tuple[str, str, str]]:
         """User, group and digest of every stored job in whose file a field names a content."""
@@ -319,12 +321,17 @@ class JobStore(TableStore):
 
     def ended_between(
         self, behind: tuple[float, str], until: float, limit: int, owners: Owners | None = None
-    ) -> list[JobInfo]:
+    ) -> tuple[list[JobInfo], tuple[float, str] | None]:
         """Jobs and members of arrays that have ended, by submission and id; all, or those of some owners.
+
+        Of members the instant counts at which their rows were written.
 
         Args:
             behind: instant and id behind which the first one stands.
             until: they were submitted before this instant.
+
+        Returns:
+            At most ``limit`` of them, and behind which place there may be more; None: there are none.
         """
         table = schema.jobs
         at, job = behind
@@ -333,8 +340,9 @@ class JobStore(TableStore):
         query = query.where(later, table.c.submitted_at < until)
         if owners is not None:
             query = query.where(sa.or_(table.c.user == owners.user, table.c.group.in_(owners.groups)))
-        query = query.order_by(table.c.submitted_at, table.c.id).limit(limit)
-        return [view_in(row) for row in self._rows(query)]
+        rows = self._rows(query.order_by(table.c.submitted_at, table.c.id).limit(limit))
+        last = (rows[-1].submitted_at, rows[-1].id) if len(rows) == limit else None
+        return [view_in(row) for row in rows], last
 
     def latest_named(self, name: str, user: str) -> JobInfo | None:
         """The job of this name that a user submitted last, of those that have ended; None when there is none."""
@@ -398,6 +406,12 @@ class JobStore(TableStore):
         """The members that were handed to the scheduler or ended before, with the state of their rows."""
         query = sa.select(schema.jobs.c.id, schema.jobs.c.state).where(schema.jobs.c.parent == array)
         return {row.id: row.state for row in self._rows(query)}
+
+    def first_queued_at(self, array: str) -> float | None:
+        """When the first member was handed to the scheduler; None: none was."""
+        query = sa.select(sa.func.min(schema.jobs.c.submitted_at)).where(schema.jobs.c.parent == array)
+        found: float | None = self._value(query)
+        return found
 
     def first_member(self, array: str) -> JobInfo | None:
         """The last view of the member that was submitted first, if it has ended."""

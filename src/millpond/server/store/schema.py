@@ -175,13 +175,13 @@ start_waits = Table(
     Column("queue", String(120), nullable=False),
     Column("group", _NAME, nullable=False),
     Column("gpu_milli", BigInteger, nullable=False),
-    Column("submitted_at", Float, nullable=False),
+    Column("submitted_at", Float, key="eligible_at", nullable=False),
     Column("started_at", Float, nullable=True),
     Column("ended_at", Float, nullable=False),
-    Index("start_waits_by_time", "submitted_at"),
+    Index("start_waits_by_time", "eligible_at"),
 )
-"""How long each job that has ended waited for its first start; ``started_at`` is empty where it never came. It stays
-when the job is deleted."""
+"""How long each job that has ended waited for its first start, since it could start; ``started_at`` is empty where that
+never came. It stays when the job is deleted."""
 
 deliveries = Table(
     "deliveries",

@@ -168,9 +168,9 @@ def _is_due(notice: Notice, span_s: float, since: float, now: float) -> bool:
 
 
 def _waiting(jobs: Iterable[JobInfo], now: float) -> Iterator[KeyedNotice]:
-    """Jobs and arrays that wait for their first start."""
+    """Jobs and arrays that could start and wait for their first start."""
     for job in jobs:
-        is_first = job.first_started_at is None and not job.parent
+        is_first = job.first_started_at is None and job.eligible_at is not None and not job.parent
         if is_first and job.state == JobState.QUEUED and not (job.array and job.array.running + job.array.ended):
-            notice = job_notice(Topic.WAITING, now, job, span_s=now - job.submitted_at)
+            notice = job_notice(Topic.WAITING, now, job, span_s=now - job.queued_at)
             yield KeyedNotice(notice, f"{Topic.WAITING}:{job.id}")

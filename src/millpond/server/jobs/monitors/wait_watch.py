@@ -54,7 +54,8 @@ class WaitWatch(Periodic):
         waiting = [
             info.id
             for info in self._loop.job_cache.newest_first()
-            if info.state == JobState.QUEUED and info.array is None and info.submitted_at <= now - LEAST_WAIT_S
+            if info.state == JobState.QUEUED and info.array is None and info.eligible_at is not None
+            if info.eligible_at <= now - LEAST_WAIT_S
         ]
         left = set(waiting)
         known = {job: cause for job, cause in self._known.items() if job in left}

@@ -56,9 +56,9 @@ class Arrays:
         self._arrays[array.id] = array
         self._changed[array.id] = None
 
-    def release(self, job: str) -> None:
+    def release(self, job: str, at: float) -> None:
         """It no longer waits for other jobs."""
-        self._arrays[job].held = False
+        self._arrays[job].release(at)
 
     def close(self, job: str) -> None:
         """No more of its members are handed to the scheduler."""
@@ -198,7 +198,11 @@ def _restored(row: NewJob, job_store: JobStore, trials: TrialStore) -> Array:
     file = stored_job(row.document)
     array = array_of(replace(file.to_job(row.id, row.user), group=row.group), row.document, row.submitted_at)
     assert array is not None, "only arrays have members"
-    array.held, array.closed = row.state == DEPENDENT, row.state == CLOSED
+    array.closed = row.state == CLOSED
+    if row.state == DEPENDENT:
+        array.hold()
+    elif (queued_at := job_store.first_queued_at(row.id)) is not None:
+        array.release(queued_at)
     for member, known in trials.of(row.id).items():
         if known.get("stopped"):
             array.prune(member, known["stopped"])

@@ -109,19 +109,21 @@ def job_view(
     devices: Mapping[str, Device],
     clusters: Mapping[str, str],
     confinement: Confinement = UNTOLD,
+    submitted_at: float | None = None,
 ) -> JobInfo:
     """A job as the API shows it.
 
     Args:
         clusters: the cluster of each node; empty where there is one.
         confinement: how well its latest run was kept apart, and kept to its amounts.
+        submitted_at: when its user submitted it; None: when the core was told of it.
     """
     job = record.job
     return JobInfo(
         **_asked(job),
         state=record.state.value,
         attempt=record.attempt,
-        submitted_at=record.submitted_at,
+        submitted_at=record.submitted_at if submitted_at is None else submitted_at,
         eligible_at=record.submitted_at,
         first_started_at=record.first_started_at,
         started_at=record.began_at,

@@ -82,12 +82,10 @@ class JobLookup:
         """The jobs of this name that have not ended, the newest first, members of arrays left out; does not block."""
         return [info for info in self._job_cache.newest_first() if info.name == name and not info.parent]
 
-    async def accepted(self, info: JobInfo) -> tuple[float, list[str]]:
-        """When a job was accepted, and which jobs it comes after; of a member of an array, when it was handed on."""
+    async def jobs_before(self, info: JobInfo) -> list[str]:
+        """Which jobs a job comes after; a member of an array comes after none by itself."""
         submitted = None if info.parent else await asyncio.to_thread(self._job_store.submitted, info.id)
-        if submitted is None:
-            return info.submitted_at, []
-        return submitted.submitted_at, stored_job(submitted.document).file.after.jobs
+        return [] if submitted is None else stored_job(submitted.document).file.after.jobs
 
     async def document(self, job: str) -> dict[str, Any]:
         """The job file that a job was submitted with."""

@@ -6,7 +6,7 @@ For the scheduler's thread alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from millpond.model.confinement import UNTOLD, Confinement, loosest
@@ -41,18 +41,24 @@ class JobViews:
         self._arrays = arrays
         self._meter = meter
         self._confinements: dict[str, Confinement] = {}
+        self._submitted: dict[str, float] = {}
+        """When jobs were submitted that the core was told of later."""
         self.ended: dict[str, JobInfo] = {}
         self.used: list[UsageChange] = []
         self.kept: list[JobInfo] = []
 
-    def begin(self, tasks: Iterable[Observed], waiting: Iterable[Dependent], now: float) -> None:
+    def begin(
+        self, tasks: Iterable[Observed], waiting: Iterable[Dependent], submitted: Mapping[str, float], now: float
+    ) -> None:
         """Make all views, after a start.
 
         Args:
             tasks: what runs, as the engine found it.
             waiting: jobs that wait for others, which the core does not know.
+            submitted: when the jobs that have not ended were submitted.
         """
         known = self._core.scheduler.jobs
+        self._submitted = {job: at for job, at in submitted.items() if job in known and at < known[job].submitted_at}
         self.used += [self._meter.gone(job, now) for job in self._meter.jobs if job not in known]
         by_job: dict[str, list[Confinement]] = {}
         for seen in tasks:
@@ -81,7 +87,8 @@ class JobViews:
         for record in sorted(records, key=lambda record: record.sequence):
             confinement = self._confinements.get(record.id, UNTOLD)
             before = self._job_cache.get(record.id)
-            info = job_view(record, self._core.devices, self._core.clusters, confinement)
+            submitted_at = self._submitted_at(record.id)
+            info = job_view(record, self._core.devices, self._core.clusters, confinement, submitted_at)
             if info.parent and record.state is JobState.CANCELLED:
                 info = replace(info, stopped_early=self._arrays.why_pruned(info.id))
             if info.is_kept and before is not None and not before.is_kept:
@@ -99,6 +106,11 @@ class JobViews:
             if info.ended_at is not None:
                 self.ended[info.id] = info
 
+    def _submitted_at(self, job: str) -> float | None:
+        """When a job was submitted, or the array that it is a member of; None: when the core was told of it."""
+        array = self._arrays.of(job)
+        return self._submitted.get(job) if array is None else array.submitted_at
+
     def _sharers(self, jobs: set[str]) -> set[str]:
         """Jobs that share cards with any of these, or did by their latest views."""
         known = self._core.scheduler.jobs
@@ -108,6 +120,7 @@ class JobViews:
 
     def hold(self, dependent: Dependent) -> None:
         """Make the view of a job or an array that waits for others."""
+        self._submitted[dependent.job.id] = dependent.submitted_at
         self._job_cache.put(self._before(dependent))
 
     def cancel(self, dependent: Dependent, account: str, now: float) -> JobInfo:
@@ -140,6 +153,7 @@ class JobViews:
         self._arrays.drop(view.id)
         self._job_cache.drop(view.id)
         self._confinements.pop(view.id, None)
+        self._submitted.pop(view.id, None)
 
     def stored(self) -> list[JobInfo]:
         """What has ended and was used is stored; returns the last views."""

@@ -24,6 +24,7 @@ class StartWait:
 
     Attributes:
         gpu_milli: what it asked for.
+        eligible_at: since when it could start.
         started_at: None: it has not started, or never did.
         ended_at: None: it has not ended.
     """
@@ -33,7 +34,7 @@ class StartWait:
     queue: str
     group: str
     gpu_milli: int
-    submitted_at: float
+    eligible_at: float
     started_at: float | None
     ended_at: float | None
 
@@ -43,7 +44,7 @@ class WaitFilter:
     """Which waits are wanted.
 
     Attributes:
-        since, until: the jobs were submitted between these instants.
+        since, until: the jobs could start from an instant between these.
         share: what may be seen of them; None: all users'.
         only: by column (``user``, ``group``, ``queue``), the value that counts alone.
         size: least and most that they asked for, in thousandths of cards; None: anything.
@@ -58,22 +59,25 @@ class WaitFilter:
     def matches(self, wait: StartWait) -> bool:
         """Whether a wait is one of them."""
         return (
-            self.since <= wait.submitted_at < self.until
+            self.since <= wait.eligible_at < self.until
             and (self.share is None or wait.user == self.share.user or wait.queue in self.share.queues)
             and all(getattr(wait, name) == value for name, value in self.only.items())
             and (self.size is None or self.size[0] <= wait.gpu_milli <= self.size[1])
         )
 
 
-def wait_of(info: JobInfo) -> StartWait:
-    """How long a job waited, or has so far."""
+def wait_of(info: JobInfo) -> StartWait | None:
+    """How long a job waited, or has so far; None where it could not start yet, or never could."""
+    if info.eligible_at is None:
+        return None
     whose = (info.id, info.user, info.queue, info.group)
-    return StartWait(*whose, info.gpu_milli, info.submitted_at, info.first_started_at, info.ended_at)
+    return StartWait(*whose, info.gpu_milli, info.eligible_at, info.first_started_at, info.ended_at)
 
 
 def write_waits(connection: sa.Connection, ended: Sequence[JobInfo]) -> None:
     """Keep the waits of jobs that have ended, within the transaction of their turn. Of arrays, their members count."""
-    rows = [asdict(wait_of(info)) for info in ended if info.array is None]
+    waits = (wait_of(info) for info in ended if info.array is None)
+    rows = [asdict(wait) for wait in waits if wait is not None]
     if rows:
         connection.execute(_KNOWN, [{"known": row["job"]} for row in rows])
         connection.execute(_NEW, rows)
@@ -97,12 +101,12 @@ class StartWaitStore(TableStore):
 
 
 def _seconds() -> sa.ColumnElement[float]:
-    return sa.func.coalesce(start_waits.c.started_at, start_waits.c.ended_at) - start_waits.c.submitted_at
+    return sa.func.coalesce(start_waits.c.started_at, start_waits.c.ended_at) - start_waits.c.eligible_at
 
 
 def _conditions(wanted: WaitFilter) -> list[sa.ColumnElement[bool]]:
     table = start_waits
-    found = [table.c.submitted_at >= wanted.since, table.c.submitted_at < wanted.until]
+    found = [table.c.eligible_at >= wanted.since, table.c.eligible_at < wanted.until]
     found += [table.c[name] == value for name, value in wanted.only.items()]
     if wanted.share is not None:
         found.append(sa.or_(table.c.user == wanted.share.user, table.c.queue.in_(wanted.share.queues)))

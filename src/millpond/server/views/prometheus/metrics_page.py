@@ -190,9 +190,10 @@ def _jobs(standing: MetricsState) -> Iterator[Metric]:
     yield gauge("millpond_jobs", "Jobs that have not ended", ("queue", "kind", "state"), counts.items())
     waiting: dict[tuple[str, ...], float] = {}
     for info in own:
-        if info.state == JobState.QUEUED and not info.scaled_to_zero and not info.suspension:
-            waiting[(info.queue,)] = max(waiting.get((info.queue,), 0.0), standing.at - info.submitted_at)
-    text = "How long the job that was submitted first has been there, of those that wait"
+        is_eligible = info.eligible_at is not None and not info.scaled_to_zero and not info.suspension
+        if info.state == JobState.QUEUED and is_eligible:
+            waiting[(info.queue,)] = max(waiting.get((info.queue,), 0.0), standing.at - info.queued_at)
+    text = "How long ago the first of the jobs that wait could have started"
     yield gauge("millpond_oldest_waiting_job_seconds", text, ("queue",), waiting.items())
 
 

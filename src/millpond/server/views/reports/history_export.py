@@ -1,6 +1,6 @@
 """The server's own history as rows of a native trace, so that a policy can be tried on the jobs of last month.
 
-A row says what a policy is asked to schedule: when a job was submitted, what it asks for, and how long it runs
+A row says what a policy is asked to schedule: since when a job could start, what it asks for, and how long it runs
 when nothing disturbs it. The last is its last run, without the time in which it was suspended: what earlier runs did
 was lost when they were ended. Where a job saves its work it is the time of all its runs together.
 """
@@ -108,7 +108,7 @@ class HistoryExport:
         earlier = await self._all_ended(since - earlier_s, since, EVERYBODY, most)
         read = await self._all_ended(since, until, EVERYBODY, most)
         running = await asyncio.to_thread(self._running, until)
-        every = sorted((*earlier.jobs, *read.jobs, *running), key=lambda each: each[0].submitted_at)
+        every = sorted((*earlier.jobs, *read.jobs, *running), key=lambda each: each[0].queued_at)
         guesses = await asyncio.to_thread(forecasts_at_submission, [(info, job) for info, job, _ in every])
         forecasts = {info.id: guess for (info, _, _), guess in zip(every, guesses, strict=True)}
         ended, before, still = (
@@ -167,7 +167,7 @@ class HistoryExport:
     def _ended(self, span: HistorySpan, reader: Reader) -> _Part:
         """A part of the jobs that ended, with the seconds that each runs when nothing disturbs it."""
         behind = _place(span.after) if span.after else (span.since, "")
-        infos = self._store.jobs.ended_between(behind, span.until, span.limit, reader.owners)
+        infos, last = self._store.jobs.ended_between(behind, span.until, span.limit, reader.owners)
         left_out: Counter[str] = Counter()
         found: list[tuple[JobInfo, Job]] = []
         for info in infos:
@@ -180,8 +180,8 @@ class HistoryExport:
                 left_out[_UNREADABLE] += 1
         saving = [(info, job) for info, job in found if job.checkpoint.mode is not CheckpointMode.NONE]
         whole = self._store.books.computed_s([info.id for info, _ in saving if info.attempt > 1])
-        last = f"{infos[-1].submitted_at!r} {infos[-1].id}" if len(infos) == span.limit else ""
-        return _Part([(info, job, _length_s(info, whole.get(info.id))) for info, job in found], left_out, last)
+        jobs = [(info, job, _length_s(info, whole.get(info.id))) for info, job in found]
+        return _Part(jobs, left_out, "" if last is None else f"{last[0]!r} {last[1]}")
 
     def _job_of(self, info: JobInfo) -> Job:
         """The job as the scheduler has it.
@@ -195,8 +195,8 @@ class HistoryExport:
 
 def _recorded(info: JobInfo, job: Job, length_s: float, forecast: Forecast | None = None) -> RecordedJob:
     ended_at = math.inf if info.ended_at is None else info.ended_at
-    started_at = info.submitted_at if info.started_at is None else info.started_at
-    return RecordedJob(job, info.submitted_at, length_s, ended_at, started_at, forecast)
+    started_at = info.queued_at if info.started_at is None else info.started_at
+    return RecordedJob(job, info.queued_at, length_s, ended_at, started_at, forecast)
 
 
 def _length_s(info: JobInfo, whole_s: float | None) -> float:
@@ -231,7 +231,7 @@ def _row(info: JobInfo, job: Job, asked: tuple[int, int], length_s: float) -> Tr
     alike = len(set(requests)) == 1
     models = sorted({model for request in requests for model in request.models})
     return TraceRow(
-        submit_s=info.submitted_at,
+        submit_s=info.queued_at,
         duration_s=length_s,
         gpus=asked[0],
         gpu_milli=asked[1],

@@ -1,4 +1,5 @@
-"""How long jobs waited for their first start, by group and number of cards; what is not known is shown as such."""
+"""How long jobs waited for their first start since they could start, by group and number of cards; what is not known is
+shown as such."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class WaitRequest:
     """Which waits are asked for.
 
     Attributes:
-        since, until: the jobs were submitted between these instants.
+        since, until: the jobs could start from an instant between these.
         only: by column (``user``, ``group``, ``queue``), the value that counts alone.
         cards: only jobs of this size, as ``WaitRow.cards`` has it; empty: of any.
     """
@@ -87,7 +88,7 @@ class WaitReports:
             wait = wait_of(info)
             # A service that waits for its first request waits for no cards; of arrays, their members count.
             counts = info.array is None and not (info.scaled_to_zero and info.first_started_at is None)
-            if counts and wanted.matches(wait):
+            if counts and wait is not None and wanted.matches(wait):
                 is_unknown = info.apart and wait.started_at is None
                 yield wait, (UNKNOWN, 0.0) if is_unknown else _known(wait, now)
 
@@ -181,9 +182,9 @@ def _milli_of(cards: str) -> tuple[int, int]:
 
 def _known(wait: StartWait, now: float) -> _Known:
     if wait.started_at is not None:
-        return STARTED, max(wait.started_at - wait.submitted_at, 0.0)
+        return STARTED, max(wait.started_at - wait.eligible_at, 0.0)
     outcome, end = (WAITING, now) if wait.ended_at is None else (GAVE_UP, wait.ended_at)
-    return outcome, max(end - wait.submitted_at, 0.0)
+    return outcome, max(end - wait.eligible_at, 0.0)
 
 
 def _percentile(waits: Sequence[tuple[float, bool]], percent: int) -> WaitFigure | None:
@@ -205,7 +206,7 @@ def _shown(wait: StartWait, outcome: str, seconds: float) -> WaitingJob:
         queue=wait.queue,
         group=wait.group,
         gpu_milli=wait.gpu_milli,
-        submitted_at=wait.submitted_at,
+        eligible_at=wait.eligible_at,
         waited_s=None if outcome == UNKNOWN else seconds,
         outcome=outcome,
     )

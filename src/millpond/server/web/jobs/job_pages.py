@@ -133,7 +133,7 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf, 
     reason = await service.waits.added_to(await service.jobs.why(job, reader))
     events = await service.events.of_job(job, reader)
     can_change = may_do(access.caller, Verb.CHANGE_JOBS, job_target(info))
-    accepted_at, after = await service.lookup.accepted(info)
+    after = await service.lookup.jobs_before(info) if can_change else ()
     spec = shown_text(await service.lookup.document(job)) if can_change else None
     cards = await asyncio.to_thread(cards_of, service.state_dir, info) if info.gpu_milli and not info.array else None
     now, has_ended = time.time(), JobState(info.state).ended
@@ -149,7 +149,7 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf, 
         events=events[-EVENTS_SHOWN:],
         left_out=max(len(events) - EVENTS_SHOWN, 0),
         card_charts={} if cards is None else history_pages.card_charts(cards),
-        life=life_of(info, (accepted_at, after if can_change else ()), events, reason, now),
+        life=life_of(info, after, events, reason, now),
         can_change=can_change,
         can_replace=can_change and submit_page.can_replace(info, reason),
         has_ended=has_ended,

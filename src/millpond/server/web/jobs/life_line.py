@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from millpond.model.reasons import Cause
-from millpond.server.runtime.batch import ARRAY_RELEASED
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo
@@ -68,7 +67,7 @@ _SHORTEST_HOLD_S: Final = 1.0
 
 def life_of(
     job: JobInfo,
-    accepted: tuple[float, Sequence[str]],
+    after: Sequence[str],
     events: Sequence[EventInfo],
     reason: ReasonInfo,
     now: float,
@@ -76,13 +75,13 @@ def life_of(
     """A job's life up to its end.
 
     Args:
-        accepted: when it was handed in, and the jobs that it was to come after.
+        after: the jobs that it was to come after.
         reason: why it waits, and why it waited as far as that was noted.
         now: where the line of a living job ends.
     """
-    submitted_at = min(accepted[0], job.submitted_at)
+    submitted_at = job.submitted_at
     end = job.ended_at if job.ended_at is not None else max(now, submitted_at)
-    eligible_at = _eligible_at(job, events, reason)
+    eligible_at = _eligible_at(job, events)
     if eligible_at is not None and eligible_at - submitted_at < _SHORTEST_HOLD_S:
         eligible_at = submitted_at
     turns = [] if eligible_at is None else [(eligible_at, "waits")]
@@ -96,17 +95,16 @@ def life_of(
             spans[-1] = LifeSpan(look, spans[-1].since, until)
         elif until > since or not spans:
             spans.append(LifeSpan(look, since, until))
-    told = [_told(span, reason, tuple(accepted[1])) for span in spans]
+    told = [_told(span, reason, tuple(after)) for span in spans]
     return LifeLine(submitted_at, eligible_at, _placed(told, submitted_at, end))
 
 
-def _eligible_at(job: JobInfo, events: Sequence[EventInfo], reason: ReasonInfo) -> float | None:
-    if job.array is not None:
-        released = next((event.at for event in events if event.text == ARRAY_RELEASED), None)
-        return job.submitted_at if released is None and reason.cause not in _HOLDS else released
+def _eligible_at(job: JobInfo, events: Sequence[EventInfo]) -> float | None:
+    """When it could first start; earlier versions did not write that down."""
+    if job.eligible_at is not None:
+        return job.eligible_at
     at = next((event.at for event in events if event.what == "JobSubmitted"), None)
-    is_forgotten = at is None and (job.first_started_at is not None or (job.ended_at is not None and not events))
-    return (job.eligible_at or job.submitted_at) if is_forgotten else at
+    return job.submitted_at if at is None and job.first_started_at is not None else at
 
 
 def _turns(events: Sequence[EventInfo]) -> list[tuple[float, str]]:

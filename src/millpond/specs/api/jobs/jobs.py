@@ -161,9 +161,10 @@ class JobInfo:
         name: the name its submitter gave; empty when none.
         state: a ``model.states.JobState``.
         attempt: its present run, from 1; 0 before the first.
-        submitted_at: when it was submitted; in lists, of one that was held back first, its ``eligible_at``.
+        submitted_at: when its user submitted it; of a member, its array.
         eligible_at: since when it can, or could, start, as what it comes after has ended and its image and data are
-            there; null before that, of an array, and where an earlier version has not noted it.
+            there; of a member, when its array handed it to the scheduler. Waits count from here. Null before that, and
+            where an earlier version has not noted it.
         started_at: when its present or last run started.
         gpus: what it asks for, for people: ``2``, ``0.25``, ``4 x 2`` (tasks x cards), ``0``.
         exit_code: of an ended job: 0, or the code of the first task that failed; of one whose place is kept, that.
@@ -249,6 +250,11 @@ class JobInfo:
     progress: ProgressInfo | None = None
     apart: bool = False
     eligible_at: float | None = None
+
+    @property
+    def queued_at(self) -> float:
+        """Since when it could start, of a job that ran."""
+        return self.submitted_at if self.eligible_at is None else self.eligible_at
 
     @property
     def state_text(self) -> str:

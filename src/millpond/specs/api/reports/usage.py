@@ -158,7 +158,7 @@ class WaitRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitReport:
-    """The waits of jobs that were submitted between two instants."""
+    """The waits of jobs that could start from an instant between two."""
 
     by: str
     since: float
@@ -172,6 +172,7 @@ class WaitingJob:
     """The wait of one job.
 
     Attributes:
+        eligible_at: since when it could start; the wait counts from here.
         waited_s: None where it is not known.
         outcome: ``started``, ``gave up``, ``waiting`` or ``unknown``.
     """
@@ -181,7 +182,7 @@ class WaitingJob:
     queue: str
     group: str
     gpu_milli: int
-    submitted_at: float
+    eligible_at: float
     waited_s: float | None
     outcome: str
 

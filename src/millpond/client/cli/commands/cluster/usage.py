@@ -159,7 +159,7 @@ def _energy_notes(found: UsageList) -> list[str]:
 
 def _draw_waits(found: WaitReport) -> None:
     if not found.rows:
-        click.echo("no job was submitted in that time", err=True)
+        click.echo("no job could start in that time", err=True)
         return
     columns = [Column(found.by.upper(), gives_way=True), *(Column(title, right=True) for title in _WAITS)]
     rows = [_wait_cells(row, row.name) for row in found.rows]
