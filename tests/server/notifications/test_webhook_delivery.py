@@ -8,6 +8,8 @@ import hmac
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 
 import httpx2
@@ -17,7 +19,7 @@ from notice_world import NoticeWorld
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
-from millpond.server.notifications.delivery_worker import FIRST_PAUSE_S, MOST_TRIES
+from millpond.server.notifications.delivery_worker import FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_TRIES
 from millpond.server.notifications.webhook_carrier import NUMBER_HEADER, SIGNATURE_HEADER, request_of
 from millpond.specs.api.notifications import ChatRequest
 from millpond.specs.config.notifications import NotificationRules
@@ -33,6 +35,8 @@ class Receiver:
         self.status = 200
         self.fails = False
         self.silences: dict[str, httpx2.TransportError] = {}
+        self.busy = ""
+        self.headers: dict[str, str] = {}
         self.body: object = {}
         self.requests: list[httpx2.Request] = []
 
@@ -40,6 +44,8 @@ class Receiver:
         self.requests.append(request)
         if self.fails:
             raise httpx2.ConnectError("no program listens")
+        if request.url.host == self.busy:
+            return httpx2.Response(429, headers=self.headers)
         if silence := self.silences.get(request.url.host):
             raise silence
         return httpx2.Response(self.status, content=iter([json.dumps(self.body).encode()]))
@@ -175,6 +181,37 @@ def test_a_receiver_that_fails_is_tried_again_later_and_later(bench: Bench, faul
     bench.deliver()
     assert bench.states() == ["delivered"]
     assert len({request.headers[NUMBER_HEADER] for request in bench.receiver.requests}) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "pause_s"),
+    [
+        ("90", 90.0),
+        ("1", FIRST_PAUSE_S),
+        ("{date}", 200.0),
+        ("999999999999", LONGEST_PAUSE_S),
+        ("soon", FIRST_PAUSE_S),
+        ("", FIRST_PAUSE_S),
+    ],
+)
+def test_one_that_asks_for_a_pause_gets_nothing_more_until_it_is_over(bench: Bench, asked: str, pause_s: float) -> None:
+    bench.hook()
+    bench.hooks["other"] = replace(bench.hooks["team"], name="other", url="http://other/told")
+    for name in ("a", "b"):
+        bench.run(name)
+    date = format_datetime(datetime.fromtimestamp(bench.server.clock.now + 200.0, UTC), usegmt=True)
+    bench.receiver.busy, bench.receiver.headers = "receiver", {"Retry-After": asked.format(date=date)}
+    until = bench.server.clock.now + pause_s
+    bench.deliver()
+    bench.run("c")
+    bench.deliver()
+    assert {each.due_at for each in bench.store.deliveries.latest(10) if each.state == "waiting"} == {until}
+    hosts = [request.url.host for request in bench.receiver.requests]
+    assert (hosts.count("receiver"), hosts.count("other")) == (1, 3)
+    assert sorted(each.tries for each in bench.store.deliveries.latest(10) if each.state == "waiting") == [0, 0, 1]
+    bench.receiver.busy, bench.server.clock.now = "", until
+    bench.deliver()
+    assert bench.states() == ["delivered"] * 6
 
 
 def test_a_receiver_that_failed_before_the_clock_was_set_back_is_tried_again(bench: Bench) -> None:

@@ -1,8 +1,8 @@
 """Delivers what is due in the store, and stores the result: one worker for each way that messages travel.
 
 A receiver that fails is tried again after a pause that doubles, for about a day; then the delivery is given up and
-stays in the list. A receiver may get a delivery twice (the server was killed before it stored the result), and never
-loses one; the delivery's number identifies it.
+stays in the list. One that asks for a longer pause gets it, and nothing else until then. A receiver may get a delivery
+twice (the server was killed before it stored the result), and never loses one; the delivery's number identifies it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,14 @@ class Carried:
         trouble: what went wrong; empty: it was taken.
         is_final: trying again is of no use.
         is_silent: nobody answered, so that other messages to the same target would not be answered either.
+        pause_s: for how long nothing should be sent to the target, as it said; 0: as long as seems right; None: it said
+            nothing of the kind.
     """
 
     trouble: str = ""
     is_final: bool = False
     is_silent: bool = False
+    pause_s: float | None = None
 
 
 Carry = Callable[[Sequence[Delivery]], Carried]
@@ -146,9 +149,10 @@ class DeliveryWorker(Periodic):
         if target.channel != WEBHOOK:
             self._failed(together, carried, now)
             return {each.id for each in together}
-        # Each would hold up all other receivers for as long as this one did.
-        alike = self._store.due_for(target, now, MOST_GATHERED) if carried.is_silent else together
-        for _, these in groupby(sorted(alike, key=_so_far), _so_far):
+        holds_all = carried.is_silent or carried.pause_s is not None
+        alike = self._store.due_for(target, now, MOST_GATHERED) if holds_all else together
+        # Where it is silent, each would hold up all other receivers for as long as this one did.
+        for _, these in groupby(sorted(alike if carried.is_silent else together, key=_so_far), _so_far):
             self._failed(list(these), carried, now)
         return {each.id for each in alike}
 
@@ -156,9 +160,12 @@ class DeliveryWorker(Periodic):
         target, tries = together[0].target, max(each.tries for each in together) + 1
         numbers = [each.id for each in together]
         is_over = carried.is_final or tries >= MOST_TRIES or _is_trial(together[0])
-        again_at = now + min(FIRST_PAUSE_S * 2.0 ** (tries - 1), LONGEST_PAUSE_S)
+        pause_s = max(FIRST_PAUSE_S * 2.0 ** (tries - 1), carried.pause_s or 0.0)
+        again_at = now + min(pause_s, LONGEST_PAUSE_S)
         self._store.tried(numbers, GIVEN_UP if is_over else WAITING, now if is_over else again_at, carried.trouble)
-        if not is_over and target.channel != WEBHOOK:
+        if carried.pause_s is not None:
+            self._store.put_off(target, again_at)
+        if carried.pause_s is not None or (not is_over and target.channel != WEBHOOK):
             self._outbox.hold(target, again_at)
         log.warning(
             "%s to %s, delivery %d, try %d: %s", target.channel, target.name, numbers[0], tries, carried.trouble

@@ -64,7 +64,7 @@ class NoticeOutbox:
         found = []
         for notice in notices_of(turn):
             found += [
-                NewDelivery(Target(WEBHOOK, hook.name), notice.at, notice.plain(), notice.sentence)
+                self._to_webhook(notice, Target(WEBHOOK, hook.name))
                 for hook in self._hooks().values()
                 if notice.topic in hook.on and (not hook.queues or notice.queue in hook.queues)
             ]
@@ -87,7 +87,7 @@ class NoticeOutbox:
         self.hold(target, at + PAUSES_S[target.channel])
 
     def hold(self, target: Target, until: float) -> None:
-        """Nothing is sent to a user before an instant."""
+        """Nothing is sent to a user, or a webhook, before an instant."""
         self._not_before[target] = until
 
     def targets_of(self, wanted: Iterable[tuple[str, Sequence[str]]]) -> list[Target]:
@@ -105,6 +105,10 @@ class NoticeOutbox:
 
     def _targets(self, notice: Notice) -> list[Target]:
         return self.targets_of((each.user, rule.channels) for each, rule in self._subscriptions.wanting(notice))
+
+    def _to_webhook(self, notice: Notice, target: Target) -> NewDelivery:
+        due_at = max(notice.at, self._not_before.get(target, 0.0))
+        return NewDelivery(target, notice.at, notice.plain(), notice.sentence, due_at)
 
     def _to_users(self, notice: Notice, targets: Sequence[Target], key: str = "") -> list[NewDelivery]:
         if not targets:

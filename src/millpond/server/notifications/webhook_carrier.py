@@ -9,7 +9,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
 from functools import cached_property
+from http.client import TOO_MANY_REQUESTS
 from typing import TYPE_CHECKING, Any, Final
 
 from millpond.model.errors import MillpondError, NotFoundError, UnavailableError
@@ -35,6 +37,7 @@ CHAT_WEBHOOK: Final = "CHAT_WEBHOOK"
 
 _LONGEST_WECOM: Final = 2_048
 """Bytes of a text message. Source: WeCom developer centre, group robots."""
+_LONGEST_NUMBER: Final = 9
 _MOST_READ: Final = 4_096
 """Bytes of an answer."""
 _REFUSALS: Final = {"wecom": "errcode", "feishu": "code"}
@@ -183,6 +186,15 @@ class WebhookCarrier:
             raise NotFoundError("the configuration does not allow webhooks of users there", "set another address")
         return Webhook(user, url, (), format=form)
 
+    def _pause_s(self, answer: httpx2.Response) -> float | None:
+        """How long a receiver wants to be left alone (RFC 9110, 10.2.3); None: it does not say that it does."""
+        asked = answer.headers.get("Retry-After", "")
+        if asked.isascii() and asked.isdecimal():
+            return float(asked[:_LONGEST_NUMBER])
+        with suppress(ValueError, OverflowError):
+            return max(parsedate_to_datetime(asked).timestamp() - self._clock(), 0.0)
+        return 0.0 if answer.status_code == TOO_MANY_REQUESTS else None
+
     def _send(self, hook: Webhook, notice: dict[str, Any], text: str, number: int) -> Carried:
         import httpx2  # here, as most servers have no webhooks
 
@@ -194,7 +206,7 @@ class WebhookCarrier:
                 self._client.stream("POST", hook.url, content=body, headers=headers, extensions=extensions) as answer,
             ):
                 if not answer.is_success:
-                    return Carried(f"it answered {answer.status_code}")
+                    return Carried(f"it answered {answer.status_code}", pause_s=self._pause_s(answer))
                 field = _REFUSALS.get(hook.format)  # nothing else is read of an answer: it may have no end
                 return Carried(_refusal(field, next(answer.iter_raw(_MOST_READ), b"")) if field else "")
         except httpx2.HTTPError as error:

@@ -139,6 +139,12 @@ class DeliveryStore(TableStore):
         chosen = [deliveries.c.id.in_(part) for part in parts]
         self._execute(*(deliveries.update().where(these).values(change) for these in chosen))
 
+    def put_off(self, target: Target, until: float) -> None:
+        """Try nothing that waits for a target before an instant; that counts as no try."""
+        table = deliveries
+        waits = (table.c.state == WAITING, *_for(target), table.c.due_at < until)
+        self._execute(table.update().where(*waits).values(due_at=until))
+
     def delivered_since(self, since: float) -> dict[Target, float]:
         """When users were last sent something, of those who were since an instant."""
         latest = sa.func.max(deliveries.c.due_at)
