@@ -20,7 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from sqlalchemy.exc import OperationalError
 
-from millpond.model.events import QueueChanged
+from millpond.model.events import DeviceHealthChanged, QueueChanged
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
@@ -174,6 +175,27 @@ def test_a_card_that_fails_is_told_after_a_minute(tmp_path: Path) -> None:
     }
     assert firing(tmp_path, "MillpondCardFailed", "device", "5m", series) == set()
     assert firing(tmp_path, "MillpondCardFailed", "device", "9m", series) == {"0"}
+
+
+def test_a_machine_that_reports_fewer_cards_than_it_did_is_told_until_they_are_back(tmp_path: Path) -> None:
+    series = {
+        'millpond_node_gpus{node="lost",pool="default"}': "8x90 7x60",
+        'millpond_node_gpus{node="restarted",pool="default"}': "8x90 0x10 8x50",
+        'millpond_node_gpus{node="grew",pool="default"}': "8x90 16x60",
+        'millpond_node_gpus{node="mended",pool="default"}': "8x90 7x30 8x30",
+    }
+    assert firing(tmp_path, "MillpondCardsMissing", "node", "100m", series) == set()
+    assert firing(tmp_path, "MillpondCardsMissing", "node", "115m", series) == {"lost", "mended"}
+    assert firing(tmp_path, "MillpondCardsMissing", "node", "140m", series) == {"lost"}
+
+
+def test_cards_that_others_have_for_hours_are_told_and_are_none_that_have_failed(api: Api, tmp_path: Path) -> None:
+    api.loop.notify([DeviceHealthChanged(0.0, "n1", "n1-3", DeviceHealth.BUSY_ELSEWHERE, "used by others")])
+    api.settled()
+    page = page_of(api)
+    series = {name: values.replace("x60", "x400") for name, values in exported(page, page).items()}
+    assert firing(tmp_path, "MillpondCardFailed", "device", "390m", series) == set()
+    assert firing(tmp_path, "MillpondCardsElsewhere", "node", "390m", series) == {"n1"}
 
 
 def test_cards_that_are_held_and_do_nothing_are_counted_by_machine(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def _scaled(of: LatestFigures | MeasuredSlice, field: str, unit: float) -> float
 
 _DEVICE_FIGURES: Final[tuple[tuple[str, str, Callable[[MeasuredDevice], float | None]], ...]] = (
     ("granted_ratio", "Part of its compute that tasks hold", _granted_part),
-    ("healthy", "Whether it can be handed out", lambda each: each.health == DeviceHealth.OK),
+    ("healthy", "Whether it works; 0: it has failed", lambda each: each.health != DeviceHealth.FAULTY),
     ("memory_bytes", "Its memory", lambda each: each.memory_mib * _MIB),
     ("use_ratio", "Part of the last moment in which it was computing", _sampled("use_milli", 1 / _MILLI)),
     (

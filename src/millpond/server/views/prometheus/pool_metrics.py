@@ -99,9 +99,9 @@ def node_metrics(nodes: Sequence[NodeLines]) -> Iterator[str]:
 
 
 def conspicuous_devices(nodes: Iterable[NodeLines]) -> Iterator[str]:
-    """Cards that cannot be handed out or are hot, where there are too many cards to name all."""
+    """Cards that have failed or are hot, where there are too many cards to name all."""
     faulty = [(labels, 0) for each in nodes for labels in each.of.faulty]
-    text = "Whether it can be handed out; only those that cannot"
+    text = "Whether it works; only those that have failed"
     yield gauge_text("millpond_device_healthy", text, faulty[:MOST_DEVICES])
     hot = sorted((named for each in nodes for named in each.hot), key=lambda named: -named[1])
     yield gauge_text("millpond_device_temperature_celsius", f"Its temperature, from {HOT_C} on", hot[:MOST_DEVICES])
@@ -126,12 +126,16 @@ def _granted(node: NodeInfo) -> float:
 
 
 def _whole_free(node: NodeInfo) -> float:
-    free = (not each.holders and each.closure is None and not _is_faulty(each) for each in node.devices)
+    free = (not each.holders and each.closure is None and each.health == DeviceHealth.OK for each in node.devices)
     return sum(free) if node.schedulable else 0
 
 
+def _elsewhere(node: NodeInfo) -> float:
+    return sum(each.health == DeviceHealth.BUSY_ELSEWHERE for each in node.devices)
+
+
 def _is_faulty(device: DeviceInfo) -> bool:
-    return device.health != DeviceHealth.OK
+    return device.health == DeviceHealth.FAULTY
 
 
 _NODE_FIGURES: Final[tuple[tuple[str, str, Callable[[NodeInfo], float]], ...]] = (
@@ -143,6 +147,7 @@ _NODE_FIGURES: Final[tuple[tuple[str, str, Callable[[NodeInfo], float]], ...]] =
     ("gpus", "Cards", lambda node: len(node.devices)),
     ("granted_gpus", "Cards and parts of cards that tasks hold", _granted),
     ("whole_free_gpus", "Whole cards that new work could take", _whole_free),
-    ("faulty_gpus", "Cards that cannot be handed out", lambda node: sum(map(_is_faulty, node.devices))),
+    ("faulty_gpus", "Cards that have failed", lambda node: sum(map(_is_faulty, node.devices))),
+    ("elsewhere_gpus", "Cards that others use, or that their driver wants left alone", _elsewhere),
 )
 """Of each machine, by name, with what it is."""
