@@ -218,3 +218,10 @@ def test_a_submission_is_the_job_file_as_json(client, server, make_job):
     server.will(201, asdict(make_job()))
     client.submit({"command": ["echo", "ä"], "gpus": 0.25})
     assert json.loads(server.requests[0].content) == {"command": ["echo", "ä"], "gpus": 0.25}
+
+
+def test_an_empty_name_is_refused_and_asks_about_nothing_else(client, server):
+    for ask in (client.find, client.why, client.queue):
+        with pytest.raises(InvalidInputError, match="a name is empty"):
+            ask("")
+    assert server.requests == []

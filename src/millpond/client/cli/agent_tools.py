@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
+from itertools import islice
 from typing import Any, Final, ParamSpec
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools.base import Tool
 from mcp.types import ToolAnnotations
 
 from millpond.client.sdk import Client
@@ -31,6 +33,9 @@ INSTRUCTIONS: Final = (
 )
 MOST_LISTED: Final = 200
 MOST_LOG_CHARACTERS: Final = 50_000
+"""Of all tasks together; of each at least so many that its last lines are among them."""
+LEAST_LOG_CHARACTERS: Final = 500
+MOST_LOG_LINES: Final = 10_000
 
 
 def agent_server(connect: Callable[[], Client], *, may_write: bool) -> MCPServer[Any]:
@@ -40,33 +45,40 @@ def agent_server(connect: Callable[[], Client], *, may_write: bool) -> MCPServer
         connect: a connection to Millpond's server for one call.
         may_write: whether jobs may be submitted and changed, too.
     """
-    server: MCPServer[Any] = MCPServer(
-        "millpond", instructions=INSTRUCTIONS, version=metadata.version("millpond"), log_level="WARNING"
-    )
     tools = AgentTools(connect)
     reads = (
         *(tools.list_jobs, tools.get_job, tools.why, tools.logs, tools.plan, tools.list_queues, tools.get_queue),
         *(tools.pool, tools.what_if, tools.usage),
     )
-    for tool in reads:
-        server.add_tool(_told(tool), annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+    offered = [_tool(read, ToolAnnotations(read_only_hint=True, open_world_hint=False)) for read in reads]
     ends_work: dict[Callable[..., Answer], bool] = {
         **dict.fromkeys((tools.submit, tools.suspend, tools.resume, tools.change_priority), False),
         **dict.fromkeys((tools.requeue, tools.stop), True),
     }
     for writes, ends in ends_work.items() if may_write else ():
         notes = ToolAnnotations(read_only_hint=False, destructive_hint=ends, open_world_hint=False)
-        server.add_tool(_told(writes), annotations=notes)
-    return server
+        offered.append(_tool(writes, notes))
+    version = metadata.version("millpond")
+    return MCPServer("millpond", instructions=INSTRUCTIONS, version=version, tools=offered, log_level="WARNING")
+
+
+def _tool(function: Callable[..., Answer], notes: ToolAnnotations) -> Tool:
+    """A tool that refuses arguments which it does not have: a filter that is misspelt would filter nothing."""
+    tool = Tool.from_function(_told(function), annotations=notes)
+    taken = tool.fn_metadata.arg_model
+    taken.model_config["extra"] = "forbid"
+    taken.model_rebuild(force=True)
+    tool.parameters = taken.model_json_schema(by_alias=True)
+    return tool
 
 
 def _told(tool: Callable[P, Answer]) -> Callable[P, Answer]:
-    """A tool whose errors reach the agent with cause and remedy."""
+    """A tool whose errors reach the agent with cause and remedy, and whose answers an agent can read."""
 
     @functools.wraps(tool)
     def told(*args: P.args, **kwargs: P.kwargs) -> Answer:
         try:
-            return tool(*args, **kwargs)
+            return _cut(tool(*args, **kwargs))
         except MillpondError as error:
             raise ToolError(str(error)) from error
 
@@ -108,11 +120,13 @@ class AgentTools:
         """The last lines that a job's tasks wrote, by task."""
         with self.connect() as client:
             texts: dict[str, str] = {}
-            for piece in client.logs(client.find(job).id, task=task, attempt=attempt, tail=last_lines):
+            tail = min(last_lines, MOST_LOG_LINES)
+            for piece in client.logs(client.find(job).id, task=task, attempt=attempt, tail=tail):
                 if piece.data:
                     key = f"task {piece.task} {piece.stream}"
                     texts[key] = (texts.get(key, "") + piece.data)[-MOST_LOG_CHARACTERS:]
-            return {"output": texts}
+            most = max(MOST_LOG_CHARACTERS // max(len(texts), 1), LEAST_LOG_CHARACTERS)
+            return {"output": {key: text[-most:] for key, text in texts.items()}}
 
     def plan(self, job_file: str) -> Answer:
         """What would become of a job if it were submitted now: where, when, what it displaces. Nothing is submitted.
@@ -160,8 +174,9 @@ class AgentTools:
         `past` ({since, until}: play the recorded past instead), `horizon_s`.
         """
         with self.connect() as client:
-            if question.get("cancel") and not question.get("past"):  # of the past, jobs are named as they were there
-                question = question | {"cancel": [client.find(job).id for job in question["cancel"]]}
+            named = question.get("cancel")  # of the past, jobs are named as they were there
+            if isinstance(named, list) and all(isinstance(job, str) for job in named) and not question.get("past"):
+                question = question | {"cancel": [client.find(job).id for job in named]}
             return _plain(client.what_if(question))
 
     def usage(self, by: str = "user", since: float = 0.0, until: float | None = None) -> Answer:
@@ -217,3 +232,18 @@ def _said(value: Any) -> Any:
         parts = {name: _said(each) for name, each in value.items()}
         return {name: each for name, each in parts.items() if each not in (None, "", [], {})}
     return [_said(each) for each in value] if isinstance(value, list) else value
+
+
+def _cut(answer: Answer) -> Answer:
+    """An answer in which no list, and no table, is longer than an agent reads; beside it, how much was left out."""
+    found: Answer = {}
+    for name, each in answer.items():
+        if isinstance(each, dict):
+            found[name] = _cut(dict(islice(each.items(), MOST_LISTED)))
+        elif isinstance(each, list):
+            found[name] = [_cut(one) if isinstance(one, dict) else one for one in each[:MOST_LISTED]]
+        else:
+            found[name] = each
+        if isinstance(each, dict | list) and len(each) > MOST_LISTED:
+            found[f"{name}_left_out"] = len(each) - MOST_LISTED
+    return found

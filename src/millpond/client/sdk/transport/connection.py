@@ -16,7 +16,7 @@ from millpond.client.sdk.transport import failures
 from millpond.client.sdk.transport.discovery import Address, find_server, is_on_this_machine
 from millpond.client.sdk.transport.local_http import LocalHttp, as_json
 from millpond.client.sdk.transport.trust import encrypts, trust
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.api.base import API_PREFIX
 from millpond.specs.api.codec import from_json
 
@@ -30,7 +30,13 @@ _Answer = TypeVar("_Answer")
 
 
 def segment(text: str) -> str:
-    """``text`` as one segment of a path."""
+    """``text`` as one segment of a path.
+
+    Raises:
+        InvalidInputError: it is empty, and the path would lead elsewhere.
+    """
+    if not text:
+        raise InvalidInputError("a name is empty", "name what is meant")
     return quote(text, safe="")
 
 
