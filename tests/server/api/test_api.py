@@ -174,14 +174,36 @@ def test_the_newest_jobs_come_first_and_a_cut_list_says_so(api: Api) -> None:
     assert found["truncated"]
 
 
-def test_a_list_of_more_jobs_than_clients_ask_for_waits_for_its_turn(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer, turns = LongAnswers.answer, list[str]()
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Who waited for a turn."""
+    answer, found = LongAnswers.answer, list[str]()
 
     async def noted(answers: LongAnswers, request: Any, user: str, make: Any) -> Any:
-        turns.append(user)
+        found.append(user)
         return await answer(answers, request, user, make)
 
     monkeypatch.setattr(LongAnswers, "answer", noted)
+    return found
+
+
+def test_a_report_of_all_jobs_one_by_one_waits_for_its_turn(api: Api, turns: list[str]) -> None:
+    job = api.submit(gpus=1).id
+    api.job(job)
+    api.client.post(f"{JOBS}/{job}/stop")
+    assert api.job(job).state == "cancelled"
+    bounds = {"until": api.clock.now + 60.0}
+    short = api.client.get("/api/v1/usage", params={"by": "job", "limit": 1_000, **bounds})
+    assert api.client.get("/api/v1/usage", params={"by": "user", **bounds}).status_code == 200
+    assert turns == []
+    long = api.client.get("/api/v1/usage", params={"by": "job", **bounds})
+    assert turns == ["ada"]
+    assert (long.status_code, long.content) == (short.status_code, short.content)
+
+
+def test_a_list_of_more_jobs_than_clients_ask_for_waits_for_its_turn(
+    api: Api, turns: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     api.job(api.submit().id)  # whose state changes no more
     short = api.client.get(JOBS, params={"limit": 10_000})
     assert turns == []

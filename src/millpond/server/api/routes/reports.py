@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Annotated, Final
 
 from fastapi import Depends, Query
+from starlette.requests import Request
+from starlette.responses import Response
 
 from millpond.server.api.description import api_router
 from millpond.server.api.permits import NO_ZERO, Access, ServiceOf, may
@@ -13,9 +16,12 @@ from millpond.server.auth.roles import Verb
 from millpond.server.views.reports.usage import UsageRequest
 from millpond.server.views.reports.wait_report import WaitRequest
 from millpond.specs.api.base import LATEST
+from millpond.specs.api.models import adapter_of
 from millpond.specs.api.reports.usage import Grouping, UsageList, WaitGrouping, WaitingJobList, WaitReport
 
 MOST_ROWS: Final = 100_000
+LONG_REPORT: Final = 1_000
+"""A report of more rows, each a job, waits for its caller's turn."""
 
 router = api_router(tags=["reports"])
 
@@ -43,8 +49,9 @@ UsageOnly = Annotated[dict[str, str], Depends(_only)]
 WaitOnly = Annotated[dict[str, str], Depends(_only_of_jobs)]
 
 
-@router.get("/usage")
+@router.get("/usage", response_model=UsageList)
 async def usage(
+    request: Request,
     service: ServiceOf,
     access: UsageReader,
     only: UsageOnly,
@@ -52,11 +59,19 @@ async def usage(
     since: Instant = 0.0,
     until: Until = None,
     limit: Annotated[int | None, Query(ge=1, le=MOST_ROWS, description="How many rows; others are added up.")] = None,
-) -> UsageList:
+) -> Response:
     """Who held how much between two instants, up to now at the most: all users whose usage the caller may see."""
     now = time.time()  # what is held now has not been held any longer
     end = now if until is None else min(until, now)
-    return await service.books.usage(UsageRequest(by, since, end, only, limit), access.caller)
+
+    async def make() -> Response:
+        found = await service.books.usage(UsageRequest(by, since, end, only, limit), access.caller)
+        content = await asyncio.to_thread(adapter_of(UsageList).dump_json, found)
+        return Response(content, media_type="application/json")
+
+    if by == "job" and (limit is None or limit > LONG_REPORT):
+        return await service.long_answers.answer(request, access.caller.user, make)
+    return await make()
 
 
 @router.get("/usage/waits")
