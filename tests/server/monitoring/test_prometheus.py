@@ -28,10 +28,10 @@ from millpond.node.devices.device_metrics import slice_metrics
 from millpond.node.task.records import TaskId
 from millpond.scheduling.nodes.views import NodeView
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
+from millpond.server.monitoring.instruments import MOST_QUEUES, Instruments
 from millpond.server.views.hardware import node_infos
 from millpond.server.views.hardware.nodes import node_info
 from millpond.server.views.prometheus import metrics_page, pool_metrics
-from millpond.server.views.prometheus.metrics_page import MOST_QUEUES
 from millpond.server.views.prometheus.pool_metrics import (
     KnownNodes,
     Samples,
@@ -39,6 +39,7 @@ from millpond.server.views.prometheus.pool_metrics import (
     node_metrics,
 )
 from millpond.server.views.visibility import Reader
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, NodeInfo, SliceInfo, SliceStatus, SpareInfo
 from millpond.specs.api.services import ScalingInfo
 
@@ -56,6 +57,12 @@ class Page:
         """Those of all samples of a name that have these labels among theirs."""
         samples = (sample for family in self.families.values() for sample in family.samples)
         return [sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items()]
+
+
+ENDED = JobInfo(
+    id="a", name="", queue="q", pool="p", user="u", kind="train", priority="normal", state="succeeded", attempt=1,
+    submitted_at=0.0, eligible_at=0.0, first_started_at=1.0,
+)  # fmt: skip
 
 
 def prepare(api: Api) -> None:
@@ -105,10 +112,33 @@ def test_only_so_many_queues_have_figures_of_their_own_and_these_are_nearest_to_
     users = [Queue(f"user{number}", "vision") for number in range(MOST_QUEUES)]
     api.loop.notify([QueueChanged(0.0, queue) for queue in (Queue("vision"), *users, Queue("late"))])
     api.settled()
+    assert api.job(api.submit(gpus=4, queue="late").id).state == "running"
+    together = [{"command": "work", "gpus": 1, "queue": queue.name} for queue in users]
+    assert api.client.post("/api/v1/jobs/batch", json={"jobs": together}).status_code == 201
+    api.settled()
     page = Page(api)
     assert len(page.values("millpond_queue_used_gpus")) == MOST_QUEUES
-    assert page.values("millpond_queue_used_gpus", queue="late") == [0]
+    assert page.values("millpond_queue_used_gpus", queue="late") == [4]
     assert page.values("millpond_queues") == [MOST_QUEUES + 4]
+    assert sum(page.values("millpond_jobs")) == MOST_QUEUES + 1
+    assert page.values("millpond_jobs", queue="late") == [1]
+    assert page.values("millpond_jobs", queue="") == [4], "those of all others"
+    assert len(page.values("millpond_oldest_waiting_job_seconds")) == MOST_QUEUES
+
+
+def test_what_happens_in_more_queues_than_have_figures_of_their_own_is_counted_together() -> None:
+    instruments = Instruments()
+    for number in range(MOST_QUEUES + 3):
+        instruments.ended([replace(ENDED, queue=f"user{number}")])
+        instruments.started(replace(ENDED, queue=f"user{number}"))
+    ended = {
+        sample.labels["queue"]: sample.value
+        for family in instruments.registry.collect()
+        for sample in family.samples
+        if sample.name in ("millpond_jobs_ended_total", "millpond_job_wait_seconds_count")
+    }
+    assert len(ended) == MOST_QUEUES + 1
+    assert (ended["user0"], ended[""]) == (1, 3)
 
 
 def test_machines_and_devices_are_told_with_what_is_held_of_them(api: Api) -> None:

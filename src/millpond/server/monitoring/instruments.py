@@ -1,6 +1,7 @@
 """Counters since the last start: requests, cycles of the scheduler, starts and ends of jobs.
 
-Labels come from fixed sets and from what admins name (queues), so that no client can make the server remember more.
+Labels come from fixed sets and from what admins name (queues, and of these a bounded number), so that no client can
+make the server remember more.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from millpond.server.http.origins import job_addressed
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.serving import PROXY_PREFIX
 
+MOST_QUEUES: Final = 200
+"""So many queues have figures of their own: trees with a queue for each user grow large."""
+ALL_OTHERS: Final = ""
+"""What stands for the queue in figures of all others together."""
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _OTHER: Final = "other"
 _MS: Final = 0.001
@@ -66,6 +71,7 @@ class Instruments:
             "millpond_jobs_suspended", "Times that jobs left their cards to go on later", ("queue",), registry=registry
         )
         self._ended = Counter("millpond_jobs_ended", "Jobs that ended", ("queue", "kind", "state"), registry=registry)
+        self._queues: dict[str, None] = {}
 
     def answered(self, method: str, route: str, status: int, after_s: float) -> None:
         """A request was answered.
@@ -83,16 +89,23 @@ class Instruments:
     def started(self, info: JobInfo) -> None:
         """A job runs for the first time."""
         if info.first_started_at is not None:
-            self._wait_s.labels(info.queue).observe(max(0.0, info.first_started_at - info.queued_at))
+            self._wait_s.labels(self._named(info.queue)).observe(max(0.0, info.first_started_at - info.queued_at))
 
     def suspended(self, info: JobInfo) -> None:
         """A job has left its cards for a while."""
-        self._suspended.labels(info.queue).inc()
+        self._suspended.labels(self._named(info.queue)).inc()
 
     def ended(self, jobs: Iterable[JobInfo]) -> None:
         """Jobs have ended."""
         for info in jobs:
-            self._ended.labels(info.queue, info.kind, info.state).inc()
+            self._ended.labels(self._named(info.queue), info.kind, info.state).inc()
+
+    def _named(self, queue: str) -> str:
+        """The label of a queue: the first ``MOST_QUEUES`` that something happens in have one of their own."""
+        if queue not in self._queues and len(self._queues) >= MOST_QUEUES:
+            return ALL_OTHERS
+        self._queues[queue] = None
+        return queue
 
 
 class RequestMetrics:

@@ -32,15 +32,22 @@ def spare_forecasts(spares: Sequence[SpareInfo]) -> Iterator[Metric]:
         yield gauge(f"millpond_pool_{name}", text, ("pool",), found)
 
 
-def replicas(jobs: Iterable[JobInfo], scaling: Mapping[str, ScalingInfo]) -> Iterator[Metric]:
-    """How many replicas the rules of services ask for and have, by queue, and how many services have a forecast."""
+def replicas(
+    jobs: Iterable[JobInfo], scaling: Mapping[str, ScalingInfo], named: Callable[[str], str]
+) -> Iterator[Metric]:
+    """How many replicas the rules of services ask for and have, by queue, and how many services have a forecast.
+
+    Args:
+        named: gives the label of a queue.
+    """
     wanted, running, forecasts = Counter[str](), Counter[str](), Counter[str]()
     for job in jobs:
         rule = scaling.get(job.id)
         if rule is None:
             continue
-        wanted[job.queue] += rule.wanted
-        running[job.queue] += sum(task.state == TaskState.RUNNING for task in job.tasks)
+        queue = named(job.queue)
+        wanted[queue] += rule.wanted
+        running[queue] += sum(task.state == TaskState.RUNNING for task in job.tasks)
         if rule.ahead_s is not None:
             forecasts["no" if rule.forecast is None else "yes"] += 1
     by_queue: tuple[tuple[str, str, Counter[str]], ...] = (

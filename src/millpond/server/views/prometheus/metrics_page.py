@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import Final, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -21,6 +22,7 @@ from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.states import JobState
 from millpond.node.devices.device_metrics import device_metrics, slice_metrics
 from millpond.server.auth.tokens import TokenRegistry
+from millpond.server.monitoring.instruments import ALL_OTHERS, MOST_QUEUES
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.version import VERSION
 from millpond.server.views.about import ServerHealth
@@ -48,8 +50,6 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _MILLI: Final = 1_000
 POOL_WITHIN_S: Final = 2.0
 """While something is wrong, figures of the pool are left out that take longer: a scrape has ten seconds for all."""
-MOST_QUEUES: Final = 200
-"""So many queues have figures of their own, those nearest to the root: trees with a queue for each user grow large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +163,14 @@ class _Together(CollectorRegistry):
         self._standing = standing
 
     def collect(self) -> Iterator[Metric]:
+        named = _labels_of(self._standing.queues)
         yield from self._counted.collect()
         yield from _server(self._standing)
-        yield from _jobs(self._standing)
+        yield from _jobs(self._standing, named)
         yield from _queues(self._standing.queues)
         yield from power_states(self._standing.nodes)
         yield from spare_forecasts(self._standing.spares)
-        yield from replicas(self._standing.jobs, self._standing.scaling)
+        yield from replicas(self._standing.jobs, self._standing.scaling, named)
 
 
 def _server(standing: MetricsState) -> Iterator[Metric]:
@@ -184,17 +185,25 @@ def _server(standing: MetricsState) -> Iterator[Metric]:
         yield gauge("millpond_token_end_timestamp_seconds", text, (), [((), standing.token_ends)])
 
 
-def _jobs(standing: MetricsState) -> Iterator[Metric]:
+def _labels_of(queues: Sequence[QueueInfo]) -> Callable[[str], str]:
+    """The label of each queue: its name, of those nearest to the root."""
+    shown = frozenset(queue.name for queue in nearest_to_root(queues, lambda queue: queue))
+    return lambda queue: queue if queue in shown or len(queues) <= MOST_QUEUES else ALL_OTHERS
+
+
+def _jobs(standing: MetricsState, named: Callable[[str], str]) -> Iterator[Metric]:
     own = [info for info in standing.jobs if info.array is None]
-    counts = Counter((info.queue, info.kind, info.state) for info in own)
+    counts = Counter((named(info.queue), info.kind, info.state) for info in own)
     yield gauge("millpond_jobs", "Jobs that have not ended", ("queue", "kind", "state"), counts.items())
-    waiting: dict[tuple[str, ...], float] = {}
+    waiting: dict[str, float] = {}
     for info in own:
         is_eligible = info.eligible_at is not None and not info.scaled_to_zero and not info.suspension
         if info.state == JobState.QUEUED and is_eligible:
-            waiting[(info.queue,)] = max(waiting.get((info.queue,), 0.0), standing.at - info.queued_at)
+            waiting[info.queue] = max(waiting.get(info.queue, 0.0), standing.at - info.queued_at)
+    longest = frozenset(nlargest(MOST_QUEUES, waiting, key=waiting.__getitem__))
+    told = [((queue,), seconds) for queue, seconds in waiting.items() if queue in longest or named(queue) == queue]
     text = "How long ago the first of the jobs that wait could have started"
-    yield gauge("millpond_oldest_waiting_job_seconds", text, ("queue",), waiting.items())
+    yield gauge("millpond_oldest_waiting_job_seconds", text, ("queue",), told)
 
 
 def _queues(queues: Sequence[QueueInfo]) -> Iterator[Metric]:
