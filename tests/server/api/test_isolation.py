@@ -112,7 +112,7 @@ def chowned(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 def isolation_of(api: Api, rule: RunAs) -> Isolation:
-    return Isolation(AS_ROOT, api.security.accounts, "ada", api.state_dir, lambda: rule)
+    return Isolation(AS_ROOT, api.security.accounts, "ada", api.state_dir, rule)
 
 
 def test_everybody_but_the_owner_runs_under_a_number_of_their_own_for_good(api: Api, chowned: dict[str, int]) -> None:

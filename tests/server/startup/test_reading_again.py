@@ -128,6 +128,7 @@ def test_webhooks_of_the_file_take_the_place_of_those_that_were_added(tmp_path: 
         ("pools: [{name: a}]", "pools: [{name: a, mig: {layouts: [[1g.10gb]]}}]", ["pools.mig"]),
         ("pools: [{name: a}]", "pools: [{name: a, suspends: true}]", []),
         ("kubernetes: {image: a}", "kubernetes: {image: b, namespace: jobs}", ["kubernetes.namespace"]),
+        ("run_as: {users: server}", "run_as: {users: range}", ["run_as"]),
         ("dev: {idle_after: 2h}", "dev: {idle_after: 1h}", ["dev"]),
         ("swap_memory: 8GiB", "webhooks: [{name: a, url: 'https://chat.example.org'}]", ["swap_memory"]),
     ],

@@ -44,6 +44,7 @@ from millpond.specs.paths import followed
 _GATEWAY: Final = "(ssh gateway)"
 """No user can be called so."""
 _AGAIN: Final = "then start the server again; what runs goes on meanwhile"
+_BY_NUMBERS: Final = RunAs()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class Isolation:
     Args:
         apart: as ``look_around`` found it.
         owner: the account whose tasks run as the server itself.
-        run_as: gives the rule for all others.
+        run_as: the rule for all others, as it was when ``apart`` was found.
         clock: seconds since 1970.
     """
 
@@ -99,7 +100,7 @@ class Isolation:
         accounts: Accounts,
         owner: str,
         state_dir: Path,
-        run_as: Callable[[], RunAs] = RunAs,
+        run_as: RunAs = _BY_NUMBERS,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.apart = apart
@@ -148,7 +149,7 @@ class Isolation:
         """
         if self.hindrance:
             raise UnavailableError(self.hindrance, self.advice)
-        if self.is_another(user) and self._run_as().kind is UserKind.UNIX:
+        if self.is_another(user) and self._run_as.kind is UserKind.UNIX:
             account_named(user)
 
     def working_folder(self, workdir: str, user: str) -> Path:
@@ -180,7 +181,7 @@ class Isolation:
         """
         if not self.is_another(user):
             return None
-        rule = self._run_as()
+        rule = self._run_as
         if rule.kind is UserKind.UNIX:
             return account_named(user)
         return numbered(
@@ -204,7 +205,7 @@ class Isolation:
         """
         if not self.apart.is_root:
             return None
-        rule = self._run_as()
+        rule = self._run_as
         return self._accounts.numbers.of(_GATEWAY, range(rule.first, rule.last + 1), is_taken)
 
     def account_of(self, user: str) -> SharedAccount | None:
@@ -259,7 +260,7 @@ class Isolation:
         """Whether a user's tasks run under another account than the server."""
         if not self.apart.is_root or self.apart.sandbox is None or self.apart.trouble:
             return False
-        return user not in ("", self._owner) and self._run_as().kind is not UserKind.SERVER
+        return user not in ("", self._owner) and self._run_as.kind is not UserKind.SERVER
 
     def _people(self) -> int:
         """Accounts of people that are in use."""

@@ -202,7 +202,7 @@ def _make_components(
         lambda: url_for_pods(current.config, own_url()),
         {} if kubernetes is None else kubernetes.extras,
     )
-    isolation = Isolation(host.apart, accounts, owner_name(), state_dir, lambda: current.config.run_as, time.time)
+    isolation = Isolation(host.apart, accounts, owner_name(), state_dir, current.config.run_as, time.time)
     components = ServerComponents(
         state_dir=state_dir,
         store=store,

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE_OF_CLUSTER: Final = ("image", "helper_image", "volumes")
 AT_THE_NEXT_START: Final = (
-    *("nodes", "ssh", "listen", "dev", "mig", "swap_memory", "pools.mig", "tasks.cards"),
+    *("nodes", "ssh", "listen", "dev", "run_as", "mig", "swap_memory", "pools.mig", "tasks.cards"),
     *(f"kubernetes.{name}" for name in KubernetesFile.model_fields if name not in _AT_ONCE_OF_CLUSTER),
 )
 """The settings that are read when a server starts; all others count from when the configuration is read again."""
