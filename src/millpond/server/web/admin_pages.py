@@ -84,7 +84,8 @@ def tokens(
         if token.id in valid and may_do(access.caller, Verb.CHANGE_TOKENS, accounts.tokens.target(token.id))
     }
     content = {"tokens": found, "revocable": revocable, "everything": everything, "verbs": list(Verb)}
-    return _show("tokens", visit, access, **content, is_admin=access.caller.admin)
+    can_make = may_do(access.caller, Verb.CHANGE_TOKENS)
+    return _show("tokens", visit, access, **content, can_make=can_make, is_admin=access.caller.admin)
 
 
 @router.get("/webhooks")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,19 +17,18 @@ from millpond.model.errors import UnavailableError
 from millpond.server.api.permits import Access, ServiceOf, may
 from millpond.server.api.routes.jobs import Key
 from millpond.server.api.service import Service
-from millpond.server.auth.roles import Verb, job_target
+from millpond.server.auth.roles import Caller, Verb, job_target, program_permission
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.jobs.time_limits import LimitLeft
 from millpond.server.store.jobs import JobFilter
 from millpond.server.views.visibility import reader_of
-from millpond.server.web.jobs.ready_templates import ready_template, ready_templates
-from millpond.server.web.pages import PageRoute, VisitOf
+from millpond.server.web.jobs.ready_templates import missing_lately, ready_template, ready_templates
+from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.rendering import show
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.models import Body
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.serving import SERVING_KINDS
-from millpond.specs.job.template_needs import missing_needs
 from millpond.specs.job.templates import Template, TemplateNeed, waiting_for
 
 MOST_SESSIONS: Final = 200
@@ -59,12 +59,15 @@ class SessionRow:
 
     Attributes:
         is_served: it has something that a browser can open.
+        can_open, can_change: its user may do this still: roles change, and tokens are confined.
         left: what is left of its time limit; None: it has none.
         used_at: when it was last used, as far as this server knows.
     """
 
     job: JobInfo
     is_served: bool
+    can_open: bool
+    can_change: bool
     left: LimitLeft | None
     used_at: float | None
 
@@ -80,7 +83,7 @@ class SessionChoice:
 
     template: Template
     brings: bool
-    missing: list[TemplateNeed]
+    missing: Sequence[TemplateNeed]
 
 
 @router.get("/sessions")
@@ -95,17 +98,19 @@ async def sessions_page(service: ServiceOf, access: Annotated[Access, may(Verb.R
     return show(
         "jobs/sessions.html",
         visit,
-        sessions=[await _session(service, job, left.get(job.id)) for job in jobs],
+        sessions=[await _session(service, caller, job, left.get(job.id)) for job in jobs],
         starters=starters,
     )
 
 
-async def _session(service: Service, job: JobInfo, left: LimitLeft | None) -> SessionRow:
+async def _session(service: Service, caller: Caller, job: JobInfo, left: LimitLeft | None) -> SessionRow:
     file = await service.job_files.soon(job.id)
     if left is None and file.time_limit is not None:  # the scheduler has not got it yet
         left = LimitLeft(file.time_limit, None, file.time_limit)
     unused_s = service.activity.unused_s(job.id)
-    return SessionRow(job, file.serve is not None, left, None if unused_s is None else time.time() - unused_s)
+    used_at = None if unused_s is None else time.time() - unused_s
+    can_change = may_do(caller, Verb.CHANGE_JOBS, job_target(job))
+    return SessionRow(job, file.serve is not None, may_do(caller, *program_permission(job)), can_change, left, used_at)
 
 
 @starts.post("/sessions", status_code=201)
@@ -131,11 +136,11 @@ def _starters(service: Service, user: str) -> list[SessionChoice]:
 def _starter(service: Service, template: Template, user: str) -> SessionChoice:
     """Whether a template has what it needs for a user, whose tasks find what the server's own ``PATH`` names."""
     if service.engine == "kubernetes":
-        return SessionChoice(template, False, [])  # what a pod has is in its image
-    missing = missing_needs(template, os.environ.get("PATH", os.defpath))
+        return SessionChoice(template, False, ())  # what a pod has is in its image
+    missing = missing_lately(template, os.environ.get("PATH", os.defpath), time.time())
     # An account of its own may not be allowed to go where the server's programs are.
     brings = bool(template.header.environment) and (bool(missing) or service.isolation.is_another(user))
-    return SessionChoice(template, brings, [] if brings else missing)
+    return SessionChoice(template, brings, () if brings else missing)
 
 
 def _documents(service: Service, body: StartRequest, user: str) -> list[dict[str, Any]]:
