@@ -3,30 +3,60 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.server.web.pool.pool_map import OWNERS_SHOWN
 from millpond.specs.api.pool.cells import CellCardsInfo, CellChainInfo, CellMapInfo, CellNodeInfo
+from millpond.specs.api.pool.nodes import NodeInfo
 
 _COLOURS: Final = OWNERS_SHOWN + 1
 
 
 @dataclass(frozen=True, slots=True)
 class CellGroup:
-    """Machines that are drawn together: those of one largest cell, or all where that is a machine."""
+    """Machines that are drawn together: those of one largest cell, or all where that is a machine.
 
-    title: str
+    Attributes:
+        level, number: of that cell; empty: of none.
+    """
+
+    level: str
+    number: int
     nodes: list[CellNodeInfo]
 
 
-def groups_of(chain: CellChainInfo) -> list[CellGroup]:
-    """The machines of a chain as they are drawn."""
+def groups_of(chain: CellChainInfo, broken: Mapping[str, int]) -> list[CellGroup]:
+    """The machines of a chain as they are drawn.
+
+    Args:
+        broken: of machines that have some, how many cards are not healthy.
+    """
     together = chain.sizes[-1] // chain.sizes[chain.node_level]
+    nodes = [_with_broken(node, broken[node.name]) if node.name in broken else node for node in chain.nodes]
     if together == 1:
-        return [CellGroup("", chain.nodes)]
-    starts = range(0, len(chain.nodes), together)
-    return [CellGroup(f"{chain.levels[-1]} {at // together + 1}", chain.nodes[at : at + together]) for at in starts]
+        return [CellGroup("", 0, nodes)]
+    starts = range(0, len(nodes), together)
+    return [CellGroup(chain.levels[-1], at // together + 1, nodes[at : at + together]) for at in starts]
+
+
+def broken_cards(nodes: Iterable[NodeInfo]) -> dict[str, int]:
+    """Of machines that have some, how many cards are not healthy."""
+    counts = {node.name: sum(device.health != DeviceHealth.OK for device in node.devices) for node in nodes}
+    return {name: count for name, count in counts.items() if count}
+
+
+def _with_broken(node: CellNodeInfo, broken: int) -> CellNodeInfo:
+    """A machine in which broken cards are told apart, as ``broken``, from others that are ``away``."""
+    parts = []
+    for part in node.parts:
+        bad = min(broken, part.cards) if part.state == "away" else 0
+        broken -= bad
+        split = (replace(part, cards=bad, state="broken"), replace(part, cards=part.cards - bad))
+        parts += [each for each in split if each.cards]
+    return replace(node, parts=parts)
 
 
 def colours_of(found: CellMapInfo) -> dict[str, str]:

@@ -1,0 +1,41 @@
+"""How machines are drawn on the page of cells."""
+
+from __future__ import annotations
+
+from millpond.server.web.pool.cell_drawing import groups_of
+from millpond.specs.api.pool.cells import CellCardsInfo, CellChainInfo, CellNodeInfo
+
+
+def chain(*nodes: CellNodeInfo, together: int = 1) -> CellChainInfo:
+    """Machines of four cards, of which so many make up the largest cell."""
+    levels, sizes = ["card", "node"], [1, 4]
+    if together > 1:
+        levels, sizes = [*levels, f"rack of {together} nodes"], [*sizes, 4 * together]
+    return CellChainInfo(
+        name="default/V100", model="V100", levels=levels, sizes=sizes, node_level=1, nodes=list(nodes), owed=[]
+    )
+
+
+def test_a_broken_card_is_drawn_as_such_and_one_that_is_closed_is_not() -> None:
+    parts = [
+        CellCardsInfo(cards=1, state="free"),
+        CellCardsInfo(cards=1, state="away", queue="vision", level="card"),
+        CellCardsInfo(cards=2, state="away"),
+    ]
+    [group] = groups_of(chain(CellNodeInfo(name="n1", parts=parts)), {"n1": 2})
+    [node] = group.nodes
+    assert [(part.state, part.cards, part.queue) for part in node.parts] == [
+        ("free", 1, ""),
+        ("broken", 1, "vision"),
+        ("broken", 1, ""),
+        ("away", 1, ""),
+    ]
+
+
+def test_machines_of_a_rack_that_is_a_cell_stand_together() -> None:
+    nodes = [CellNodeInfo(name=f"n{number}", parts=[CellCardsInfo(cards=4, state="free")]) for number in range(4)]
+    groups = groups_of(chain(*nodes, together=2), {})
+    assert [(group.level, group.number, [node.name for node in group.nodes]) for group in groups] == [
+        ("rack of 2 nodes", 1, ["n0", "n1"]),
+        ("rack of 2 nodes", 2, ["n2", "n3"]),
+    ]
