@@ -12,7 +12,11 @@ import pytest
 from portal_visit import PHONE, Visit, base_of, chromium, expect, pond, submit, visit
 from real_pond import Pond, until
 
+from millpond.client.sdk import Client
+
 pytestmark = pytest.mark.end_to_end
+
+PASSWORD = "correct horse battery"
 
 __all__ = ["chromium", "pond", "visit"]
 """Fixtures."""
@@ -96,6 +100,40 @@ def test_what_was_written_outlives_the_server_and_the_page(pond: Pond, visit: Vi
     page.get_by_role("button", name="Submit", exact=True).click()
     page.wait_for_url("**/portal/jobs/outlives-*")
     pond("stop", page.url.rpartition("/")[2])
+    visit.forgive_refusals()
+
+
+def test_what_was_written_outlives_the_login(pond: Pond, visit: Visit) -> None:
+    with Client(state_dir=pond.state_dir) as client:
+        client.accounts.change_password("", PASSWORD)
+        user = client.accounts.whoami().user
+    page = form_of(visit, pond)
+
+    def log_in_again() -> None:
+        page.get_by_role("link", name="Log in").click()
+        page.fill("[name=user]", user)
+        page.fill("[name=password]", PASSWORD)
+        page.get_by_role("button", name="Log in").click()
+
+    page.fill("#f-command", "sleep 600")
+    follows(page, "command: sleep 600\n")
+    visit.context.clear_cookies()
+    page.fill("#f-name", "outlives")
+    log_in_again()
+    follows(page, "command: sleep 600\nname: outlives\n")
+    page.goto(f"{base_of(page)}/portal/reservations")
+    page.fill("[name=name]", "<b>demo</b>")
+    page.fill("[name=until]", "2099-01-02T06:00")
+    page.get_by_label("whole nodes").check()
+    visit.context.clear_cookies()
+    page.get_by_role("button", name="Reserve").click()
+    page.locator("[data-trouble]").get_by_text("You are not logged in any more.").wait_for()
+    log_in_again()
+    expect(page.locator("[name=name]")).to_have_value("<b>demo</b>")
+    assert page.input_value("[name=until]") == "2099-01-02T06:00"
+    assert page.get_by_label("whole nodes").is_checked()
+    page.reload()
+    assert page.input_value("[name=name]") == "", "it was put back once"
     visit.forgive_refusals()
 
 

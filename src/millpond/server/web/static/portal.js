@@ -8,6 +8,7 @@
 const said = document.body.dataset;
 const csrf = document.querySelector("meta[name=csrf-token]").content;
 const notice = document.getElementById("notice"), main = document.getElementById("main"), live = document.getElementById("live");
+let isLoggedOut = false;
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
 function ask(path, options = {}) {
@@ -25,12 +26,14 @@ function marked(text) {
   });
 }
 
-function tell(text, link) {
+// To one whose login has ended, with the way to log in again: through this page, which leads there and is led back to.
+function tell(text) {
   notice.replaceChildren(...marked(text));
-  if (link) {
+  if (isLoggedOut) {
     const a = document.createElement("a");
-    a.href = `/portal/login?next=${encodeURIComponent(location.pathname + location.search)}`;
-    a.textContent = link;
+    a.href = location.pathname + location.search;
+    a.dataset.again = "";
+    a.textContent = said.saidLogin;
     notice.append(" ", a);
   }
   notice.classList.remove("good");
@@ -43,6 +46,10 @@ function inform(text) {
 }
 
 function troubleOf(answer, text) {
+  if (answer.status === 401 && live) {
+    logOut();
+    return said.saidOut;
+  }
   try {
     const error = JSON.parse(text).error;
     const details = (error.details || []).map((each) => `${each.loc} ${each.message}`);
@@ -71,7 +78,7 @@ document.addEventListener("visibilitychange", () => { if (isStale) followChange(
 // ---- the stream of changes -----------------------------------------------------------------------------------------
 
 let shown = said.version; // the number of the last change that the page shows
-let isLost = false, isLoggedOut = false, tries = 0;
+let isLost = false, tries = 0;
 
 function lose() {
   live.dataset.state = "lost";
@@ -91,7 +98,7 @@ function find() {
 function logOut() {
   if (live) live.dataset.state = "lost";
   isLoggedOut = true;
-  tell(said.saidOut, said.saidLogin);
+  tell(said.saidOut);
 }
 
 const isRefused = (answer) => answer.status === 401 || answer.status === 403 || answer.redirected;

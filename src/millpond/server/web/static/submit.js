@@ -76,7 +76,7 @@ class JobDraft {
       }
       pause = 500;
       if (!answer.ok) {
-        if (answer.status === 401 || answer.status === 403) tell(said.saidOut, said.saidLogin); else this.say(await troubleIn(answer));
+        if (answer.status === 401 || answer.status === 403) logOut(); else this.say(await troubleIn(answer));
         return;
       }
       const draft = await answer.json();

@@ -19,7 +19,7 @@ async function play(box) {
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     const found = fresh.getElementById("answer");
     if (found) { box.replaceChildren(...found.childNodes); showTimes(box); }
-    else if (answer.redirected) { playing.remove(); tell(said.saidOut, said.saidLogin); }
+    else if (answer.redirected) { playing.remove(); logOut(); }
     else playing.textContent = fresh.querySelector("main h1")?.textContent ?? `${answer.status}`;
   } catch (error) {
     playing.textContent = error.name === "AbortError" ? box.dataset.saidGone : said.saidLost;
