@@ -40,7 +40,7 @@ def test_a_queue_of_others_is_refused_with_the_ones_that_may_be_used(world: Auth
 def test_somebody_in_no_group_is_told_what_to_do(world: AuthWorld) -> None:
     error = error_of(submit(world, "nob"))
     assert (error.cause, error.remedy) == (
-        "nob (in no group) may not submit-jobs",
+        "nob (in no group) may not submit jobs",
         "ask a lead or an admin for a role that may",
     )
 

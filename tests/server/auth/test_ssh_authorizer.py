@@ -67,7 +67,7 @@ def test_the_user_of_a_job_gets_in_and_others_are_told_what_pond_exec_tells_them
     gate.world.settled()
     assert gate.ask("session", job=job, key=public_key("max"))["connection"]
     for user in ("lea", "mia", "vic"):
-        assert "may not use-jobs" in gate.ask("session", job=job, key=public_key(user))["error"]
+        assert "may not enter jobs" in gate.ask("session", job=job, key=public_key(user))["error"]
     hidden, never = (gate.ask("session", job=name, key=public_key("sam")) for name in (job, "never-was"))
     assert hidden["error"].replace(job, "never-was") == never["error"] == "no job 'never-was'"
     assert hidden["exit"] == 4

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from api_world import Api
 
-from millpond.server.auth.roles import absent
+from millpond.model.errors import NotAllowedError
+from millpond.server.auth.roles import Caller, UserRole, Verb, absent, demand, in_words
 from millpond.server.phrases.phrasebook import phrase_in
 
 CHINESE = "zh-CN"
@@ -95,6 +96,15 @@ def test_each_refusal_behind_a_button_has_its_words() -> None:
     for error in (absent(kind, "x-1") for kind in kinds):
         assert error.cause != phrase_in(CHINESE, error.cause)
         assert error.remedy != phrase_in(CHINESE, error.remedy)
+
+
+def test_what_a_role_may_not_do_is_said_in_words_and_not_by_the_name_of_the_right() -> None:
+    vic = Caller("vic", roles=(("vision", UserRole.VIEWER),))
+    with pytest.raises(NotAllowedError) as refused:
+        demand(vic, Verb.READ_AUDIT)
+    assert refused.value.cause == "vic (viewer of vision) may not read the audit log"
+    assert "查看审计日志" in phrase_in(CHINESE, refused.value.cause)
+    assert [verb for verb in Verb if phrase_in(CHINESE, in_words(verb)) == in_words(verb)] == []
 
 
 def test_refusals_come_in_the_language_that_is_asked_for(api: Api) -> None:

@@ -87,6 +87,23 @@ class Verb(StrEnum):
     """To change one's own password."""
 
 
+_IN_WORDS: Final = {
+    Verb.READ_CLUSTER: "look at the cluster",
+    Verb.CHANGE_CLUSTER: "change the cluster",
+    Verb.READ_AUDIT: "read the audit log",
+    Verb.ASK_WHAT_IF: "ask what a change would do",
+    Verb.USE_JOBS: "enter jobs",
+    Verb.READ_SELF: "ask who they are",
+    Verb.CHANGE_SELF: "change their own password",
+}
+"""Those that are not what their names say with a blank."""
+
+
+def in_words(verb: Verb) -> str:
+    """What a verb allows, as it stands behind ``may not``."""
+    return _IN_WORDS.get(verb, verb.value.replace("-", " "))
+
+
 class Scope(IntEnum):
     """Whose objects a verb reaches."""
 
@@ -269,7 +286,7 @@ def demand(caller: Caller, verb: Verb, target: AccessTarget | None = None) -> No
 def _not_allowed(caller: Caller, verb: Verb, what: str = "") -> NotAllowedError:
     role = ", ".join(f"{role.value} of {group}" for group, role in caller.roles) or "in no group"
     return NotAllowedError(
-        f"{caller.user} ({'admin' if caller.admin else role}) may not {verb.value}{':' if what else ''}{what}",
+        f"{caller.user} ({'admin' if caller.admin else role}) may not {in_words(verb)}{':' if what else ''}{what}",
         "ask a lead or an admin for a role that may",
     )
 
