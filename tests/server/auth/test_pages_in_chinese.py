@@ -42,13 +42,27 @@ def test_what_was_sent_is_shown_in_the_language_of_the_reader_and_to_programs_in
     assert {"train-1 of max started", "train-1 of max failed: exit code 3", test} == set(texts)
 
 
-def test_the_twin_of_a_page_is_named_with_what_the_page_was_asked_for(world: AuthWorld) -> None:
-    browser = browser_of(world, "max")
-    page = browser.get("/portal/reports/waits/jobs?since=2026-11-01&until=2026-11-15&user=max").text
-    twin = page.partition('class="twin">GET ')[2].partition("</code>")[0].replace("&amp;", "&")
-    assert "since=" in twin
-    assert "user=max" in twin
-    answer = world.client("max").get(twin)
+@pytest.mark.parametrize(
+    ("page", "asked"),
+    [
+        ("reports/waits/jobs?since=2026-11-01&until=2026-11-15&user=max", ["since=", "user=max"]),
+        ("reports?since=2026-11-01&until=2026-11-15&by=model&user=lea&group=", ["by=model", "until=", "user=lea"]),
+        ("reports/waits?month=2026-10&queue=a+%26b", ["by=group", "since=", "queue=a+%26b"]),
+        ("reports/mine?days=7", ["by=model", "since=", "user=lea"]),
+        ("admin/audit?by=max&object=x%26y&since=2026-11-01", ["by=max", "object=x%26y", "since="]),
+        ("jobs?state=queued&user=max", ["state=queued", "user=max"]),
+    ],
+)
+def test_the_twin_of_a_page_is_named_with_what_the_page_was_asked_for(
+    shared: AuthWorld, page: str, asked: list[str]
+) -> None:
+    text = browser_of(shared, "lea").get(f"/portal/{page}").text
+    twin = text.partition('class="twin">GET ')[2].partition("</code>")[0].replace("&amp;", "&")
+    assert [each for each in asked if each not in twin] == []
+    answer = shared.client("lea").get(twin)
     assert answer.status_code == 200, answer.text
-    assert "GET /api/v1/curves?job=ID" in browser.get("/portal/curves").text
-    assert "POST /api/v1/login" in world.client(**VISIT).get("/portal/login").text
+
+
+def test_pages_that_ask_for_nothing_yet_name_how_they_would(shared: AuthWorld) -> None:
+    assert "GET /api/v1/curves?job=ID" in browser_of(shared, "max").get("/portal/curves").text
+    assert "POST /api/v1/login" in shared.client(**VISIT).get("/portal/login").text

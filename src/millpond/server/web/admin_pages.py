@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from datetime import date, datetime
 from typing import Annotated, Any, Final, get_args
+from urllib.parse import urlencode
 
 import yaml
 from fastapi import APIRouter, Query, Response
@@ -110,8 +111,12 @@ def audit(
     since: date | None = None,
 ) -> Response:
     """Who changed what, and who was refused, the newest first."""
-    found = entries(access, security, by, _begin_of(since), about, ENTRIES_SHOWN).entries
-    return _show("audit", visit, access, entries=found, by=by, about=about, since=since or "", most=ENTRIES_SHOWN)
+    begin = _begin_of(since)
+    found = entries(access, security, by, begin, about, ENTRIES_SHOWN).entries
+    asked = {"by": by, "object": about, "since": f"{begin:.0f}" if begin else ""}
+    twin = urlencode({name: value for name, value in asked.items() if value})
+    content = {"by": by, "about": about, "since": since or "", "twin": twin}
+    return _show("audit", visit, access, entries=found, **content, most=ENTRIES_SHOWN)
 
 
 @router.get("/settings")
