@@ -35,6 +35,7 @@ from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.rendering import show
 from millpond.specs.api.jobs.jobs import JobInfo, JobOrder
 from millpond.specs.api.jobs.saved_views import SavedViewInfo
+from millpond.specs.api.jobs.trials import TrialList
 from millpond.specs.job.serving import SERVING_KINDS
 
 JOBS_ON_A_PAGE: Final = 100
@@ -42,6 +43,9 @@ MOST_MATCHING: Final = 100_000
 """So many jobs of a view can be acted on together."""
 EVENTS_SHOWN: Final = 200
 ATTEMPTS_SHOWN: Final = 100
+TRIALS_SHOWN: Final = 5
+MOST_TRIALS: Final = 2_000
+"""Of a sweep with more, no page waits until all are compared."""
 
 Lister = Annotated[Access, may(Verb.READ_JOBS)]
 Reader = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
@@ -149,6 +153,7 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf, 
         events=events[-EVENTS_SHOWN:],
         left_out=max(len(events) - EVENTS_SHOWN, 0),
         card_charts={} if cards is None else history_pages.card_charts(cards),
+        best_trials=await _best_trials(service, info),
         life=life_of(info, after, events, reason, now),
         can_change=can_change,
         can_replace=can_change and submit_page.can_replace(info, reason),
@@ -165,6 +170,15 @@ def _attempts_offered(job: JobInfo, chosen: int | None) -> list[int]:
     """The attempts whose output can be chosen: the latest, and the one that the address names."""
     offered = {*range(max(job.attempt - ATTEMPTS_SHOWN, 0) + 1, job.attempt + 1), *([] if chosen is None else [chosen])}
     return sorted(offered)
+
+
+async def _best_trials(service: Service, job: JobInfo) -> TrialList | None:
+    """The best trials of a sweep that compares them by a metric; None: there are none."""
+    if job.array is None or not job.array.sweep or job.array.count > MOST_TRIALS:
+        return None
+    found = await asyncio.to_thread(service.sweeps.table, job, TRIALS_SHOWN)
+    known = [trial for trial in found.trials if trial.value is not None]
+    return replace(found, trials=known) if known else None
 
 
 async def _can_open(service: Service, access: Access, job: JobInfo) -> bool:
