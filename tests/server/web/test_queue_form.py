@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from millpond.server.web.queues.queue_form import FIELDS, changed_fields, shown, typed
+from millpond.server.web.queues.queue_form import FIELDS, changed_fields, said_alike, shown, typed
 from millpond.specs.config.queues import GuaranteeFile, LimitFile, QueueFile
 
 FULL: dict[str, Any] = {
@@ -58,3 +58,17 @@ def test_a_form_that_was_not_touched_changes_nothing(document: dict[str, Any]) -
 )  # fmt: skip
 def test_what_was_typed_is_an_edit_of_that_field_alone(name: str, text: str, changed: dict[str, Any]) -> None:
     assert changed_fields(FULL, {**typed(shown(FULL)), name: text}) == changed
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("guarantee", 6, "{gpus: 6}"),
+        ("guarantee", {"gpus": 8, "memory": "64GiB"}, "{gpus: 8, memory: 64GiB}"),
+        ("limit", None, "-"),
+        ("limit", "rubbish", "{gpus: rubbish}"),
+        ("weight", 2, "2"),
+    ],
+)
+def test_amounts_before_and_after_a_change_are_said_in_one_form(name: str, value: Any, words: str) -> None:
+    assert said_alike(name, value) == words

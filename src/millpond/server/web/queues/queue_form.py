@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from millpond.specs.config.queue_documents import QueueDocument
 from millpond.specs.config.queues import LimitFile
+from millpond.specs.flow_text import flow_text
 
 _NUMBER: Final = re.compile(r"-?\d{1,12}(\.\d{1,12})?")
 AMOUNTS: Final = ("guarantee", "limit")
@@ -100,6 +101,13 @@ def changed_fields(document: QueueDocument, written: Mapping[str, str]) -> dict[
         top = field.name.partition(".")[0]
         found[top] = _amount(top, written) if top in AMOUNTS else _read(field, written)
     return found
+
+
+def said_alike(name: str, value: Any) -> str:
+    """A field of a queue in words, those of amounts in one form: ``8`` is ``{gpus: 8}``."""
+    is_amount = any(field.name.startswith(f"{name}.") for field in FIELDS)
+    is_short = is_amount and value is not None and not isinstance(value, Mapping)
+    return flow_text({"gpus": value} if is_short else value)
 
 
 def _amount(top: str, written: Mapping[str, str]) -> Any:

@@ -26,7 +26,7 @@ from millpond.server.web.charts.history_pages import charts_of, series_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.pool.cell_drawing import broken_cards, colours_of, groups_of, main_part
 from millpond.server.web.pool.pool_map import MOST_IN_DETAIL
-from millpond.server.web.queues.queue_form import FIELDS, changed_fields, shown, typed
+from millpond.server.web.queues.queue_form import FIELDS, changed_fields, said_alike, shown, typed
 from millpond.server.web.rendering import PageReader, show
 from millpond.specs.api.base import ErrorBody
 from millpond.specs.api.jobs.jobs import JobOrder
@@ -183,7 +183,10 @@ class QueueForm:
     @property
     def differences(self) -> list[tuple[str, str, str]]:
         """Each field that changes: its name, and its text before and after."""
-        return [(name, flow_text(self.document.get(name)), flow_text(value)) for name, value in self.fields.items()]
+        return [
+            (name, said_alike(name, self.document.get(name)), said_alike(name, value))
+            for name, value in self.fields.items()
+        ]
 
     async def check(self, service: Service, user: str) -> None:
         """Have the API's own checks say what would come of it; nothing is changed."""
