@@ -562,6 +562,16 @@ def test_a_login_leads_back_to_a_page_of_the_portal_alone(shared: AuthWorld, wan
     assert answer.headers["location"] == "/portal/"
 
 
+def test_what_is_wrong_with_a_question_is_named_on_its_page(shared: AuthWorld) -> None:
+    browser = browser_of(shared, "olga")
+    query = "past_days=0&queue=vision&field=guarantee.gpus&cards=-3"
+    page = browser.get(f"/portal/what-if/answer?{query}").text
+    assert "<code>vision.guarantee.gpus</code>: -3.0 is too small" in page
+    answer = browser.get("/portal/jobs?state=bogus&state=worse&order=<b>")
+    assert answer.status_code == 422
+    assert "this address is not valid: state, order" in answer.text
+
+
 def test_links_that_one_user_makes_push_out_none_of_others_at_the_same_address(world: AuthWorld) -> None:
     link = world.client("mia").post(f"{API}/portal/links", json={}).json()["url"]
     for _ in range(60):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 from api_world import Api
@@ -14,6 +16,8 @@ from api_world import Api
 from millpond.model.errors import NotAllowedError
 from millpond.server.auth.roles import Caller, UserRole, Verb, absent, demand, in_words
 from millpond.server.phrases.phrasebook import phrase_in
+from millpond.specs.config.queue_documents import read_queues
+from millpond.specs.errors import SpecError
 
 CHINESE = "zh-CN"
 ASKED = {"Accept-Language": CHINESE}
@@ -105,6 +109,31 @@ def test_what_a_role_may_not_do_is_said_in_words_and_not_by_the_name_of_the_righ
     assert refused.value.cause == "vic (viewer of vision) may not read the audit log"
     assert "查看审计日志" in phrase_in(CHINESE, refused.value.cause)
     assert [verb for verb in Verb if phrase_in(CHINESE, in_words(verb)) == in_words(verb)] == []
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        {"a": {"parent": "b"}},
+        {"a": {"parent": "b"}, "b": {"parent": "a"}},
+        {"a": {"guarantee": 1}, "b": {"parent": "a", "guarantee": 3}},
+        {"a": {"limit": 1}, "b": {"parent": "a", "guarantee": 3}},
+        {"a": {"guarantee": 2, "limit": 1}},
+        {"a": {"guarantee": {"models": {"A100": 2}}, "limit": {"models": {"A100": 1}}}},
+        {"a": {"guarantee": {"gpus": 1, "models": {"A100": 2}}}},
+        {"a": {"guarantee": {"cpus": 4, "memory": "4GiB"}}, "b": {"parent": "a", "guarantee": {"cpus": 8}}},
+        {"a": {"guarantee": {"card_memory": "8GiB"}, "limit": {"card_memory": "4GiB"}}},
+        {"a": {"guarantee": 1, "cells": {"node": 2}}},
+        {"a": {"guarantee": 2, "pinned": ["n1"]}, "b": {"guarantee": 2, "pinned": ["n1"]}},
+        {"a": {"guarantee": -1, "weight": "x", "cells": {"node": "x"}, "priorities": ["bogus"], "min_run": "x"}},
+    ],
+)
+def test_what_is_wrong_with_queues_is_told_in_the_language_of_the_reader(queues: dict[str, Any]) -> None:
+    with pytest.raises(SpecError) as refused:
+        read_queues(queues)
+    said = [refused.value.summary, *(text for each in refused.value.problems for text in (each.message, each.hint))]
+    lacking = [text for text in said if re.search("[a-z]{2,} [a-z]+ [a-z]+", phrase_in(CHINESE, text))]
+    assert lacking == []
 
 
 def test_refusals_come_in_the_language_that_is_asked_for(api: Api) -> None:

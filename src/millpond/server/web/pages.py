@@ -32,7 +32,7 @@ class PageRoute(RefusingRoute):
             here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             return RedirectResponse(f"{PORTAL_LOGIN}?next={quote(here)}", 303, {"Cache-Control": "no-store"})
         if isinstance(error, RequestValidationError):
-            return trouble(request, 422, "this address is not valid", "go to the page anew")
+            return trouble(request, 422, f"this address is not valid: {_parts_in(error)}", "go to the page anew")
         known = refusal_of(error) if isinstance(error, MillpondError) else None
         return None if known is None else trouble(request, known[0], known[1].cause, known[1].remedy)
 
@@ -52,6 +52,11 @@ class PageRoute(RefusingRoute):
                 return page
 
         return handled
+
+
+def _parts_in(error: RequestValidationError) -> str:
+    """The parts of an address that are not valid, by the names that the page has for them."""
+    return ", ".join(dict.fromkeys(str(each["loc"][1]) for each in error.errors() if len(each["loc"]) > 1))
 
 
 def trouble(request: Request, status: int, cause: str, remedy: str) -> Response:
