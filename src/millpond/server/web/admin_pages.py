@@ -6,8 +6,10 @@ Each shows what the API's route of the same things answers the reader with, and 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, Final, TypeVar, get_args
 from urllib.parse import urlencode
 
 import yaml
@@ -24,9 +26,14 @@ from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.rendering import PageReader, show
 from millpond.specs.config.webhooks import Topic
 
+ROWS_ON_A_PAGE: Final = 100
+MEMBERS_SHOWN: Final = 100
+"""Of a group; others are found by their names."""
 ENTRIES_SHOWN: Final = 500
 DELIVERIES_SHOWN: Final = 200
 GROUP_ROLES: Final = ("member", "lead", "viewer")
+
+PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
 
 router = APIRouter(prefix="/portal/admin", include_in_schema=False, route_class=PageRoute)
 
@@ -41,6 +48,26 @@ _TABS: Final = (
 """Each page, and what one has to be allowed for it."""
 
 
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """Where a page stands among all rows.
+
+    Attributes:
+        page: from 1.
+        begin: how many rows stand before it.
+        query: the beginning of the address of the other pages.
+    """
+
+    page: int
+    begin: int
+    shown: int
+    matching: int
+    query: str
+
+
 @router.get("")
 async def admin(access: Myself) -> Response:
     """Leads to the first page that the reader may see."""
@@ -49,23 +76,43 @@ async def admin(access: Myself) -> Response:
 
 
 @router.get("/users")
-def users(access: Annotated[Access, may(Verb.READ_USERS)], security: SecurityOf, visit: VisitOf) -> Response:
-    """The accounts that one may see."""
-    found = list_users(access, security).users
+def users(
+    access: Annotated[Access, may(Verb.READ_USERS)],
+    security: SecurityOf,
+    visit: VisitOf,
+    find: Word = "",
+    page: PageNumber = 1,
+) -> Response:
+    """The accounts that one may see, a page of those whose names have a text in them."""
+    found = [user for user in list_users(access, security).users if find.casefold() in user.name.casefold()]
+    part, paging = _part(found, page, {"find": find})
     can_change = may_do(access.caller, Verb.CHANGE_USERS)
-    return _show("users", visit, access, users=found, can_change=can_change, owner=security.accounts.owner)
+    content = {"users": part, "paging": paging, "find": find, "owner": security.accounts.owner}
+    return _show("users", visit, access, **content, can_change=can_change)
 
 
 @router.get("/groups")
-def groups(access: Annotated[Access, may(Verb.READ_GROUPS)], security: SecurityOf, visit: VisitOf) -> Response:
-    """The groups that one may see, with their members."""
+def groups(
+    access: Annotated[Access, may(Verb.READ_GROUPS)], security: SecurityOf, visit: VisitOf, find: Word = ""
+) -> Response:
+    """The groups that one may see, with their members, or with those whose names have a text in them."""
     caller, accounts = access.caller, security.accounts
     found = list_groups(access, security).groups
     changeable = {
         group.name for group in found if may_do(caller, Verb.CHANGE_MEMBERS, accounts.target_group(group.name))
     }
     can_add = may_do(caller, Verb.CHANGE_GROUPS)
-    return _show("groups", visit, access, groups=found, changeable=changeable, can_add=can_add, roles=GROUP_ROLES)
+    content = {"groups": found, "changeable": changeable, "can_add": can_add, "roles": GROUP_ROLES}
+    members = {
+        group.name: [
+            (member, is_invited)
+            for known, is_invited in ((group.members, False), (group.invited, True))
+            for member in known
+            if find.casefold() in member.user.casefold()
+        ]
+        for group in found
+    }
+    return _show("groups", visit, access, **content, members=members, find=find, most=MEMBERS_SHOWN)
 
 
 @router.get("/tokens")
@@ -74,17 +121,22 @@ def tokens(
     security: SecurityOf,
     visit: VisitOf,
     everything: Annotated[bool, Query(alias="all")] = False,
+    find: Word = "",
+    page: PageNumber = 1,
 ) -> Response:
-    """The tokens that one may see; ended ones only where they are asked for."""
+    """The tokens that one may see, a page of those of a user; ended ones only where they are asked for."""
     accounts = security.accounts
     valid = {token.id for token in accounts.tokens.all() if accounts.tokens.valid_verbs(token.id) is not None}
-    found = [token for token in list_tokens(access, security).tokens if everything or token.id in valid]
+    seen = [token for token in list_tokens(access, security).tokens if not find or token.user == find]
+    query = {"all": "true" if everything else "", "find": find}
+    found, paging = _part([token for token in seen if everything or token.id in valid], page, query)
     revocable = {
         token.id
         for token in found
         if token.id in valid and may_do(access.caller, Verb.CHANGE_TOKENS, accounts.tokens.target(token.id))
     }
-    content = {"tokens": found, "revocable": revocable, "everything": everything, "verbs": list(Verb)}
+    content: dict[str, Any] = {"tokens": found, "revocable": revocable, "everything": everything, "verbs": list(Verb)}
+    content |= {"paging": paging, "find": find}
     can_make = may_do(access.caller, Verb.CHANGE_TOKENS)
     return _show("tokens", visit, access, **content, can_make=can_make, is_admin=access.caller.admin)
 
@@ -134,6 +186,15 @@ def _begin_of(day: date | None) -> float:
     if day is None or day <= date(1970, 1, 1):
         return 0.0
     return max(datetime(day.year, day.month, day.day).timestamp(), 0.0)  # noqa: DTZ001 - the day of the server
+
+
+def _part(found: Sequence[Row], page: int, query: Mapping[str, str]) -> tuple[Sequence[Row], Paging]:
+    """A page of rows, and where it stands among all of them; behind the last one it is the last."""
+    page = max(min(page, -(-len(found) // ROWS_ON_A_PAGE)), 1)
+    begin = (page - 1) * ROWS_ON_A_PAGE
+    asked = urlencode({name: value for name, value in query.items() if value})
+    part = found[begin : begin + ROWS_ON_A_PAGE]
+    return part, Paging(page, begin, len(part), len(found), f"{asked}&" if asked else "")
 
 
 def _tabs(caller: Caller) -> list[str]:
