@@ -42,7 +42,7 @@ TROUBLED: Final = Path(__file__).with_name("troubled_cards")
 QUESTIONS: Final = {
     "/portal/curves": "?job={sweep}",
     "/portal/what-if": "?past_days=0&add_nodes=1x8:V100-32GB",
-    "/portal/queues/{queue}/play": "?parent=research&guarantee.gpus=6&cells=4 cards: 1",
+    "/portal/queues/{queue}/play": "?preview=1&parent=research&guarantee.gpus=6&cells=4 cards: 1",
     "/portal/queues/{queue}/edit": "?preview=1&parent=research&guarantee.gpus=6&cells=4 cards: 1",
 }
 """What pages are asked that else are forms and nothing more."""
