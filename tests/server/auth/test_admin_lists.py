@@ -59,3 +59,10 @@ def test_members_of_a_large_group_are_found_by_a_part_of_their_names(world: Auth
     found = browser.get("/portal/admin/groups?find=ker29").text
     assert "/members/worker29" in found
     assert "/members/worker28" not in found
+
+
+def test_the_name_that_somebody_gave_a_token_is_not_translated_and_that_of_a_login_is(world: AuthWorld) -> None:
+    world.accounts.tokens.issue("max", TokenKind.PERSONAL, 60.0, "read jobs")
+    page = browser_of(world, "max", **{"accept-language": "zh-CN"}).get("/portal/admin/tokens").text
+    assert "<bdi>read jobs</bdi>" in page
+    assert "browser, by a link" not in page
