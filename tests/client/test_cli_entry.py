@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -185,6 +186,22 @@ def test_a_program_in_place_of_a_job_file_is_told_how_to_be_run(run_pond, tmp_pa
     assert f"{file} is a program, not a job file" in err
     assert f"`pond run -d --gpus 1 -- {remedy.format(file=file)}` submits it" in err
     assert ("#SBATCH" in err) == ("#SBATCH" in text)
+
+
+class Endless(io.StringIO):
+    """A text of which there is always more, as ``/dev/zero`` or ``yes`` has."""
+
+    def read(self, size: int | None = -1, /) -> str:
+        assert size is not None, "all of it"
+        assert size >= 0, "all of it"
+        return "a" * size
+
+
+def test_of_a_job_file_without_end_no_more_is_read_than_it_takes_to_refuse_it(run_pond, monkeypatch):
+    monkeypatch.setattr("sys.stdin", Endless())
+    code, _, err = run_pond("submit", "-")
+    assert code == 2
+    assert "standard input: the text is larger than 4 MiB" in err
 
 
 @pytest.mark.parametrize(

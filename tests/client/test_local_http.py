@@ -16,7 +16,7 @@ import pytest
 
 from millpond.client.sdk import Client
 from millpond.client.sdk.transport.local_http import LocalHttp, _query
-from millpond.model.errors import ConflictError, UnavailableError
+from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 
 CUT_OFF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"
 
@@ -120,6 +120,21 @@ def test_refusals_are_the_servers_own(client, listener):
         client.stop("train-abcde")
 
     assert caught.value.remedy == "submit it again"
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.job("tr\udcffin"),
+        lambda client: client.jobs(name="tr\udcffin"),
+        lambda client: client.submit({"command": "true", "env": {"A": "tr\udcffin"}}),
+    ],
+)
+def test_a_text_that_is_not_utf_8_is_refused_by_its_wrong_byte_before_anything_is_sent(client, listener, ask):
+    with pytest.raises(InvalidInputError, match=r"not UTF-8 \(it has \\xff\)"):
+        ask(client)
+
+    assert not listener.heads
 
 
 @pytest.mark.parametrize("lost", [b"", CUT_OFF])

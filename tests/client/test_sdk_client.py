@@ -91,10 +91,17 @@ def test_a_key_of_any_script_travels_in_the_job_and_in_no_header(client, server,
     assert not any("idempotency-key" in request.headers for request in server.requests)
 
 
-@pytest.mark.parametrize("value", [math.nan, {1, 2}, "\udcff"])
+@pytest.mark.parametrize("value", [math.nan, {1, 2}])
 def test_what_json_cannot_hold_is_refused_with_a_remedy_before_anything_is_sent(client, server, value):
     with pytest.raises(InvalidInputError, match=r"cannot be sent as JSON.*finite numbers"):
         client.submit({"command": "true", "env": {"A": value}})
+    assert not server.requests
+
+
+def test_what_is_not_utf_8_is_refused_as_such_in_parameters_and_bodies_too(client, server):
+    for ask in (lambda: client.jobs(name="\udcff"), lambda: client.submit({"command": "\udcff"})):
+        with pytest.raises(InvalidInputError, match=r"not UTF-8 \(it has \\xff\)"):
+            ask()
     assert not server.requests
 
 

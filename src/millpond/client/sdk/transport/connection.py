@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 from millpond.client.sdk.transport import failures
 from millpond.client.sdk.transport.discovery import Address, find_server, is_on_this_machine
-from millpond.client.sdk.transport.local_http import LocalHttp, as_json
+from millpond.client.sdk.transport.local_http import LocalHttp, as_json, not_utf8
 from millpond.client.sdk.transport.trust import encrypts, trust
-from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.model.errors import UnavailableError
 from millpond.specs.api.base import API_PREFIX
 from millpond.specs.api.codec import from_json
 
@@ -33,11 +33,12 @@ def segment(text: str) -> str:
     """``text`` as one segment of a path.
 
     Raises:
-        InvalidInputError: it is empty, and the path would lead elsewhere.
+        InvalidInputError: it is not UTF-8.
     """
-    if not text:
-        raise InvalidInputError("a name is empty", "name what is meant")
-    return quote(text, safe="")
+    try:
+        return quote(text, safe="")
+    except UnicodeEncodeError as error:
+        raise not_utf8(error) from error
 
 
 def given(**params: Any) -> dict[str, Any]:
@@ -195,7 +196,7 @@ class _Transports:
         """What the server answers, read to its end.
 
         Raises:
-            InvalidInputError: what is to be sent is no JSON.
+            InvalidInputError: what is to be sent is no JSON, or not UTF-8.
             UnavailableError: there is no answer.
         """
         if self._local is not None and _LOCALLY.issuperset(request):
@@ -211,6 +212,8 @@ class _Transports:
             sent["headers"] = {"Content-Type": "application/json", **(sent.get("headers") or {})}
         try:
             return self.http.request(method, path, **sent)
+        except UnicodeEncodeError as error:
+            raise not_utf8(error) from error
         except httpx2.TransportError as error:
             raise failures.from_transport(error, self.address.url) from error
 

@@ -60,7 +60,7 @@ class LocalHttp:
         """Ask, and read the whole answer.
 
         Raises:
-            InvalidInputError: ``json`` has what JSON cannot hold.
+            InvalidInputError: ``json`` has what JSON cannot hold, or a text is not UTF-8.
             OSError, http.client.HTTPException: there is no answer.
         """
         body = None if json is None else as_json(json)
@@ -104,9 +104,19 @@ def as_json(body: Any) -> bytes:
     """
     try:
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except UnicodeEncodeError as error:
+        raise not_utf8(error) from error
     except (TypeError, ValueError) as error:
         remedy = "use texts, finite numbers, true and false, lists, and mappings with texts as keys"
         raise InvalidInputError(f"the request cannot be sent as JSON: {error}", remedy) from error
+
+
+def not_utf8(error: UnicodeEncodeError) -> InvalidInputError:
+    """What is said of a text that cannot be sent; nothing of it is repeated but the first wrong letter."""
+    wrong = ascii(error.object[error.start]).strip("'").replace("udc", "x")  # Python's mark of a byte that is no UTF-8
+    return InvalidInputError(
+        f"a text of the request is not UTF-8 (it has {wrong})", "write it in UTF-8, and binary values in base64"
+    )
 
 
 def _query(params: Mapping[str, Any] | None) -> str:
@@ -115,7 +125,10 @@ def _query(params: Mapping[str, Any] | None) -> str:
         return ""
     plain = {name: "" if value is None else value for name, value in params.items()}
     plain |= {name: str(value).lower() for name, value in params.items() if isinstance(value, bool)}
-    return f"?{urlencode(plain, doseq=True)}"
+    try:
+        return f"?{urlencode(plain, doseq=True)}"
+    except UnicodeEncodeError as error:
+        raise not_utf8(error) from error
 
 
 def _is_readable(connection: http.client.HTTPConnection) -> bool:

@@ -17,6 +17,7 @@ from millpond.client.cli.printing import formats
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.job_spec import JobSpec, read_jobs
+from millpond.specs.source_positions import LARGEST_TEXT
 
 if TYPE_CHECKING:
     from millpond.client.sdk import Client
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _INTERPRETERS: Final = {".py": "python", ".sh": "bash"}
 """What runs a file by its name."""
+
+_ENOUGH: Final = LARGEST_TEXT + 1
+"""Of a text without end, as of a device, so much is read as is needed to refuse it."""
 
 
 @click.command("submit")
@@ -100,10 +104,11 @@ def _refuse_program(text: str, file: str) -> None:
 def _text(file: str) -> tuple[str, str, Path]:
     """Content, name for messages, and the folder that relative paths refer to."""
     if file == "-":
-        return sys.stdin.read(), "standard input", Path.cwd()
+        return sys.stdin.read(_ENOUGH), "standard input", Path.cwd()
     path = Path(file)
     try:
-        return path.read_text(encoding="utf-8"), file, path.parent
+        with path.open(encoding="utf-8") as opened:
+            return opened.read(_ENOUGH), file, path.parent
     except OSError as error:
         raise UnavailableError(f"{file} cannot be read ({error.strerror})", "check its name and rights") from error
     except UnicodeDecodeError as error:
