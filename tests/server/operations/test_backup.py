@@ -60,6 +60,22 @@ def test_what_was_committed_comes_back_although_the_database_is_in_use(state, da
     assert rows(tmp_path / "fresh") == ["train-abcde"]
 
 
+def test_the_database_of_a_folder_with_signs_of_urls_is_the_one_that_comes_back(state, database, tmp_path):
+    database.close()
+    odd = state.rename(tmp_path / "jobs #2? 100%41")
+    back_up(odd, tmp_path / "b.tar.gz", 1000.0)
+    restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
+    assert rows(tmp_path / "fresh") == ["train-abcde"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.tar.gz", "fresh", odd.name]
+
+
+def test_a_database_that_cannot_be_read_is_named_and_not_the_backup(state, tmp_path):
+    (state / "millpond.db").write_bytes(b"no database " * 100)
+    with pytest.raises(UnavailableError, match=r"the database .*millpond\.db cannot be read .*not a database"):
+        back_up(state, tmp_path / "b.tar.gz", 1000.0)
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
 def test_output_and_token_come_back_and_what_belongs_to_the_running_server_does_not(state, database, tmp_path):
     summary = back_up(state, tmp_path / "b.tar.gz", 1000.0)
     restore(tmp_path / "b.tar.gz", tmp_path / "fresh")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -236,6 +238,15 @@ def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:
     path.write_bytes(b"not a database at all, and long enough to be looked at" * 20)
     with pytest.raises(UnavailableError, match="cannot be opened"):
         Store(sqlite_url(path))
+
+
+def test_a_database_lies_in_its_folder_whatever_signs_of_urls_that_has(tmp_path: Path) -> None:
+    folder = tmp_path / "jobs #2? 100%41"
+    folder.mkdir()
+    Store(sqlite_url(folder / "millpond.db")).close()
+    with contextlib.closing(sqlite3.connect(folder / "millpond.db")) as database:
+        assert database.execute("SELECT count(*) FROM alembic_version").fetchone() == (1,)
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_a_path_that_is_too_long_for_sqlite_is_refused_as_that(tmp_path: Path) -> None:

@@ -205,13 +205,16 @@ def _remove_left(place: Path, *suffixes: str) -> None:
 def _copy_database(source: Path, target: Path) -> None:
     with _private(target):
         pass
-    origin = sqlite3.connect(f"file:{source}?mode=ro", uri=True)
-    copy = sqlite3.connect(target)
-    try:
+    with contextlib.ExitStack() as opened:
+        try:
+            url = f"{source.absolute().as_uri()}?mode=ro"
+            origin = opened.enter_context(contextlib.closing(sqlite3.connect(url, uri=True)))
+            origin.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.Error as error:
+            remedy = "see its rights; where nothing can be written, copy the state directory, and back up the copy"
+            raise UnavailableError(f"the database {source} cannot be read ({error})", remedy) from error
+        copy = opened.enter_context(contextlib.closing(sqlite3.connect(target)))
         origin.backup(copy, pages=1000, sleep=0.0)
-    finally:
-        copy.close()
-        origin.close()
 
 
 def _files(state_dir: Path) -> Iterator[str]:

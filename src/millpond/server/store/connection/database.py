@@ -19,6 +19,7 @@ LOCKED_WITHIN_S: Final = 10.0
 """How long a statement waits for a lock: longer than a leader that stands still may hold one."""
 LONGEST_PATH: Final = 480
 """Bytes of the path of a SQLite file, which takes 512 with the ends of the files beside it."""
+_SQLITE: Final = "sqlite:///"
 _DAMAGED: Final = "one that is damaged is restored from a backup (pond restore)"
 _POSTGRESQL: Final = (
     "it has to be there, for an account that may make tables in it and have 16 connections at a time, and not be "
@@ -44,7 +45,7 @@ def sqlite_url(path: Path) -> str:
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise UnavailableError(f"cannot write {path} ({error.strerror})", "choose another state directory") from error
-    return f"sqlite:///{path}"
+    return f"{_SQLITE}{path}"
 
 
 def claim(url: str, seat: Seat) -> Leadership | None:
@@ -54,7 +55,7 @@ def claim(url: str, seat: Seat) -> Leadership | None:
         UnavailableError: the URL is none, or there is no driver for it.
     """
     with _explained(url):
-        is_shared = sa.make_url(url).get_backend_name() == "postgresql"
+        is_shared = _parsed(url).get_backend_name() == "postgresql"
         return Leadership(url, seat) if is_shared else None
 
 
@@ -68,13 +69,13 @@ def connect(url: str, leadership: Leadership | None) -> sa.Engine:
         UnavailableError: it cannot be reached, or was written by a newer Millpond, or cannot be upgraded.
     """
     with _explained(url):
-        engine = _engine(sa.make_url(url), _set_up_sqlite if leadership is None else _set_up_postgresql)
+        engine = _engine(_parsed(url), _set_up_sqlite if leadership is None else _set_up_postgresql)
         if leadership is not None:
             require_lock(leadership)  # before anything is changed under another server's feet
         if not _is_current(engine):
             from millpond.server.store.connection.upgrades import bring_up_to_date  # alembic is a third of a start
 
-            bring_up_to_date(engine, lambda path: _engine(sa.make_url(f"sqlite:///{path}")))
+            bring_up_to_date(engine, lambda path: _engine(_parsed(f"{_SQLITE}{path}")))
         if leadership is not None:
             leadership.begin(engine)
     return engine
@@ -99,7 +100,7 @@ def _explained(url: str) -> Iterator[None]:
     """Whatever goes wrong as an error for people, who see the URL without its password."""
     shown = "the database"
     try:
-        shown = sa.make_url(url).render_as_string(hide_password=True)
+        shown = _parsed(url).render_as_string(hide_password=True)
         yield
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         hint = "use sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME with the driver installed"
@@ -107,6 +108,13 @@ def _explained(url: str) -> Iterator[None]:
     except (DBAPIError, UnicodeDecodeError) as error:  # the latter: of a table that a damaged file names
         cause = getattr(error, "orig", error)
         raise UnavailableError(f"{shown} cannot be opened ({cause})", remedy(url)) from error
+
+
+def _parsed(url: str) -> sa.URL:
+    """A URL; that of a SQLite file is its path as it is, in which ``?`` begins no parameters."""
+    if url.startswith(_SQLITE):
+        return sa.URL.create("sqlite", database=url.removeprefix(_SQLITE))
+    return sa.make_url(url)
 
 
 def _is_current(engine: sa.Engine) -> bool:
