@@ -482,6 +482,14 @@ def test_every_list_has_the_same_forms_and_can_be_watched(run_pond, command):
     assert "--watch" in out
 
 
+@pytest.mark.parametrize("command", [["metrics", ""], ["output", "ls", ""], ["ps", "--members", ""], ["get", ""]])
+def test_an_empty_name_of_a_job_is_refused_as_that_and_not_taken_for_all_or_none(server, run_pond, command):
+    code, out, err = run_pond(*command)
+    assert (code, out) == (2, "")
+    assert err.startswith("pond: '' is no name or id\n")
+    assert not server.requests
+
+
 def test_templates_are_listed_in_every_form(run_pond, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     names = run_pond("template", "ls", "-o", "name")[1].split()

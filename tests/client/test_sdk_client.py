@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from dataclasses import asdict
 
 import httpx2
@@ -65,6 +66,14 @@ def test_an_id_with_a_slash_stays_one_segment_of_the_path(client, server, make_j
     server.will(200, asdict(make_job()))
     client.job("../x")
     assert server.requests[0].url.raw_path == b"/api/v1/jobs/..%2Fx"
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_what_would_name_another_path_is_no_id_and_is_sent_nowhere(client, server, name):
+    for act in (client.find, client.stop, client.accounts.revoke_token, client.webhooks.remove):
+        with pytest.raises(InvalidInputError, match=f"'{re.escape(name)}' is no name or id.*may be empty"):
+            act(name)
+    assert not server.requests
 
 
 def test_a_submission_whose_answer_was_lost_is_repeated_under_the_same_key(client, server, make_job):

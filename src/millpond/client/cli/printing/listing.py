@@ -73,7 +73,7 @@ def lists(job: str = "") -> Callable[[Callable[..., Listing]], Callable[..., Non
             if click.get_current_context().invoked_subcommand is not None:
                 return
             with connect(state_dir) as client:
-                if arguments.get(job):
+                if arguments.get(job) is not None:
                     arguments[job] = client.find(arguments[job]).id
                 show_listing(functools.partial(look, client, **arguments), output, watch)
 

@@ -16,7 +16,7 @@ from millpond.client.sdk.transport import failures
 from millpond.client.sdk.transport.discovery import Address, find_server, is_on_this_machine
 from millpond.client.sdk.transport.local_http import LocalHttp, as_json, not_utf8
 from millpond.client.sdk.transport.trust import encrypts, trust
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.api.base import API_PREFIX
 from millpond.specs.api.codec import from_json
 
@@ -30,11 +30,15 @@ _Answer = TypeVar("_Answer")
 
 
 def segment(text: str) -> str:
-    """``text`` as one segment of a path.
+    """A name or an id as one segment of a path.
 
     Raises:
-        InvalidInputError: it is not UTF-8.
+        InvalidInputError: it is empty or a step between folders, and would name another path, or is not UTF-8.
     """
+    if text in ("", ".", ".."):
+        raise InvalidInputError(
+            f"'{text}' is no name or id", "name what is meant; a variable of the shell may be empty"
+        )
     try:
         return quote(text, safe="")
     except UnicodeEncodeError as error:

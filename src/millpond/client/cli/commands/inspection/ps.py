@@ -127,9 +127,7 @@ def _complete_states(_context: click.Context, _option: click.Parameter, begun: s
 @click.command("ps")
 @click.option("-a", "--all", "ended", is_flag=True, help="Show ended jobs too.")
 @click.option("--limit", type=click.IntRange(1, MOST_JOBS), default=200, show_default=True, help="Newest jobs to show.")
-@click.option(
-    "--members", "array", default="", metavar="ARRAY", help="The members of ARRAY by their index, ended ones too."
-)
+@click.option("--members", "array", metavar="ARRAY", help="The members of ARRAY by their index, ended ones too.")
 @click.option(
     "--state",
     "states",
@@ -144,11 +142,11 @@ def _complete_states(_context: click.Context, _option: click.Parameter, begun: s
 @click.option("--name", default="", help="Only those of this name; * stands for any letters, ? for one.")
 @lists(job="array")
 def command(
-    client: Client, ended: bool, limit: int, array: str, states: tuple[str, ...], **only: Unpack[Only]
+    client: Client, ended: bool, limit: int, array: str | None, states: tuple[str, ...], **only: Unpack[Only]
 ) -> Listing:
     """List jobs, newest first. An array is one line; --members lists what it is made of."""
     everything = (ended or bool(array)) and not states
-    found = client.jobs(ended=everything, limit=limit, members_of=array, state=states, **only)
+    found = client.jobs(ended=everything, limit=limit, members_of=array or "", state=states, **only)
     none = "no such jobs" if states or any(only.values()) else "no jobs"
     none += "" if ended or array or states else " wait or run (`pond ps -a` shows ended ones)"
     return Listing(found, [job.id for job in found.jobs], lambda wide: _draw(found, wide, none))
