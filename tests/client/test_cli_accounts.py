@@ -239,6 +239,17 @@ def test_a_limit_that_no_server_takes_is_refused_by_name(server, run_pond, jobs)
     ]
 
 
+@pytest.mark.parametrize("time", ["0", "0s", "4000d"])
+def test_a_time_of_dev_jobs_that_no_server_takes_is_refused_by_name(server, run_pond, time):
+    server.will(200, {"users": [USER]})
+    code, _, err = run_pond("user", "set", "eve", "--dev-time", time)
+    assert (code, len(server.requests)) == (2, 1)
+    assert err.splitlines() == [
+        f"pond: --dev-time: '{time}' is not between 0 and 10 years",
+        "      write a time such as 8h, or none",
+    ]
+
+
 def test_limits_that_are_not_given_stay_and_none_lifts_one(server, run_pond):
     server.will(200, {"users": [USER | {"limits": {"jobs": 2, "gpu_milli": 1000}}]})
     server.will(200, USER | {"limits": {"gpu_milli": 1000, "dev_s": 28800}})

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from millpond.client.sdk.transport import failures
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _LOCALLY = frozenset({"params", "json", "headers"})
 """What a request may have that goes by ``LocalHttp``."""
 
+_JSON: Final = {"Content-Type": "application/json"}
+
 _Answer = TypeVar("_Answer")
 
 
@@ -33,9 +35,9 @@ def segment(text: str) -> str:
     """A name or an id as one segment of a path.
 
     Raises:
-        InvalidInputError: it is empty or a step between folders, and would name another path, or is not UTF-8.
+        InvalidInputError: it would name another path (no name or id has a slash), or is not UTF-8.
     """
-    if text in ("", ".", ".."):
+    if text in ("", ".", "..") or "/" in text:  # a server reads an encoded slash as any other
         raise InvalidInputError(
             f"'{text}' is no name or id", "name what is meant; a variable of the shell may be empty"
         )
@@ -149,8 +151,9 @@ class ServerConnection:
         import httpx2
 
         timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
+        sent, url = as_json(body), API_PREFIX + path
         try:
-            with self._ways.http.stream("POST", API_PREFIX + path, json=body, timeout=timeout) as response:
+            with self._ways.http.stream("POST", url, content=sent, headers=_JSON, timeout=timeout) as response:
                 if not response.is_success:
                     response.read()
                     raise failures.from_response(response, self.address.url)
@@ -213,7 +216,7 @@ class _Transports:
         sent = dict(request)
         if sent.get("json") is not None:
             sent["content"] = as_json(sent.pop("json"))
-            sent["headers"] = {"Content-Type": "application/json", **(sent.get("headers") or {})}
+            sent["headers"] = {**_JSON, **(sent.get("headers") or {})}
         try:
             return self.http.request(method, path, **sent)
         except UnicodeEncodeError as error:

@@ -26,7 +26,8 @@ Line = Annotated[str, Field(max_length=100, pattern=ONE_LINE)]
 
 Secret = Annotated[str, Field(max_length=256)]
 GroupRole = Literal["lead", "member", "viewer"]
-Seconds = Annotated[float, Field(gt=0, le=10 * 366 * 86_400)]
+LONGEST_LIMIT_S = 10 * 366 * 86_400
+Seconds = Annotated[float, Field(gt=0, le=LONGEST_LIMIT_S)]
 LONGEST_SECRET = 65_536
 MOST_RUNNING_JOBS = 10**9
 

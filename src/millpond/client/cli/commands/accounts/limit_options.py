@@ -11,7 +11,7 @@ from millpond.client.cli.printing import formats
 from millpond.model.amounts import memory_text
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
-from millpond.specs.api.accounts.accounts import MOST_RUNNING_JOBS, AccountLimits
+from millpond.specs.api.accounts.accounts import LONGEST_LIMIT_S, MOST_RUNNING_JOBS, AccountLimits
 from millpond.specs.api.reports.usage import DiskInfo
 from millpond.specs.errors import BadValueError
 
@@ -62,7 +62,7 @@ def limits_from(
         ("gpu_milli", gpus, quantities.gpu_milli),
         ("cpu_milli", cpus, quantities.cpu_milli),
         ("card_mib", card_memory, quantities.memory_mib),
-        ("dev_s", dev_time, quantities.seconds),
+        ("dev_s", dev_time, _span),
         ("disk_bytes", disk, _bytes),
     ):
         if text is not None:
@@ -104,6 +104,13 @@ def _whole(text: str) -> int:
     if len(text) > len(str(MOST_RUNNING_JOBS)) or int(text) > MOST_RUNNING_JOBS:
         raise BadValueError(f"{text:.20} is more than {MOST_RUNNING_JOBS}", f"write a smaller number, or {NONE}")
     return int(text)
+
+
+def _span(text: str) -> float:
+    seconds = quantities.seconds(text)
+    if not 0 < seconds <= LONGEST_LIMIT_S:
+        raise BadValueError(f"{text!r} is not between 0 and 10 years", f"write a time such as 8h, or {NONE}")
+    return seconds
 
 
 def _bytes(text: str) -> int:
