@@ -482,6 +482,23 @@ def test_every_list_has_the_same_forms_and_can_be_watched(run_pond, command):
     assert "--watch" in out
 
 
+@pytest.mark.parametrize("files", [[], [{"path": "a", "size": 1, "modified_at": 0.0, "version": "v"}]])
+@pytest.mark.parametrize("command", [["output", "ls"], ["get-output"]])
+def test_output_files_that_cannot_be_fetched_are_counted_beside_the_others(
+    server, run_pond, make_job, tmp_path, monkeypatch, command, files
+):
+    monkeypatch.chdir(tmp_path)
+    server.will(200, asdict(make_job()))
+    server.will(200, {"job": "train-abcde", "attempt": 1, "files": files, "left_out": 2})
+    if command == ["get-output"] and files:
+        server.will(200, stream=iter([b"x"]))
+    code, out, err = run_pond(*command, "train-abcde")
+    assert (code, bool(out)) == (0, bool(files))
+    assert err == (
+        "pond: 2 files left out, whose names cannot be printed or are too long: rename them in the job, or pack them\n"
+    )
+
+
 @pytest.mark.parametrize("command", [["metrics", ""], ["output", "ls", ""], ["ps", "--members", ""], ["get", ""]])
 def test_an_empty_name_of_a_job_is_refused_as_that_and_not_taken_for_all_or_none(server, run_pond, command):
     code, out, err = run_pond(*command)

@@ -302,6 +302,17 @@ def test_outputs_are_listed_and_fetched(api: Api) -> None:
     assert fetched.headers["content-disposition"].startswith("attachment")
 
 
+def test_files_of_an_output_whose_names_cannot_be_printed_are_counted(api: Api) -> None:
+    job = api.submit()
+    folder = output_of(api, job.id)
+    for name in (b"model.pt", b"two\nlines", b"red \x1b[31m", b"bad \xff", "9.41\u202fAM.png".encode()):
+        (folder / os.fsdecode(name)).write_bytes(b"weights")
+    (folder / "li\nnk").symlink_to("model.pt")
+    listed = api.client.get(f"{JOBS}/{job.id}/output").json()
+    assert [file["path"] for file in listed["files"]] == ["model.pt"]
+    assert listed["left_out"] == 4
+
+
 def test_a_part_of_an_output_is_given_of_the_version_that_is_meant_only(api: Api) -> None:
     job = api.submit()
     place = output_of(api, job.id) / "model.pt"

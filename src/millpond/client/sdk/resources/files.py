@@ -164,7 +164,11 @@ class FilesClient(Requests):
         return self._ask(OutputList, "GET", f"/jobs/{segment(job_id)}/output", params=given(attempt=attempt))
 
     def get_output(self, job_id: str, into: Path, attempt: int | None = None, only: str = "") -> list[Path]:
-        """Fetch them all into a folder, which is made; returns where they are now.
+        """Fetch them all into a folder, which is made; returns where they are now, as ``fetch`` does."""
+        return self.fetch(self.outputs(job_id, attempt), into, only)
+
+    def fetch(self, listed: OutputList, into: Path, only: str = "") -> list[Path]:
+        """Fetch listed files into a folder, which is made; returns where they are now.
 
         What an earlier call fetched before it was cut off is not fetched again, not even the part of a file.
 
@@ -175,7 +179,7 @@ class FilesClient(Requests):
             NotFoundError: there is no such file.
             UnavailableError: something cannot be written, or the connection broke.
         """
-        listed = self.outputs(job_id, attempt)
+        job_id = listed.job
         wanted = only.rstrip("/")
         files = [file for file in listed.files if not wanted or f"{file.path}/".startswith(f"{wanted}/")]
         if wanted and not files:

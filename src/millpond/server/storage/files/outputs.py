@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -97,13 +97,19 @@ def list_output(attempt_dir: Path, job: str, attempt: int) -> OutputList:
     Raises:
         ConflictError: the job writes to a folder of the machine, not to one of its own.
     """
-    found = regular_files(entries_below(own_output(attempt_dir)))
+    left_out = 0
+
+    def leave_out() -> None:
+        nonlocal left_out
+        left_out += 1
+
+    found = regular_files(entries_below(own_output(attempt_dir)), leave_out)
     first = heapq.nsmallest(MOST_LISTED + 1, found)  # of millions of files, that many are in memory
     files = [
         OutputFile(path=path, size=status.st_size, modified_at=status.st_mtime, version=_version(status))
         for path, status in first[:MOST_LISTED]
     ]
-    return OutputList(job=job, attempt=attempt, files=files, truncated=len(first) > MOST_LISTED)
+    return OutputList(job=job, attempt=attempt, files=files, truncated=len(first) > MOST_LISTED, left_out=left_out)
 
 
 def glimpse_output(attempt_dir: Path, attempt: int) -> OutputGlimpse:
@@ -164,11 +170,21 @@ def own_output(attempt_dir: Path) -> Path:
     return folder
 
 
-def regular_files(entries: Iterable[Entry]) -> Iterator[tuple[str, os.stat_result]]:
-    """Those of a folder's entries that are regular files with a path that can be printed, by that path."""
+def regular_files(
+    entries: Iterable[Entry], leave_out: Callable[[], None] = lambda: None
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Those of a folder's entries that are regular files with a path that can be printed, by that path.
+
+    Args:
+        leave_out: called for each regular file with another path.
+    """
     for entry in entries:
-        if entry.path is not None and stat.S_ISREG(entry.status.st_mode) and entry.path.isprintable():
+        if not stat.S_ISREG(entry.status.st_mode):
+            continue
+        if entry.path is not None and entry.path.isprintable():
             yield entry.path, entry.status
+        else:
+            leave_out()
 
 
 def read_metrics(state_dir: Path, info: JobInfo, attempt: int, task: int | None, last: int) -> MetricsInfo:

@@ -98,12 +98,18 @@ class OutputFile(Body):
 
 
 class OutputList(Body):
-    """What an attempt of a job left; ``truncated`` says that there is more."""
+    """What an attempt of a job left.
+
+    Attributes:
+        truncated: there is more.
+        left_out: files whose paths cannot be printed or are too long; they are given out under other names alone.
+    """
 
     job: str
     attempt: int
     files: list[OutputFile]
     truncated: bool = False
+    left_out: int = 0
 
 
 class RunState(Body):

@@ -15,7 +15,7 @@ from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.specs import quantities
-from millpond.specs.api.jobs.files import OutputFile
+from millpond.specs.api.jobs.files import OutputFile, OutputList
 
 _TABLE: ListTable[OutputFile] = ListTable(
     (
@@ -39,12 +39,14 @@ _attempt_option = click.option(
 def get_output(client: Client, job: str, path: str, into: Path | None, attempt: int | None) -> None:
     """Fetch the files that JOB left in its output folder ($MILLPOND_OUTPUT), or the one file or folder PATH of it;
     prints where each is."""
-    found = client.find(job)
-    places = client.files.get_output(found.id, into or Path(found.id), attempt, path)
+    found = client.files.outputs(client.find(job).id, attempt)
+    places = client.files.fetch(found, into or Path(found.job), path)
     for place in places:
         click.echo(place)
-    if not places:
-        say(f"{found.id} has left nothing in its output folder")
+    if found.left_out:
+        say(_left_out(found))
+    elif not places:
+        say(f"{found.job} has left nothing in its output folder")
 
 
 @click.group("output", cls=NamingGroup, named="ls")
@@ -59,6 +61,13 @@ def group() -> None:
 def list_files(client: Client, job: str, attempt: int | None) -> Listing:
     """List the output files of JOB."""
     found = client.files.outputs(job, attempt)
-    empty = f"{found.job} has left nothing in its output folder"
-    note = "there are more files than a list can hold" if found.truncated else ""
-    return Listing.of(found, found.files, _TABLE, empty, note)
+    left_out = _left_out(found) if found.left_out else ""
+    empty = left_out or f"{found.job} has left nothing in its output folder"
+    more = "there are more files than a list can hold" if found.truncated else ""
+    return Listing.of(found, found.files, _TABLE, empty, "; ".join(filter(None, (more, left_out))))
+
+
+def _left_out(found: OutputList) -> str:
+    """How many files cannot be fetched, and what to do."""
+    files = formats.count(found.left_out, "file")
+    return f"{files} left out, whose names cannot be printed or are too long: rename them in the job, or pack them"
