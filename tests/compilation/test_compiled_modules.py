@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import subprocess
+import sys
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 
@@ -86,12 +89,36 @@ def test_a_build_that_fails_leaves_nothing_and_says_why(cache: Path, monkeypatch
     assert list(cache.iterdir()) == []
 
 
-def test_what_a_killed_build_left_is_removed_by_a_later_one(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fail_to_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "_SETUP", "raise SystemExit('no')")
+    with pytest.raises(UnavailableError):
+        building.build()
+
+
+def test_a_folder_that_was_never_locked_is_removed_after_a_day(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     abandoned, fresh = cache / "compiling-abandoned", cache / "compiling-now"
     for folder in (abandoned, fresh):
         folder.mkdir(parents=True)
     os.utime(abandoned, (0, 0))
-    monkeypatch.setattr(building, "_SETUP", "raise SystemExit('no')")
-    with pytest.raises(UnavailableError):
-        building.build()
+    fail_to_build(monkeypatch)
     assert [path.name for path in cache.iterdir()] == ["compiling-now"]
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next_once_its_compiler_has_ended_too(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    for fifo in (begun, ended):
+        os.mkfifo(fifo)
+    compiler = f"open({str(begun)!r}, 'w').close(); open({str(ended)!r}).read()"
+    program = f"from millpond.compilation import building as b; b._SETUP = {compiler!r}; b.build()"
+    with subprocess.Popen([sys.executable, "-c", program]) as build:
+        begun.read_bytes()
+        build.kill()
+    fail_to_build(monkeypatch)
+    (scratch,) = cache.iterdir()
+    with (scratch / "lock").open() as lock:
+        ended.write_bytes(b"")
+        fcntl.flock(lock, fcntl.LOCK_EX)  # free when the compiler has ended
+    fail_to_build(monkeypatch)
+    assert list(cache.iterdir()) == []

@@ -3,6 +3,8 @@ folder of its own, and put in its place at once when all is there."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -11,6 +13,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -22,6 +25,9 @@ OPTIMIZATION: Final = "1"
 """Of the C compiler. More takes three times as long to compile and is hardly faster."""
 
 _SCRATCH: Final = "compiling-"
+_LOCK: Final = "lock"
+"""Name of the file in a scratch folder that all processes at work in it have locked."""
+
 _LONGEST_S: Final = 86_400
 """No compilation takes so long."""
 
@@ -68,8 +74,8 @@ def build() -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _drop_abandoned(target.parent)
-        with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=target.parent) as name:
-            _build_in(Path(name), target)
+        with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=target.parent) as name, _locked(Path(name)) as lock:
+            _build_in(Path(name), target, lock)
     except OSError as error:
         raise UnavailableError(f"{target.parent}: {error.strerror}", "set XDG_CACHE_HOME to another folder") from error
     return target
@@ -78,11 +84,31 @@ def build() -> Path:
 def _drop_abandoned(cache: Path) -> None:
     """Remove what compilations that were killed have left behind."""
     for scratch in cache.glob(f"{_SCRATCH}*"):
-        if time.time() - scratch.stat().st_mtime > _LONGEST_S:
+        if _is_abandoned(scratch):
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _build_in(scratch: Path, target: Path) -> None:
+def _is_abandoned(scratch: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError, BlockingIOError, PermissionError):  # the last: it is another account's
+        try:
+            with (scratch / _LOCK).open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+        except FileNotFoundError:  # it is about to be locked, or was left in that moment
+            return time.time() - scratch.stat().st_mtime > _LONGEST_S
+    return False
+
+
+@contextlib.contextmanager
+def _locked(scratch: Path) -> Iterator[int]:
+    """The descriptor of the lock, which holds as long as any process has it open."""
+    with (scratch / f"{_LOCK}.new").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        Path(lock.name).rename(scratch / _LOCK)  # under its name it is never seen unlocked
+        yield lock.fileno()
+
+
+def _build_in(scratch: Path, target: Path, lock: int) -> None:
     copied, made = scratch / "sources", scratch / "made"
     for source in sources():
         copy = copied / source.relative_to(ROOT.parent)
@@ -98,6 +124,7 @@ def _build_in(scratch: Path, target: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        pass_fds=[lock],  # the compiler goes on where this process is killed
     )
     if done.returncode:
         said = "\n".join(done.stdout.splitlines()[-20:])
