@@ -23,7 +23,7 @@ help:
 	@echo 'make down      stop that server and its jobs, and nothing else'
 	@echo 'make test      the tests, in a few minutes; they need no outside service'
 	@echo 'make test-long whole walks and whole benchmarks, some minutes more'
-	@echo 'make test-thorough  the walks of the scheduler with many more seeds, for a night'
+	@echo 'make test-thorough  the walks with many more seeds, for a night'
 	@echo 'make test-compiled  the tests of the scheduler, on the compiled one'
 	@echo 'make test-kubernetes  jobs as pods of a real cluster on this machine; builds it first (root)'
 	@echo 'make screenshots  a picture of each page of the portal, in docs/images'
@@ -74,7 +74,7 @@ kernels: dev
 	$(BIN)/python -m millpond.simulation.kernel_warmup
 
 test-thorough: dev
-	$(BIN)/pytest --numprocesses auto --dist worksteal -m thorough tests/scheduling
+	$(BIN)/pytest --numprocesses auto --dist worksteal -m thorough tests/scheduling tests/node tests/engines
 
 # The scheduler as `pond compile` makes it: some three minutes of the compiler, once for its sources, then the tests.
 core: dev

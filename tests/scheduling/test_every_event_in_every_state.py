@@ -31,6 +31,7 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import ACTIVE
+from seeds import few_then_many
 
 NODES = (machine("a", 2, remaps=True, swap_mib=64_000), machine("b", 1, remaps=True, swap_mib=64_000))
 HOURS = (Window(0, 30), Window(60, 90))
@@ -52,7 +53,6 @@ JOBS = {
 JOBS = {name: replace(job, keep_s=100.0) for name, job in JOBS.items()}
 OUTCOMES = (Outcome.SUCCESS, Outcome.USER_ERROR, Outcome.NODE_LOST, Outcome.STOPPED, Outcome.TIME_LIMIT)
 MOST_ROUNDS = 40
-SHARED_BY = 20
 
 
 class Bench:
@@ -478,24 +478,15 @@ every_case = pytest.mark.parametrize(("kind", "state"), CASES, ids=lambda value:
 
 
 @every_case
+@pytest.mark.parametrize("shared_by", few_then_many([20], [4], [1]))
 def test_every_event_leaves_the_books_in_order_and_the_job_comes_to_its_end(
-    kind: str, state: Callable[[Bench], None]
+    shared_by: int, kind: str, state: Callable[[Bench], None]
 ) -> None:
-    """Neighbouring cases share the events among them; a long test throws all at each."""
-    throw_all(kind, state, slice(CASES.index((kind, state)) % SHARED_BY, None, SHARED_BY))
-
-
-@pytest.mark.long
-@every_case
-def test_every_event_is_survived_in_every_state(kind: str, state: Callable[[Bench], None]) -> None:
-    throw_all(kind, state, slice(None))
-
-
-def throw_all(kind: str, state: Callable[[Bench], None], part: slice) -> None:
+    """So many neighbouring cases share the events among them; at one, each is thrown at all."""
     bench = Bench(JOBS[kind])
     state(bench)
     bench.check()
-    for event in happenings(bench)[part]:
+    for event in happenings(bench)[CASES.index((kind, state)) % shared_by :: shared_by]:
         bench = Bench(JOBS[kind])
         state(bench)
         bench.tell(event)

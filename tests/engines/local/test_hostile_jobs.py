@@ -21,6 +21,7 @@ from millpond.node.task.records import TaskFiles, TaskId
 from millpond.node.task.start_plan import ProcessLimits
 from millpond.node.task.start_planner import TaskStart, plan_start
 from millpond.node.task.workspace import DataMount, Workspace
+from seeds import few_then_many
 
 pytestmark = pytest.mark.end_to_end
 
@@ -63,9 +64,7 @@ def walked(folder: Path, mode: str, count: int, seed: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", ["owner", "identity", "not root", "shared account"])
-@pytest.mark.parametrize(
-    ("count", "seed"), [(20, 1), pytest.param(250, 2, marks=pytest.mark.long)], ids=["short", "thorough"]
-)
+@pytest.mark.parametrize(("count", "seed"), few_then_many([(20, 1)], [(80, 2)], [(250, 2)]))
 def test_no_job_reads_or_changes_what_is_hidden_whatever_it_names(
     folder: Path, mode: str, count: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from seeds import few_then_many
 from sharing_walk import walk
 
 
@@ -20,8 +21,7 @@ def test_walks_hold_where_nothing_ever_fails() -> None:
     assert not counts["lost"]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("thousand", range(10))
+@pytest.mark.parametrize("thousand", few_then_many((), range(3), range(3, 10)))
 def test_ten_thousand_walks_hold(thousand: int) -> None:
     for seed in range(thousand * 1000, (thousand + 1) * 1000):
         walk(seed)

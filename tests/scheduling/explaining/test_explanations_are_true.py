@@ -66,7 +66,7 @@ def test_causes_are_true_and_remedies_start_their_jobs(seed: int) -> None:
 
 
 @pytest.mark.sources
-@pytest.mark.parametrize("seed", few_then_many([0], range(1, 10), range(10, 40)))
+@pytest.mark.parametrize("seed", few_then_many([0], range(1, 4), range(4, 40)))
 def test_causes_are_true_where_card_memory_is_limited_and_guaranteed(seed: int) -> None:
     _, complaints = judge(seed, CardMemoryWorld)
     assert not complaints
@@ -74,7 +74,7 @@ def test_causes_are_true_where_card_memory_is_limited_and_guaranteed(seed: int) 
 
 @pytest.mark.sources
 @pytest.mark.usefixtures("_no_futures")
-@pytest.mark.parametrize("part", few_then_many((), range(6), range(6, 25)))
+@pytest.mark.parametrize("part", few_then_many((), range(2), range(2, 25)))
 def test_causes_are_true_and_remedies_start_their_jobs_in_ten_thousand_answers(part: int) -> None:
     answers: list[Cause] = []
     tenancy = [*range(100 + 10 * part, 106 + 10 * part), 400 + part, 1000 + part, *WRONG_ONCE[part : part + 1]]

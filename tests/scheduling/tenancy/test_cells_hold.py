@@ -29,7 +29,7 @@ def test_cells_are_the_same_in_every_copy_and_nothing_is_lost(seed: int) -> None
     walk(CellWalk(seed), 60)
 
 
-@pytest.mark.parametrize("seed", few_then_many((), [*range(100, 103), 1070], range(103, 130)))
+@pytest.mark.parametrize("seed", few_then_many((), [100, 1070], range(101, 130)))
 def test_cells_are_the_same_in_every_copy_on_long_walks(seed: int) -> None:
     walk(CellWalk(seed), 400, checks_every=10)
 
@@ -40,7 +40,7 @@ def test_no_path_on_which_work_gets_a_place_breaks_into_cells(seed: int) -> None
     walk(CellWalkOnAllPaths(seed), 50)
 
 
-@pytest.mark.parametrize("seed", few_then_many((), range(100, 103), range(103, 120)))
+@pytest.mark.parametrize("seed", few_then_many((), [100], range(101, 120)))
 def test_no_path_on_which_work_gets_a_place_breaks_into_cells_on_long_walks(seed: int) -> None:
     walk(CellWalkOnAllPaths(seed), 400, checks_every=10)
 
@@ -121,7 +121,7 @@ def test_whatever_has_failed_what_fits_the_cells_starts_after_one_round(kind: ty
 
 
 @pytest.mark.parametrize("kind", [CellWalk, CellWalkInHierarchies, CellWalkBesideSlices])
-@pytest.mark.parametrize("seed", few_then_many((), range(100, 109), range(109, 150)))
+@pytest.mark.parametrize("seed", few_then_many((), range(100, 103), range(103, 150)))
 def test_what_fits_the_cells_starts_after_one_round_on_long_walks(kind: type[CellWalk], seed: int) -> None:
     one = kind(seed)
     for _ in range(20):

@@ -16,6 +16,7 @@ from gated import GatedCard
 from fake_driver.building import compile_program
 from fake_driver.driver import FakeDriver
 from millpond.node.sharing.gate import building
+from seeds import few_then_many
 
 CAP_MIB = 1024
 ROUNDS = 10
@@ -249,9 +250,9 @@ def test_programs_of_many_threads_go_on_and_end_whatever_they_do_meanwhile(card:
     walk(card, program, 8)
 
 
-@pytest.mark.long
-def test_ten_thousand_rounds_of_many_threads_leave_nothing_behind(card: GatedCard, program: Path) -> None:
-    walk(card, program, 10_000 // ROUNDS)
+@pytest.mark.parametrize("rounds", few_then_many((), [2_000], [10_000]))
+def test_thousands_of_rounds_of_many_threads_leave_nothing_behind(card: GatedCard, program: Path, rounds: int) -> None:
+    walk(card, program, rounds // ROUNDS)
 
 
 @pytest.mark.long
@@ -268,4 +269,5 @@ def test_nothing_the_gate_does_is_undefined(
 def test_the_gate_touches_no_memory_that_is_not_its_own(card: GatedCard, program: Path) -> None:
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind is not installed")
-    walk(card, program, 8, (RETURNING, FROM_A_THREAD), ("valgrind", "-q", "--error-exitcode=9"), longest_ms=60_000)
+    valgrind = ("valgrind", "-q", "--error-exitcode=9")
+    walk(card, program, len(PLACES), (RETURNING, FROM_A_THREAD), valgrind, longest_ms=60_000)
