@@ -38,6 +38,13 @@ CARDS = 8
 FEWEST_STEPS, MOST_STEPS = 20, 60
 """Of one random world."""
 
+RECLAIMS = (
+    ("one job of one card, 500 nodes, 4,000 jobs", 500, 1, 1, 0.05),
+    ("one job of a whole node, 500 nodes, 4,000 jobs", 500, 1, CARDS, 0.05),
+    ("a gang of 512 cards, 1,000 nodes, 8,000 jobs", 1000, 64, CARDS, 1.0),
+)
+"""What the owner asks for, of how many nodes: tasks and cards of each, and the seconds it should take less than."""
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -135,11 +142,7 @@ def reclaim(nodes: int, tasks: int, cards: int, *, floors: bool) -> tuple[float,
 
 def reclaims(scale: float) -> Iterator[Figure]:
     """Each case in a process of its own, in which a small one has compiled what it needs."""
-    for what, nodes, tasks, cards, below_s in (
-        ("one job of one card, 500 nodes, 4,000 jobs", 500, 1, 1, 0.05),
-        ("one job of a whole node, 500 nodes, 4,000 jobs", 500, 1, CARDS, 0.05),
-        ("a gang of 512 cards, 1,000 nodes, 8,000 jobs", 1000, 64, CARDS, 1.0),
-    ):
+    for what, nodes, tasks, cards, below_s in RECLAIMS:
         for floors in (False, True):
             case = f"{what}; {'50 queues on three floors' if floors else 'two queues'}"
             note(case)

@@ -56,7 +56,7 @@ def traces(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is measured does not matter here, so no replay warms up first."""
-    for module in (queueing, packing):
+    for module in (queueing, packing, cycle_scenes):
         monkeypatch.setattr(module, "warm_up", lambda settings: None)
 
 
@@ -115,13 +115,15 @@ def test_evictions_walks_through_worlds_and_finds_nothing_wrong(capsys):
     assert result["wrong"] == []
 
 
-def test_tenancy_measures_what_it_says(capsys):
+def test_tenancy_measures_what_it_says(monkeypatch, capsys):
+    monkeypatch.setattr(tenancy, "RECLAIMS", tenancy.RECLAIMS[-1:])
     tenancy.main(["--steps", "60", "--scale", "0.01", "--json", "-"])
     result = printed(capsys)
     rows = {(row["part"], row["what"]): row for row in result["rows"]}
     assert result["wrong"] == []
     assert rows["guarantee", "steps"]["value"] >= 60
     assert len([row for part, row in rows if part == "never"]) == 6
+    assert len([row for part, row in rows if part == "reclaim"]) == 3
     assert all(row["value"] > 0 for (part, _), row in rows.items() if part != "guarantee")
 
 
@@ -174,9 +176,10 @@ def test_platform_speed_measures_a_real_server(capsys):
     assert rows["short jobs, submit to all done"] > 0
 
 
-def test_platform_speed_measures_how_soon_a_standby_takes_over(capsys):
+def test_platform_speed_measures_how_soon_a_standby_takes_over(monkeypatch, capsys):
     if missing := what_is_missing():
         pytest.skip(missing)
+    monkeypatch.setattr(platform_speed, "SWITCHES", 2)
     platform_speed.main(["--only", "switch-over", "--scale", "0.02", "--json", "-"])
     (median, worst) = printed(capsys)["rows"]
     assert 0 < median["value"] <= worst["value"]
