@@ -120,6 +120,7 @@ def restarted(api: Api) -> Api:
     return Api(api.state_dir, world=api.world, clock=api.clock)
 
 
+@pytest.mark.long
 def test_a_better_policy_takes_over_is_kept_on_trial_and_given_up_when_the_days_go_worse(api: Api) -> None:
     adapter = adapter_of(api)
     before = shown(api)
