@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from pathlib import Path
 
 from fake_driver.building import build
+from fake_driver.program import Program
 
 MIB = 1024 * 1024
 PATIENCE_S = 120
@@ -109,9 +111,19 @@ class FakeDriver:
         self._control.fake_take_time()
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass; it stands still again as soon as it has."""
+        """Let time pass, from when programs that waited for an order have begun with what they were sent; it stands
+        still again as soon as it has."""
+        end = time.monotonic() + PATIENCE_S
+        while any(program.has_unread_orders() and self.waits_for_orders(program) for program in Program.living):
+            if time.monotonic() > end:
+                raise TimeoutError(f"a program has not begun with what it was sent for {PATIENCE_S} s")
+            os.sched_yield()
         if self._control.fake_pass_time(round(seconds * 1e9), PATIENCE_S) != 0:
             raise TimeoutError(f"a program that shares this time has not rested for {PATIENCE_S} s")
+
+    def waits_for_orders(self, program: Program) -> bool:
+        """Whether it takes no part in the time that a test lets pass until it has read its next order."""
+        return bool(self._control.fake_reads(program.pid))
 
     @property
     def clock(self) -> Path:

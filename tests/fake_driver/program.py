@@ -6,13 +6,16 @@ Each line of its input is one call of ``COMMANDS`` with numbers; each answer is 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import random
 import select
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Mapping
+from typing import ClassVar
 
 WORD = 4096
 """The address of a word on which streams wait for each other."""
@@ -25,6 +28,8 @@ class Program:
         env: beside what every child inherits.
     """
 
+    living: ClassVar[set[Program]] = set()
+
     def __init__(self, env: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
             [sys.executable, __file__],
@@ -34,6 +39,7 @@ class Program:
             text=True,
         )
         self.pid = self._process.pid
+        self.living.add(self)
 
     def send(self, command: str, *numbers: int) -> None:
         """Asks without waiting for the answer."""
@@ -44,6 +50,12 @@ class Program:
         assert self._process.stdin is not None
         self._process.stdin.write("".join(" ".join(map(str, order)) + "\n" for order in orders))
         self._process.stdin.flush()
+
+    def has_unread_orders(self) -> bool:
+        """Whether it has yet to read of what it was asked for; one that has ended has not."""
+        assert self._process.stdin is not None
+        lying = fcntl.ioctl(self._process.stdin, termios.FIONREAD, bytes(4))
+        return any(lying) and self._process.poll() is None
 
     def answer(self) -> list[int]:
         """The next answer."""
@@ -66,6 +78,7 @@ class Program:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.living.discard(self)
         self._process.kill()
         self._process.communicate()
 

@@ -134,6 +134,25 @@ def test_time_that_a_test_has_taken_passes_only_as_it_says(fake_driver: FakeDriv
         assert program.answer() == [0]
 
 
+def test_what_a_program_was_asked_for_begins_before_time_passes_however_late_it_wakes(fake_driver: FakeDriver) -> None:
+    [card] = fake_driver.cards
+    fake_driver.take_time()
+    with Program(fake_driver.env() | {"LD_PRELOAD": str(fake_driver.clock)}) as program:
+        assert program("start") == [0]
+        fake_driver.pass_time(0.01)
+        assert fake_driver.waits_for_orders(program)
+        os.kill(program.pid, signal.SIGSTOP)
+        os.waitpid(program.pid, os.WUNTRACED)
+        program.send("launch", 10_000_000)
+        assert program.has_unread_orders()
+        assert fake_driver.waits_for_orders(program)
+        os.kill(program.pid, signal.SIGCONT)
+        fake_driver.pass_time(0.01)
+        assert not program.has_unread_orders()
+        fake_driver.pass_time(0.01)
+        assert fake_driver.busy_ns_of(program.pid, card) == 10_000_000
+
+
 STREAMS = r"""
 #include <stdio.h>
 #include <unistd.h>

@@ -55,6 +55,27 @@ void fake_clock_leave(int index) {
     fake_unlock();
 }
 
+static int32_t *reader(int32_t process) {
+    for (int index = 0; index < FAKE_SLEEPERS; index++)
+        if (shared()->readers[index] == process) return &shared()->readers[index];
+    return NULL;
+}
+
+void fake_clock_set_reading(int32_t process, bool reads) {
+    fake_lock();
+    int32_t *place = reader(process);
+    if (!place && reads && !(place = reader(0))) __builtin_trap();
+    if (place) *place = reads ? process : 0;
+    fake_unlock();
+}
+
+bool fake_clock_reads(int32_t process) {
+    fake_lock();
+    bool reads = reader(process) != NULL;
+    fake_unlock();
+    return reads;
+}
+
 static bool was_woken(sem_t *woken, int patience_s) {
     struct timespec until;
     int result;

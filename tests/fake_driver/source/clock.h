@@ -9,6 +9,9 @@ uint64_t fake_clock_now(void);
 // A thread begins to take part, awake, and ceases to. The caller's, or that of one which it is about to start.
 int fake_clock_join(void);
 void fake_clock_leave(int sleeper);
+// Whether a process takes no part because it waits for an order, or has yet to see that it is there.
+void fake_clock_set_reading(int32_t process, bool reads);
+bool fake_clock_reads(int32_t process);
 
 // Rests for a time; while the word has the value, if there is one, and until somebody wakes somebody. False if so much
 // real time has gone by that those who are awake will hardly ever rest; 0 for any patience.

@@ -125,6 +125,8 @@ EXPORT int fake_pass_time(uint64_t nanoseconds, int patience_s) {
     return fake_clock_rest(own_sleeper, nanoseconds, NULL, 0, patience_s) ? 0 : -1;
 }
 
+EXPORT int fake_reads(int process) { return fake_clock_reads(process); }
+
 EXPORT void fake_set_driver_name(const char *name) { snprintf(fake->driver_name, sizeof fake->driver_name, "%s", name); }
 
 EXPORT void fake_link(int device, int link, int kind, int peer) {

@@ -74,17 +74,20 @@ EXPORT long syscall(long number, ...) {
 }
 
 // A program that waits for the next order takes no part. One whose order is there already does: time that passed while
-// it had yet to be read would pass before what was asked for.
+// it had yet to be read would pass before what was asked for. So it takes part again before it reads, and says until
+// then that it does not: who sees that while an order lies there lets no time pass yet.
 EXPORT ssize_t read(int file, void *room, size_t size) {
     if (file != STDIN_FILENO || !is_on()) return real_syscall()(SYS_read, file, room, size);
     struct pollfd order = {file, POLLIN, 0};
-    if (own >= 0 && poll(&order, 1, 0) == 0) {
-        fake_clock_leave(own);
-        own = -1;
+    if (poll(&order, 1, 0) == 0) {
+        fake_clock_set_reading(getpid(), true);
+        if (own >= 0) fake_clock_leave(own);
+        while (poll(&order, 1, -1) < 0) continue;
+        own = fake_clock_join();
+        fake_clock_set_reading(getpid(), false);
     }
-    ssize_t length = real_syscall()(SYS_read, file, room, size);
     if (own < 0) own = fake_clock_join();
-    return length;
+    return real_syscall()(SYS_read, file, room, size);
 }
 
 struct beginning { void *(*run)(void *); void *argument; int sleeper; };

@@ -151,6 +151,7 @@ struct fake_clock {
     uint64_t now_ns;
     int32_t awake;
     struct fake_sleeper sleepers[FAKE_SLEEPERS];
+    int32_t readers[FAKE_SLEEPERS];  // processes that take no part until they have their next order
 };
 
 struct fake_state {
