@@ -26,12 +26,12 @@ import numpy as np
 
 from cases import PHILLY_LOG, find
 from millpond.model.events import PolicyChanged
+from millpond.model.policy_trials import UNCHANGED, PolicyOverrides
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.server.jobs.adaptation import policy_replay
 from millpond.server.jobs.adaptation.night_record import FILE, NightRecord
 from millpond.server.jobs.adaptation.policy_adaptation import PolicyAdapter
-from millpond.server.runtime.policies import UNCHANGED
 from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
 from millpond.simulation.adaptation import window_figures
 from millpond.simulation.clusters import capacity_milli, uniform_cluster
@@ -39,7 +39,7 @@ from millpond.simulation.core import make_scheduler
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.readers import read_workload
 from millpond.simulation.trace import TraceJob, Workload
-from millpond.specs.config.adapting import AdaptRule, PolicyCandidate
+from millpond.specs.config.adapting import AdaptRule
 from reporting import Table, command_line, emit, note, program, verdict
 
 CLUSTER: Final = "2x8"
@@ -53,7 +53,7 @@ BEGINS: Final = ("default", "fifo")
 MOST_REGRET: Final = 0.05
 MOST_BEHIND: Final = 0.02
 DAY_S: Final = 86_400.0
-RULE: Final = AdaptRule(hour=3, days=7, margin=0.05, candidates=tuple(map(PolicyCandidate, FIXED)))
+RULE: Final = AdaptRule(hour=3, days=7, margin=0.05, candidates=tuple(map(PolicyOverrides, FIXED)))
 
 
 @dataclass(frozen=True, slots=True)

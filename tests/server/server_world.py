@@ -17,6 +17,7 @@ from millpond.model.engine import Inventory, Observed
 from millpond.model.events import Confirmed, Ended, Event, Kept
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
+from millpond.model.policy_trials import UNCHANGED, PolicyOverrides
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
 from millpond.server.auth.secrets import Passwords
@@ -24,7 +25,7 @@ from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.inbox import Submission
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
-from millpond.server.runtime.policies import UNCHANGED, Policies
+from millpond.server.runtime.policies import policy_change
 from millpond.server.runtime.recovery import recover
 from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.turn_processor import TurnProcessor
@@ -166,7 +167,7 @@ class Server:
         world: World,
         clock: Clock,
         trip: Callable[[str], None] | None = None,
-        policies: Policies = UNCHANGED,
+        policies: PolicyOverrides = UNCHANGED,
         dependencies: LoopDependencies | None = None,
     ) -> None:
         self.state_dir = state_dir
@@ -179,7 +180,7 @@ class Server:
         dependencies = dependencies or LoopDependencies(clock=clock)
         self.processor = TurnProcessor(self.store, self.core, self.loop, dependencies)
         self.scheduler = SchedulerThread(self.loop, self.processor)
-        self.scheduler.settle(self.engine, lambda: policies.change(self.core.scheduler.settings, clock()))
+        self.scheduler.settle(self.engine, lambda: policy_change(policies, self.core.scheduler.settings, clock()))
 
     def submit(self, job_id: str, key: str = "", **fields: Any) -> Submission:
         """Hand a job in; it is taken with the next turn."""

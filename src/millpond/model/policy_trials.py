@@ -1,4 +1,4 @@
-"""Policies that a server has chosen by itself, and what it keeps of the choice, to take it back."""
+"""Policies of a whole cluster: those that hold, those that are asked for, and the last choice of a server by itself."""
 
 from __future__ import annotations
 
@@ -17,6 +17,35 @@ class ClusterPolicies:
     def __str__(self) -> str:
         more = "".join(f", {word}" for word, on in (("preempt", self.preempt), ("no reserve", not self.reserve)) if on)
         return f"ordering {self.ordering}, placement {self.placement}{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOverrides:
+    """Policies that are asked for; what is left open stays as it is.
+
+    Attributes:
+        ordering, placement: names (``model.policies``); empty: left open.
+        preempt: the ordering may end running work of the same class; None: left open.
+        reserve: keep room for the first job that does not fit; None: left open.
+    """
+
+    ordering: str = ""
+    placement: str = ""
+    preempt: bool | None = None
+    reserve: bool | None = None
+
+    def over(self, present: ClusterPolicies) -> ClusterPolicies:
+        """The policies with what is asked for."""
+        return ClusterPolicies(
+            self.ordering or present.ordering,
+            self.placement or present.placement,
+            present.preempt if self.preempt is None else self.preempt,
+            present.reserve if self.reserve is None else self.reserve,
+        )
+
+
+UNCHANGED = PolicyOverrides()
+"""Nothing is asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millpond.model.policies import orderings_of, placements_of
-from millpond.model.policy_trials import PolicyTrial
+from millpond.model.policy_trials import ClusterPolicies, PolicyTrial
 from millpond.model.resources import TaskRequest
 
 
@@ -66,3 +66,22 @@ class Settings:
     def __post_init__(self) -> None:
         orderings_of(self.ordering)
         placements_of(self.placement)
+
+    @property
+    def policies(self) -> ClusterPolicies:
+        """The policies among them."""
+        return ClusterPolicies(self.ordering, self.placement, self.preempt, self.reserve)
+
+    def under(self, policies: ClusterPolicies) -> Settings:
+        """The same with other policies.
+
+        Raises:
+            InvalidInputError: there are none of these names.
+        """
+        return replace(
+            self,
+            ordering=policies.ordering,
+            placement=policies.placement,
+            preempt=policies.preempt,
+            reserve=policies.reserve,
+        )

@@ -9,7 +9,6 @@ from typing import Any
 from millpond.forecasting.durations import Forecast
 from millpond.model.policy_trials import ClusterPolicies
 from millpond.scheduling.copies.snapshots import settings_of
-from millpond.scheduling.settings import Settings
 from millpond.simulation.adaptation import TriedPolicy, window_figures
 from millpond.simulation.queueing import admissible_world
 from millpond.simulation.trace import TraceJob
@@ -30,17 +29,6 @@ class PastJob:
     entry: TraceJob
     forecast: Forecast | None
     counts: bool
-
-
-def under(settings: Settings, choice: ClusterPolicies) -> Settings:
-    """The settings with other policies."""
-    return replace(
-        settings,
-        ordering=choice.ordering,
-        placement=choice.placement,
-        preempt=choice.preempt,
-        reserve=choice.reserve,
-    )
 
 
 def replay_choices(
@@ -67,7 +55,7 @@ def replay_choices(
     settings = settings_of(snapshot)
     tried = []
     for choice in choices:
-        played = replay_past(world, under(settings, choice), bound())
+        played = replay_past(world, settings.under(choice), bound())
         jobs = [
             (job.since, job.ended_at, lengths[name])
             for name, job in played.jobs.items()

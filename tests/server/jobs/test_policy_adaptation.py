@@ -16,7 +16,7 @@ from server_world import Clock
 
 from millpond.model.errors import UnavailableError
 from millpond.model.events import PolicyChanged, ReservationMade, SchedulingPaused, SchedulingResumed
-from millpond.model.policy_trials import ClusterPolicies
+from millpond.model.policy_trials import UNCHANGED, ClusterPolicies, PolicyOverrides
 from millpond.model.reasons import Cause
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.node.task.records import TaskId
@@ -25,19 +25,18 @@ from millpond.server.jobs.adaptation import policy_replay
 from millpond.server.jobs.adaptation.night_record import FILE, Night, NightRecord
 from millpond.server.jobs.adaptation.policy_adaptation import PolicyAdapter, last_passing
 from millpond.server.jobs.what_if.child import ask_child
-from millpond.server.runtime.policies import UNCHANGED, Policies
 from millpond.server.wording import local_time
 from millpond.simulation.adaptation import WindowFigures
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import AdaptationInfo
-from millpond.specs.config.adapting import AdaptRule, PolicyCandidate
+from millpond.specs.config.adapting import AdaptRule
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.errors import SpecError
 
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 BEGIN = datetime(2026, 3, 2, 12).astimezone().timestamp()
 RULE = AdaptRule(
-    hour=3, days=3, margin=0.05, candidates=(PolicyCandidate(ordering="ssf"), PolicyCandidate(placement="best-fit"))
+    hour=3, days=3, margin=0.05, candidates=(PolicyOverrides(ordering="ssf"), PolicyOverrides(placement="best-fit"))
 )
 
 
@@ -60,7 +59,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 def adapter_of(
     api: Api,
-    pinned: Policies = UNCHANGED,
+    pinned: PolicyOverrides = UNCHANGED,
     ask: Callable = answered_here,  # type: ignore[type-arg]
     rule: AdaptRule = RULE,
 ) -> PolicyAdapter:
@@ -191,7 +190,7 @@ def test_policies_that_the_scheduler_refuses_do_not_hold_and_the_night_says_why(
         figures = [[asdict(WindowFigures(100, slowdown, 10.0)) for _ in windows] for slowdown in (4.0, 2.0)]
         return json.dumps(figures).encode()
 
-    rule = replace(RULE, candidates=(PolicyCandidate(ordering="srtf", preempt=True),))
+    rule = replace(RULE, candidates=(PolicyOverrides(ordering="srtf", preempt=True),))
     adapter = adapter_of(api, ask=second_wins, rule=rule)
     lived(api, 3)
     adapter.look()
@@ -200,7 +199,7 @@ def test_policies_that_the_scheduler_refuses_do_not_hold_and_the_night_says_why(
 
 
 def test_what_the_server_was_started_with_is_never_changed(api: Api) -> None:
-    adapter = adapter_of(api, Policies(ordering="fifo", placement="default"))
+    adapter = adapter_of(api, PolicyOverrides(ordering="fifo", placement="default"))
     lived(api, 1)
     adapter.look()
     assert adapter.latest.endswith(

@@ -26,6 +26,7 @@ from millpond.model.errors import (
 )
 from millpond.model.events import DesiredCountChanged, Event, PoolChanged, ResumeRequested, SuspendRequested
 from millpond.model.hardware.nodes import Pool
+from millpond.model.policy_trials import PolicyOverrides
 from millpond.model.states import Outcome
 from millpond.model.windows import Window
 from millpond.node.task.records import TaskId
@@ -33,7 +34,6 @@ from millpond.server.operations.verification import verify
 from millpond.server.runtime import turn_processor
 from millpond.server.runtime.inbox import ChangeJob, Submission
 from millpond.server.runtime.loop_dependencies import LoopDependencies
-from millpond.server.runtime.policies import Policies
 from millpond.server.store.connection.durable_writes import CommitInDoubtError
 from millpond.server.views.events import story
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -464,7 +464,7 @@ def test_a_log_that_the_database_cannot_read_is_a_fault_of_the_database(tmp_path
 
 def test_a_state_directory_keeps_its_policies_until_others_are_asked_for(tmp_path: Path) -> None:
     world, clock = World(), Clock()
-    Server(tmp_path, world, clock, policies=Policies("fifo"))
+    Server(tmp_path, world, clock, policies=PolicyOverrides("fifo"))
     kept = Server(tmp_path, world, clock)
     assert kept.core.scheduler.settings.ordering == "fifo"
     kept.submit("runs", gpus=4)
@@ -472,7 +472,7 @@ def test_a_state_directory_keeps_its_policies_until_others_are_asked_for(tmp_pat
     kept.turn(2)
     kept.submit("urgent", gpus=4, time_limit="60s")
     kept.turn(2)
-    changed = Server(tmp_path, world, clock, policies=Policies("sjf", "best-fit", reserve=False))
+    changed = Server(tmp_path, world, clock, policies=PolicyOverrides("sjf", "best-fit", reserve=False))
     settings = changed.core.scheduler.settings
     assert (settings.ordering, settings.placement, settings.reserve) == ("sjf", "best-fit", False)
     assert world.running == [TaskId("runs", 1, 0)]
@@ -486,9 +486,9 @@ def test_a_state_directory_keeps_its_policies_until_others_are_asked_for(tmp_pat
 
 
 def test_asking_for_the_policies_that_are_there_changes_nothing(tmp_path: Path) -> None:
-    first = Server(tmp_path, World(), Clock(), policies=Policies("fifo", preempt=True))
+    first = Server(tmp_path, World(), Clock(), policies=PolicyOverrides("fifo", preempt=True))
     before = first.core.seq
-    second = Server(tmp_path, World(), Clock(), policies=Policies("fifo", preempt=True))
+    second = Server(tmp_path, World(), Clock(), policies=PolicyOverrides("fifo", preempt=True))
     told = [type(entry.event).__name__ for entry in second.store.events_after(before)]
     assert "PolicyChanged" not in told
 
@@ -592,10 +592,10 @@ def test_wherever_the_server_is_killed_nothing_is_lost_and_nothing_runs_twice(
 
 
 POLICIES = (
-    Policies("default", "default", preempt=True),
-    Policies("fifo", "best-fit", preempt=False, reserve=True),
-    Policies("srtf", "random", preempt=True),
-    Policies("fair", "dot-product", preempt=True, reserve=False),
+    PolicyOverrides("default", "default", preempt=True),
+    PolicyOverrides("fifo", "best-fit", preempt=False, reserve=True),
+    PolicyOverrides("srtf", "random", preempt=True),
+    PolicyOverrides("fair", "dot-product", preempt=True, reserve=False),
 )
 """Of version after version: what one decides, the next would not."""
 

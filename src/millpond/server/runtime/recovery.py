@@ -12,13 +12,13 @@ from millpond.model import events
 from millpond.model.decisions import Decision, Start
 from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
 from millpond.model.hardware.nodes import Node
+from millpond.model.policy_trials import UNCHANGED, PolicyOverrides
 from millpond.model.states import TaskState
 from millpond.model.workloads import Job
 from millpond.node.task.records import TaskId
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.policies import UNCHANGED, Policies
 from millpond.server.store.formats import check_format
 from millpond.server.store.histories import DecisionEntry
 from millpond.server.store.store import ClaimsEntry, Store, StoredSnapshot
@@ -35,7 +35,7 @@ MOST_LISTED: Final = 5
 _KEEP: Final = "this is a defect of Millpond; keep the state directory and report it"
 
 
-def recover(store: Store, policies: Policies = UNCHANGED) -> Core:
+def recover(store: Store, policies: PolicyOverrides = UNCHANGED) -> Core:
     """The core as it was when the last event was stored; a new one in a new store.
 
     What is stored as decided is carried out again and not decided again, so that another version, with other rules,
@@ -44,7 +44,7 @@ def recover(store: Store, policies: Policies = UNCHANGED) -> Core:
 
     Args:
         policies: what a new store is begun with. In an older one others take over by an event of their own, behind the
-            log (``Policies.change``).
+            log (``policy_change``).
 
     Raises:
         UnavailableError: the snapshot is of a format that this version cannot read, or none can be read.
@@ -54,7 +54,8 @@ def recover(store: Store, policies: Policies = UNCHANGED) -> Core:
     """
     core = _latest_readable(store)
     if core is None:
-        core = Core(Scheduler(policies.over(Settings())))
+        settings = Settings()
+        core = Core(Scheduler(settings.under(policies.over(settings.policies))))
         store.save_snapshot(StoredSnapshot(0, 0.0, VERSION, core.snapshot()))
         return core
     try:

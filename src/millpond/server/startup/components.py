@@ -31,6 +31,7 @@ from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.kernel_compilation import accelerate
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
+from millpond.server.runtime.policies import policy_change
 from millpond.server.runtime.queue_settings.effects import shortage_of
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.runtime.recovery import expected_tasks, no_longer_placeable, recover, running_jobs
@@ -121,7 +122,7 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         else:
             if identity.took_over and identity.original is not None:
                 adopt_files(identity.original, host.state_dir, expected_tasks(core, host.machine.nodes))
-            change = options.policies.change(core.scheduler.settings, time.time())
+            change = policy_change(options.policies, core.scheduler.settings, time.time())
             for event in change:
                 core.scheduler.require_policies(event)
                 log.info("other policies from now on: %s", event)

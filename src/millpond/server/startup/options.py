@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.policies import orderings_of, placements_of
+from millpond.model.policy_trials import PolicyOverrides
 from millpond.node.host.controllers import GroupMode
 from millpond.node.host.files import read_json, write_json
 from millpond.node.sandbox.detection import SandboxMode
 from millpond.server.operations.server_log import LogFormat
-from millpond.server.runtime.policies import Policies
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7433
@@ -75,9 +75,9 @@ class ServerOptions:
     log_format: str = LogFormat.TEXT.value
 
     @property
-    def policies(self) -> Policies:
+    def policies(self) -> PolicyOverrides:
         """What was asked for of the scheduler."""
-        return Policies(self.ordering, self.placement, self.preempt, self.reserve)
+        return PolicyOverrides(self.ordering, self.placement, self.preempt, self.reserve)
 
 
 def parse_options(arguments: Sequence[str]) -> ServerOptions:

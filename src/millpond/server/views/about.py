@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from sqlalchemy.exc import DBAPIError
 
-from millpond.model.policy_trials import ClusterPolicies
 from millpond.scheduling.settings import Settings
 from millpond.server.auth.isolation import Isolation
 from millpond.server.runtime.clock import SLOWER_BY
@@ -107,8 +106,7 @@ class About:
     def _adaptation(self, settings: Settings) -> AdaptationInfo:
         if self.policies_by is not None:
             return self.policies_by(settings)
-        holds = ClusterPolicies(settings.ordering, settings.placement, settings.preempt, settings.reserve)
-        return AdaptationInfo(chooses=False, policies=str(holds))
+        return AdaptationInfo(chooses=False, policies=str(settings.policies))
 
     async def info(self, admin: bool) -> ServerInfo:
         """The server itself; where it lies on its machine is for admins."""

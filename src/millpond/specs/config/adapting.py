@@ -9,31 +9,12 @@ from pydantic import Field, model_validator
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.policies import orderings_of, placements_of
-from millpond.model.policy_trials import ClusterPolicies
+from millpond.model.policy_trials import UNCHANGED, PolicyOverrides
 from millpond.specs.errors import BadValueError
 from millpond.specs.validation import Strict
 
 REPLANNING: Final = ("srtf", "srsf", "tiresias")
 """Published orderings under which nothing can be reserved; nobody is to find them in force in the morning."""
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyCandidate:
-    """What a candidate says; None: as it is."""
-
-    ordering: str | None = None
-    placement: str | None = None
-    preempt: bool | None = None
-    reserve: bool | None = None
-
-    def over(self, present: ClusterPolicies) -> ClusterPolicies:
-        """The policies that it stands for."""
-        return ClusterPolicies(
-            present.ordering if self.ordering is None else self.ordering,
-            present.placement if self.placement is None else self.placement,
-            present.preempt if self.preempt is None else self.preempt,
-            present.reserve if self.reserve is None else self.reserve,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +30,7 @@ class AdaptRule:
     hour: int
     days: int
     margin: float
-    candidates: tuple[PolicyCandidate, ...]
+    candidates: tuple[PolicyOverrides, ...]
 
 
 class CandidateFile(Strict):
@@ -69,7 +50,7 @@ class CandidateFile(Strict):
 
     @model_validator(mode="after")
     def _known(self) -> CandidateFile:
-        if self.candidate() == PolicyCandidate():
+        if self.candidate() == UNCHANGED:
             raise BadValueError("a candidate that changes nothing", "name an ordering or a placement")
         try:
             base, _ = orderings_of(self.ordering or "")
@@ -82,14 +63,14 @@ class CandidateFile(Strict):
             )
         return self
 
-    def candidate(self) -> PolicyCandidate:
+    def candidate(self) -> PolicyOverrides:
         """The checked form."""
-        return PolicyCandidate(self.ordering, self.placement, self.preempt, self.reserve)
+        return PolicyOverrides(self.ordering or "", self.placement or "", self.preempt, self.reserve)
 
 
 USUAL: Final = (
-    *(PolicyCandidate(ordering=name) for name in ("default", "sjf", "ssf", "fair")),
-    PolicyCandidate(placement="best-fit"),
+    *(PolicyOverrides(ordering=name) for name in ("default", "sjf", "ssf", "fair")),
+    PolicyOverrides(placement="best-fit"),
 )
 
 

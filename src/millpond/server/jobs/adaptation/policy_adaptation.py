@@ -18,14 +18,13 @@ from typing import Final
 
 from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
 from millpond.model.events import PolicyChanged
-from millpond.model.policy_trials import ClusterPolicies, PolicyTrial
+from millpond.model.policy_trials import ClusterPolicies, PolicyOverrides, PolicyTrial
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.scheduling.settings import Settings
 from millpond.server.jobs.adaptation import policy_replay
 from millpond.server.jobs.adaptation.night_record import Night, NightRecord
 from millpond.server.jobs.what_if.child import ask_child
 from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.policies import Policies
 from millpond.server.runtime.queries import ANSWER_WITHIN_S
 from millpond.server.views.reports.history_export import HistoryExport
 from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
@@ -74,7 +73,7 @@ class _Night:
     @property
     def present(self) -> ClusterPolicies:
         """The policies that hold."""
-        return choice_of(self.settings)
+        return self.settings.policies
 
 
 class PolicyAdapter(Periodic):
@@ -93,7 +92,7 @@ class PolicyAdapter(Periodic):
         loop: Loop,
         history: HistoryExport,
         rule: Callable[[], AdaptRule | None],
-        pinned: Policies,
+        pinned: PolicyOverrides,
         record: NightRecord,
         clock: Callable[[], float] = time.time,
         ask: AskChild = ask_child,
@@ -141,7 +140,7 @@ class PolicyAdapter(Periodic):
         rule, night, trial = self._rule(), self._record.latest, settings.trial
         return AdaptationInfo(
             chooses=rule is not None,
-            policies=str(choice_of(settings)),
+            policies=str(settings.policies),
             next_at=None if rule is None else last_passing(self._clock(), rule.hour) + _DAY_S,
             looked_at=None if night is None else night.looked_at,
             result="" if night is None else night.text,
@@ -175,7 +174,7 @@ class PolicyAdapter(Periodic):
         replayed, measured = tried[0].windows, [measured_figures(recorded.jobs, window) for window in windows]
         optimism = _mean_slowdown(measured) / _mean_slowdown(replayed)
         why = f"{verdict.why}; by replays of three windows since {local_time(begin)}"
-        self._tell(night, verdict.choice, PolicyTrial(night.now, night.present, optimism), why)
+        self._tell(verdict.choice, PolicyTrial(night.now, night.present, optimism), why)
         return why
 
     async def _judge(self, night: _Night, trial: PolicyTrial) -> str:
@@ -195,9 +194,9 @@ class PolicyAdapter(Periodic):
         )
         if not is_worse(measured, tried.windows[0], trial.optimism, night.rule.margin):
             return f"{keeps}: {numbers}"
-        back = self._pinned_over(trial.other)
+        back = self._pinned.over(trial.other)
         why = f"back to {back}, as {night.present} did worse since {local_time(trial.since)}: {numbers}"
-        self._tell(night, back, PolicyTrial(night.now, night.present, trial.optimism, rolled_back=True), why)
+        self._tell(back, PolicyTrial(night.now, night.present, trial.optimism, rolled_back=True), why)
         return why
 
     def _candidates(self, night: _Night) -> list[ClusterPolicies]:
@@ -209,18 +208,8 @@ class PolicyAdapter(Periodic):
         return [
             choice
             for choice in found
-            if choice != night.present and choice not in resting and self._pinned_over(choice) == choice
+            if choice != night.present and choice not in resting and self._pinned.over(choice) == choice
         ]
-
-    def _pinned_over(self, choice: ClusterPolicies) -> ClusterPolicies:
-        """The choice as far as it is free."""
-        pinned = self._pinned
-        return ClusterPolicies(
-            pinned.ordering or choice.ordering,
-            pinned.placement or choice.placement,
-            choice.preempt if pinned.preempt is None else pinned.preempt,
-            choice.reserve if pinned.reserve is None else pinned.reserve,
-        )
 
     async def _recorded(self, begin: float, night: _Night) -> Recorded:
         """The jobs that were submitted since an instant, and what was under way then and is now.
@@ -256,7 +245,7 @@ class PolicyAdapter(Periodic):
             raise UnavailableError("the server ends", "it is tried again in the next night")
         return policy_replay.read_answer(asked.result(), choices)
 
-    def _tell(self, night: _Night, choice: ClusterPolicies, trial: PolicyTrial, why: str) -> None:
+    def _tell(self, choice: ClusterPolicies, trial: PolicyTrial, why: str) -> None:
         """Change the policies.
 
         Raises:
@@ -266,11 +255,6 @@ class PolicyAdapter(Periodic):
         self._loop.change_setting(
             lambda at: PolicyChanged(at, ordering, placement, preempt, reserve, trial, f"policies: {why}")
         ).result(ANSWER_WITHIN_S)
-
-
-def choice_of(settings: Settings) -> ClusterPolicies:
-    """The policies among settings."""
-    return ClusterPolicies(settings.ordering, settings.placement, settings.preempt, settings.reserve)
 
 
 def last_passing(now: float, hour: int) -> float:

@@ -16,8 +16,9 @@ from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.events import Event, NodeClosed, NodeJoined
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.nodes import Cordon, Node
+from millpond.model.policy_trials import PolicyOverrides
 from millpond.scheduling.scheduler import Scheduler
-from millpond.server.runtime.policies import Policies
+from millpond.server.runtime.policies import policy_change
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.specs.api.reports.what_if_request import QueueSetting, WhatIfRequest
@@ -80,7 +81,8 @@ def _written(value: Any) -> str:
 
 
 def _change_policies(request: WhatIfRequest, scheduler: Scheduler, change: Change) -> None:
-    wanted = Policies(request.ordering or "", request.placement or "", request.preempt, request.reserve)
+    settings = scheduler.settings
+    wanted = PolicyOverrides(request.ordering or "", request.placement or "", request.preempt, request.reserve)
     asked = {
         "ordering": request.ordering,
         "placement": request.placement,
@@ -88,12 +90,12 @@ def _change_policies(request: WhatIfRequest, scheduler: Scheduler, change: Chang
         "reserve": request.reserve,
     }
     asked = {name: value for name, value in asked.items() if value is not None}
+    settings.under(wanted.over(settings.policies))  # refuses what is no policy
     for name, value in asked.items():
-        wanted.over(scheduler.settings)  # refuses what is no policy
-        if getattr(scheduler.settings, name) == value:
+        if getattr(settings, name) == value:
             raise InvalidInputError(f"{name} is {_written(value)} already", "leave it out, or give another value")
         change.words.append(f"{name} = {_written(value)}")
-    change.events += wanted.change(scheduler.settings, change.at)
+    change.events += policy_change(wanted, settings, change.at)
 
 
 def _remove_nodes(names: Sequence[str], nodes: Sequence[Node], change: Change) -> None:
