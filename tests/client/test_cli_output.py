@@ -14,6 +14,7 @@ from millpond.client.cli.printing.formats import precise_text
 from millpond.client.cli.printing.tables import Column, show
 from millpond.client.cli.printing.task_output import Output
 from millpond.client.cli.printing.waiting_line import WaitingLine
+from millpond.model.amounts import milli_text
 
 
 def printed(chunks, labelled):
@@ -225,7 +226,7 @@ def test_spans_take_two_units_at_most(seconds, text):
 
 
 def test_amounts_have_no_needless_zeros():
-    assert [formats.gib(32768), formats.gib(1536), formats.thousandth(250), formats.thousandth(8000)] == [
+    assert [formats.gib(32768), formats.gib(1536), milli_text(250), milli_text(8000)] == [
         "32",
         "1.5",
         "0.25",

@@ -19,15 +19,10 @@ state_dir_option = click.option(
 )
 
 
-def asks_server(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the option that says which server it asks."""
-    return state_dir_option(command)
-
-
 def with_client(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command that option, and instead of its value a connection to that server as the first argument."""
 
-    @asks_server
+    @state_dir_option
     @functools.wraps(command)
     def connected(state_dir: Path | None, **arguments: Any) -> Any:
         with connect(state_dir) as client:

@@ -6,8 +6,6 @@ import datetime
 import time
 from typing import TYPE_CHECKING, Final
 
-from millpond.model.amounts import milli_text
-
 if TYPE_CHECKING:
     from millpond.specs.api.jobs.jobs import DeadlineInfo, JobInfo
     from millpond.specs.api.pool.nodes import CordonInfo, DeviceInfo, DeviceStatus, NodeInfo
@@ -44,11 +42,6 @@ def used(instant: float | None) -> str:
 def gib(mebibytes: int) -> str:
     """Memory in GiB, without needless zeros."""
     return f"{mebibytes / 1024:.1f}".removesuffix(".0")
-
-
-def thousandth(milli: int) -> str:
-    """Milli-units as the unit: 250 is ``0.25``."""
-    return milli_text(milli)
 
 
 def card_number(index: int, instance: int | None) -> str:

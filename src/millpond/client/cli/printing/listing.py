@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import click
 
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing.tables import Entry, ListTable
 from millpond.specs.escaped_text import json_text, yaml_text
@@ -67,7 +67,7 @@ def lists(job: str = "") -> Callable[[Callable[..., Listing]], Callable[..., Non
 
     def command_of(look: Callable[..., Listing]) -> Callable[..., None]:
         @listing_options
-        @asks_server
+        @state_dir_option
         @functools.wraps(look)
         def command(output: str, watch: bool, state_dir: Path | None, **arguments: Any) -> None:
             if click.get_current_context().invoked_subcommand is not None:

@@ -28,7 +28,6 @@ _IGNORE_FILES: Final = (".gitignore", ".pondignore")
 _NEVER: Final = frozenset({".git", "__pycache__"})
 _ENVIRONMENT_MARK: Final = "pyvenv.cfg"
 _NAMED: Final = 5
-_PIECE: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from millpond.client.cli.printing import formats
-from millpond.model.amounts import memory_text
+from millpond.model.amounts import memory_text, milli_text
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
 from millpond.specs.api.accounts.accounts import LONGEST_LIMIT_S, MOST_RUNNING_JOBS, AccountLimits
@@ -94,7 +94,7 @@ def disk_text(held: DiskInfo) -> str:
 
 
 def _units(milli: int, noun: str) -> str:
-    return f"{formats.thousandth(milli)} {noun}" + ("" if milli == 1_000 else "s")
+    return f"{milli_text(milli)} {noun}" + ("" if milli == 1_000 else "s")
 
 
 def _whole(text: str) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import asks_server, connect, with_client
+from millpond.client.cli.connection import connect, state_dir_option, with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, lists
@@ -116,7 +116,7 @@ def confirm(client: Client, code: str) -> None:
 @click.option("--format", "form", type=click.Choice(("millpond", "slack", "feishu", "wecom")), help="Of its messages.")
 @click.option("--remove", is_flag=True, help="Forget it.")
 @from_stdin
-@asks_server
+@state_dir_option
 def chat(form: str | None, remove: bool, stdin: bool, state_dir: Path | None) -> None:
     """Have messages sent to a webhook of yours; its address is asked for, and kept as a secret."""
     if remove == (form is not None):

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import asks_server, connect, with_client
+from millpond.client.cli.connection import connect, state_dir_option, with_client
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
@@ -38,7 +38,7 @@ def group() -> None:
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--name", default="", help="What it is called in lists [default: its comment].")
 @click.option("--user", help="For whom [default: oneself].")
-@asks_server
+@state_dir_option
 def add(file: Path | None, name: str, user: str | None, state_dir: Path | None) -> None:
     """Register the public key in FILE (- is standard input) [default: the usual one in ~/.ssh]."""
     text = _text_of(file or _usual_file())

@@ -9,7 +9,7 @@ import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.accounts.limit_options import limit_options, limits_from, limits_text
-from millpond.client.cli.connection import asks_server, connect, with_client
+from millpond.client.cli.connection import connect, state_dir_option, with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
@@ -60,7 +60,7 @@ def group() -> None:
 @click.option("--admin", is_flag=True, help="May do everything.")
 @click.option("--service", is_flag=True, help="A program's account: tokens, no password.")
 @limit_options
-@asks_server
+@state_dir_option
 def add(
     name: str,
     group_name: str | None,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, listing_options, show_listing
@@ -35,7 +35,7 @@ _AT_ONCE = 1_000
     help="How many of the latest, where no JOB is named.",
 )
 @listing_options
-@asks_server
+@state_dir_option
 def command(
     job: str | None, node: str | None, follow: bool, limit: int, output: str, watch: bool, state_dir: Path | None
 ) -> None:

@@ -17,6 +17,7 @@ from millpond.client.cli.printing.formats import machine_state
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
+from millpond.model.amounts import milli_text
 from millpond.model.errors import NotFoundError
 from millpond.model.resources import CARD_MILLI
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, NodeList, SliceInfo, SpareInfo
@@ -37,7 +38,7 @@ def _marks(device: DeviceInfo) -> str:
 
 def _free_compute(*devices: DeviceInfo) -> str:
     """Cards that are free, without those that are unusable."""
-    return formats.thousandth(sum(device.free_compute_milli for device in devices if _is_usable(device)))
+    return milli_text(sum(device.free_compute_milli for device in devices if _is_usable(device)))
 
 
 def _is_usable(device: DeviceInfo) -> bool:
@@ -45,7 +46,7 @@ def _is_usable(device: DeviceInfo) -> bool:
 
 
 def _free_cpus(node: NodeInfo) -> str:
-    return f"{formats.thousandth(node.free_cpu_milli)}/{formats.thousandth(node.cpu_capacity_milli or node.cpu_milli)}"
+    return f"{milli_text(node.free_cpu_milli)}/{milli_text(node.cpu_capacity_milli or node.cpu_milli)}"
 
 
 def _free_memory(node: NodeInfo) -> str:

@@ -24,7 +24,7 @@ _LABEL = 11
 
 
 def _milli(amount: int | None) -> str:
-    return "" if amount is None else formats.thousandth(amount)
+    return "" if amount is None else milli_text(amount)
 
 
 def _memory_limit(queue: QueueInfo) -> str:

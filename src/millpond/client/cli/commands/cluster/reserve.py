@@ -16,6 +16,7 @@ from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.cli.time_options import WRITTEN, future
 from millpond.client.sdk import Client
+from millpond.model.amounts import milli_text
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.specs.api.pool.reservations import ReservationInfo, ReservationList
 
@@ -86,7 +87,7 @@ def _state(info: ReservationInfo) -> str:
     state = info.state
     if state == "active":
         used = 1000 * sum(info.nodes.values()) - info.unused_gpu_milli
-        state = f"active, {formats.thousandth(used)} used"
+        state = f"active, {milli_text(used)} used"
     return f"{state}, {info.missing} missing" if info.missing > 0 else state
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import click
 
 from millpond.client.cli.commands.accounts.limit_options import disk_text
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.printing.formats import instant_text, span
 from millpond.client.cli.printing.listing import Listing, listing_options_with, show_listing
 from millpond.client.cli.printing.tables import Column, show
@@ -40,7 +40,7 @@ _WAITS = ("CARDS", "JOBS", "P50", "P95", "STARTED", "ENDED BEFORE", "WAITING", "
 @click.option("--since", metavar="DATE", help="From then on, such as 2026-11-01, or of late, such as 7d.")
 @click.option("--until", metavar="DATE", help="Up to the beginning of this day, or this instant [default: now].")
 @listing_options_with("csv")
-@asks_server
+@state_dir_option
 def command(
     by: str | None,
     waits: bool,

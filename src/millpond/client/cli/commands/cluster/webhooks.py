@@ -9,7 +9,7 @@ from typing import Any, get_args
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import asks_server, connect, with_client
+from millpond.client.cli.connection import connect, state_dir_option, with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, lists
@@ -90,7 +90,7 @@ def ls(client: Client) -> Listing:
 @click.option("--queue", "queues", multiple=True, help="Of jobs of this queue alone; repeatable [default: of all].")
 @click.option("--secret", default="", help="The server's secret that signs deliveries [default: none does].")
 @from_stdin
-@asks_server
+@state_dir_option
 def add(name: str, stdin: bool, state_dir: Path | None, **fields: Any) -> None:
     """Add the webhook NAME; its address is asked for, and kept as a secret."""
     url = SecretInput(stdin).ask("address of the webhook")

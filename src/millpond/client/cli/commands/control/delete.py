@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.bulk_actions import confirmed, for_each, require_attended
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
 
@@ -15,7 +15,7 @@ from millpond.client.cli.printing import formats
 @click.command("delete")
 @job_argument("jobs", nargs=-1, required=True, metavar="JOB...")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@asks_server
+@state_dir_option
 def command(jobs: tuple[str, ...], yes: bool, state_dir: Path | None) -> int:
     """Delete each JOB, which must have ended, with its history, logs and output. Its usage is kept."""
     require_attended("delete", yes)

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from millpond.client.cli.bulk_actions import act_on, confirmed, require_attended
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client
@@ -25,7 +25,7 @@ _NAMED_IN_QUESTION: Final = 5
 @click.option("--queue", default="", metavar="NAME", help="All of these in this queue.")
 @click.option("--user", default="", metavar="NAME", help="Those of this user instead of yours.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@asks_server
+@state_dir_option
 def command(
     jobs: tuple[str, ...], everything: bool, name: str, queue: str, user: str, yes: bool, state_dir: Path | None
 ) -> int:

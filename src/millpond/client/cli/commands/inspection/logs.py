@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.error_output import say
 from millpond.client.cli.follow import accounts_of, leave
 from millpond.client.cli.job_completion import job_argument
@@ -26,7 +26,7 @@ from millpond.client.sdk.resources.jobs import require_known
 @click.option("--since", metavar="TIME", help="Only the last so long (such as 10m), or since 2026-01-31T08:00.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with when it was written.")
 @click.option("--raw", is_flag=True, help="To a terminal too, exactly what was written.")
-@asks_server
+@state_dir_option
 def command(
     job: str,
     follow: bool,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.model.errors import UnavailableError
 
 
 @click.command("mcp")
 @click.option("--write", is_flag=True, help="Let agents submit and change jobs, too.")
-@asks_server
+@state_dir_option
 def command(write: bool, state_dir: Path | None) -> None:
     """Answer an agent's questions about jobs, queues and the pool.
 

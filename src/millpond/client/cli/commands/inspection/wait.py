@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.error_output import say
 from millpond.client.cli.follow import exit_code_of
 from millpond.client.cli.job_completion import job_argument
@@ -16,7 +16,7 @@ from millpond.client.cli.printing.array_tables import best_text
 
 @click.command("wait")
 @job_argument("jobs", nargs=-1, required=True, metavar="JOB...")
-@asks_server
+@state_dir_option
 def command(jobs: tuple[str, ...], state_dir: Path | None) -> int:
     """Wait until each JOB has ended; exit with the exit code of the first named that did not succeed, or 0.
 

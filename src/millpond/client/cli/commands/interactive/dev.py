@@ -12,7 +12,7 @@ from millpond.client.cli.commands.interactive.dev_ssh import command as ssh_conf
 from millpond.client.cli.commands.interactive.dev_ssh import say_how_editors_open
 from millpond.client.cli.commands.interactive.exec import SHELL, run_beside
 from millpond.client.cli.commands.submission import template_needs
-from millpond.client.cli.connection import asks_server, connect, with_client
+from millpond.client.cli.connection import connect, state_dir_option, with_client
 from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.client.cli.follow import NOT_STARTED, exit_code_of
 from millpond.client.cli.job_completion import job_argument
@@ -47,7 +47,7 @@ _SHELL_TEMPLATE = "shell"
 @click.option("--time-limit", help="End it after this long, such as 8h.")
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field of the job: cpus=4.")
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it to itself.")
-@asks_server
+@state_dir_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -110,7 +110,7 @@ def open_job(client: Client, job: str) -> int:
 @command.command("extend")
 @job_argument("job", metavar="JOB")
 @click.argument("duration", metavar="DURATION")
-@asks_server
+@state_dir_option
 def extend_job(job: str, duration: str, state_dir: Path | None) -> None:
     """Give JOB, which has a time limit, more time: 2h, 90m."""
     try:

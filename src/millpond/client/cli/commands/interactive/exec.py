@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.terminal import streams
 from millpond.client.sdk.sessions import Order, Session
@@ -25,7 +25,7 @@ task_option = click.option(
 @click.option("-t/-T", "--tty/--no-tty", default=None, help="Give it a terminal or not [default: if this is one].")
 @click.option("-n", "--no-input", is_flag=True, help="Leave standard input alone.")
 @click.argument("words", nargs=-1, required=True, metavar="[--] COMMAND...")
-@asks_server
+@state_dir_option
 def command(
     job: str, task: int, tty: bool | None, no_input: bool, words: tuple[str, ...], state_dir: Path | None
 ) -> int:
@@ -40,7 +40,7 @@ def command(
 @click.command("attach")
 @job_argument("job", metavar="JOB")
 @task_option
-@asks_server
+@state_dir_option
 def attach(job: str, task: int, state_dir: Path | None) -> int:
     """Open a shell in a task of JOB, in its directory and with its variables and cards.
 

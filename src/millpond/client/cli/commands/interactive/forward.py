@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.commands.interactive.exec import task_option
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.error_output import complain, say
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.sdk.sessions import Tunnel
@@ -26,7 +26,7 @@ _HIGHEST_PORT = 65_535
 @job_argument("job", metavar="JOB")
 @click.argument("ports", metavar="[LOCAL[:REMOTE]]", default="0")
 @task_option
-@asks_server
+@state_dir_option
 def command(job: str, ports: str, task: int, state_dir: Path | None) -> None:
     """Forward a local port to a port of a task of JOB, until Ctrl-C.
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import asks_server, connect, with_client
+from millpond.client.cli.connection import connect, state_dir_option, with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, lists
@@ -55,7 +55,7 @@ def group() -> None:
 @click.argument("name")
 @_owner_options
 @click.option("--stdin", "stdin", is_flag=True, help="Read the whole value from standard input.")
-@asks_server
+@state_dir_option
 def set_(name: str, group_name: str | None, of_server: bool, stdin: bool, state_dir: Path | None) -> None:
     """Store a secret called NAME; job files name it under `secrets` and find it in the variable NAME."""
     value = sys.stdin.read().removesuffix("\n") if stdin else SecretInput(False).ask("value")

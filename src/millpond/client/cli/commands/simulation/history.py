@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.commands.simulation.simulation_options import require_writable, write_text
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.time_options import parse_date, parse_past
@@ -28,7 +28,7 @@ def group() -> None:
 @click.argument("file")
 @click.option("--since", metavar="DATE", help="Submitted since then, such as 2026-11-01, or of late, such as 7d.")
 @click.option("--until", metavar="DATE", help="Submitted before this day, or this instant.")
-@asks_server
+@state_dir_option
 def export(file: str, since: str | None, until: str | None, state_dir: Path | None) -> None:
     """Write the jobs that have ended to FILE (- is standard output) as a native trace.
 

@@ -11,7 +11,7 @@ import click
 
 from millpond.client.cli.commands.cluster.queue_edits import value_in
 from millpond.client.cli.commands.simulation.what_if_report import draw
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.error_output import say
 from millpond.client.cli.time_options import parse_date, parse_future, parse_past
 from millpond.client.sdk import Client
@@ -40,7 +40,7 @@ ANSWER_WITHIN_S: Final = 90.0
 @click.option("--until", metavar="DATE", help="With --past or --since: only of those submitted before.")
 @click.option("--all", "everything", is_flag=True, help="List every job that starts earlier or later.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
-@asks_server
+@state_dir_option
 def command(everything: bool, as_json: bool, state_dir: Path | None, **options: Any) -> None:
     """Show who would wait less and who longer after a change. Nothing is changed.
 

@@ -10,6 +10,7 @@ import click
 
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.tables import Column, show
+from millpond.model.amounts import milli_text
 from millpond.specs.api.reports.what_if import WhatIfInfo, WhatIfJob, WhatIfShare, WhatIfSide
 
 JOBS_SHOWN: Final = 20
@@ -126,7 +127,7 @@ def _job_row(job: WhatIfJob, answer: WhatIfInfo) -> list[str]:
         job.job,
         job.user or "-",
         job.queue,
-        formats.thousandth(job.gpu_milli),
+        milli_text(job.gpu_milli),
         "-" if job.effect == "new" else _start(job, job.start_before, job.preemptions_before, answer),
         _start(job, job.start_after, job.preemptions_after, answer),
         _difference(job),

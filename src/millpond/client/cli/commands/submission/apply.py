@@ -15,12 +15,13 @@ import click
 from millpond.client.cli.commands.inspection.why import start_text
 from millpond.client.cli.commands.submission import service_update, template_needs
 from millpond.client.cli.commands.submission.submit import read, submit_all
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.error_output import say, wrapped
 from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.printing import formats
 from millpond.client.cli.template_completion import complete_template
 from millpond.client.sdk.client import Client
+from millpond.model.amounts import milli_text
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.jobs.reasons import PlanInfo, PlannedTask
 from millpond.specs.job.job_spec import JobSpec
@@ -43,7 +44,7 @@ from millpond.specs.job.templates import find_template
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan and leave it at that.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@asks_server
+@state_dir_option
 def command(
     file: str | None,
     template: str | None,
@@ -145,8 +146,8 @@ def plan_lines(plan: PlanInfo, now: float) -> Iterator[str]:
     if plan.borrowed_gpu_milli:
         yield f"borrows {_number(plan.borrowed_gpu_milli)}: beyond the guarantee, and the first to leave"
     quota = plan.quota
-    limit = "" if quota.limit_gpu_milli is None else f" of at most {formats.thousandth(quota.limit_gpu_milli)}"
-    change = f"{formats.thousandth(quota.gpu_milli_now)} -> {formats.thousandth(quota.gpu_milli_after)}"
+    limit = "" if quota.limit_gpu_milli is None else f" of at most {milli_text(quota.limit_gpu_milli)}"
+    change = f"{milli_text(quota.gpu_milli_now)} -> {milli_text(quota.gpu_milli_after)}"
     yield f"queue {quota.queue}: {change}{limit} cards in use"
 
 
@@ -162,4 +163,4 @@ def _cards(task: PlannedTask) -> str:
 
 
 def _number(milli: int) -> str:
-    return f"{formats.thousandth(milli)} {'card' if milli == 1000 else 'cards'}"
+    return f"{milli_text(milli)} {'card' if milli == 1000 else 'cards'}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.error_output import say
 from millpond.client.cli.job_completion import job_argument
 from millpond.client.sdk import Client
@@ -23,7 +23,7 @@ from millpond.specs.job.members import only_members
 @job_argument("job")
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field, such as gpus=2, env.A=b.")
 @click.option("--failed", is_flag=True, help="Of an array, the members that failed alone.")
-@asks_server
+@state_dir_option
 def command(job: str, changes: tuple[str, ...], failed: bool, state_dir: Path | None) -> None:
     """Submit JOB again, as it was submitted first, and print the new id."""
     parsed = [FieldEdit.parse(change) for change in changes]

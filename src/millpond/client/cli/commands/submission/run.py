@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.client.cli.follow import Follower, leave
 from millpond.client.cli.job_completion import complete_job
@@ -81,7 +81,7 @@ _ONE_TASK = {"tasks": 1, "kind": "train", "roles": None, "array": None, "sweep":
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and leave it to itself.")
 @click.option("--stop-on-interrupt", is_flag=True, help="Ctrl-C ends the job instead of leaving it.")
 @click.argument("words", nargs=-1, required=True, metavar="COMMAND...")
-@asks_server
+@state_dir_option
 def command(
     input_wanted: bool | None,
     detach: bool,

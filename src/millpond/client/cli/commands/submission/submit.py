@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from millpond.client.cli.connection import asks_server, connect
+from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.model.errors import InvalidInputError, UnavailableError
@@ -35,7 +35,7 @@ _ENOUGH: Final = LARGEST_TEXT + 1
 @click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field, such as gpus=2, env.A=b.")
 @click.option("--array", metavar="COUNT|INDICES", help="Many such jobs: 100, or 0-99:2 with %8 for at most 8 at once.")
 @click.option("--idempotency-key", help="Submitted again with the same key, it is the same job.")
-@asks_server
+@state_dir_option
 def command(
     file: str, changes: tuple[str, ...], array: str | None, idempotency_key: str | None, state_dir: Path | None
 ) -> None:
