@@ -11,7 +11,6 @@ import shutil
 import sqlite3
 import stat
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +46,7 @@ from millpond.specs.quantities import size_text
 _GIB: Final = 1024**3
 _LEAST_FREE_GIB: Final = 2
 _LEAST_OPEN_FILES: Final = 4096
+_FOR_SSH: Final = "pip install 'millpond[ssh]' to use the section ssh of the configuration"
 _NETWORK_FILESYSTEMS: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "glusterfs", "lustre")
 
 
@@ -57,29 +57,27 @@ def diagnose(state_dir: Path) -> list[Finding]:
         state_dir: where it would keep its state; need not exist.
     """
     server = _server_of(state_dir)
-    before: tuple[Callable[[], Finding], ...] = (
-        _python,
-        _kernel,
-        lambda: _state_directory(state_dir),
-        lambda: _disk(state_dir),
-        lambda: _limits(server),
-        lambda: _sandbox(state_dir),
-        lambda: _identities(state_dir),
-        _private_networks,
-        lambda: _limits_of_tasks(server),
-        lambda: _containers(state_dir),
-    )
-    after: tuple[Callable[[], Finding], ...] = (
-        lambda: sharing(state_dir),
-        lambda: _memory(server),
-        _kernels,
-        _scheduler,
-        _postgresql,
-        _ssh,
-        _encryption,
-    )
-    devices = device_findings(find_vendors(), running_under(state_dir), bounds_memory=_bounds_device_memory(server))
-    return [*(look() for look in before), *devices, *failed_devices(state_dir), *(look() for look in after)]
+    return [
+        _python(),
+        _kernel(),
+        _state_directory(state_dir),
+        _disk(state_dir),
+        _limits(server),
+        _sandbox(state_dir),
+        _identities(state_dir),
+        _private_networks(),
+        _limits_of_tasks(server),
+        _containers(state_dir),
+        *device_findings(find_vendors(), running_under(state_dir), bounds_memory=_bounds_device_memory(server)),
+        *failed_devices(state_dir),
+        sharing(state_dir),
+        _memory(server),
+        _extra("numba", "compiled kernels", "", "pip install 'millpond[sim]'; matters from about 64 nodes on"),
+        _scheduler(),
+        _extra("psycopg", "PostgreSQL driver", "; SQLite works", "pip install 'millpond[postgres]' to use --store"),
+        _extra("asyncssh", "SSH gateway", "; pond exec works", _FOR_SSH),
+        _encryption(),
+    ]
 
 
 def _python() -> Finding:
@@ -240,11 +238,15 @@ def _memory(server: int) -> Finding:
     return Finding("memory", Grade.OK, f"{physical / _GIB:.1f} GiB")
 
 
-def _kernels() -> Finding:
-    if importlib.util.find_spec("numba") is None:
-        remedy = "pip install 'millpond[sim]'; matters from about 64 nodes on"
-        return Finding("compiled kernels", Grade.LIMITED, "numba is not installed", remedy)
-    return Finding("compiled kernels", Grade.OK, "numba is installed")
+def _extra(module: str, what: str, without: str, remedy: str) -> Finding:
+    """Whether the package of an extra is installed.
+
+    Args:
+        without: what a server does without it, behind a semicolon; may be empty.
+    """
+    if importlib.util.find_spec(module) is None:
+        return Finding(what, Grade.LIMITED, f"{module} is not installed{without}", remedy)
+    return Finding(what, Grade.OK, f"{module} is installed")
 
 
 def _scheduler() -> Finding:
@@ -268,20 +270,6 @@ def _encryption() -> Finding:
         return Finding(what, Grade.LIMITED, f"no secrets, no encrypted backups: {trouble.cause}", trouble.remedy)
     found = ", ".join(cipher.value for cipher in Cipher if cipher.value not in missing)
     return Finding(what, Grade.OK, found)
-
-
-def _postgresql() -> Finding:
-    if importlib.util.find_spec("psycopg") is None:
-        remedy = "pip install 'millpond[postgres]' to use --store"
-        return Finding("PostgreSQL driver", Grade.LIMITED, "psycopg is not installed; SQLite works", remedy)
-    return Finding("PostgreSQL driver", Grade.OK, "psycopg is installed")
-
-
-def _ssh() -> Finding:
-    if importlib.util.find_spec("asyncssh") is None:
-        remedy = "pip install 'millpond[ssh]' to use the section ssh of the configuration"
-        return Finding("SSH gateway", Grade.LIMITED, "asyncssh is not installed; pond exec works", remedy)
-    return Finding("SSH gateway", Grade.OK, "asyncssh is installed")
 
 
 def _nearest_existing(path: Path) -> Path:
