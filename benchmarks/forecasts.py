@@ -41,7 +41,7 @@ from boosted_trees import boosted_trees
 from load_series import HOUR_S, earth_cards, genai_replicas, hourly, instant, philly_nodes
 from millpond.forecasting.forecasters import DAY, NAIVE, RIDGE, WEEK
 from millpond.forecasting.outlook import roll
-from millpond.forecasting.scores import coverage, wape
+from millpond.forecasting.scores import coverage, known_in
 from millpond.forecasting.series import DAY_S, LoadSeries
 from millpond.model.hardware.node_power import PowerSavingRule
 from power_off_peers import ces, ces_forecast, time_out
@@ -92,6 +92,12 @@ class ErrorRow:
     bound_met: float
     days_by: Mapping[str, int]
     asked: float
+
+
+def wape(said: np.ndarray, came: np.ndarray) -> float:
+    """Weighted absolute percentage error: the sum of all errors in percent of the sum of what came."""
+    known = known_in(said, came)
+    return 100.0 * float(np.abs(came - said)[known].sum()) / float(came[known].sum())
 
 
 def errors(folder: Path) -> Iterator[ErrorRow]:

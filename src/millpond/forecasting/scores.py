@@ -5,12 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 
-def wape(said: np.ndarray, came: np.ndarray) -> float:
-    """Weighted absolute percentage error: the sum of all errors in percent of the sum of what came."""
-    known = known_in(said, came)
-    return 100.0 * float(np.abs(came - said)[known].sum()) / float(came[known].sum())
-
-
 def pinball(said: np.ndarray, came: np.ndarray, part: float) -> float:
     """Mean pinball loss of forecasts of the quantile ``part`` (Koenker and Bassett, 1978)."""
     short = (came - said)[known_in(said, came)]

@@ -6,7 +6,6 @@ then. Looking a caller up costs no I/O, which every request relies on.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,8 +20,6 @@ from millpond.server.auth.run_tokens import RunTokens
 from millpond.server.auth.tokens import TokenRegistry
 from millpond.server.auth.user_numbers import UserNumbers
 from millpond.specs.api.accounts.accounts import AccountLimits
-
-log = logging.getLogger(__name__)
 
 OWNER: Final = "owner"
 

@@ -122,10 +122,6 @@ def _made(name: str, request: ReserveRequest, by: str, now: float) -> AdvanceRes
     )
 
 
-def _cancelled(name: str, by: str, now: float) -> ReservationCancelled:
-    return ReservationCancelled(now, name, by)
-
-
 def _require_few(caller: Caller, present: Sequence[AdvanceReservation]) -> None:
     """Refuse one more of a user who has many.
 

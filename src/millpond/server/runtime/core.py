@@ -5,7 +5,6 @@ After a crash events are handled as before, and what was decided is carried out 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +15,6 @@ from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
 from millpond.scheduling.scheduler import Scheduler
-
-log = logging.getLogger(__name__)
 
 
 class Core:

@@ -8,7 +8,6 @@ replicas has none once no request has come for a while; its next request wakes i
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,8 +31,6 @@ from millpond.specs.api.services import ScalingInfo
 from millpond.specs.job.fields import Tasks
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.serving import Scale, Serve
-
-log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 5.0
 TOLERANCE: Final = 0.1

@@ -12,9 +12,6 @@ from pathlib import Path
 from millpond.model.errors import UnavailableError
 
 LIBRARY = "libmillpond-gate.so"
-OLDEST_GLIBC = (2, 17)
-"""With older ones the library does not load, nor does it with another C library."""
-
 FLAGS = (
     "-shared",
     "-fPIC",

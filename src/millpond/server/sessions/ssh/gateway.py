@@ -24,8 +24,6 @@ from millpond.server.sessions.ssh.confinement import give_up_rights
 from millpond.server.sessions.ssh.control import GatewayControl, RefusalError, TaskSession
 from millpond.server.sessions.ssh.messages import GatewayRequest
 
-log = logging.getLogger(__name__)
-
 LOGIN_WITHIN_S: Final = 30
 MOST_LOGINS: Final = 64
 """Connections that have not shown yet who they are; more are dropped."""
