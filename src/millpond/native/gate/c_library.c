@@ -1,14 +1,13 @@
-// Reads the C library's own symbol table: whoever exports dlsym and dlvsym can ask neither where the others are.
+// Reads the C library's own symbol table: whoever exports dlsym and dlvsym can ask neither where the others are. It may be
+// asked before any other library is ready, by one that stands before functions of the C library itself, as those of
+// sanitizers do; so nothing here calls any.
 #include "c_library.h"
 
 #include <link.h>
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #define HIDDEN_VERSION 0x8000  // of a symbol that only programs built against an older library get
-
-struct search { const char *name; void *found; };
 
 struct tables {
     const ElfW(Sym) *symbols;
@@ -17,21 +16,28 @@ struct tables {
     const ElfW(Half) *versions;
 };
 
-static bool is_c_library(const char *path) {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    return !strncmp(name, "libc.so.", 8) || !strncmp(name, "libc-2.", 7) || !strncmp(name, "libdl.so.", 9) ||
-           !strncmp(name, "libdl-2.", 8);
+static bool begins(const char *text, const char *with) {
+    while (*with && *text == *with) text++, with++;
+    return !*with;
 }
 
-static struct tables read_tables(const struct dl_phdr_info *library) {
-    struct tables tables = {0};
-    const ElfW(Dyn) *entry = NULL;
-    for (int index = 0; index < library->dlpi_phnum; index++)
-        if (library->dlpi_phdr[index].p_type == PT_DYNAMIC)
-            entry = (const ElfW(Dyn) *)(library->dlpi_addr + library->dlpi_phdr[index].p_vaddr);
-    for (; entry && entry->d_tag != DT_NULL; entry++) {
+bool c_library_same(const char *one, const char *other) {
+    while (*one && *one == *other) one++, other++;
+    return *one == *other;
+}
+
+static bool is_c_library(const char *path) {
+    const char *name = path;
+    for (const char *letter = path; *letter; letter++)
+        if (*letter == '/') name = letter + 1;
+    return begins(name, "libc.so.") || begins(name, "libc-2.") || begins(name, "libdl.so.") || begins(name, "libdl-2.");
+}
+
+static struct tables read_tables(const struct link_map *library) {
+    struct tables tables = {NULL, NULL, NULL, NULL};
+    for (const ElfW(Dyn) *entry = library->l_ld; entry && entry->d_tag != DT_NULL; entry++) {
         // Where the loader leaves them as they are in the file, they are counted from the library's beginning.
-        uintptr_t at = entry->d_un.d_ptr < library->dlpi_addr ? library->dlpi_addr + entry->d_un.d_ptr : entry->d_un.d_ptr;
+        uintptr_t at = entry->d_un.d_ptr < library->l_addr ? library->l_addr + entry->d_un.d_ptr : entry->d_un.d_ptr;
         if (entry->d_tag == DT_SYMTAB) tables.symbols = (const void *)at;
         else if (entry->d_tag == DT_STRTAB) tables.strings = (const void *)at;
         else if (entry->d_tag == DT_GNU_HASH) tables.hashes = (const void *)at;
@@ -49,25 +55,19 @@ static const ElfW(Sym) *look_up(const struct tables *tables, const char *name) {
     for (uint32_t index = buckets[hash % number]; index >= first; index++) {
         const ElfW(Sym) *symbol = &tables->symbols[index];
         bool current = !tables->versions || !(tables->versions[index] & HIDDEN_VERSION);
-        if (current && symbol->st_shndx != SHN_UNDEF && !strcmp(tables->strings + symbol->st_name, name)) return symbol;
+        if (current && symbol->st_shndx != SHN_UNDEF && c_library_same(tables->strings + symbol->st_name, name)) return symbol;
         if (chain[index - first] & 1) break;
     }
     return NULL;
 }
 
-static int visit(struct dl_phdr_info *library, size_t size, void *searched) {
-    struct search *search = searched;
-    struct tables tables = {0};
-    if (!size || !library->dlpi_name || !is_c_library(library->dlpi_name)) return 0;
-    tables = read_tables(library);
-    if (!tables.symbols || !tables.strings || !tables.hashes || !tables.hashes[0]) return 0;
-    const ElfW(Sym) *symbol = look_up(&tables, search->name);
-    if (symbol) search->found = (void *)(library->dlpi_addr + symbol->st_value);
-    return symbol != NULL;
-}
-
 void *c_library_function(const char *name) {
-    struct search search = {name, NULL};
-    dl_iterate_phdr(visit, &search);
-    return search.found;
+    for (const struct link_map *library = _r_debug.r_map; library; library = library->l_next) {
+        if (!library->l_name || !is_c_library(library->l_name)) continue;
+        struct tables tables = read_tables(library);
+        if (!tables.symbols || !tables.strings || !tables.hashes || !tables.hashes[0]) continue;
+        const ElfW(Sym) *symbol = look_up(&tables, name);
+        if (symbol) return (void *)(library->l_addr + symbol->st_value);
+    }
+    return NULL;
 }

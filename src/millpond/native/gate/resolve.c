@@ -47,7 +47,7 @@ void *gate_resolve(int hook) {
 
 static int hook_named(const char *name) {
     for (int hook = 0; hook < HOOK_COUNT; hook++)
-        if (!strcmp(NAMES[hook], name)) return hook;
+        if (c_library_same(NAMES[hook], name)) return hook;
     return -1;
 }
 
@@ -95,7 +95,7 @@ HOOK __attribute__((optimize("O2"))) void *dlsym(void *handle, const char *name)
 HOOK __attribute__((optimize("O2"))) void *dlvsym(void *handle, const char *name, const char *version) {
     int hook = may_be_hooked(name) ? hook_named(name) : -1;
     if (hook >= 0 && driver_has(handle, hook)) return (void *)gate_hooks[hook];
-    if (handle == RTLD_NEXT && !strcmp(name, "dlsym") && precedes_gate(__builtin_return_address(0))) return (void *)dlsym;
+    if (handle == RTLD_NEXT && c_library_same(name, "dlsym") && precedes_gate(__builtin_return_address(0))) return (void *)dlsym;
     return real_dlvsym()(handle, name, version);
 }
 

@@ -66,6 +66,25 @@ void *dlsym(void *handle, const char *name) {
     return next(handle, name);
 }
 """
+# As the libraries of sanitizers do: before functions of the C library, whose own it looks up when it is made ready.
+STANDS_BEFORE_THE_C_LIBRARY = """
+#include <dlfcn.h>
+#include <stddef.h>
+#define BEFORE(result, name, parameters, arguments) \\
+    static result (*real_##name) parameters; \\
+    result name parameters { return real_##name arguments; }
+BEFORE(int, strcmp, (const char *one, const char *other), (one, other))
+BEFORE(int, strncmp, (const char *one, const char *other, size_t size), (one, other, size))
+BEFORE(char *, strrchr, (const char *text, int letter), (text, letter))
+BEFORE(size_t, strlen, (const char *text), (text))
+BEFORE(int, dl_iterate_phdr, (int (*each)(void *, size_t, void *), void *given), (each, given))
+BEFORE(void *, dlopen, (const char *path, int flags), (path, flags))
+__attribute__((constructor)) static void look_up(void) {
+    real_strncmp = dlsym(RTLD_NEXT, "strncmp"), real_strrchr = dlvsym(RTLD_NEXT, "strrchr", VERSION);
+    real_strlen = dlsym(RTLD_NEXT, "strlen"), real_dl_iterate_phdr = dlsym(RTLD_NEXT, "dl_iterate_phdr");
+    real_dlopen = dlsym(RTLD_NEXT, "dlopen"), real_strcmp = dlsym(RTLD_NEXT, "strcmp");
+}
+"""
 RUNTIME = """
 int cuInit(unsigned); int cuDevicePrimaryCtxRetain(void **, int); int cuCtxSetCurrent(void *);
 int cuMemAlloc_v2(unsigned long long *, unsigned long);
@@ -156,6 +175,19 @@ def test_another_interposer_works_beside_the_gate_and_neither_calls_the_other_fo
     env = os.environ | card.slice(cap_mib=10).env | {"LD_PRELOAD": ":".join(map(str, preloaded))}
     done = subprocess.run([program], env=env, capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("2 0 2 1\n", 0)
+
+
+def test_a_library_that_stands_before_the_c_library_may_ask_the_gate_before_any_other_is_ready(
+    card: GatedCard, tmp_path: Path
+) -> None:
+    version = "GLIBC_2.2.5" if platform.machine() == "x86_64" else "GLIBC_2.17"
+    flags = ("-shared", "-fPIC", "-fno-builtin", "-D_GNU_SOURCE", f'-DVERSION="{version}"', "-Wl,-z,initfirst")
+    other = compile_c(STANDS_BEFORE_THE_C_LIBRARY, tmp_path / "libbefore.so", *flags)
+    driver = (f"-L{card.driver.libraries}", "-lcuda", "-Wl,--allow-shlib-undefined")
+    program = compile_c(LINKED, tmp_path / "linked", *driver)
+    env = os.environ | card.slice(cap_mib=10).env | {"LD_PRELOAD": f"{other}:{card.gate_library}"}
+    done = subprocess.run([program], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "2 0\n")
 
 
 @pytest.mark.parametrize("ask", ["dlsym(RTLD_NEXT, name)", "dlvsym(library, name, VERSION)"])
