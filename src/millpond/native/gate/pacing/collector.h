@@ -21,7 +21,8 @@ struct batches {
     _Atomic uint32_t ended;                 // futex: the collecting thread is gone
     _Atomic bool stops;                     // the process ends: nothing is measured any more
     unsigned unsure;                // batches up to which it is unsure whether launches take what they took before
-    bool collecting, asleep;                // whether the thread runs, and whether it waits for work
+    bool collecting;                        // whether the thread runs
+    _Atomic bool asleep;                    // and whether it waits for work
 };
 extern struct batches batches;
 

@@ -147,13 +147,15 @@ static struct verdict admit(struct lane *lane, const void *graph, uint32_t size)
 
 // Launches that lie apart are measured one by one, and those of so many streams that their batches would fill the books.
 // Those of one batch are of kernels, or of one graph.
-static uint32_t batch_size(struct lane *lane, const void *graph, bool apart) {
+static uint32_t batch_size(struct lane *lane, const void *graph, bool apart, bool *probe) {
     pthread_mutex_lock(&batches.mutex);
     uint64_t estimate = lane_estimate(lane, graph)->ns;
-    pthread_mutex_unlock(&batches.mutex);
     uint64_t now = gate_now(), size, most = turn_contended(now) ? CONTENDED_LAUNCHES : BATCH_LAUNCHES;
-    if (is_unsure(now) || !estimate || apart || lane->probe || batches.open > PENDING / 2) return 1;
+    bool single = is_unsure(now) || !estimate || apart || lane->probe || batches.open > PENDING / 2;
     uint64_t in_flight = in_flight_ns(estimate, now), each = estimate > lane->host_ns ? estimate : lane->host_ns;
+    *probe = lane->probe;
+    pthread_mutex_unlock(&batches.mutex);
+    if (single) return 1;
     size = (in_flight < 4 * BATCH_NS ? in_flight / 4 : BATCH_NS) / each;
     return size < 1 ? 1 : size > most ? (uint32_t)most : (uint32_t)size;
 }
@@ -202,16 +204,20 @@ static void let_drain(struct lane *lane) {
         if (idle) break;
         nap(DRAIN_NAP_NS);
     }
+    uint64_t now = gate_now();
+    pthread_mutex_lock(&batches.mutex);
     lane->probe = false;
-    lane->probed_ns = gate_now();
-    demand_excuse(lane->probed_ns - from);
+    lane->probed_ns = now;
+    pthread_mutex_unlock(&batches.mutex);
+    demand_excuse(now - from);
 }
 
 // Holds the launch back as long as it must be.
 static struct lane *enter_slowly(struct lane *lane, const void *graph, bool apart) {
     if (batches.stops || lane_captures(lane->stream)) return NULL;  // nothing runs yet
-    uint32_t size = batch_size(lane, graph, apart);
-    if (lane->probe) let_drain(lane);
+    bool probe;
+    uint32_t size = batch_size(lane, graph, apart, &probe);
+    if (probe) let_drain(lane);
     struct verdict terms = admit(lane, graph, size);
     if (!batches.stops) collector_start();
     lane = batches.stops ? NULL : begin_batch(lane, graph, expected_of(lane, graph), size, terms);
