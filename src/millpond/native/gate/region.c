@@ -58,7 +58,12 @@ void gate_wake(_Atomic uint32_t *word, bool shared) {
 static int open_file(const char *name, bool writable) {
     char path[sizeof settings.folder + 32];
     snprintf(path, sizeof path, "%s/%s", settings.folder, name);
-    return open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+    int file = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+    if (file < 0 || file > STDERR_FILENO) return file;
+    // Of a program that has closed its own: what it says there goes nowhere, and not into the gate's files.
+    int moved = fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    close(file);
+    return moved;
 }
 
 // What the agent wrote at a file's beginning.
@@ -225,10 +230,10 @@ void gate_reset(void) {
     pthread_mutex_init(&mutex, NULL);
 }
 
-static void say(const char *what, const char *outcome) {
+static void say(const char *what, const char *why, const char *outcome) {
     static bool said;
-    char text[512];
-    int length = snprintf(text, sizeof text, "millpond: %s %s; %s\n", what, settings.folder, outcome);
+    char text[sizeof settings.folder + 256];
+    int length = snprintf(text, sizeof text, "millpond: %s %s%s; %s\n", what, settings.folder, why, outcome);
     if (said || length < 0) return;
     said = true;
     if (write(STDERR_FILENO, text, (size_t)length < sizeof text ? (size_t)length : sizeof text - 1) < 0) return;
@@ -239,14 +244,16 @@ static void say(const char *what, const char *outcome) {
 // With the files of the slice in place a process has its limits or no card; without them, the policy decides.
 static struct gate_slot *find_place(void) {
     usage_file = open_file("usage", true);
+    bool denied = usage_file < 0 && errno == EACCES;
     bool found = look_at(usage_file, &usage_is) && map_all();
     struct gate_slot *slot = found ? take_slot() : NULL;
     if (slot) return slot;
     unmap_all();
     close_usage();
     if (!found) gate.open = !settings.required;
-    if (found) say("all places are taken in the slice of", REFUSED);
-    else say("no gate in", gate.open ? "this program shares its card without limits" : REFUSED);
+    const char *why = denied ? ", which this user may not open" : "";
+    if (found) say("all places are taken in the slice of", "", REFUSED);
+    else say("no gate in", why, gate.open ? "this program shares its card without limits" : REFUSED);
     return NULL;
 }
 

@@ -64,7 +64,7 @@ class GateEnforcer(SliceEnforcer):
             )
         [grant] = request.grants
         built, folder = library(self._cache), request.folder
-        region = GateRegion.create(folder, self._cards / grant.device, settings_of(grant, request), request.owner)
+        region = GateRegion.create(folder, self._cards / grant.device, settings_of(grant, request))
         with self._guard:
             self._regions[request.task] = region
         mounts = (

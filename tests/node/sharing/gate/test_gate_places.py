@@ -154,6 +154,36 @@ def test_a_card_file_that_a_neighbour_damaged_keeps_no_program_from_starting(car
     assert task.region.verify_card()
 
 
+def test_a_program_that_has_closed_its_output_does_not_get_a_file_of_the_gate_in_place_of_it(card: GatedCard) -> None:
+    body = """
+    char opened[3][4096] = {{0}};
+    close(0), close(1);
+    if (start()) return 2;
+    for (int file = 0; file < 3; file++) {
+        char name[32];
+        snprintf(name, sizeof name, "/proc/self/fd/%d", file);
+        if (readlink(name, opened[file], 4095) > 0 && strstr(opened[file], "/usage")) return 3;
+    }
+"""
+    assert said(card.slice(), program(card, body)) == ""
+
+
+def test_a_program_may_count_itself_in_its_slice_whichever_user_it_becomes(card: GatedCard) -> None:
+    assert (card.slice().region.folder / USAGE).stat().st_mode & 0o777 == 0o666
+
+
+def test_a_program_whose_user_may_not_open_its_gate_is_told_so(card: GatedCard) -> None:
+    task = card.slice()
+    usage = task.region.folder / USAGE
+    usage.chmod(0)
+    path = program(card, "if (!geteuid() && setuid(65534)) return 2; say(start());")
+    env = {**os.environ, **task.env, "MILLPOND_GATE_REQUIRED": "1"}
+    done = subprocess.run([path], env=env, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "802\n"
+    reason = f"millpond: no gate in {task.region.folder}, which this user may not open"
+    assert done.stderr == f"{reason}; this program is refused the card\n"
+
+
 def test_what_a_thread_counted_as_its_process_ended_is_no_charge(card: GatedCard) -> None:
     task = card.slice(cap_mib=64)
     program = task.start()

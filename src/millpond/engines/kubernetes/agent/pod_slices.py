@@ -20,7 +20,6 @@ from millpond.model.sharing import VISIBLE_TO_RUNTIME
 from millpond.node.host.files import read_json, write_json
 from millpond.node.host.machine import Machine
 from millpond.node.sharing.backend import UNSLICED, EnforcementRequest, SliceUsage, TaskEnv, require_room
-from millpond.node.sharing.gate.region import USAGE
 from millpond.node.sharing.gate_enforcer import GateEnforcer
 from millpond.node.task.records import TaskId
 
@@ -102,7 +101,7 @@ class PodSlices:
         if reason := self.why_nothing_is_held():
             raise UnavailableError(f"nothing would keep it to its slice: {reason}", "mend the node")
         folder = self._folder_of(made)
-        env = self._gate.prepare(
+        return self._gate.prepare(
             EnforcementRequest(
                 made.pod.task,
                 folder,
@@ -113,8 +112,6 @@ class PodSlices:
                 floor_milli=order.floor_milli,
             )
         )
-        (folder / USAGE).chmod(0o666)  # whoever the image runs as; nobody else gets into the folder
-        return env
 
     def _folder_of(self, made: Allocation) -> Path:
         return self._folder / f"{made.pod.uid}-{made.number}"

@@ -100,13 +100,11 @@ class GateRegion:
         self._files = {name: os.open(folder / name, os.O_RDWR | os.O_CLOEXEC) for name in (CONTROL, USAGE)}
 
     @classmethod
-    def create(
-        cls, folder: Path, card_folder: Path, settings: GateSettings, owner: tuple[int, int] | None = None
-    ) -> GateRegion:
+    def create(cls, folder: Path, card_folder: Path, settings: GateSettings) -> GateRegion:
         """Make the files. Made again for the same folder, the slice keeps its place on the card and what it counted.
 
-        Args:
-            owner: user and group that the task runs as, where they are not the agent's.
+        Whoever the task's programs become may write what they count: only the agent and who gets it by a mount enters
+        the folder, so it has to lie where nobody else does.
 
         Raises:
             UnavailableError: the card has no more places.
@@ -116,12 +114,10 @@ class GateRegion:
         member = _take_place(card_folder, folder)
         usage = layout.TaskUsage(magic=layout.MAGIC, version=layout.VERSION, slots=layout.SLOTS)
         if not (folder / USAGE).exists():
-            _write(folder / USAGE, bytes(usage), 0o600)
+            _write(folder / USAGE, bytes(usage), 0o666)
         if not (folder / SHARED / CARD).exists():
             _link(card, folder)
         _write(folder / CONTROL, bytes(_control(member, settings, sequence=1)), 0o644)
-        if owner is not None:
-            os.chown(folder / USAGE, *owner)
         region = cls(folder, card_folder, member, settings)
         region._announce()
         return region
