@@ -11,6 +11,9 @@ One case more, in real time: an online task that serves one request after the ot
 alone and with backfill beside it. Backfill should get what the limit leaves, and the online task no less than alone, no
 later.
 
+And in the program's own time again: an online task without a limit that answers the same requests of 10 ms, which come
+at random moments and want a fifth of the card, alone and with backfill of kernels of several lengths beside it.
+
     python benchmarks/gate_shares.py [--seconds 10] [--json FILE]
 """
 
@@ -30,6 +33,10 @@ from reporting import Table, command_line, emit, note, program
 ONLINE_LIMIT, SERVED_NS, BESIDE_NS = 300, 2_000_000, 500_000
 KERNEL_NS = 2_000_000
 LAUNCH_NS = 80_000
+REQUEST_KERNELS, REQUEST_KERNEL_NS, REQUEST_EVERY_NS = 5, 2_000_000, 50_000_000
+REQUESTS = 200
+BACKFILL_KERNELS_NS = (50_000, 500_000, 5_000_000)
+STEP_S = 0.05
 ALONE_MS, FIRST_S = 200, 0.1
 FIRST_TARGET_POINTS, TARGET_POINTS = 5.0, 3.0
 SETTLING_S = 0.5
@@ -79,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, object]:
     """Measure, print, and give back what ``--json`` gets."""
     parser = command_line(__doc__)
     parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--requests", type=int, default=REQUESTS)
     options = parser.parse_args(arguments)
     rows = []
     for guarantees, works in CASES:
@@ -90,9 +98,15 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, object]:
         note(f"online limited to {ONLINE_LIMIT}, {'backfill beside it' if beside else 'alone'}")
         with pretended_cards() as cards:
             limited.append(_limited(cards, beside, options.seconds))
+    answered = []
+    for kernel_ns in (0, *BACKFILL_KERNELS_NS):
+        note(f"requests, {f'backfill with kernels of {kernel_ns / 1e6:g} ms beside them' if kernel_ns else 'alone'}")
+        with pretended_cards(timed=True) as cards:
+            answered.append(_answered(cards, kernel_ns, options.requests))
     result = {
         "rows": rows,
         "limited": limited,
+        "answered": answered,
         "target_points": TARGET_POINTS,
         "first_target_points": FIRST_TARGET_POINTS,
         "calibration_rate": calibration_rate(),
@@ -108,7 +122,13 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, object]:
         online, backfill = (f"{row[name]:.1%}" for name in ("online", "backfill"))
         median, late = (f"{row[name]:.2f} ms" for name in ("median_ms", "late_ms"))
         served.add("beside backfill" if row["beside"] else "alone", online, backfill, median, late)
-    emit(result, options.json, [table, served])
+    answers = Table("requests of 10 ms", "median", "99th", "median / alone", "99th / alone", texts=1)
+    for row in answered:
+        took = [row[name] for name in ("median_ms", "late_ms")]
+        times = [row[name] / answered[0][name] for name in ("median_ms", "late_ms")]
+        what = f"beside kernels of {row['beside_ns'] / 1e6:g} ms" if row["beside_ns"] else "alone"
+        answers.add(what, *(f"{each:.2f} ms" for each in took), *(f"{each:.3f}" for each in times))
+    emit(result, options.json, [table, served, answers])
     return result
 
 
@@ -191,6 +211,21 @@ def _limited(cards: Cards, beside: bool, seconds: float) -> dict[str, Any]:
         lasted_ns = (time.monotonic() - at) * 1e9
     parts = {"online": spent[0] / lasted_ns, "backfill": spent[1] / lasted_ns}
     return {"beside": beside, "median_ms": median_ns / 1e6, "late_ms": late_ns / 1e6, **parts}
+
+
+def _answered(cards: Cards, beside_ns: int, requests: int) -> dict[str, Any]:
+    """How soon an online task answers requests, beside backfill whose kernels take so long; 0 for none."""
+    online = cards.slice(GateSettings(cap_mib=64, share_class=ShareClass.ONLINE))
+    backfill = cards.slice(GateSettings(cap_mib=64, share_class=ShareClass.BACKFILL, in_flight_us=500))
+    with cards.programs([online, backfill]) as [answers, behind]:
+        if beside_ns:
+            _begin(behind, backfill, Work("backfill", 1, beside_ns), FOR_EVER_MS, ())
+        cards.driver.pass_time(SETTLING_S)
+        answers.send("answer_requests", REQUEST_KERNEL_NS, REQUEST_KERNELS, REQUEST_EVERY_NS, requests)
+        while not answers.has_answered():
+            cards.driver.pass_time(STEP_S)
+        _, median_ns, late_ns = answers.answer()
+    return {"beside_ns": beside_ns, "median_ms": median_ns / 1e6, "late_ms": late_ns / 1e6}
 
 
 if __name__ == "__main__":

@@ -204,8 +204,10 @@ def test_the_gate_is_measured_on_a_pretended_card(capsys, monkeypatch):
     assert overhead["allocations"]["last_ns"] > 0
     assert overhead["pause_ms"]["worst"] >= overhead["pause_ms"]["median"] >= 0
     monkeypatch.setattr(gate_shares, "CASES", [gate_shares.CASES[1], gate_shares.CASES[-1]])
-    gate_shares.main(["--seconds", "0.2", "--json", "-"])
-    assert [row["wanted"] for row in printed(capsys)["rows"]] == [[10, 90], [25] * 4]
+    gate_shares.main(["--seconds", "0.2", "--requests", "3", "--json", "-"])
+    shares = printed(capsys)
+    assert [row["wanted"] for row in shares["rows"]] == [[10, 90], [25] * 4]
+    assert [row["beside_ns"] for row in shares["answered"]] == [0, *gate_shares.BACKFILL_KERNELS_NS]
 
 
 def test_hostile_clients_attacks_a_server_in_each_way_and_every_probe_is_answered(capsys):
