@@ -8,7 +8,6 @@ is one (``request_bounds``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_OWNER, BoolAr
 from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.displacement import Displacement, Entitlement
+from millpond.scheduling.tenancy.displacement import Displacement, Entitlement, HoldersInTurn
 from millpond.scheduling.tenancy.queue_node import QueueNode
 
 
@@ -39,12 +38,12 @@ class DisplacementBounds:
         self._open: dict[tuple[int, tuple[object, ...]], BoolArray] = {}
         self._open_to: dict[tuple[str, str, int, Group | None], BoolArray] = {}
         """See ``open_to``; and ``_open``, whom no guarantee shields: by class and what the turn follows from."""
-        self._holders: dict[int, list[JobRecord]] = {}
+        self._holders: dict[int, HoldersInTurn] = {}
         """By class, one of each owner of the work that may leave."""
         self._unshielded: dict[str, BoolArray] = {}
         """(owners,) whose work no guarantee shields from a queue, by that queue."""
-        self._covering: list[frozenset[QueueNode]] = []
-        """(owners,) whose guarantees cover all that each holds."""
+        self._covering: tuple[list[QueueNode], BoolArray] | None = None
+        """Queues, and (queues, owners) of whose work the guarantee of each covers all."""
         self._open_at: tuple[object, ...] | None = None
         """Of which turns these are; who is asked to leave closes nobody's."""
         self._requests = RequestBounds(state, selector, running)
@@ -58,6 +57,11 @@ class DisplacementBounds:
         self._highest_at, self._open_at = -1, None
         self.by_queue = self._displacement.is_by_queue(Entitlement.ORDERING)
         self._requests.begin()
+
+    @property
+    def as_of(self) -> tuple[object, ...]:
+        """Differs whenever a bound may, in one walk."""
+        return self._state.cluster.arrays.change_head, len(self._running.leaving), *self._displacement.turns
 
     def exclude(self, record: JobRecord) -> bool:
         """Whether no running work could leave for a job by the ordering."""
@@ -95,7 +99,7 @@ class DisplacementBounds:
             self._open.clear()
             self._holders.clear()
             self._unshielded.clear()
-            self._covering.clear()
+            self._covering = None
         key = record.queue, record.job.pool, record.job.priority, record.group
         found = self._open_to.get(key)
         if found is None:
@@ -114,29 +118,36 @@ class DisplacementBounds:
             holders = self._holders.get(priority)
             if holders is None:
                 slots = np.flatnonzero(self._running.outside_cells((priority, priority)))
-                holders = self._holders[priority] = roster.one_of_each_owner(slots)
-            comes_after = partial(self._displacement.comes_after, record, by=Entitlement.ORDERING)
+                holders = self._holders[priority] = self._displacement.in_turn(roster.one_of_each_owner(slots))
             owners = self._open[turn] = np.zeros(roster.owner_count, dtype=np.bool_)
-            owners[[int(roster.slots[SLOT_OWNER, victim.slot]) for victim in holders if comes_after(victim)]] = True
+            slots_of_holders = [holder.slot for holder in holders.records]
+            of_holders = roster.slots[SLOT_OWNER, slots_of_holders].astype(np.int64)
+            owners[of_holders] = self._displacement.come_after(record, holders)
         return owners
 
     def _unshielded_from(self, queue: str) -> BoolArray:
         """(owners of the roster,) whose work no guarantee shields from a queue, see ``QueueTree.shields``."""
         found = self._unshielded.get(queue)
         if found is None:
-            if not self._covering:
+            if self._covering is None:
                 self._covering = self._covering_of_owners()
-            path = self._state.queues.by_name[queue].path
-            found = self._unshielded[queue] = np.array([each.issubset(path) for each in self._covering], dtype=np.bool_)
+            (guarantors, covering), path = self._covering, self._state.queues.by_name[queue].path
+            others = [number for number, node in enumerate(guarantors) if node not in path]
+            found = np.logical_not(np.logical_or.reduce(covering[others]))
+            self._unshielded[queue] = found
         return found
 
-    def _covering_of_owners(self) -> list[frozenset[QueueNode]]:
+    def _covering_of_owners(self) -> tuple[list[QueueNode], BoolArray]:
         roster, queues = self._state.roster, self._state.queues
-        covering: list[frozenset[QueueNode]] = [frozenset()] * roster.owner_count
-        for holder in roster.one_of_each_owner(np.flatnonzero(roster.live[SLOT_ALIVE] > 0.0)):
-            owner = int(roster.slots[SLOT_OWNER, holder.slot])
-            covering[owner] = queues.covering(holder.queue, with_cards=holder.gpu_milli > 0)
-        return covering
+        numbers: dict[QueueNode, int] = {}
+        pairs = [
+            (numbers.setdefault(node, len(numbers)), int(roster.slots[SLOT_OWNER, holder.slot]))
+            for holder in roster.one_of_each_owner(np.flatnonzero(roster.live[SLOT_ALIVE] > 0.0))
+            for node in queues.covering(holder.queue, with_cards=holder.gpu_milli > 0)
+        ]
+        covering = np.zeros((len(numbers), roster.owner_count), dtype=np.bool_)
+        covering[tuple(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)] = True
+        return list(numbers), covering
 
     def reach(self, record: JobRecord, kept: BarredNodes | None) -> Reach:
         """Whose work may leave for jobs of this queue, pool and class, if some nodes are kept from them."""

@@ -16,7 +16,7 @@ from millpond.scheduling.ordering.base import cards
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.selector import Selector
-from millpond.scheduling.reclaiming.room_bounds import highest_bounds, rooms_below
+from millpond.scheduling.reclaiming.room_bounds import rooms_below
 from millpond.scheduling.reclaiming.roster import (
     LEAST_MOVING_CARDS,
     SLOT_OWNER,
@@ -63,7 +63,6 @@ Asked: TypeAlias = tuple[JobRecord, float, Reach]
 
 
 _NOBODY: BoolArray = np.zeros(0, dtype=np.bool_)
-_NO_MASK: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
 
 
 class RequestBounds:
@@ -74,7 +73,7 @@ class RequestBounds:
         self._selector = selector
         self._running = running
         self._order = np.zeros(MOST_ROWS, dtype=np.int64)
-        self._highest: dict[tuple[object, ...], FloatArray] = {}
+        self._highest: dict[tuple[object, ...], tuple[Int64Array, FloatArray]] = {}
         """See ``_highest_of``."""
         self.use_kernels(interpreted())
 
@@ -84,7 +83,6 @@ class RequestBounds:
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; bounds are the same."""
-        self._highest_bounds = kernels.call(highest_bounds.__name__)
         self._rooms_below = kernels.call(rooms_below.__name__)
 
     def of(self, asked: Sequence[Asked]) -> FloatArray:
@@ -109,30 +107,38 @@ class RequestBounds:
         bounds = self._running.bounds(record.job.priority, _moving(record))
         owners, slot_owners = _NOBODY if reach.owners is None else reach.owners, roster.slots[SLOT_OWNER]
         below = np.array([above for _, above, _ in asked])
-        highest = self._highest_of(record, reach, bounds, owners)
-        useful = np.flatnonzero(highest > below.min())
-        if len(useful):
-            order: Int64Array = useful[np.argsort(-highest[useful])]
+        order, highest = self._highest_of(record, reach, bounds, owners)
+        if len(order) and highest[0] > below.min():
             shapes = self._selector.vectors(
                 [words.shapes_of(record.demand)[record.tasks[0].role_index] for record, _, _ in asked]
             )
             self._rooms_below(
-                arrays.node_table, arrays.device_table, order, highest[order], shapes, roster.rows,
+                arrays.node_table, arrays.device_table, order, highest, shapes, roster.rows,
                 roster.row_devices, roster.row_memory, roster.node_head, bounds, slot_owners, owners,
                 roster.slots[SLOT_SEQUENCE], below, self._order,
             )  # fmt: skip
         return below
 
-    def _highest_of(self, record: JobRecord, reach: Reach, bounds: FloatArray, owners: BoolArray) -> FloatArray:
-        """(nodes,) the highest bound on each, or more: in a walk bounds only fall, as others are asked to leave."""
+    def _highest_of(
+        self, record: JobRecord, reach: Reach, bounds: FloatArray, owners: BoolArray
+    ) -> tuple[Int64Array, FloatArray]:
+        """Nodes from which work may leave, and the highest bound on each, or more, descending.
+
+        In a walk bounds only fall, as others are asked to leave, so what was found first does for all of it.
+        """
         key = record.job.priority, _moving(record), reach.key
-        highest = self._highest.get(key)
-        if highest is None:
-            roster, mask = self._state.roster, _NO_MASK if reach.kept is None else reach.kept.mask
-            highest = self._highest[key] = np.empty(self._state.cluster.arrays.node_count)
-            slot_owners = roster.slots[SLOT_OWNER]
-            self._highest_bounds(roster.rows, roster.node_head, bounds, slot_owners, owners, mask, highest)
-        return highest
+        found = self._highest.get(key)
+        if found is None:
+            roster = self._state.roster
+            may_leave = bounds > -np.inf
+            nodes, slots = roster.places_of(may_leave if reach.owners is None else may_leave & roster.are_of(owners))
+            highest = np.full(self._state.cluster.arrays.node_count, -np.inf)
+            np.maximum.at(highest, nodes, bounds[slots])
+            if reach.kept is not None:
+                highest[reach.kept.mask == 0] = -np.inf
+            order: Int64Array = np.argsort(-highest)[: np.count_nonzero(highest > -np.inf)]
+            found = self._highest[key] = order, highest[order]
+        return found
 
 
 def _moving(record: JobRecord) -> float:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from millpond.scheduling.placement.arrays import DEVICE_TOTAL, NODE_USABLE, Int64Array
 from millpond.scheduling.placement.filters import first_failure
 from millpond.scheduling.placement.kernels import kernel, lean_kernel
@@ -17,37 +14,6 @@ from millpond.scheduling.reclaiming.victims import MOST_ROWS, join, shift_slot
 def may_leave(slot: int, slot_owners: FloatArray, owners: BoolArray) -> bool:
     """Whether a job is of one of some owners, (owners of the roster,); if that is empty, of any."""
     return bool(owners.shape[0] == 0 or owners[int(slot_owners[slot])])
-
-
-@lean_kernel
-def highest_bounds(
-    rows: Int64Array,
-    node_head: Int64Array,
-    bounds: FloatArray,
-    slot_owners: FloatArray,
-    owners: BoolArray,
-    mask: NDArray[np.uint8],
-    highest: FloatArray,
-) -> None:
-    """Fill ``highest`` (nodes,) with the highest bound of the work on each node; -inf where there is none.
-
-    Args:
-        bounds: (slots,) below which each leaves.
-        slot_owners: (slots,); owners: whose work may leave, see ``may_leave``.
-        mask: (nodes,), 0 where none may; or empty.
-    """
-    for node in range(highest.shape[0]):
-        highest[node] = -np.inf
-        if node >= node_head.shape[0]:
-            continue
-        if mask.shape[0] > 0 and (node >= mask.shape[0] or mask[node] == 0):
-            continue
-        row = node_head[node]
-        while row >= 0:
-            slot = rows[ROW_SLOT, row]
-            if bounds[slot] > highest[node] and may_leave(slot, slot_owners, owners):
-                highest[node] = bounds[slot]
-            row = rows[ROW_NEXT, row]
 
 
 @kernel
@@ -71,13 +37,15 @@ def rooms_below(
     """Raise ``below`` to the highest bound below which work leaves that makes room for one task on some node.
 
     Args:
-        wanted, highest: (wanted,), nodes and what ``highest_bounds`` says of them, or more; the highest first.
+        wanted, highest: (wanted,), nodes and the highest bound of the work on each, or more; the highest first.
         shapes: (tasks, fields), what each asks for; below: (tasks,).
+        bounds: (slots,) below which each leaves.
+        slot_owners: (slots,); owners: whose work may leave, see ``may_leave``.
         sequence: (slots,) breaks ties.
         order: (MOST_ROWS,) scratch.
 
-    Others are as in ``highest_bounds``. The tables are changed and changed back. A node that has room already counts
-    with the highest of its bounds, as it may be filled until one asks.
+    The tables are changed and changed back. A node that has room already counts with the highest of its bounds, as it
+    may be filled until one asks.
     """
     for task in range(shapes.shape[0]):
         shape = shapes[task]

@@ -8,6 +8,7 @@ by side in memory, for rows are visited one by one; slots are read field by fiel
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, TypeVar
 
@@ -285,10 +286,19 @@ class Roster:
         slots = np.flatnonzero(wanted)
         if len(slots) <= _FEW_SLOTS:
             return np.array(sorted({node for slot in slots.tolist() for node in self.nodes_of(slot)}), dtype=np.int64)
-        used, among = self.rows[:, : self._rows_used], np.zeros(self.width, dtype=np.bool_)
-        among[slots] = True
-        nodes = used[ROW_NODE, among[used[ROW_SLOT]]]
-        return np.flatnonzero(np.bincount(nodes[nodes != NO_NODE]))
+        return np.flatnonzero(np.bincount(self.places_of(wanted)[0]))
+
+    def places_of(self, wanted: BoolArray) -> tuple[Int64Array, Int64Array]:
+        """On which nodes jobs, (slots,), hold something, and the slots of these jobs: (places,) each."""
+        nodes, slots = self.rows[[ROW_NODE, ROW_SLOT], : self._rows_used]
+        places = np.flatnonzero(wanted[slots] & (nodes != NO_NODE))
+        return nodes[places], slots[places]
+
+    def of_queues(self, is_wanted: Callable[[str], bool]) -> list[JobRecord]:
+        """All jobs of some queues."""
+        owners = np.array([is_wanted(queue) for queue, _ in self._owner_numbers], dtype=np.bool_)
+        slots = np.flatnonzero(self.are_of(owners) & (self.live[SLOT_ALIVE] > 0.0)) if owners.any() else ()
+        return [record for slot in slots if (record := self.records[slot]) is not None]
 
     def nodes_of(self, slot: int) -> list[int]:
         """The nodes that a job holds something of, one entry a task."""

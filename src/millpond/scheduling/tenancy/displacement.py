@@ -42,12 +42,15 @@ the price (``ordering.default``).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from itertools import takewhile
 
+import numpy as np
+from numpy.typing import NDArray
+
 from millpond.model.resources import Amount
-from millpond.model.workloads import Priority
 from millpond.scheduling.ordering.queueing import group_of
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
@@ -93,8 +96,6 @@ class GuaranteeHolders:
 
     Attributes:
         owed: those that fit in it beside all that are owed it and come before.
-        least: for each class of priority, what those of it need at least who have not left, but for those who are in
-            cells, or to whom a guarantee below this one is owed.
     """
 
     def __init__(
@@ -102,9 +103,12 @@ class GuaranteeHolders:
     ) -> None:
         reserved, in_cells = ReservedWork(state), {job.id for job in jobs if state.cluster.cells.is_in_cells(job)}
         self.owed: set[str] = set()
-        self.least = [Amount()] * len(Priority)
         amounts = {job.id: state.amounts.least_held(job) for job in jobs}
-        self._present = {job: amounts[job] for job in amounts if job not in owed_below and job not in in_cells}
+        self._present = {
+            job.id: (job.job.priority, amounts[job.id])
+            for job in jobs
+            if job.id not in owed_below and job.id not in in_cells
+        }
         filled = guarantor.unused()
         filled.add(reserved.unused(guarantor), 1)
 
@@ -114,16 +118,40 @@ class GuaranteeHolders:
 
         for job in sorted(jobs, key=turn):
             amount = amounts[job.id]
-            if job.id in self._present:
-                self.least[job.job.priority] += amount
             if job.id in in_cells or filled.within_guarantee(amount):
                 self.owed.add(job.id)
                 filled.add(amount, 1)
 
     def leave(self, record: JobRecord) -> None:
         """A job has been asked to leave."""
-        if (amount := self._present.pop(record.id, None)) is not None:
-            self.least[record.job.priority] -= amount
+        self._present.pop(record.id, None)
+
+    def least_below(self, priority: int) -> Amount:
+        """What those of lower classes of priority need at least who have not left.
+
+        Without those who are in cells, or to whom a guarantee below this one is owed.
+        """
+        return sum((amount for of_class, amount in self._present.values() if of_class < priority), Amount())
+
+
+class HoldersInTurn:
+    """Running work of one class of priority, by whose turn it is, for as long as turns stay as they are.
+
+    Attributes:
+        rounds: all that queues of theirs are in, ascending.
+        positions: (records,) in ``rounds``.
+        of_queue: which of the records are of a queue.
+    """
+
+    def __init__(self, records: Sequence[JobRecord], ranks: QueueRank) -> None:
+        of_records = [ranks.rounds(record.queue) for record in records]
+        self.records = records
+        self.rounds = sorted(set(of_records))
+        numbers = {each: number for number, each in enumerate(self.rounds)}
+        self.positions = np.array([numbers[each] for each in of_records], dtype=np.int64)
+        self.of_queue: dict[str, list[int]] = {}
+        for number, record in enumerate(records):
+            self.of_queue.setdefault(record.queue, []).append(number)
 
 
 class Displacement:
@@ -138,8 +166,8 @@ class Displacement:
         self._ranks = QueueRank(state)
         self._waiting: dict[QueueNode, set[Amount]] = {}
         self._first_blocked: dict[str, JobRecord] = {}
-        self._by_queue: dict[str, list[JobRecord]] = {}
-        """Running work, sorted when it is asked for."""
+        self._off_roster: list[JobRecord] | None = None
+        """Running work that may not be asked to leave, found when it is asked for."""
         self._heads: dict[str, list[JobRecord]] = {}
         self._on_guarantee: dict[QueueNode, GuaranteeHolders] = {}
         self._ahead: dict[tuple[str, QueueNode], QueueNode] = {}
@@ -151,7 +179,7 @@ class Displacement:
         self._ranks = ranks
         self._waiting.clear()
         self._first_blocked.clear()
-        self._by_queue.clear()
+        self._off_roster = None
         self._heads.clear()
         self._on_guarantee.clear()
         self._ahead.clear()
@@ -203,6 +231,19 @@ class Displacement:
         if by is Entitlement.PRIORITY:
             return holder < newcomer
         return holder == newcomer and self._has_turn(record, victim)
+
+    def in_turn(self, records: Sequence[JobRecord]) -> HoldersInTurn:
+        """Running work of one class, for ``come_after``."""
+        return HoldersInTurn(records, self._ranks)
+
+    def come_after(self, record: JobRecord, holders: HoldersInTurn) -> NDArray[np.bool_]:
+        """(holders,) whether each comes after a job of its class by the ordering, as ``comes_after`` says of one."""
+        after: NDArray[np.bool_] = holders.positions >= bisect_left(holders.rounds, self._ranks.rounds(record.queue))
+        if self._is_behind_first(record):
+            after[:] = False
+        for number in holders.of_queue.get(record.queue, ()):
+            after[number] = self._has_turn(record, holders.records[number])
+        return after
 
     def _has_reserved_from(self, record: JobRecord, victim: JobRecord) -> bool:
         """Whether running work has cards that are reserved now, and for no queue of a job: it could not have them."""
@@ -323,7 +364,7 @@ class Displacement:
         """Whether a job fits in a guarantee beside all that is not of a lower class, nor the work it displaces."""
         ahead = self._ahead.get((record.id, guarantor))
         if ahead is None:
-            below = sum(self._holders(guarantor).least[: record.job.priority], Amount())
+            below = self._holders(guarantor).least_below(record.job.priority)
             ahead = self._ahead[record.id, guarantor] = guarantor.less(below)
         if victim.job.priority == record.job.priority:
             ahead = ahead.less(self._held(victim))
@@ -349,17 +390,16 @@ class Displacement:
 
     def _live_on(self, guarantor: QueueNode) -> list[JobRecord]:
         """The running work that lives on a guarantee."""
-        state, by_queue = self._state, self._by_queue
-        if not by_queue:
-            for job in state.running.values():
-                by_queue.setdefault(job.queue, []).append(job)
-        return [
-            job
-            for queue, jobs in by_queue.items()
-            if guarantor in state.queues.by_name[queue].guarantors
-            for job in jobs
-            if job.kept is None and job.id not in state.suspended
-        ]
+        state, by_name = self._state, self._state.queues.by_name
+        if self._off_roster is None:
+            self._off_roster = [job for job in state.running.values() if job.slot < 0]
+
+        def lives_on_it(queue: str) -> bool:
+            return queue in by_name and guarantor in by_name[queue].guarantors
+
+        jobs = state.roster.of_queues(lives_on_it)
+        jobs += [job for job in self._off_roster if lives_on_it(job.queue)]
+        return [job for job in jobs if job.kept is None and job.id not in state.suspended]
 
     def _waiting_on(self, guarantor: QueueNode) -> set[Amount]:
         """With how much the first jobs of the lines that live on a guarantee could start."""
