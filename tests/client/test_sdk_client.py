@@ -236,6 +236,6 @@ def test_a_submission_is_the_job_file_as_json(client, server, make_job):
 
 def test_an_empty_name_is_refused_and_asks_about_nothing_else(client, server):
     for ask in (client.find, client.why, client.queue):
-        with pytest.raises(InvalidInputError, match="a name is empty"):
+        with pytest.raises(InvalidInputError, match="is no name or id"):
             ask("")
     assert server.requests == []
