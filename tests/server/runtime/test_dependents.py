@@ -233,12 +233,14 @@ def test_lists_say_when_a_job_was_submitted_and_when_it_could_start_whatever_it_
     api.engine.finish(TaskId(first.id, 1, 0))
     assert api.job(first.id).state == "succeeded"
     second = next(job for job in api.loop.job_cache.newest_first() if job.name == "second" and not job.parent).id
+    members = [second] if array is None else [f"{second}.{index}" for index in range(2)]
+    assert {api.job(job).state for job in members} == {"running"}
     wanted = {"first": (1_000.0, 1_000.0), "second": (1_010.0, 1_100.0)}
     assert listed(api) == wanted
     api.close()
     again = Api(tmp_path / "state", world=api.world, clock=api.clock)
     assert listed(again) == wanted
-    for job in [second] if array is None else [f"{second}.{index}" for index in range(2)]:
+    for job in members:
         assert again.job(job).state == "running"
         again.engine.finish(TaskId(job, 1, 0))
     assert again.job(second).state == "succeeded"

@@ -317,8 +317,7 @@ class Batch:
             after = After()
         array = array_of(job, submission.document, max(self.now, self._latest))
         if array is not None:
-            if after is not None:
-                array.hold()
+            array.held = after is not None
             self.arrays.append(array)
             words = f"submitted by {job.user or 'somebody'} to queue {job.queue}: {len(array.members)} jobs"
             seq = self._append(events.Noted(self.now, job.id, words))

@@ -297,7 +297,7 @@ class TurnProcessor:
         for job in batch.released:
             self._dependents.drop(job)
             if job in self._arrays:
-                self._arrays.release(job, batch.now)
+                self._arrays.release(job)
         for job in batch.closed:
             self._arrays.close(job)
         for job, changed in batch.reprioritized.items():

@@ -408,9 +408,11 @@ class JobStore(TableStore):
         return {row.id: row.state for row in self._rows(query)}
 
     def first_queued_at(self, array: str) -> float | None:
-        """When the first member was handed to the scheduler; None: none was."""
-        query = sa.select(sa.func.min(schema.jobs.c.submitted_at)).where(schema.jobs.c.parent == array)
-        found: float | None = self._value(query)
+        """When the first member was handed to the scheduler; None: none was. Some may have ended before that."""
+        table = schema.jobs
+        was_queued = sa.or_(table.c.info.is_(None), table.c.info.not_like('%"eligible_at":null%'))
+        query = sa.select(table.c.submitted_at).where(table.c.parent == array, was_queued)
+        found: float | None = self._value(query.order_by(table.c.submitted_at).limit(1))
         return found
 
     def first_member(self, array: str) -> JobInfo | None:

@@ -44,7 +44,7 @@ class Array:
 
     Attributes:
         held: it waits for other jobs; none of its members is handed over.
-        eligible_at: since when its members can start, in seconds since 1970; None while it is held.
+        eligible_at: when the first member was handed over, in seconds since 1970; None before.
         closed: no more members are handed over.
         first_started_at: when the first member started, in seconds since 1970.
     """
@@ -55,7 +55,7 @@ class Array:
         self.submitted_at = submitted_at
         self.sweep = sweep
         self.held = False
-        self.eligible_at: float | None = submitted_at
+        self.eligible_at: float | None = None
         self.closed = False
         self.first_started_at: float | None = None
         self._states = bytearray([_UNSUBMITTED]) * len(members)
@@ -93,14 +93,6 @@ class Array:
         if self.members.parallel is not None:
             room = min(room, self.members.parallel - self.live)
         return max(room, 0)
-
-    def hold(self) -> None:
-        """It waits for other jobs from now on."""
-        self.held, self.eligible_at = True, None
-
-    def release(self, at: float) -> None:
-        """It no longer waits for other jobs."""
-        self.held, self.eligible_at = False, at
 
     def next_members(self) -> Iterator[Job]:
         """The members that may be handed over now, as many as there is room for."""

@@ -56,9 +56,9 @@ class Arrays:
         self._arrays[array.id] = array
         self._changed[array.id] = None
 
-    def release(self, job: str, at: float) -> None:
+    def release(self, job: str) -> None:
         """It no longer waits for other jobs."""
-        self._arrays[job].release(at)
+        self._arrays[job].held = False
 
     def close(self, job: str) -> None:
         """No more of its members are handed to the scheduler."""
@@ -98,6 +98,8 @@ class Arrays:
         array = self._arrays.get(row.parent)
         if array is not None:
             array.note(row.id, JobState.QUEUED if row.ended is None else JobState(row.ended.state))
+            if row.ended is None and array.eligible_at is None:
+                array.eligible_at = row.submitted_at
             self._changed[array.id] = None
 
     def look(self, member: JobInfo) -> None:
@@ -198,11 +200,8 @@ def _restored(row: NewJob, job_store: JobStore, trials: TrialStore) -> Array:
     file = stored_job(row.document)
     array = array_of(replace(file.to_job(row.id, row.user), group=row.group), row.document, row.submitted_at)
     assert array is not None, "only arrays have members"
-    array.closed = row.state == CLOSED
-    if row.state == DEPENDENT:
-        array.hold()
-    elif (queued_at := job_store.first_queued_at(row.id)) is not None:
-        array.release(queued_at)
+    array.held, array.closed = row.state == DEPENDENT, row.state == CLOSED
+    array.eligible_at = job_store.first_queued_at(row.id)
     for member, known in trials.of(row.id).items():
         if known.get("stopped"):
             array.prune(member, known["stopped"])
