@@ -70,10 +70,12 @@ def decisions_of(seed: int, machines: int, **bounds: int) -> list[Decision]:
         [({}, 3, [0]), ({"limit": 3}, 2, [15]), ({"guarantee": 2}, 2, [10])],
         [
             ({}, 4, range(1, 6)),
-            ({"limit": 3}, 2, range(15)),
-            ({"limit": 7}, 4, range(12)),
-            ({"guarantee": 4}, 3, range(12)),
-            ({"limit": 5, "guarantee": 3}, 3, range(12)),
+            *(({"limit": 3}, 2, range(5)), ({"limit": 7}, 4, range(5))),
+            *(({"guarantee": 4}, 3, range(5)), ({"limit": 5, "guarantee": 3}, 3, range(5))),
+        ],
+        [
+            *(({"limit": 3}, 2, range(5, 15)), ({"limit": 7}, 4, range(5, 12))),
+            *(({"guarantee": 4}, 3, range(5, 12)), ({"limit": 5, "guarantee": 3}, 3, range(5, 12))),
         ],
     ),
     ids=str,
@@ -102,7 +104,8 @@ def test_all_that_wait_have_their_turns_as_if_each_line_was_looked_at(
     ("bounds", "machines", "seeds"),
     few_then_many(
         [({"guarantee": 2}, 2, [10])],
-        [({}, 3, range(6)), ({"guarantee": 4}, 3, range(20)), ({"limit": 5, "guarantee": 3}, 3, range(20))],
+        [({}, 3, range(6)), ({"guarantee": 4}, 3, range(6)), ({"limit": 5, "guarantee": 3}, 3, range(6))],
+        [({"guarantee": 4}, 3, range(6, 20)), ({"limit": 5, "guarantee": 3}, 3, range(6, 20))],
     ),
     ids=str,
 )
