@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from calibration import as_served
@@ -34,9 +33,7 @@ from millpond.model.workloads import Job, Priority, Role, Suspendable
 from millpond.scheduling.placement.kernels import compiled
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
-from millpond.simulation import kernel_warmup
-
-warm_up = cache(kernel_warmup.warm_up)
+from millpond.simulation.kernel_warmup import warm_up
 
 CARDS = 8
 CARD_MIB = 16_384

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 
+from millpond.model.policies import without_weights
 from millpond.scheduling.ordering.waiting_lines import FEW
 from millpond.scheduling.placement.kernel_warmup import warm
 from millpond.scheduling.placement.kernels import compiled
@@ -14,6 +15,9 @@ from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
+
+_warmed: set[tuple[object, ...]] = set()
+"""Settings for which kernels are ready in this process: the ordering without its weights, and the others."""
 
 
 @contextmanager
@@ -49,8 +53,13 @@ def kernel_progress(on_compiled: Callable[[int], None]) -> Iterator[None]:
 def warm_up(settings: Settings) -> None:
     """Play a small crowded workload, in which jobs wait, reserve and are preempted, so that every kernel has run.
 
-    The first time on a machine this compiles them, which takes some tens of seconds; later they come from a cache.
+    The first time on a machine this compiles them, which takes some tens of seconds; later they come from a cache. In a
+    process it is done once for settings that differ in the weights of their ordering at most.
     """
+    others = (getattr(settings, field.name) for field in fields(settings) if field.name != "ordering")
+    kind = (without_weights(settings.ordering), *others)
+    if kind in _warmed:
+        return
     try:
         warm()
     except ImportError:
@@ -59,6 +68,7 @@ def warm_up(settings: Settings) -> None:
         for preempt in (True, False):  # who cannot preempt reserves
             _play_crowd(replace(settings, preempt=preempt), FEW // 4, durations)
     _play_crowd(settings, 4 * FEW, "exact")  # few lines are looked at one by one, many by their table
+    _warmed.add(kind)
 
 
 def _play_crowd(settings: Settings, users: int, durations: str) -> None:
