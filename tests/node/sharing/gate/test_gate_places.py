@@ -232,6 +232,36 @@ def test_a_thread_that_is_cancelled_while_it_is_held_back_leaves_nothing_behind(
         cancelling.communicate("\n")
 
 
+WITHOUT_THREADS = """
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+int pthread_create(void *thread, const void *attributes, void *(*run)(void *), void *argument) {
+    static int refused;
+    int (*next)() = dlsym(RTLD_NEXT, "pthread_create");
+    return refused++ < 3 ? EAGAIN : next(thread, attributes, run, argument);
+}
+"""
+
+
+def test_a_program_that_may_have_no_threads_for_a_while_is_measured_once_it_may(
+    timed_card: GatedCard, tmp_path: Path
+) -> None:
+    library = tmp_path / "libnothreads.so"
+    command = ["gcc", "-w", "-shared", "-fPIC", "-D_GNU_SOURCE", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(command, input=WITHOUT_THREADS, text=True, check=True)
+    task = timed_card.slice()
+    task.env["LD_PRELOAD"] = f"{library}{os.pathsep}{task.env['LD_PRELOAD']}"
+    program = task.start()
+    for _ in range(4):
+        assert program("launch", 1000) == [0]
+        timed_card.pass_time(0.05)
+    before = task.region.usage()
+    assert program("launch", 1000, 3) == [0]
+    timed_card.until(lambda: task.region.usage().launches == before.launches + 3)
+    assert task.region.usage().unmeasured == before.unmeasured
+
+
 def test_an_allocation_that_the_driver_refuses_needs_no_place_for_its_pointer(card: GatedCard) -> None:
     card.driver.plan("cuMemAllocAsync", result=1)
     assert said(card.slice(), program(card, "start(), say(cuMemAllocAsync(NULL, 1 << 20, NULL));")) == "1\n"

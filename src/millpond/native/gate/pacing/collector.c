@@ -27,6 +27,7 @@
 #define MOST_STUCK_TIMES 5     // each of which a launch that goes by all the same was of no use
 #define MOST_UNSURE 16         // batches of one that comes back, after which what its launches take is known in any case
 #define PLACE_NS 100000000ull  // after which the process's place in its slice is looked after again
+#define AGAIN_NS 20000000ull   // after which a thread that could not be made is tried for again
 #define STOP_NS 300000000ull   // at the end of the process, for a collector that the driver keeps
 
 struct batches batches = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -443,15 +444,15 @@ static void stop(void) {
     for (uint64_t end = gate_now() + STOP_NS; !batches.ended && gate_now() < end;) gate_wait(&batches.ended, 0, 1000000, false);
 }
 
+// A program that may have no more threads for now may have them later.
 void collector_start(void) {
-    static bool failed, registered;
+    static uint64_t failed_ns;
+    static bool registered;
     pthread_t thread;
-    if (batches.collecting || failed) return;
+    if (batches.collecting || (failed_ns && gate_now() - failed_ns < AGAIN_NS)) return;
     if (!registered) registered = !atexit(stop);
-    if (pthread_create(&thread, NULL, run, NULL)) {
-        failed = true;
-        return;
-    }
+    failed_ns = pthread_create(&thread, NULL, run, NULL) ? gate_now() : 0;
+    if (failed_ns) return;
     pthread_detach(thread);
     batches.collecting = true;
 }

@@ -27,7 +27,7 @@ struct batches {
 extern struct batches batches;
 
 // With the lock held:
-void collector_start(void);  // the collecting thread, once
+void collector_start(void);  // the collecting thread, unless it runs
 void collector_open(struct lane *lane, struct batch batch);
 void collector_join(struct lane *lane, uint64_t expected_ns);  // one launch more in the open batch
 void collector_close(struct lane *lane);  // the open batch, if all its launches have been made
