@@ -117,6 +117,16 @@ def test_a_slice_made_again_keeps_its_place(tmp_path: Path) -> None:
     assert member_of(tmp_path / "one") == 1
 
 
+@pytest.mark.parametrize("name", ["one/usage", "card/card"])
+def test_a_file_of_which_an_agent_wrote_but_a_part_is_written_anew(tmp_path: Path, name: str) -> None:
+    GateRegion.create(tmp_path / "one", tmp_path / "card", SETTINGS).detach()
+    whole = (tmp_path / name).stat().st_size
+    (tmp_path / name).write_bytes(b"")
+    (tmp_path / name).chmod(0o600)
+    GateRegion.create(tmp_path / "one", tmp_path / "card", SETTINGS).detach()
+    assert ((tmp_path / name).stat().st_size, (tmp_path / name).stat().st_mode & 0o777) == (whole, 0o666)
+
+
 def test_the_place_of_a_slice_whose_files_are_gone_is_free(tmp_path: Path) -> None:
     for index in range(layout.MEMBERS):
         GateRegion.create(tmp_path / str(index), tmp_path / "card", SETTINGS).detach()

@@ -113,7 +113,7 @@ class GateRegion:
         card = _make_card(card_folder)
         member = _take_place(card_folder, folder)
         usage = layout.TaskUsage(magic=layout.MAGIC, version=layout.VERSION, slots=layout.SLOTS)
-        if not (folder / USAGE).exists():
+        if not _is_whole(folder / USAGE, bytes(usage)):
             _write(folder / USAGE, bytes(usage), 0o666)
         if not (folder / SHARED / CARD).exists():
             _link(card, folder)
@@ -351,6 +351,11 @@ def _write(path: Path, data: bytes, mode: int) -> None:
     os.close(file)
 
 
+def _is_whole(path: Path, data: bytes) -> bool:
+    """Whether a file is as long as what was to be written; an agent that was killed, or a full disk, leaves less."""
+    return path.exists() and path.stat().st_size >= len(data)
+
+
 def _member_at(member: int) -> int:
     return int(layout.Card.member.offset) + member * ctypes.sizeof(layout.CardMember)
 
@@ -359,7 +364,7 @@ def _make_card(card_folder: Path) -> Path:
     """The card file, writable by all who share the card, in a folder that only the agent may list or change."""
     path = card_folder / CARD
     (card_folder / _MEMBERS).mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not path.exists():
+    if not _is_whole(path, bytes(_NEW_CARD)):
         _write(path, bytes(_NEW_CARD), 0o666)
     return path
 
