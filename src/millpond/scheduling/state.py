@@ -162,7 +162,7 @@ class State:
         held, soonest = self.ordering.held_lines(table, cluster.free_gpu_milli, cluster.capacity.gpu_milli, self.now)
         held &= rigid[table.number(REQUEST)] & (table.figure(KEY) >= 0.0)
         held &= (table.figure(PRIORITY) > Priority.BACKGROUND) & (table.figure(GROUPED) == 0.0)
-        return held, None if soonest < 0 else self.waiting.lines[table.keys[soonest]][0][2]
+        return held, None if soonest < 0 else table.firsts[soonest]
 
     @property
     def _may_hold_back(self) -> bool:

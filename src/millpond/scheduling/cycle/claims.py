@@ -292,6 +292,11 @@ class Claims:
             if not holder.line or ranks.place_of(holder) <= ranks.place_of(record):
                 self._not_reached.discard(pool)
 
+    @property
+    def binding(self) -> tuple[int, int]:
+        """Differs whenever reservations may bind others than before in this walk."""
+        return self._masks_version, len(self._not_reached)
+
     def bind_all(self, pools: Collection[str]) -> None:
         """The walk has come to all who wait in these pools."""
         self._not_reached.difference_update(pools)

@@ -227,8 +227,7 @@ class TableHeads(Heads):
         """(rows,) those whose ranks may have risen since they were found."""
         risen = self._standing.risen_since(self._ranked_at)
         numbers = [number for number, queue in enumerate(self._table.queues.items) if queue in risen]
-        is_risen: BoolArray = np.isin(self._table.number(QUEUE), numbers) & ~self._had_turn
-        return np.flatnonzero(is_risen)
+        return np.flatnonzero(self._table.are_of(QUEUE, numbers) & ~self._had_turn)
 
     def _note_turns(self, rows: Int64Array) -> None:
         """Whose turn came by the ranks that were found last has had it, though it was left out."""
@@ -247,7 +246,7 @@ class TableHeads(Heads):
         """Those of pools whose first has found no room drop out, where nor is there any for them."""
         self._is_outdated = False
         hopeless: BoolArray = ~(self._prospects.fits | self._prospects.makes_room)
-        hopeless &= np.isin(self._table.number(POOL), list(self._passed_over))
+        hopeless &= self._table.are_of(POOL, self._passed_over)
         self._leave_out(hopeless)
 
     def _behind(self, rows: Int64Array) -> BoolArray:
@@ -281,8 +280,8 @@ class TableHeads(Heads):
             return
         ranks = list(zip(*(column[chosen].tolist() for column in columns), strict=True))
         sequences = arrivals[chosen].tolist()
-        keys, rows = self._table.keys, chosen.tolist()
-        firsts = [self._lines[keys[row]][0][2] for row in rows]
+        rows = chosen.tolist()
+        firsts = [self._table.firsts[row] for row in rows]
         self._heap.extend(zip(ranks, sequences, firsts, repeat(0), rows, repeat(self._ranked_at)))
         heapq.heapify(self._heap)
         self._lined_up_to = max(zip(ranks, sequences, strict=True))

@@ -65,7 +65,6 @@ class Prospects:
         self._claims = claims
         self._standing = standing
         self._table = state.waiting.table
-        self._firsts: dict[int, JobRecord] = {}
         self._departures: Departures | None = None
         self._is_short = False
         self._guaranteed = np.zeros(len(self._table), dtype=np.bool_)
@@ -73,6 +72,8 @@ class Prospects:
         """(lines,) where no limit of a queue keeps out the first of the line, for the room that these leave:"""
         self._rooms = np.full((len(self._table.queues.items), 2), np.inf)
         self._makes_room: BoolArray | None = None
+        self._displacing: BoolArray = np.zeros(0, dtype=np.bool_)
+        self._displacing_as_of: object = None
         self._fits: BoolArray | None = None
 
     def look(self, departures: Departures | None, *, is_short: bool = False) -> None:
@@ -98,7 +99,7 @@ class Prospects:
                 self._makes_room |= self._guaranteed
                 self._makes_room |= self._table.figure(PRIORITY) > departures.lowest_class
                 if departures.bounds is not None:
-                    self._makes_room |= self._displace(departures.bounds, is_short=self._is_short)
+                    self._makes_room |= self._displace_now(departures.bounds)
         return self._makes_room
 
     @property
@@ -148,7 +149,7 @@ class Prospects:
         """The lines of each group with an ordering of its own that lets nobody pass its first job."""
         found: dict[Group, list[int]] = {}
         for row in np.flatnonzero(self._table.figure(GROUPED)).tolist():
-            group = self._first(row).group
+            group = self._table.firsts[row].group
             if group is not None and self._state.orderings.of(group).strict:
                 found.setdefault(group, []).append(row)
         return found
@@ -166,8 +167,15 @@ class Prospects:
         """(lines,) whose first may start on cards that are reserved for its queue, whatever else there is room for."""
         served = self._state.reserved.queues_served(self._state.now)
         numbers = [number for number, queue in enumerate(self._table.queues.items) if queue in served]
-        reserved: BoolArray = np.isin(self._queues, numbers)
-        return reserved
+        return self._table.are_of(QUEUE, numbers)
+
+    def _displace_now(self, bounds: DisplacementBounds) -> BoolArray:
+        """(lines,) as ``_displace``, which is not asked again while nothing has changed."""
+        as_of = self._is_short, self._is_short and self._claims.binding, bounds.as_of
+        if as_of != self._displacing_as_of:
+            self._displacing_as_of = as_of
+            self._displacing = self._displace(bounds, is_short=self._is_short)
+        return self._displacing
 
     def _displace(self, bounds: DisplacementBounds, *, is_short: bool) -> BoolArray:
         """(lines,) for whose first running work could leave by the ordering."""
@@ -250,13 +258,7 @@ class Prospects:
         found = np.flatnonzero(first_of >= 0)
         numbers = np.empty(len(first_of), dtype=np.int64)
         numbers[found] = np.arange(len(found))
-        return [self._first(row) for row in rows[first_of[found]].tolist()], numbers[kinds]
-
-    def _first(self, row: int) -> JobRecord:
-        found = self._firsts.get(row)
-        if found is None:
-            found = self._firsts[row] = self._state.waiting.lines[self._table.keys[row]][0][2]
-        return found
+        return [self._table.firsts[row] for row in rows[first_of[found]].tolist()], numbers[kinds]
 
     def kept_waiting(self) -> tuple[BoolArray, JobRecord | None]:
         """(lines,) where there is room for the first, which is kept for others: for shorter work, or as reserved.

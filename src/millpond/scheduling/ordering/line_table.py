@@ -6,7 +6,7 @@ given back with the last line that uses them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -83,15 +83,17 @@ class LineTable:
 
     Attributes:
         keys: the line of each row.
+        firsts: its first job.
         accounts: (queue, user).
     """
 
-    __slots__ = ("_figures", "_numbers", "_row_of", "accounts", "keys", "pools", "queues", "requests")
+    __slots__ = ("_figures", "_numbers", "_row_of", "accounts", "firsts", "keys", "pools", "queues", "requests")
 
     def __init__(self) -> None:
         self._figures: FloatArray = np.zeros((_FIRST_ROOM, FIGURES))
         self._numbers: Int64Array = np.zeros((_FIRST_ROOM, 4), dtype=np.int64)
         self.keys: list[LineKey] = []
+        self.firsts: list[JobRecord] = []
         self._row_of: dict[LineKey, int] = {}
         self.accounts: Numbering[tuple[str, str]] = Numbering()
         self.queues: Numbering[str] = Numbering()
@@ -114,11 +116,20 @@ class LineTable:
         number: Int64Array = self._numbers[: len(self.keys), which]
         return number
 
+    def are_of(self, which: int, numbers: Collection[int]) -> BoolArray:
+        """(lines,) whose number in a column is one of these."""
+        column = self.number(which)
+        wanted = np.zeros(int(column.max(initial=-1)) + 1, dtype=np.bool_)
+        wanted[[number for number in numbers if number < len(wanted)]] = True
+        are: BoolArray = wanted[column]
+        return are
+
     def only(self, rows: Int64Array) -> LineTable:
         """Some of the lines by themselves, to be read: (rows,)."""
         some = LineTable()
         some._figures, some._numbers = self._figures[rows], self._numbers[rows]
         some.keys = [self.keys[row] for row in rows.tolist()]
+        some.firsts = [self.firsts[row] for row in rows.tolist()]
         some.accounts, some.queues, some.requests, some.pools = self.accounts, self.queues, self.requests, self.pools
         return some
 
@@ -131,12 +142,14 @@ class LineTable:
                 self._figures = np.vstack([self._figures, np.zeros_like(self._figures)])
                 self._numbers = np.vstack([self._numbers, np.zeros_like(self._numbers)])
             self.keys.append(key)
+            self.firsts.append(first)
             self._numbers[row] = (
                 self.accounts.take((first.queue, first.job.user)),
                 self.queues.take(first.queue),
                 self.requests.take(first.demand),
                 self.pools.take(first.job.pool),
             )
+        self.firsts[row] = first
         least, limit = first.demand.least_amount, first.job.time_limit_s
         is_whole = len(first.tasks) == 1 or len(first.queued()) == len(first.tasks)
         self._figures[row] = (
@@ -158,9 +171,9 @@ class LineTable:
         self.queues.give_back(queue)
         self.requests.give_back(request)
         self.pools.give_back(pool)
-        moved, last = self.keys.pop(), len(self.keys)
+        moved, first, last = self.keys.pop(), self.firsts.pop(), len(self.keys)
         if row != last:
-            self.keys[row] = moved
+            self.keys[row], self.firsts[row] = moved, first
             self._row_of[moved] = row
             self._figures[row] = self._figures[last]
             self._numbers[row] = self._numbers[last]

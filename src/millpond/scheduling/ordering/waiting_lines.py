@@ -151,7 +151,7 @@ class WaitingLines:
             kinds = table.number(QUEUE) * len(table.requests.items) + table.number(REQUEST)
             row_of = np.full(len(table.queues.items) * len(table.requests.items), -1)
             row_of[kinds] = np.arange(len(kinds))
-            firsts = [self.lines[table.keys[row]][0][2] for row in row_of[row_of >= 0].tolist()]
+            firsts = [table.firsts[row] for row in row_of[row_of >= 0].tolist()]
         for first in firsts:
             found.setdefault(first.queue, []).append(first)
         return found

@@ -81,6 +81,7 @@ class QueueRank:
         """Whose placements may have raised ranks, in order."""
         self._round_changes = 0
         self._covered: BoolArray = np.zeros(0, dtype=np.bool_)
+        self._covered_at = -1
         self._left_when_covered: list[tuple[float, ...] | None] = []
         """By the number of a queue, what its guarantees left when ``_covered`` was found for its lines."""
 
@@ -124,7 +125,11 @@ class QueueRank:
         covered = self.covered_now() if table is self._state.waiting.table else self.covered(table)
         parts: list[FloatArray] = [(~covered).astype(np.float64), -table.figure(PRIORITY)]
         if self.by_share and len(table):
-            present, of_lines = np.unique(table.number(ACCOUNT), return_inverse=True)
+            numbers = table.number(ACCOUNT)
+            present = np.flatnonzero(np.bincount(numbers))
+            places = np.zeros(int(present[-1]) + 1, dtype=np.int64)
+            places[present] = np.arange(len(present))
+            of_lines = places[numbers]
             items = table.accounts.items
             accounts = [items[account] or (DEFAULT_QUEUE, "") for account in present.tolist()]
             if self._strict:
@@ -145,8 +150,7 @@ class QueueRank:
         keys, arrivals = table.figure(KEY), table.figure(SEQUENCE)
         grouped: Int64Array = np.flatnonzero(table.figure(GROUPED)) if self._turns else _NONE
         if len(grouped):
-            lines, of_rows = self._state.waiting.lines, table.keys
-            turns = np.array([self._turns.of(lines[of_rows[row]][0][2]) for row in grouped.tolist()])
+            turns = np.array([self._turns.of(table.firsts[row]) for row in grouped.tolist()])
             keys, arrivals = keys.copy(), arrivals.copy()
             keys[grouped], arrivals[grouped] = turns.T
         return keys, arrivals, grouped
@@ -175,9 +179,8 @@ class QueueRank:
             for asked, room in zip(others, left_of_others, strict=False):
                 covered &= (asked <= room) | (asked == 0)
             found |= covered
-        lines, of_rows = self._state.waiting.lines, table.keys
         for row in mixed.tolist():
-            first = lines[of_rows[row]][0][2]
+            first = table.firsts[row]
             found[row] = not self._state.entitlements.borrows(first, first.demand.least_amount)
         return found
 
@@ -186,6 +189,9 @@ class QueueRank:
         table, by_name = self._state.waiting.table, self._state.queues.by_name
         if not self.may_fall:
             return self.covered(table)
+        if self._covered_at == self._state.queues.version:
+            return self._covered
+        self._covered_at = self._state.queues.version
         left = {node: (*_left(node), *node.cards_left_of_each) for node in by_name.values() if node in node.guarantors}
         now: list[tuple[float, ...] | None] = [
             None if name is None else tuple(each for node in by_name[name].guarantors for each in left[node])

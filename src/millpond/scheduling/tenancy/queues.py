@@ -69,6 +69,8 @@ class QueueTree:
         """The models that guarantees name, sorted."""
         self.guarantees_card_memory = False
         """Whether any guarantee names the memory of cards."""
+        self.version = 0
+        """Rises with every charge, and with every change of the tree."""
         self._shielding: tuple[bool, ...] | None = None
         self._rooms: dict[str, tuple[float, float]] = {}
         """What ``room`` has found, as long as it holds."""
@@ -105,6 +107,7 @@ class QueueTree:
 
     def _forget_answers(self) -> None:
         """What follows from usage and bounds is found anew."""
+        self.version += 1
         self._shielding = None
         self._rooms.clear()
 
@@ -249,6 +252,7 @@ class QueueTree:
     def _add(self, name: str, amount: Amount, sign: int) -> None:
         gpu, cpu, memory = sign * amount.gpu_milli, sign * amount.cpu_milli, sign * amount.memory_mib
         counts_cards, self._shielding = self.counts_cards, None
+        self.version += 1
         if name in self._bounded_alone:
             self._rooms.pop(name, None)
         else:
