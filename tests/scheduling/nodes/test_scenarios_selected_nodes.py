@@ -48,7 +48,7 @@ def test_one_that_waits_for_its_nodes_holds_up_nobody_else_and_hears_how_many_ar
     assert "none of the nodes that it asks for has room" in reason.summary
     assert dict(reason.nodes)[Filter.NOT_SELECTED] == 2
     assert reason.start is not None
-    assert "labels" in reason.start.unknown
+    assert "nothing runs whose length is known" in reason.start.unknown
 
 
 def test_a_gang_lies_on_selected_nodes_as_a_whole_or_not_at_all() -> None:
