@@ -12,7 +12,7 @@ from grpclib.client import Channel, UnaryStreamMethod, UnaryUnaryMethod
 from grpclib.const import Cardinality, Handler
 from grpclib.server import Server
 
-from millpond.engines.kubernetes.agent import kubelet_messages as messages
+from millpond.engines.kubernetes.agent.kubelet_messages import messages
 from millpond.node.host.files import short_name
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from grpclib.const import Cardinality, Handler
 from grpclib.server import Server, Stream
 
-from millpond.engines.kubernetes.agent import kubelet_messages as messages
+from millpond.engines.kubernetes.agent.kubelet_messages import messages
 from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER
 from millpond.model.errors import MillpondError
 from millpond.node.host.files import short_name

@@ -20,7 +20,7 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 from grpclib.server import Server, Stream
 
-from millpond.engines.kubernetes.agent import kubelet_messages as messages
+from millpond.engines.kubernetes.agent.kubelet_messages import messages
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
 from millpond.model.errors import MillpondError
 from millpond.node.host.files import short_name

@@ -8,7 +8,8 @@ and value, as the wire has it.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -46,7 +47,7 @@ _MESSAGES: Final[dict[str, tuple[str, ...]]] = {
 """By their names: each field with its type, ``*`` for a repeated one, numbered from 1 in their order."""
 
 
-def _classes() -> dict[str, Any]:
+def _classes() -> SimpleNamespace:
     file = descriptor_pb2.FileDescriptorProto(name="millpond/kubelet.proto", package=_PACKAGE, syntax="proto3")
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
@@ -60,31 +61,9 @@ def _classes() -> dict[str, Any]:
                 added.type, added.type_name = _FIELD.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _MESSAGES
-    }
+    found = {name: pool.FindMessageTypeByName(f"{_PACKAGE}.{name}") for name in _MESSAGES}
+    return SimpleNamespace(**{name: message_factory.GetMessageClass(each) for name, each in found.items()})
 
 
-_CLASSES: Final = _classes()
-Empty: Final = _CLASSES["Empty"]
-RegisterRequest: Final = _CLASSES["RegisterRequest"]
-DevicePluginOptions: Final = _CLASSES["DevicePluginOptions"]
-Device: Final = _CLASSES["Device"]
-ListAndWatchResponse: Final = _CLASSES["ListAndWatchResponse"]
-AllocateRequest: Final = _CLASSES["AllocateRequest"]
-AllocateResponse: Final = _CLASSES["AllocateResponse"]
-ContainerAllocateResponse: Final = _CLASSES["ContainerAllocateResponse"]
-Variable: Final = _CLASSES["Variable"]
-Mount: Final = _CLASSES["Mount"]
-ListPodResourcesResponse: Final = _CLASSES["ListPodResourcesResponse"]
-PluginInfo: Final = _CLASSES["PluginInfo"]
-RegistrationStatus: Final = _CLASSES["RegistrationStatus"]
-Claim: Final = _CLASSES["Claim"]
-ClaimsRequest: Final = _CLASSES["ClaimsRequest"]
-PreparedDevice: Final = _CLASSES["PreparedDevice"]
-PreparedClaim: Final = _CLASSES["PreparedClaim"]
-PreparedEntry: Final = _CLASSES["PreparedEntry"]
-PrepareResponse: Final = _CLASSES["PrepareResponse"]
-UnpreparedClaim: Final = _CLASSES["UnpreparedClaim"]
-UnpreparedEntry: Final = _CLASSES["UnpreparedEntry"]
-UnprepareResponse: Final = _CLASSES["UnprepareResponse"]
+messages: Final = _classes()
+"""The class of each message, by its name."""
