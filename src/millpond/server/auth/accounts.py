@@ -15,7 +15,7 @@ from millpond.model.errors import ConflictError, InvalidInputError, NotFoundErro
 from millpond.server.auth import run_tokens, secrets
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.records import Group, GroupMember, OidcIdentity, Token, TokenKind, User
-from millpond.server.auth.roles import AccessTarget, Caller, Scope, UserRole, Verb, absent, allows, widest
+from millpond.server.auth.roles import AccessTarget, Caller, Scope, UserRole, Verb, allows, present, widest
 from millpond.server.auth.run_tokens import RunTokens
 from millpond.server.auth.tokens import TokenRegistry
 from millpond.server.auth.user_numbers import UserNumbers
@@ -155,10 +155,7 @@ class Accounts:
         Raises:
             NotFoundError: there is none of this name.
         """
-        user = self._users.get(name)
-        if user is None:
-            raise absent("user", name)
-        return user
+        return present(self._users.get(name), "user", name)
 
     def group(self, name: str) -> Group:
         """One group.
@@ -166,10 +163,7 @@ class Accounts:
         Raises:
             NotFoundError: there is none of this name.
         """
-        group = self._groups.get(name)
-        if group is None:
-            raise absent("group", name)
-        return group
+        return present(self._groups.get(name), "group", name)
 
     def limits_of_user(self, name: str) -> AccountLimits:
         """What a user may hold; nothing limits who is not known, as a job may be older than the accounts."""

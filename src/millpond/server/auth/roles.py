@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from millpond.model.errors import NotAllowedError, NotFoundError
 from millpond.model.workloads import Kind
 from millpond.specs.api.jobs.jobs import JobInfo
+
+Found = TypeVar("Found")
 
 _LONGEST_SHOWN: Final = 120
 _LISTED_BY: Final = {
@@ -304,6 +306,17 @@ def program_permission(info: JobInfo) -> tuple[Verb, AccessTarget]:
     """The verb for opening what a job serves: a service is open to its group, other work is its user's own."""
     verb = Verb.VISIT_SERVICES if info.kind == Kind.SERVICE.value else Verb.USE_JOBS
     return verb, job_target(info)
+
+
+def present(found: Found | None, kind: str, name: str) -> Found:
+    """What was looked for.
+
+    Raises:
+        NotFoundError: it is None.
+    """
+    if found is None:
+        raise absent(kind, name)
+    return found
 
 
 def absent(kind: str, name: str) -> NotFoundError:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from millpond.model.errors import ConflictError
 from millpond.server.auth.records import SshKey
-from millpond.server.auth.roles import AccessTarget, absent
+from millpond.server.auth.roles import AccessTarget, present
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
 from millpond.specs.api.accounts.ssh import PublicKey
@@ -67,10 +67,7 @@ class SshKeys:
         Raises:
             NotFoundError: there is none of this id.
         """
-        found = self._keys.get(key_id)
-        if found is None:
-            raise absent("key", key_id)
-        return found
+        return present(self._keys.get(key_id), "key", key_id)
 
     def target(self, key_id: str) -> AccessTarget:
         """A key as what a verb is applied to; without an owner when there is none of this id."""

@@ -14,7 +14,7 @@ from millpond.model.errors import ConflictError
 from millpond.server.auth import secrets
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.records import Token, TokenKind
-from millpond.server.auth.roles import AccessTarget, Verb, absent
+from millpond.server.auth.roles import AccessTarget, Verb, present
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +59,7 @@ class TokenRegistry:
         Raises:
             NotFoundError: there is none of this id.
         """
-        token = self._tokens.get(token_id)
-        if token is None:
-            raise absent("token", token_id)
-        return token
+        return present(self._tokens.get(token_id), "token", token_id)
 
     def valid_verbs(self, token_id: str) -> frozenset[Verb] | None:
         """What a token is confined to (empty: to nothing); None when it opens nothing any more."""

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from millpond.server.auth.roles import absent
+from millpond.server.auth.roles import absent, present
 from millpond.server.store.jobs import JobStore
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_ids import split_member
@@ -99,9 +99,7 @@ class JobFiles:
         return known
 
     def _read(self, job: str) -> Accepted:
-        submitted = self._job_store.submitted(job)
-        if submitted is None:
-            raise absent("job", job)
+        submitted = present(self._job_store.submitted(job), "job", job)
         return Accepted(stored_job(submitted.document), submitted.user, submitted.group)
 
 

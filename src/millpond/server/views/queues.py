@@ -12,7 +12,7 @@ from millpond.scheduling.tenancy.bounds import OTHER_MODELS
 from millpond.scheduling.tenancy.queue_shares import QueueShare
 from millpond.scheduling.tenancy.queue_views import QueueDetail, QueueStatus, QueueWork
 from millpond.server.auth.accounts import Accounts
-from millpond.server.auth.roles import Caller, Verb, absent
+from millpond.server.auth.roles import Caller, Verb, present
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import CoreQueries
@@ -85,9 +85,7 @@ class Queues:
 
         def look(core: Core) -> tuple[tuple[QueueStatus, Limit], QueueDetail]:
             found = next((each for each in _statuses(core) if each[0].queue.name == name), None)
-            if found is None:
-                raise absent("queue", name)
-            return found, core.scheduler.queue_detail(name)
+            return present(found, "queue", name), core.scheduler.queue_detail(name)
 
         status, detail = await self._queries.query(look)
         row = self._settings.row(name)

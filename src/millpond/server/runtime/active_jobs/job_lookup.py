@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from millpond.server.auth.roles import absent
+from millpond.server.auth.roles import present
 from millpond.server.runtime.active_jobs.array import array_named
 from millpond.server.runtime.active_jobs.arrays import Arrays
 from millpond.server.runtime.active_jobs.job_cache import JobCache, cancelled_view, view_before_start
@@ -48,10 +48,7 @@ class JobLookup:
         Raises:
             NotFoundError: there never was such a job.
         """
-        info = self.find(job)
-        if info is None:
-            raise absent("job", job)
-        return info
+        return present(self.find(job), "job", job)
 
     async def soon(self, job: str) -> JobInfo:
         """The same, for those who must not wait for the store."""

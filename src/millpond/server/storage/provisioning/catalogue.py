@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from millpond.model.errors import ConflictError
-from millpond.server.auth.roles import AccessTarget, absent, changed_target, seen_target
+from millpond.server.auth.roles import AccessTarget, changed_target, present, seen_target
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
 from millpond.specs.api.jobs.files import Visibility
@@ -91,10 +91,7 @@ class Catalogue(TableStore):
         Raises:
             NotFoundError: there is none.
         """
-        found = self.get(name, tag)
-        if found is None:
-            raise absent("image", f"{name}:{tag}")
-        return found
+        return present(self.get(name, tag), "image", f"{name}:{tag}")
 
     def all(self) -> list[CatalogueImage]:
         """Every entry, by name, the newest first."""
