@@ -76,8 +76,7 @@ class CardLayoutWorker(Periodic):
 
 def is_under_way(loop: Loop) -> bool:
     """Whether a card is being divided, as an earlier server began that."""
-    found: bool = loop.query(lambda core: bool(_under_way(core))).result(ANSWER_WITHIN_S)
-    return found
+    return loop.query(lambda core: bool(_under_way(core))).result(ANSWER_WITHIN_S)
 
 
 def _planned(core: Core, now: float) -> tuple[dict[str, LayoutChange], LayoutStep | None]:

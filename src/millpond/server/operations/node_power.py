@@ -18,7 +18,6 @@ from millpond.model.errors import MillpondError
 from millpond.model.events import NodePowerChanged
 from millpond.model.hardware.node_power import NodePower, NodePowerState
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
-from millpond.scheduling.nodes.power_overview import PowerOverview
 from millpond.scheduling.nodes.power_planner import PowerCandidate, PowerPlanner, PowerStep
 from millpond.server.operations.power_hooks import PowerHooks
 from millpond.server.operations.spare_nodes import SpareNodes
@@ -88,9 +87,7 @@ class NodePowerWorker(Periodic):
             self._spares.latest = ()
             return
         self._report_hooks()
-        overview: PowerOverview = self._loop.query(lambda core: core.scheduler.power_overview(), is_long=True).result(
-            ANSWER_WITHIN_S
-        )
+        overview = self._loop.query(lambda core: core.scheduler.power_overview(), is_long=True).result(ANSWER_WITHIN_S)
         now = self._clock()
         for node in overview.nodes:
             saving = savings.get(node.pool)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import TypeVar
 
 from millpond.model import events
 from millpond.model.errors import MillpondError
@@ -29,6 +29,8 @@ from millpond.server.runtime.inbox import (
     abandon,
 )
 from millpond.specs.api.jobs.jobs import JobInfo
+
+Answer = TypeVar("Answer")
 
 
 class Loop:
@@ -78,7 +80,7 @@ class Loop:
         self._put(message)
         return message.answer
 
-    def query(self, question: Callable[[Core], Any], *, is_long: bool = False) -> Future[Any]:
+    def query(self, question: Callable[[Core], Answer], *, is_long: bool = False) -> Future[Answer]:
         """Evaluate a function of the core between two turns; one that is long, when others leave time for it."""
         message = Query(question, is_long)
         self._put(message)

@@ -57,8 +57,7 @@ class Sizing:
 
     def now(self, job: str) -> int | None:
         """How many replicas a service should have by now: 0 at rest, None when it has ended."""
-        desired: int | None = self._loop.query(lambda core: desired_now(core, job)).result(ANSWER_WITHIN_S)
-        return desired
+        return self._loop.query(lambda core: desired_now(core, job)).result(ANSWER_WITHIN_S)
 
     def pursue(self, job: JobInfo, goal: Goal, drain_s: float, is_wanted: Callable[[], bool] = lambda: False) -> None:
         """Bring a service nearer to a number of replicas; does not wait for requests to end.

@@ -18,7 +18,6 @@ from sqlalchemy.exc import DBAPIError
 from millpond.engines.task_access import TaskAccess
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.events import Noted
-from millpond.model.reasons import Reason
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
 from millpond.node.host.periodic_worker import EXPECTED, UNTIL_WOKEN, Periodic, PeriodicWorker, for_each
@@ -174,7 +173,7 @@ class Rollouts(Periodic):
         if info is None:
             return ""
         if info.state == JobState.QUEUED:
-            why: Reason = self._loop.query(lambda core: core.scheduler.cause(info.id, core.now)).result(ANSWER_WITHIN_S)
+            why = self._loop.query(lambda core: core.scheduler.cause(info.id, core.now)).result(ANSWER_WITHIN_S)
             return f"; it waits: {why.summary}"
         detail = next((task.detail for task in info.tasks if task.detail), "")
         return f": {detail}" if detail else ""

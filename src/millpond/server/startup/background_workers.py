@@ -174,8 +174,7 @@ def held_cards(loop: Loop) -> HeldCards | None:
     def look(core: Core) -> HeldCards | None:
         return core.scheduler.held_cards() if core.scheduler.counts_load else None
 
-    found: HeldCards | None = loop.query(look, is_long=True).result(ANSWER_WITHIN_S)
-    return found
+    return loop.query(look, is_long=True).result(ANSWER_WITHIN_S)
 
 
 def _of_work(current: Current, base: CoreComponents, service: Service, power: PowerEnforcer) -> list[BackgroundWorker]:
