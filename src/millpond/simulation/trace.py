@@ -110,12 +110,17 @@ class WorkloadBuilder:
         return Workload(jobs, self.source, tuple(self._errors), self.dropped)
 
 
-def refuse_rows(errors: list[str], skip_bad_rows: bool) -> None:
-    """Raise one error that shows the first few of ``errors``, unless they are to be skipped."""
+def refuse_rows(errors: list[str], skip_bad_rows: bool, what: str = "rows", remedy: str = "correct them") -> None:
+    """Raise one error that shows the first few of ``errors``, unless they are to be skipped.
+
+    Args:
+        what: is wrong.
+        remedy: besides leaving them out.
+    """
     if errors and not skip_bad_rows:
         more = len(errors) - ERRORS_SHOWN
-        shown = errors[:ERRORS_SHOWN] + ([f"and {more} more such rows"] if more > 0 else [])
-        raise InvalidInputError("\n".join(shown), "correct them, or leave such rows out with --skip-bad-rows")
+        shown = errors[:ERRORS_SHOWN] + ([f"and {more} more such {what}"] if more > 0 else [])
+        raise InvalidInputError("\n".join(shown), f"{remedy}, or leave such {what} out with --skip-bad-rows")
 
 
 def admissible(workload: Workload, check: Callable[[Job], Reason | None], *, skip_bad_rows: bool) -> Workload:
@@ -141,10 +146,7 @@ def admissible(workload: Workload, check: Callable[[Job], Reason | None], *, ski
         else:
             advice = f" ({reason.remedy.change})" if reason.remedy else ""
             errors.append(f"{entry.where}: job {job.id!r} can never run here: {reason.summary}{advice}")
-    if errors and not skip_bad_rows:
-        more = len(errors) - ERRORS_SHOWN
-        shown = errors[:ERRORS_SHOWN] + ([f"and {more} more such jobs"] if more > 0 else [])
-        raise InvalidInputError("\n".join(shown), "give a larger cluster, or leave such jobs out with --skip-bad-rows")
+    refuse_rows(errors, skip_bad_rows, "jobs", "give a larger cluster")
     if not kept:
         raise InvalidInputError(f"no job of {workload.source} fits the cluster", "give a larger cluster")
     return replace(workload, jobs=tuple(kept), skipped=(*workload.skipped, *errors))
