@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import socket
 from typing import Final
 
@@ -47,11 +46,3 @@ def url_of(listener: socket.socket, scheme: str = "http") -> str:
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

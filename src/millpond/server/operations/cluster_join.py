@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -29,6 +28,7 @@ from millpond.engines.kubernetes.cluster.reflector import ObjectKind
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.server.operations.cluster_check import access_of
 from millpond.specs.config.kubernetes import KubernetesFile
+from millpond.specs.config.listen import is_loopback
 
 TOKEN_PLACE: Final = Path("/var/lib/rancher/k3s/server/node-token")
 JOINS_WITHIN_S: Final = 300.0
@@ -130,7 +130,7 @@ class JoiningCluster:
     def _server_address(self) -> str:
         """The address of the cluster as other machines reach it."""
         host = urlsplit(self._address).hostname or ""
-        if not _is_loopback(host):
+        if not is_loopback(host):
             return self._address
         for node in self._get("/api/v1/nodes")["items"]:
             if any(label in node["metadata"].get("labels", {}) for label in _CONTROL_PLANE):
@@ -184,10 +184,3 @@ def _token_in(place: Path) -> str:
     if not _TOKEN.fullmatch(token):
         raise InvalidInputError(f"{place} has no token of k3s in it", f"copy {TOKEN_PLACE} of the k3s server")
     return token
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

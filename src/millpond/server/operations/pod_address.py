@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from millpond.server.http.listener import is_loopback
 from millpond.server.operations.findings import Finding, Grade
 from millpond.specs.config.cluster import ClusterConfig
+from millpond.specs.config.listen import is_loopback
 
 SERVICE: Final = "millpond"
 """The service in front of a server that runs in a pod itself (``deploy/``)."""

@@ -16,7 +16,6 @@ from millpond.server.auth.components import Security
 from millpond.server.auth.guard import PORTAL_PREFIX
 from millpond.server.auth.owner import owner_name, prepare_first_login
 from millpond.server.auth.portal_links import GOOD_FOR_S
-from millpond.server.http.listener import is_loopback
 from millpond.server.http.security_headers import seen_from_outside
 from millpond.server.http.server import HttpOptions, HttpServer
 from millpond.server.http.tls import Encryption, renew
@@ -34,7 +33,7 @@ from millpond.server.views.reports.usage import ReportRates
 from millpond.server.web.entry import entry_path
 from millpond.server.web.portal import portal_routes
 from millpond.specs.api.accounts.ssh import SshInfo
-from millpond.specs.config.listen import ListenRules
+from millpond.specs.config.listen import ListenRules, is_loopback
 
 
 def make_service(current: Current, lead: ServingRight, base: CoreComponents, notes: Sequence[str]) -> Service:

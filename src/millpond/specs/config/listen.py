@@ -18,6 +18,14 @@ LONGEST_DOMAIN: Final = 189
 """Characters: a label of 63 and a dot before it make the longest host name (RFC 1035, section 2.3.4)."""
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host, a name or an address, can be reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _network(value: Any) -> Any:
     if isinstance(value, str):
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass, field
 from email.utils import parseaddr
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from millpond.specs.config.listen import is_loopback
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.fields import SecretName
 from millpond.specs.validation import Strict
@@ -95,7 +95,7 @@ class MailFile(Strict):
             raise BadValueError("both password and password_file", "leave one of them out")
         if has_password != (self.user is not None):
             raise BadValueError("a login has a user and a password", "give both, or neither")
-        if has_password and self.encryption == "none" and not _is_this_machine(self.host):
+        if has_password and self.encryption == "none" and not is_loopback(self.host):
             raise BadValueError("the password would cross the network unencrypted", "set encryption: starttls or tls")
         return self
 
@@ -115,13 +115,6 @@ class MailFile(Strict):
             password,
             frozenset(self.domains),
         )
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class NotificationsFile(Strict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field
 
 from millpond.specs.api.accounts.accounts import AccountName, GroupRole
+from millpond.specs.config.listen import is_loopback
 from millpond.specs.errors import BadValueError
 from millpond.specs.validation import Strict
 
@@ -27,12 +27,7 @@ def is_safe_url(url: str) -> bool:
         host = parts.hostname or ""
     except ValueError:
         return False
-    if parts.scheme == "https":
-        return bool(host)
-    try:
-        return parts.scheme == "http" and (host == "localhost" or ipaddress.ip_address(host).is_loopback)
-    except ValueError:
-        return False
+    return bool(host) if parts.scheme == "https" else parts.scheme == "http" and is_loopback(host)
 
 
 def _issuer(value: Any) -> Any:
