@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 
 import pytest
 from starlette.types import Message, Scope
 
 from millpond.engines.task_access import ServingPlace
 from millpond.node.task.records import TaskId
-from millpond.server.serving.proxy.requests import ProxiedRequest, RequestRelay
+from millpond.server.serving.proxy.requests import BrokenAnswerError, ProxiedRequest, RequestRelay
 from millpond.server.sessions.task_routes import ADDRESS, TaskNetwork, TaskRoute
 
 ANSWER = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nX-Own: yes\r\n\r\nok"
@@ -100,3 +101,49 @@ def test_an_answer_is_broken_off_when_its_reader_may_no_longer_read_it() -> None
 def test_a_request_whose_host_is_taken_away_gets_one() -> None:
     seen, _ = asyncio.run(passed_on([(b"content-length", b"1")], (b"x",), b"\r\n\r\n"))
     assert b"host: 127.0.0.1" in seen
+
+
+@pytest.mark.parametrize(
+    ("method", "hangs_up_on", "answers", "connections"),
+    [("GET", [2], 2, 2), ("GET", [1], 0, 1), ("GET", [2, 3], 1, 2), ("POST", [2], 1, 1)],
+    ids=["safe, kept", "safe, new", "safe, kept and then new", "not safe"],
+)
+def test_what_is_safe_to_ask_twice_goes_over_a_new_connection_when_a_kept_one_turns_out_to_be_closed(
+    method: str, hangs_up_on: list[int], answers: int, connections: int
+) -> None:
+    """A program that closes its connection at the n-th requests, without an answer: as if it had before."""
+    made = asked = 0
+
+    async def program(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal made, asked
+        made += 1
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            asked += 1
+            if asked in hangs_up_on:
+                writer.close()
+                return
+            writer.write(ANSWER)
+
+    async def receive() -> Message:
+        return await asyncio.Future()
+
+    async def twice() -> list[int]:
+        got: list[int] = []
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                got.append(message["status"])
+
+        access, scope = Listening(), {"type": "http", "method": method, "headers": []}
+        relay = RequestRelay(TaskNetwork(access))
+        async with await asyncio.start_server(program, ADDRESS, 0) as listener:
+            port = listener.sockets[0].getsockname()[1]
+            target = ProxiedRequest(TaskRoute(TaskId("j", 1, 0), port, access), b"/", [], "/proxy/j", False)
+            with suppress(BrokenAnswerError):
+                for _ in range(2):
+                    await relay.relay(scope, receive, send, target, lambda: True)
+        return got
+
+    assert asyncio.run(twice()) == [201] * answers
+    assert made == connections

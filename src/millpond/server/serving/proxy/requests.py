@@ -28,7 +28,9 @@ LARGEST_UPLOAD: Final = 4 * 2**30
 _TIMEOUTS: Final = {"connect": CONNECT_WITHIN_S, "read": SILENCE_S, "write": SILENCE_S}
 _KEPT_OPEN: Final = 100
 _KEPT_OPEN_S: Final = 2.0
-"""Shorter than programs keep idle connections, so that none is used just as its other end closes it."""
+"""Shorter than programs keep idle connections, so that hardly one is used just as its other end closes it."""
+_ASKED_AGAIN: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Safe methods (RFC 9110, section 9.2.1)."""
 
 
 class TooLargeError(MillpondError):
@@ -98,13 +100,21 @@ class RequestRelay:
             extensions={"timeout": _TIMEOUTS},
         )
         with suppress(_ClientLeftError):
-            await until_one_ends(self._exchange(request, send, target, holds), upload.client_gone(has_body))
+            may_repeat = not has_body and scope["method"] in _ASKED_AGAIN
+            exchange = self._exchange(request, send, target, holds, may_repeat=may_repeat)
+            await until_one_ends(exchange, upload.client_gone(has_body))
 
     async def _exchange(
-        self, request: httpcore2.Request, send: Send, target: ProxiedRequest, holds: Callable[[], bool]
+        self,
+        request: httpcore2.Request,
+        send: Send,
+        target: ProxiedRequest,
+        holds: Callable[[], bool],
+        *,
+        may_repeat: bool,
     ) -> None:
         try:
-            response = await self._pool.handle_async_request(request)
+            response = await self._answer(request, may_repeat=may_repeat)
         except ForeignListenerError:
             raise
         except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
@@ -129,6 +139,27 @@ class RequestRelay:
             log.info("the program at %s broke its answer off: %s", target.way.url, error)
         finally:
             await response.aclose()
+
+    async def _answer(self, request: httpcore2.Request, *, may_repeat: bool) -> httpcore2.Response:
+        """The beginning of the answer.
+
+        A program may have closed a kept connection, of which we hear late where its bytes are relayed. What may be
+        repeated then goes over the next one, up to one that is new (RFC 9112, section 9.3.1).
+        """
+        is_new = not may_repeat
+
+        async def note(event: str, _: object) -> None:
+            nonlocal is_new
+            is_new = is_new or event == "connection.connect_tcp.complete"
+
+        if may_repeat:
+            request.extensions["trace"] = note
+        while True:
+            try:
+                return await self._pool.handle_async_request(request)
+            except (httpcore2.RemoteProtocolError, httpcore2.ReadError, httpcore2.WriteError):
+                if is_new:
+                    raise
 
 
 class _Upload:
