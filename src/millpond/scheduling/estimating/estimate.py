@@ -86,7 +86,7 @@ class StartEstimates:
             pool = self._pools[view] = _PoolFutures(self._state, self._placer, view, self.order)
         if pool.why_unknown:
             return _unknown(self._state, pool.why_unknown)
-        if not pool.looks_at_nodes_of(record):
+        if not pool.has_nodes_for(record):
             return _unknown(self._state, "too few of the nodes that it asks for stand for its pool in the estimate")
         starts = sorted(pool.starts(record, fits_now=fits_now))
         if starts[FUTURES // 2] == NEVER:
@@ -159,8 +159,8 @@ class _PoolFutures:
         """Whether a job waited in it."""
         return record.sequence in self._place_of
 
-    def looks_at_nodes_of(self, record: JobRecord) -> bool:
-        """Whether its nodes hold enough of those that a job asks for."""
+    def has_nodes_for(self, record: JobRecord) -> bool:
+        """Whether enough of the nodes that a job asks for by their labels are looked at."""
         return self._modeller.has_nodes_for(record)
 
     def basis(self, record: JobRecord) -> str:

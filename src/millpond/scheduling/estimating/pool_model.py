@@ -184,9 +184,9 @@ class PoolModeller:
         self._limits = LimitAccounts(state, self.every)
         self._index = {node: place for place, node in enumerate(self._nodes)}
         self._resource = _resources(state, placer, nodes)[view.resource]
-        first, is_of_cards = state.cluster.arrays.first_device, state.cluster.arrays.device_total
+        arrays = state.cluster.arrays
         self._kinds = [
-            1 << int(state.cluster.arrays.device_model[first[node]]) if is_of_cards[node] else EVERY_KIND
+            1 << int(arrays.device_model[arrays.first_device[node]]) if arrays.device_total[node] else EVERY_KIND
             for node in self._nodes
         ]
         self._will_do: dict[tuple[int, NodeSelection], bytes] = {}
@@ -414,11 +414,13 @@ class PoolModeller:
             amounts = ((role.minimum, self._resource.of(shape), shape.model_mask) for role, shape in pairs)
             parts = tuple(sorted((part for part in amounts if part[0]), key=lambda part: -part[1]))
             total = sum(count * amount for count, amount, _ in parts)
+            selection = record.job.only_on
             choices = tuple(
-                Demand(self._parts(parts, models, record.job.only_on), total, charges) for models, charges in by_models
+                Demand(self._parts(parts, models, selection), total, charges) for models, charges in by_models
             )
-            parts_on_any = self._parts(parts, EVERY_KIND, record.job.only_on)
-            demand = choices[0] if len(choices) == 1 else Demand(parts_on_any, total, choices=choices)
+            demand = choices[0]
+            if len(choices) > 1:
+                demand = Demand(self._parts(parts, EVERY_KIND, selection), total, choices=choices)
             found = self._lines[key] = len(self._lines), demand
         return found
 
