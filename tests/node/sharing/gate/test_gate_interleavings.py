@@ -7,15 +7,17 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from gated import GatedCard
+from holding import WAYS
+from sanitized import SanitizedCard, sanitized_library, what_is_missing
 
 from fake_driver.building import compile_program
 from fake_driver.driver import FakeDriver
-from millpond.node.sharing.gate import building
 from seeds import few_then_many
 
 CAP_MIB = 1024
@@ -213,6 +215,17 @@ int main(int count, char **values) {
 """
 
 
+USES_WHAT_IS_FREE = """
+import ctypes
+libc, cuda = ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")
+libc.malloc.restype = ctypes.c_void_p
+sizes, pointers = ctypes.c_void_p(libc.malloc(8)), (ctypes.c_uint64 * 1)()
+libc.free(sizes)
+cuda.cuMemcpyBatchAsync_v2(pointers, pointers, sizes, ctypes.c_size_t(1), None, None, ctypes.c_size_t(0), None)
+"""
+"""In the gate, which looks at the sizes of all copies."""
+
+
 @pytest.fixture
 def program(card: GatedCard, tmp_path: Path) -> Path:
     return compile_program(RANDOM_WALK, card.driver.libraries, tmp_path / "random-walk")
@@ -256,13 +269,27 @@ def test_thousands_of_rounds_of_many_threads_leave_nothing_behind(card: GatedCar
 
 
 @pytest.mark.long
-def test_nothing_the_gate_does_is_undefined(
-    fake_driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sanitized = (*building.FLAGS, "-fsanitize=undefined", "-fno-sanitize-recover=all")
-    monkeypatch.setattr(building, "FLAGS", sanitized)
-    card = GatedCard(fake_driver, building.library(tmp_path / "sanitized"), tmp_path)
-    walk(card, compile_program(RANDOM_WALK, fake_driver.libraries, tmp_path / "random-walk"), 40)
+def test_sanitizers_find_nothing_in_what_the_gate_does(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    if missing := what_is_missing():
+        pytest.skip(missing)
+    card = SanitizedCard(fake_driver, sanitized_library(tmp_path), tmp_path)
+    program = compile_program(RANDOM_WALK, fake_driver.libraries, tmp_path / "random-walk")
+    walk(card, program, 40, longest_ms=60_000)
+    takes_memory_in_every_way = [["allocating.py"], *(["holding.py", way] for way in WAYS)]
+    for arguments in takes_memory_in_every_way:
+        env = {**os.environ, **card.slice().env}
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=Path(__file__).parent,
+            input="\n",
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), arguments
+    with pytest.raises(AssertionError, match="heap-use-after-free"):
+        card.python(card.slice(), USES_WHAT_IS_FREE)
 
 
 @pytest.mark.long
