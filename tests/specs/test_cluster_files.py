@@ -8,6 +8,7 @@ import pytest
 
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.nodes import SharingPolicy
+from millpond.model.sharing import DEFAULT_SLICE_RULES
 from millpond.specs.config.cluster import load_cluster, read_cluster
 from millpond.specs.config.tasks import RunAs, TaskRules, UserKind
 from millpond.specs.errors import SpecError
@@ -30,6 +31,12 @@ def test_the_floor_of_a_pool_is_a_part_of_its_devices_time() -> None:
     assert config.slices["gold"].floor_milli == 5
     with pytest.raises(SpecError, match="floor"):
         read_cluster("pools: [{name: gold, slices: {floor: 5}}]\n")
+
+
+def test_work_of_a_higher_class_leaves_nothing_where_no_floor_is_set() -> None:
+    config = read_cluster("pools: [{name: gold, slices: {enforce: required}}]\n")
+    assert config.slices["gold"].floor_milli == 0
+    assert DEFAULT_SLICE_RULES.floor_milli == 0  # of a pool that says nothing of slices
 
 
 def test_pools_queues_and_pretended_nodes_are_read() -> None:
