@@ -9,10 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond.model.decisions import Grant
 from millpond.model.errors import UnavailableError
 from millpond.model.sharing import ShareClass
+from millpond.node.sharing.backend import EnforcementRequest
 from millpond.node.sharing.gate import building, layout
 from millpond.node.sharing.gate.region import GateRegion, GateSettings
+from millpond.node.sharing.gate_enforcer import CONTEXT_MIB, settings_of
+from millpond.node.task.records import TaskId
 
 SETTINGS = GateSettings(
     cap_mib=4096,
@@ -135,6 +139,26 @@ def test_the_place_of_a_slice_whose_files_are_gone_is_free(tmp_path: Path) -> No
     shutil.rmtree(tmp_path / "7")
     GateRegion.create(tmp_path / "one-more", tmp_path / "card", SETTINGS)
     assert member_of(tmp_path / "one-more") == 7
+
+
+@pytest.mark.parametrize(
+    ("share_class", "in_flight_us", "floor_milli"), [("online", 0, 0), ("normal", 500, 5), ("backfill", 500, 5)]
+)
+def test_only_those_who_go_before_all_others_may_have_any_amount_of_work_in_flight(
+    tmp_path: Path, share_class: str, in_flight_us: int, floor_milli: int
+) -> None:
+    grant = Grant("GPU-1", 300, 800, 2048)
+    request = EnforcementRequest(TaskId("job", 1, 0), tmp_path, [grant], ShareClass(share_class), floor_milli=5)
+    assert settings_of(grant, request) == GateSettings(
+        cap_mib=2048,
+        guarantee_milli=300,
+        limit_milli=800,
+        share_class=ShareClass(share_class),
+        context_mib=CONTEXT_MIB,
+        in_flight_us=in_flight_us,
+        floor_milli=floor_milli,
+        uuid="GPU-1",
+    )
 
 
 def test_without_a_compiler_the_gate_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
