@@ -283,3 +283,50 @@ def test_affinities_that_cannot_be_kept_are_told(
     foreign_pod(cluster, "odd", labels=WEB, affinity=affinity)
     assert words in eventually(lambda: condition(cluster, "odd"))
     assert cluster.get("pods", "odd", NAMESPACE) is not None
+
+
+def with_port(*ports: int, protocol: str = "TCP") -> dict[str, Any]:
+    """Containers that take ports of their node, and one that leads to none."""
+    taken = [{"containerPort": 80, "hostPort": port, "protocol": protocol} for port in ports]
+    return {"containers": [{"name": "task", "ports": [{"containerPort": 81}, *taken]}]}
+
+
+def test_pods_that_take_the_same_port_of_their_node_lie_on_different_nodes(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    running(cluster, "theirs", "n1", DB, **with_port(80, 443))
+    running(cluster, "other", "n2", DB, **with_port(443, protocol="UDP"))
+    for name in ("web-1", "web-2"):
+        foreign_pod(cluster, name, labels=WEB, **with_port(443))
+    ((first, gang),) = eventually(lambda: ready(bench)).items()
+    eventually(lambda: allowed(bench, gang) == {"n2", "n3"})
+    bound(cluster, bench, 1, first, "n2")
+    ((_, gang),) = eventually(lambda: ready(bench)).items()
+    eventually(lambda: allowed(bench, gang) == {"n3"})
+    cluster.remove("pods", "theirs")
+    eventually(lambda: allowed(bench, gang) == {"n1", "n3"})
+
+
+def test_a_pod_is_not_bound_where_its_port_was_taken_meanwhile(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    foreign_pod(cluster, "web", labels=WEB, **with_port(80))
+    bench.stand_for(bench.gang().key)
+    running(cluster, "theirs", "n1", DB, **with_port(80))
+    eventually(lambda: allowed(bench, bench.gang()) == {"n2", "n3"})
+    bench.engine.apply([start(1, JOB, ("n1",))])
+    assert "must not lie beside pods with host port 80/TCP" in bench.next(Refused).reason
+    bench.engine.apply([start(2, JOB, ("n2",))])
+    assert bench.bound("web")["spec"]["nodeName"] == "n2"
+
+
+def test_the_pods_of_a_gang_that_take_the_same_port_are_placed_on_different_nodes(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    for name in ("pair-1", "pair-2"):
+        foreign_pod(cluster, name, annotations=GANG, **with_port(80))
+    gang = bench.gang()
+    assert gang.terms.spacing == (SpacingRule(SpacingKind.APART, "metadata.name", ("worker",), ("worker",)),)
+    bench.stand_for(gang.key)
+    bench.engine.apply([start(1, JOB, ("n1", "n1"))])
+    assert "another of its gang would" in bench.next(Refused).reason
+    bench.engine.apply([start(2, JOB, ("n1", "n3"))])
+    assert {bench.bound(name)["spec"]["nodeName"] for name in ("pair-1", "pair-2")} == {"n1", "n3"}

@@ -450,7 +450,7 @@ class AdoptedExecutor:
         pod = taken.pod
         self._taken.put(pod.key, taken)
         meta = pod.metadata
-        self.neighbours.pod_placed(pod.key, PlacedPod(meta.namespace, meta.labels, taken.node, aversions(pod)))
+        self.neighbours.pod_placed(pod.key, PlacedPod(meta.namespace, pod.labels, taken.node, aversions(pod)))
         self._book.refresh(gang_of(taken.pod))
         if taken.pod.spec.node_name:
             self._changed(taken.node)

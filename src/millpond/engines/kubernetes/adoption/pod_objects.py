@@ -5,10 +5,12 @@ Field names are the API's own. Pods of which these are kept are those alone that
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import Struct, field
 
+from millpond.engines.kubernetes.adoption.affinities.host_ports import host_ports, with_ports
 from millpond.engines.kubernetes.cluster.objects import ContainerSpec, ContainerStatus, NodeCondition, ObjectMeta
 from millpond.engines.kubernetes.pods.pod_marks import SCHEDULER
 
@@ -174,9 +176,15 @@ class ScheduledPod(Struct):
         return is_due and not (self.node or self.is_over or is_leaving)
 
     @property
+    def labels(self) -> Mapping[str, str]:
+        """By which affinities mean it: its labels, and the ports of its node that it has."""
+        return with_ports(self.metadata.labels, host_ports(self.spec))
+
+    @property
     def asks_of_others(self) -> bool:
         """Whether it asks anything of where other pods lie."""
-        return bool(self.spec.affinity or self.spec.topology_spread_constraints)
+        spec = self.spec
+        return bool(spec.affinity or spec.topology_spread_constraints or host_ports(spec))
 
     @property
     def controller(self) -> OwnerReference | None:

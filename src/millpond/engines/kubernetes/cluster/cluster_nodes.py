@@ -179,6 +179,11 @@ def with_taints(node: NodeObject) -> Mapping[str, str]:
     return {**node.metadata.labels, **taints} if taints else node.metadata.labels
 
 
+def with_name(node: NodeObject) -> Mapping[str, str]:
+    """The same, and its name."""
+    return {**with_taints(node), NAME_FIELD: node.metadata.name}
+
+
 def taint_in(label: str) -> tuple[str, str] | None:
     """The key and the effect of a taint that a label stands for; None: it is another label."""
     key, _, effect = label.removeprefix(TAINT).rpartition(":")
@@ -202,7 +207,7 @@ def answered_in(label: str) -> str:
 
 def labels_of(node: NodeObject, cards: AgentCards | DriverCards | None) -> Labels:
     """By what jobs may select a node: its labels, its name, its taints, and the kinds of cards that it offers."""
-    found = {**with_taints(node), NAME_FIELD: node.metadata.name}
+    found = dict(with_name(node))
     there = [name for name in (MILLI, *VENDORS) if node.status.allocatable.get(name, "0") != "0"]
     if MILLI in there or cards is not None:  # the vendor's plugin would give out the same cards
         there = [name for name in there if VENDORS.get(name) != NVIDIA]

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecutor
-from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import PlacedPod, terms_in
+from millpond.engines.kubernetes.adoption.affinities.host_ports import host_ports, with_ports
+from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import PlacedPod, port_terms, terms_in
 from millpond.engines.kubernetes.adoption.affinities.neighbours import Neighbours
 from millpond.engines.kubernetes.claims.claim_book import ClaimBook
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport, is_agent, loads_of
@@ -30,7 +31,7 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import (
     offered,
     resource_of,
     with_held_cards,
-    with_taints,
+    with_name,
 )
 from millpond.engines.kubernetes.cluster.node_conditions import NodeConditions
 from millpond.engines.kubernetes.cluster.objects import NodeObject, PodObject
@@ -230,7 +231,7 @@ class ClusterView:
             described = replace(described, extras=tuple(sorted(extras)))
         if self._rules.tell_labels:
             neighbours = self.ours.neighbours
-            beside = {} if neighbours is None else neighbours.labels_of(node.metadata.labels)
+            beside = {} if neighbours is None else neighbours.labels_of(with_name(node))
             described = replace(described, labels=tuple(sorted((*labels_of(node, cards), *beside.items()))))
         if not self._rules.pool_of(node):
             described = replace(described, schedulable=False, unschedulable_reason=_UNLABELLED)
@@ -323,7 +324,7 @@ class ClusterView:
 
     def _node_changed(self, node: NodeObject) -> None:
         if self.ours.neighbours is not None:
-            self.ours.neighbours.node_known(node.metadata.name, with_taints(node))
+            self.ours.neighbours.node_known(node.metadata.name, with_name(node))
         self.recount(node.metadata.name)
 
     def _node_deleted(self, node: NodeObject) -> None:
@@ -370,7 +371,8 @@ class ClusterView:
             neighbours.pod_gone(key)
             return
         apart = None if pod.spec.affinity is None else pod.spec.affinity.pod_anti_affinity
-        averse_to = () if apart is None else terms_in(apart.required, meta.namespace)
+        averse_to = (() if apart is None else terms_in(apart.required, meta.namespace)) + port_terms(pod.spec)
         is_leaving = meta.deletion_timestamp is not None
-        placed = PlacedPod(meta.namespace, meta.labels, pod.spec.node_name, averse_to, is_leaving)
+        labels = with_ports(meta.labels, host_ports(pod.spec))
+        placed = PlacedPod(meta.namespace, labels, pod.spec.node_name, averse_to, is_leaving)
         neighbours.pod_placed(key, placed)

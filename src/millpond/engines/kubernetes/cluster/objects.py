@@ -67,11 +67,19 @@ class ResourceNeeds(Struct):
     requests: dict[str, str] = {}
 
 
+class ContainerPort(Struct, frozen=True, rename="camel"):
+    """A port of a container; ``host_port``: that of the node which leads to it, 0: none does."""
+
+    host_port: int = 0
+    protocol: str = "TCP"
+
+
 class ContainerSpec(Struct):
     """One container of a pod."""
 
     name: str
     resources: ResourceNeeds = field(default_factory=ResourceNeeds)
+    ports: tuple[ContainerPort, ...] = ()
 
 
 class PodAntiAffinity(Struct):

@@ -66,7 +66,7 @@ def means(term: MutualTerm, pod: ScheduledPod) -> bool:
     meta = pod.metadata
     if isinstance(term, SpreadTerm):
         return term.matches(PlacedPod(meta.namespace, meta.labels, ""))
-    return term.matches(meta.namespace, meta.labels)
+    return term.matches(meta.namespace, pod.labels)
 
 
 def spacing_of(roles: PodsByRole, neighbours: Neighbours) -> GangSpacing:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
+from millpond.engines.kubernetes.adoption.affinities.host_ports import PortSpec, host_ports
 from millpond.engines.kubernetes.adoption.owner_table import value_at
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.cluster.cluster_nodes import NAME_FIELD
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -79,7 +81,15 @@ def affinities(pod: ScheduledPod) -> tuple[NeighbourTerm, ...]:
 
 def aversions(pod: ScheduledPod) -> tuple[NeighbourTerm, ...]:
     """The pods that it must not lie beside."""
-    return terms_in(value_at(pod.spec.affinity, f"podAntiAffinity.{_REQUIRED}"), pod.metadata.namespace)
+    required = value_at(pod.spec.affinity, f"podAntiAffinity.{_REQUIRED}")
+    return terms_in(required, pod.metadata.namespace) + port_terms(pod.spec)
+
+
+def port_terms(spec: PortSpec) -> tuple[NeighbourTerm, ...]:
+    """The pods that have a port of the node which a pod has, too."""
+    return tuple(
+        NeighbourTerm(NAME_FIELD, (), (NodeRequirement(port, NodeOperator.EXISTS),)) for port in host_ports(spec)
+    )
 
 
 def terms_in(required: Iterable[Any] | None, namespace: str) -> tuple[NeighbourTerm, ...]:

@@ -142,13 +142,13 @@ class Neighbours:
         Args:
             within: what is kept by the way in which the pods of its gang lie towards each other.
         """
-        meta = pod.metadata
+        namespace, labels = pod.metadata.namespace, pod.labels
         own = aversions(pod)
         for term in own:
             self._watch(term)
             yield NodeRequirement(term.beside_label, NodeOperator.DOES_NOT_EXIST)
         for term in affinities(pod):
-            if self._watch(term).by_node or not (term in within or term.matches(meta.namespace, meta.labels)):
+            if self._watch(term).by_node or not (term in within or term.matches(namespace, labels)):
                 yield NodeRequirement(term.beside_label, NodeOperator.EXISTS)
             else:  # the first of those that lie together
                 yield NodeRequirement(term.topology_key, NodeOperator.EXISTS)
@@ -158,7 +158,7 @@ class Neighbours:
                 self._watch_spread(spread)
                 yield NodeRequirement(spread.label, NodeOperator.DOES_NOT_EXIST)
         for term in self._averse:
-            if term not in own and term.matches(meta.namespace, meta.labels):
+            if term not in own and term.matches(namespace, labels):
                 yield NodeRequirement(term.averse_label, NodeOperator.DOES_NOT_EXIST)
 
     def conflict(self, pod: ScheduledPod, node: str, within: Container[NeighbourTerm | SpreadTerm] = ()) -> str:
@@ -175,7 +175,7 @@ class Neighbours:
             if term in within:
                 continue
             places = self._watch(term)
-            is_first = not places.by_node and term.matches(meta.namespace, meta.labels) and term.topology_key in labels
+            is_first = not places.by_node and term.matches(meta.namespace, pod.labels) and term.topology_key in labels
             if not is_first and not places.has(labels):
                 return f"pod {meta.name} must lie beside pods {term.text}, and none is at node {node} now"
         for spread in spreads(pod):
@@ -186,7 +186,7 @@ class Neighbours:
                     f"pod {meta.name} must be spread ({spread.text}), and at node {node} it would be one too many now"
                 )
         for term, places in self._averse.items():
-            if term.matches(meta.namespace, meta.labels) and places.has(labels):
+            if term.matches(meta.namespace, pod.labels) and places.has(labels):
                 return f"a pod at node {node} keeps off pods {term.text}, such as {meta.name}"
         return ""
 
