@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from server_world import Clock, node
 
 from millpond.model.events import QueueChanged
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.nodes import Node
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import Amount
@@ -146,6 +148,14 @@ def test_a_minute_is_the_mean_of_its_samples_and_what_is_not_measured_stays_unkn
         "temperature_c": 71,
     }
     assert found[Subject.NODES]["b"][4:] == (None, None, None)
+
+
+def test_a_card_that_others_use_is_not_unhealthy_in_the_history_as_in_the_metrics() -> None:
+    made = node("a", 3)
+    states = (DeviceHealth.OK, DeviceHealth.BUSY_ELSEWHERE, DeviceHealth.FAULTY)
+    devices = tuple(replace(device, health=health) for device, health in zip(made.devices, states, strict=True))
+    found = look_at_cards([view(replace(made, devices=devices))], lambda device: [])
+    assert dict(zip(FIGURES[Subject.NODES], found[Subject.NODES]["a"], strict=True))["unhealthy"] == 1
 
 
 def test_nodes_of_a_large_pool_are_kept_in_parts_and_of_very_many_those_that_joined_first(

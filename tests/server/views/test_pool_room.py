@@ -38,10 +38,15 @@ def test_whole_cards_parts_and_the_largest_block_are_told_apart() -> None:
 
 
 def test_what_cannot_be_handed_out_is_not_free() -> None:
-    nodes = [node("n1", card(0, health="failed"), card(1)), replace(node("n2", card(0), card(1, 0)), schedulable=False)]
+    nodes = [
+        node(
+            "n1", card(0, health="faulty"), card(1), card(2, health="busy-elsewhere"), card(3, health="busy-elsewhere")
+        ),
+        replace(node("n2", card(0), card(1, 0)), schedulable=False),
+    ]
     (room,) = PoolRooms().of(nodes)
     assert (room.usable_milli, room.whole, room.largest_block) == (1000, 1, 1)
-    assert (room.broken, room.closed, room.held_milli) == (1, 2, 1000)
+    assert (room.broken, room.elsewhere, room.closed, room.held_milli) == (1, 2, 2, 1000)
 
 
 def test_a_machine_that_has_changed_is_counted_anew_and_one_that_is_gone_is_not_counted() -> None:

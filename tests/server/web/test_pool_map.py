@@ -47,9 +47,9 @@ def test_the_slices_of_a_card_stand_side_by_side_as_wide_as_they_are() -> None:
     assert parts_of(nodes, Colouring.USE) == [[(0, 250, "held"), (250, 500, "resting")], []]
 
 
-def test_what_foreign_processes_hold_is_no_slice_and_not_free_either() -> None:
+def test_a_card_that_is_held_while_none_of_its_tasks_is_known_yet_is_about_to_start() -> None:
     nodes = [node("n1", replace(card(0), free_compute_milli=0))]
-    assert parts_of(nodes, Colouring.USE) == [[(0, 1000, "foreign")]]
+    assert parts_of(nodes, Colouring.USE) == [[(0, 1000, "coming")]]
 
 
 def test_owners_have_colours_by_what_they_hold_and_those_of_others_no_name() -> None:
@@ -61,10 +61,22 @@ def test_owners_have_colours_by_what_they_hold_and_those_of_others_no_name() -> 
 
 
 def test_a_card_that_is_not_well_says_so_in_every_colouring() -> None:
-    nodes = [node("n1", card(0, ("a", 1000, "running"), health="failed"))]
+    nodes = [node("n1", card(0, ("a", 1000, "running"), health="faulty"))]
     for colouring in Colouring:
         assert parts_of(nodes, colouring) == [[(0, 1000, "bad")]]
-        assert "failed" in map_of(nodes, colouring, JOBS.get).groups[0].nodes[0].cards[0].text
+        assert "faulty" in map_of(nodes, colouring, JOBS.get).groups[0].nodes[0].cards[0].text
+
+
+def test_a_card_that_others_use_is_told_apart_from_one_that_has_failed() -> None:
+    used, failed = card(0, health="busy-elsewhere"), card(0, health="faulty")
+    for colouring in Colouring:
+        assert parts_of([node("n1", used)], colouring) == [[(0, 1000, "foreign")]]
+    many = [node("used", used, card(1)), node("both", used, failed), node("failed", failed, card(1))]
+    many += [node(f"n{number}", card(0), card(1)) for number in range(MOST_IN_DETAIL)]
+    (group,) = map_of(many, Colouring.HEALTH, JOBS.get).groups
+    (block,) = group.blocks
+    assert [cell.look for cell in block.cells[:4]] == ["foreign", "bad", "bad", "ok"]
+    assert (block.broken, block.elsewhere, block.closed) == (2, 1, 0)
 
 
 def test_a_free_card_that_is_closed_says_so_and_one_that_is_held_shows_its_holder() -> None:

@@ -46,8 +46,8 @@ FIGURES: Final[Mapping[Subject, tuple[str, ...]]] = {
     Subject.NODES: _OF_CARDS,
     Subject.QUEUES: ("guaranteed", "used", "borrowed", "lent", "waiting_jobs", "waiting"),
 }
-"""``computing`` counts cards by the part of the time in which they computed, of the ``measured`` ones alone;
-``power_w`` is that of all cards together, ``temperature_c`` that of the hottest."""
+"""``unhealthy`` counts faulty cards; ``computing`` counts cards by the part of the time in which they computed, of the
+``measured`` ones alone; ``power_w`` is that of all cards together, ``temperature_c`` that of the hottest."""
 _MAXIMA: Final = frozenset(("temperature_c",))
 
 Samples = Callable[[str], Sequence[DeviceSample]]
@@ -143,7 +143,7 @@ def _of_cards(
     return (
         len(uses),
         round(sum(CARD_MILLI - use.compute_free_milli for use in uses) / CARD_MILLI, 3),
-        sum(use.device.health is not DeviceHealth.OK for use in uses),
+        sum(use.device.health is DeviceHealth.FAULTY for use in uses),
         len(computing),
         round(sum(computing) / CARD_MILLI, 3) if computing else None,
         round(sum(power), 1) if power else None,

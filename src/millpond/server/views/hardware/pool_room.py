@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -49,29 +50,39 @@ def _both(before: ModelRoom, here: ModelRoom, node: str) -> ModelRoom:
         largest_block=max(before.largest_block, here.whole),
         block_node=node if is_larger else before.block_node,
         broken=before.broken + here.broken,
+        elsewhere=before.elsewhere + here.elsewhere,
         closed=before.closed + here.closed,
     )
 
 
 def _rooms_on(node: NodeInfo) -> dict[str, ModelRoom]:
-    found: dict[str, list[int]] = {}
+    found: dict[str, Counter[str]] = {}
     for device in node.devices:
-        sums = found.setdefault(device.model, [0] * 6)
+        sums = found.setdefault(device.model, Counter())
         is_healthy = device.health == DeviceHealth.OK
         can_take = is_healthy and node.schedulable and device.closure is None
-        sums[0] += 1
-        sums[1] += CARD_MILLI - device.free_compute_milli
+        sums["cards"] += 1
+        sums["held_milli"] += CARD_MILLI - device.free_compute_milli
         if can_take:
-            sums[2] += device.free_compute_milli
-            sums[3] += not device.holders
-        sums[4] += not is_healthy
-        sums[5] += is_healthy and not can_take
-    return {
-        model: ModelRoom(
-            model=model, cards=cards, held_milli=held, usable_milli=usable, whole=whole, broken=broken, closed=closed
-        )
-        for model, (cards, held, usable, whole, broken, closed) in found.items()
-    }
+            sums["usable_milli"] += device.free_compute_milli
+            sums["whole"] += not device.holders
+        sums["broken"] += device.health == DeviceHealth.FAULTY
+        sums["elsewhere"] += device.health == DeviceHealth.BUSY_ELSEWHERE
+        sums["closed"] += is_healthy and not can_take
+    return {model: _room(model, sums) for model, sums in found.items()}
+
+
+def _room(model: str, sums: Counter[str]) -> ModelRoom:
+    return ModelRoom(
+        model=model,
+        cards=sums["cards"],
+        held_milli=sums["held_milli"],
+        usable_milli=sums["usable_milli"],
+        whole=sums["whole"],
+        broken=sums["broken"],
+        elsewhere=sums["elsewhere"],
+        closed=sums["closed"],
+    )
 
 
 def idle_since(job: JobInfo, cards: Mapping[str, float], now: float) -> float:

@@ -32,7 +32,7 @@ def groups_of(chain: CellChainInfo, broken: Mapping[str, int]) -> list[CellGroup
     """The machines of a chain as they are drawn.
 
     Args:
-        broken: of machines that have some, how many cards are not healthy.
+        broken: of machines that have some, how many cards are faulty.
     """
     together = chain.sizes[-1] // chain.sizes[chain.node_level]
     nodes = [_with_broken(node, broken[node.name]) if node.name in broken else node for node in chain.nodes]
@@ -43,8 +43,8 @@ def groups_of(chain: CellChainInfo, broken: Mapping[str, int]) -> list[CellGroup
 
 
 def broken_cards(nodes: Iterable[NodeInfo]) -> dict[str, int]:
-    """Of machines that have some, how many cards are not healthy."""
-    counts = {node.name: sum(device.health != DeviceHealth.OK for device in node.devices) for node in nodes}
+    """Of machines that have some, how many cards are faulty."""
+    counts = {node.name: sum(device.health == DeviceHealth.FAULTY for device in node.devices) for node in nodes}
     return {name: count for name, count in counts.items() if count}
 
 

@@ -30,6 +30,9 @@ NODES_IN_A_BLOCK: Final = 100
 OWNERS_SHOWN: Final = 7
 """Users with a colour of their own, those who hold most; all others share one."""
 
+_LOOKS: Final = {DeviceHealth.FAULTY.value: "bad", DeviceHealth.BUSY_ELSEWHERE.value: "foreign"}
+"""Of cards that are not handed out, the worst first."""
+
 Find = Callable[[str], JobInfo | None]
 
 
@@ -87,7 +90,8 @@ class MapBlock:
         rack: that of all of them; empty: they are of a group in which not each machine has one.
         page: of the list of those of the group, and of the rack where that is not empty, on which they stand.
         first, last: names.
-        broken: machines with a card that is not healthy.
+        broken: machines with a faulty card.
+        elsewhere: further machines with a card that others use.
         closed: further machines that are closed.
     """
 
@@ -98,6 +102,7 @@ class MapBlock:
     held_milli: int
     cards: int
     broken: int
+    elsewhere: int
     closed: int
     cells: list[MapCell]
 
@@ -215,7 +220,7 @@ class _Painter:
 
     def _block(self, rack: str, page: int, nodes: list[NodeInfo]) -> MapBlock:
         devices = [device for node in nodes for device in node.devices]
-        broken = [_is_broken(node) for node in nodes]
+        looks = Counter(_look_of_health(node) for node in nodes)
         return MapBlock(
             rack,
             page,
@@ -223,8 +228,9 @@ class _Painter:
             nodes[-1].name,
             held_milli=sum(CARD_MILLI - device.free_compute_milli for device in devices),
             cards=len(devices),
-            broken=sum(broken),
-            closed=sum(not node.schedulable for node, bad in zip(nodes, broken, strict=True) if not bad),
+            broken=looks["bad"],
+            elsewhere=looks["foreign"],
+            closed=looks["closed"],
             cells=[self.cell(node) for node in nodes],
         )
 
@@ -235,7 +241,7 @@ class _Painter:
         text = f"{node.name}: {milli_text(held)}/{cards}"
         match self._colouring:
             case Colouring.HEALTH:
-                look = "bad" if _is_broken(node) else "ok" if node.schedulable else "closed"
+                look = _look_of_health(node)
             case Colouring.OWNER:
                 holders: Counter[str] = Counter()
                 for device in node.devices:
@@ -257,15 +263,15 @@ class _Painter:
         known = {each.job for each in device.slices if self._find(each.job) is not None}
         job = next(iter(known)) if len(known) == 1 else ""
         if self._colouring is Colouring.HEALTH or health or (closed and not held):
-            look = "bad" if health else "closed" if closed or not node.schedulable else "ok"
+            look = _LOOKS[device.health] if health else "closed" if closed or not node.schedulable else "ok"
             return MapCell(text, (MapPart(0, CARD_MILLI, look),), job=job)
         parts, begin = [], 0
         for each in device.slices:
             width = min(each.compute_milli or 20, CARD_MILLI - begin)  # one of memory alone is seen too
             parts.append(MapPart(begin, width, self._look(each)))
             begin += width
-        if begin < held:  # foreign processes, which have no slice
-            parts.append(MapPart(begin, held - begin, "foreign"))
+        if begin < held:  # by a job whose tasks were not there yet when these were looked at
+            parts.append(MapPart(begin, held - begin, "coming"))
         return MapCell(text, tuple(parts), job=job)
 
     def _look(self, part: SliceInfo) -> str:
@@ -274,8 +280,10 @@ class _Painter:
         return "held" if part.state == "running" else "resting" if part.state in ("frozen", "swapped") else "coming"
 
 
-def _is_broken(node: NodeInfo) -> bool:
-    return any(device.health != DeviceHealth.OK for device in node.devices)
+def _look_of_health(node: NodeInfo) -> str:
+    found = {device.health for device in node.devices}
+    worst = next((look for health, look in _LOOKS.items() if health in found), "ok")
+    return "closed" if worst == "ok" and not node.schedulable else worst
 
 
 def _with_reason(state: str, reason: str) -> str:

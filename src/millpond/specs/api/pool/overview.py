@@ -17,7 +17,8 @@ class ModelRoom:
         usable_milli: what could be handed out now: free parts of healthy cards of machines that are open.
         whole: how many of them are free as a whole, and could be handed out.
         largest_block, block_node: the most whole free cards of one machine, and its name; 0 and empty: there are none.
-        broken: cards that are not healthy.
+        broken: cards that are faulty.
+        elsewhere: cards that are well and that others use, so that they are not handed out.
         closed: healthy cards that take no new work, as they or their machines are closed.
     """
 
@@ -29,6 +30,7 @@ class ModelRoom:
     largest_block: int = 0
     block_node: str = ""
     broken: int = 0
+    elsewhere: int = 0
     closed: int = 0
 
 

@@ -11,8 +11,8 @@ class NamedSeries:
 
     Attributes:
         figures: by their names, a value for each instant; null where it is unknown. Of models and nodes: ``cards``,
-            ``held`` by jobs, ``unhealthy``, ``measured``, of these ``computing`` (cards times the part of the time in
-            which they computed), ``power_w`` together, ``temperature_c`` of the hottest. Of queues, in cards:
+            ``held`` by jobs, ``unhealthy`` (faulty), ``measured``, of these ``computing`` (cards times the part of the
+            time in which they computed), ``power_w`` together, ``temperature_c`` of the hottest. Of queues, in cards:
             ``guaranteed``, ``used``, ``borrowed``, ``lent``, ``waiting``; and ``waiting_jobs``.
     """
 
