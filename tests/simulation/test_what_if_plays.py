@@ -16,6 +16,7 @@ from millpond.model.events import (
     NodeJoined,
     QueueChanged,
     StopRequested,
+    SuspendRequested,
 )
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.resources import Amount
@@ -130,6 +131,16 @@ def test_a_cancelled_job_is_no_part_of_the_comparison_and_leaves_its_room() -> N
     answer = asked(StopRequested(100.0, "a1"))
     assert answer.compared == 5
     assert [(job.job, job.start_after) for job in answer.jobs] == [("b1", 100)]
+
+
+def test_a_job_that_was_suspended_on_request_is_no_part_of_the_comparison_as_it_waits_for_its_owner() -> None:
+    scheduler = Scheduler.restore(halfway(BUSY, Settings(), 100.0))
+    scheduler.handle(SuspendRequested(100.0, "a1"))
+    snapshot = json.loads(json.dumps(scheduler.snapshot()))
+    answer = answer_live(snapshot, WhatIfQuery((StopRequested(100.0, "a2"),), ("",), unbounded), 100.0, 86_400.0)
+    assert answer.compared == 4
+    assert (answer.before.not_started, answer.before.longest_wait_s) == (0, 900.0), "b1 takes its cards, c1 waits"
+    assert [(job.job, job.start_before, job.start_after) for job in answer.jobs] == [("c1", 1000, 100)]
 
 
 def test_a_submitted_job_is_shown_with_its_start() -> None:

@@ -180,7 +180,7 @@ def test_a_job_to_be_cancelled_that_is_not_played_is_refused_with_what_it_is(
         assert api.job(job.id).state == "succeeded"
     array = api.submit(gpus=1, array={"count": 2})
     assert refused(api, cancel=[done.id])[:2] == (409, f"job '{done.id}' has ended already (succeeded)")
-    assert refused(api, cancel=[array.id])[1] == "an array of jobs in --cancel"
+    assert refused(api, cancel=[array.id])[1] == "an array of jobs to be cancelled"
     later = {"since": api.clock.now}
     assert refused(api, cancel=[done.id], past=later)[0] == 404
     past = {"since": begin - 1}

@@ -27,8 +27,10 @@ from millpond.model.hardware.nodes import Node
 from millpond.model.workloads import Job
 from millpond.scheduling.copies.snapshots import settings_of
 from millpond.scheduling.placement.kernels import fastest
+from millpond.scheduling.records import BY_REQUEST
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
+from millpond.scheduling.suspension.suspension import BY_REST
 from millpond.simulation.clusters import capacity_milli
 from millpond.simulation.core import make_scheduler
 from millpond.simulation.costs import Costs
@@ -105,6 +107,8 @@ class LiveCopy:
     def play(self, changes: tuple[Event, ...], until: float, goes_on: GoesOn | None = None) -> Played:
         """Go on with these changes up to an instant.
 
+        Jobs that are suspended on request, and services at rest, are left out: they wait for a person, or for requests.
+
         Args:
             goes_on: as for ``Simulation.run``.
 
@@ -126,8 +130,10 @@ class LiveCopy:
             engine.adopt(run)
         engine.apply(self._pending)
         ran = {record.id for record in live if record.started_at is not None}
+        asleep = {record.id for record in live if record.suspended_by in (BY_REQUEST, BY_REST)}
         simulation.run(goes_on=goes_on)
-        return replace(_played(simulation, dict.fromkeys(engine.works, begin_at), ran), guessed=guessed)
+        submitted = {name: begin_at for name in engine.works if name not in asleep}
+        return replace(_played(simulation, submitted, ran), guessed=guessed)
 
 
 def past_world(snapshot: dict[str, Any], entries: tuple[TraceJob, ...], changes: tuple[Event, ...]) -> World:
@@ -213,7 +219,7 @@ def _played(simulation: Simulation, submitted: dict[str, float], ran: set[str]) 
         until = max(ends, default=until)  # later there were only instants at which nothing happened
     jobs = {}
     for name, work in engine.works.items():
-        if submitted[name] > until:
+        if submitted.get(name, NEVER) > until:
             continue
         ended_at = None if math.isnan(work.ended_at) else work.ended_at
         since = submitted[name]

@@ -129,7 +129,7 @@ def _only_model(nodes: Iterable[Node], text: str) -> str:
     models = Counter(device.model for node in nodes for device in node.devices)
     if len(models) != 1:
         listed = ", ".join(sorted(models)) or "such as A100"
-        raise InvalidInputError(f"--add-nodes {text}: of which model?", f"write {text}:MODEL; here are {listed}")
+        raise InvalidInputError(f"new nodes {text}: of which model?", f"write {text}:MODEL; here are {listed}")
     return re.sub(r"[^\w.-]+", "-", next(iter(models)))
 
 

@@ -74,9 +74,7 @@ class WhatIf:
             UnavailableError: there was no answer in time.
         """
         if caller.user in self._asking:
-            raise ConflictError(
-                "your last what-if question is not answered yet", "wait for its answer, or end it with Ctrl-C"
-            )
+            raise ConflictError("your last what-if question is not answered yet", "wait for its answer, or cancel it")
         self._asking.add(caller.user)
         try:
             async with self._slots:
@@ -92,7 +90,7 @@ class WhatIf:
         change = await asyncio.to_thread(self._change, request, caller, copy, begin_at, recorded)
         await self._submit(request, caller, copy, change)
         if not change.events:
-            raise InvalidInputError("no change is asked about", "name one, such as --set QUEUE.guarantee=8")
+            raise InvalidInputError("no change is asked about", "name one, such as another guarantee of a queue")
         jobs = (
             [record.job for record in copy.jobs.values()] if recorded is None else [each.job for each in recorded.jobs]
         )
@@ -103,7 +101,7 @@ class WhatIf:
             return play.question_text(snapshot, (change.events, change.words), span, recorded)
 
         text = await asyncio.to_thread(question)
-        remedy = "ask about a shorter span (--horizon, --since), or fewer changes"
+        remedy = "ask about a shorter span, or fewer changes"
         answer = from_json(WhatIfInfo, await ask_child(play.__name__, text, ANSWERED_WITHIN_S, remedy))
         return self._veiled(answer, jobs, caller)
 
@@ -130,13 +128,13 @@ class WhatIf:
         if past is None:
             return None
         if past.until <= past.since:
-            raise InvalidInputError("the span ends before it begins", "let --until be later than --since")
+            raise InvalidInputError("the span ends before it begins", "let it end later")
         recorded = await self._history.recorded(past.since, past.until, EVERYBODY, MOST_RECORDED)
         if not recorded.jobs:
             missing = "; ".join(f"{number} {reason}" for reason, number in recorded.left_out.items())
             raise NotFoundError(
                 "no job that ended was submitted then" + (f" (left out: {missing})" if missing else ""),
-                "take a longer span, such as --past 30d",
+                "take a longer span, such as the last 30 days",
             )
         return recorded
 
@@ -152,7 +150,7 @@ class WhatIf:
             self._require_own_job(found.job.id, found.job.user, found.job.group, caller)
             change.add(StopRequested(at, name), f"job {name} cancelled")
         if request.submit and recorded is not None:
-            raise InvalidInputError("--submit and the past", "ask about a new job without --past")
+            raise InvalidInputError("a new job and the past", "ask about a new job beside what runs and waits now")
         return change
 
     def _not_played(self, name: str, caller: Caller, recorded: Recorded | None) -> MillpondError:
@@ -162,7 +160,9 @@ class WhatIf:
             return absent("job", name)
         self._require_own_job(info.id, info.user, info.group, caller)
         if info.array is not None:
-            return InvalidInputError("an array of jobs in --cancel", f"name one of its jobs, such as '{info.id}[0]'")
+            return InvalidInputError(
+                "an array of jobs to be cancelled", f"name one of its jobs, such as '{info.id}[0]'"
+            )
         if recorded is None:
             return ended_already(info)
         return NotFoundError(
@@ -187,7 +187,7 @@ class WhatIf:
             checked = check_job(document).submitted_at(change.at)
             spec, place = settle_place(self._accounts, self._queue_settings.rules, caller, checked)
             if spec.members is not None:
-                raise InvalidInputError("an array of jobs in --submit", "ask about one of its jobs")
+                raise InvalidInputError("an array of jobs to be submitted", "ask about one of its jobs")
             job = place.of(self._on_cluster(spec).to_job(f"new-{number}"))
             if (reason := trial.check(job)) is not None:
                 raise refusal(reason)
