@@ -169,6 +169,7 @@ class Scheduler:
         if claims is not None:
             with self._state.journal:
                 snapshots.give_claims(claims, self._state, self._claims)
+            self._migrations.redo(decided)
             self._cycle.consolidation.redo(decided)
         self._cycle.hot_spots.redo(decided)
         self._claims_seen = self._kept_version

@@ -225,6 +225,30 @@ def test_a_migration_goes_where_it_went_then_though_the_policies_changed_in_the_
     assert essential(follower) == essential(core)
 
 
+def test_a_job_ended_for_another_node_is_said_to_go_where_it_went_by_a_version_that_places_otherwise() -> None:
+    core = Scheduler()
+    for name, cards in (("a", 1), ("b", 4), ("c", 8)):
+        core.handle(NodeJoined(0.0, machine(name, cards)))
+    for job in (single("moves"), single("packed", 3)):
+        core.handle(JobSubmitted(0.0, job))
+    for decision in core.decide(0.0):
+        core.handle(Confirmed(0.0, decision.id))
+    core.decide(0.0)
+    core.changed_claims()
+    follower = Scheduler.restore(stored(core.snapshot()))
+    follower.handle(PolicyChanged(0.0, "default", "spread", False, True))
+    turn: list[Event] = [MigrateRequested(1.0, "moves", (), True)]
+    for event in turn:
+        core.handle(event)
+    decided = core.decide(1.0)
+    redo(follower, turn, 1.0, decided, core.changed_claims())
+    for each in (core, follower):
+        migration = each.jobs["moves"].migration
+        assert migration is not None
+        assert (migration.source, migration.target) == ("a/0", "b/3")
+    assert essential(follower) == essential(core)
+
+
 def test_claims_that_have_not_changed_are_not_written_to_the_log_again() -> None:
     core = Scheduler()
     core.handle(NodeJoined(0.0, machine("n", 8)))

@@ -14,7 +14,8 @@ from worlds import World, asks, elastic, gang, machine, single
 from ledgers import check_everything
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Stop
-from millpond.model.events import NodeChoiceChanged
+from millpond.model.events import DeviceHealthChanged, NodeChoiceChanged
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause
@@ -190,3 +191,13 @@ def keeps(rule: SpacingRule, nodes: list[Node], layout: tuple[int, ...]) -> bool
     if rule.kind is SpacingKind.APART:
         return max(counts.values()) == 1
     return max(counts.values()) - min(counts[place] for place in set(places)) <= rule.most
+
+
+def test_no_room_is_reserved_for_a_gang_of_which_the_rules_leave_a_task_no_place() -> None:
+    world = World(node("a1", 4), node("a2", 4))
+    for card in world.core.node_views()[1].node.devices:
+        world.tell(DeviceHealthChanged(world.now, "a2", card.uuid, DeviceHealth.FAULTY))
+    world.submit(single("first", 3), lasting=100.0, known=True)
+    world.submit(gang("g", 2, asks(4), spacing=(apart(HOST),)))
+    world.submit(single("long"), lasting=10_000.0, known=True)
+    assert world.running() == {"first", "long"}

@@ -158,7 +158,7 @@ class Reserver:
                 order = np.argsort(by_node, axis=None, kind="stable")[:wanted].tolist()
             else:
                 order = _soonest_apart(wanted, by_node, index, spacing)
-            latest = max(float(by_node.flat[place]) for place in order)
+            latest = max((float(by_node.flat[place]) for place in order), default=np.inf)
             if latest == np.inf:
                 return None
             at = max(at, latest)
@@ -258,11 +258,17 @@ class Reserver:
 
 
 def _soonest_apart(wanted: int, by_node: FloatArray, role: int, spacing: Spacing) -> list[int]:
-    """Places of a (nodes, copies) table that are ready first, one after another as the rules of a gang leave it."""
+    """Places of a (nodes, copies) table that are ready first, one after another as the rules of a gang leave it.
+
+    None at all where they leave no place to one of its tasks.
+    """
     left, chosen = by_node.copy(), []
     for _ in range(wanted):
         mask = spacing.within(role, None)
-        place = int(np.argmin(left if mask is None else np.where(mask[:, None] != 0, left, np.inf)))
+        times = left if mask is None else np.where(mask[:, None] != 0, left, np.inf)
+        place = int(np.argmin(times))
+        if times.flat[place] == np.inf:
+            return []
         chosen.append(place)
         spacing.take(role, place // by_node.shape[1])
         left.flat[place] = np.inf

@@ -269,7 +269,6 @@ class Consolidation:
             if isinstance(decision, Stop) and decision.cause is Cause.CONSOLIDATED:
                 job, claim = self._state.jobs[decision.job], self._claims.by_job.get(decision.job)
                 if claim is not None:
-                    self._migrations.note_target(job, claim.placed)
                     self._state.moves.note(job, self._state.now)
 
     # ---- one move -----------------------------------------------------------------------------------------------

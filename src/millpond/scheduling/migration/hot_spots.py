@@ -169,7 +169,6 @@ class HotSpots:
                 state.moves.rest(job, state.now)
             elif isinstance(decision, Stop) and claim is not None and task.holding is not None:
                 source, target = task.holding.devices[0], claim.placed[0][1].devices[0]
-                self._migrations.note_target(job, claim.placed)
                 state.moves.note(job, state.now)
             else:
                 continue

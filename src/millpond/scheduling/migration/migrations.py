@@ -220,13 +220,19 @@ class Migrations:
             raise ConflictError(f"job {record.id!r} had no other place then")
         self.restart_on(record, self.places.find(record, target), Cause.MIGRATED)
 
+    def redo(self, decided: Sequence[Decision]) -> None:
+        """Jobs have ended for other places by a log that is carried out again, and the claims of then are there."""
+        for each in decided:
+            if isinstance(each, Stop) and each.cause in runs.MOVING and each.job in self._claims.by_job:
+                self._note_target(self._state.jobs[each.job], self._claims.by_job[each.job].placed)
+
     def restart_on(self, record: JobRecord, placed: Placed, cause: Cause, for_job: str = "") -> None:
         """End a job for a place that is free now: it is claimed, and the job starts there."""
-        self.note_target(record, placed)
+        self._note_target(record, placed)
         self._claims.put(record.id, Claim(placed, ((record.id, record.attempt, ()),), cause))
         runs.stop(self._state, record, Trigger.ENDED_FOR_RETRY, cause, for_job=for_job)
 
-    def note_target(self, record: JobRecord, placed: Placed) -> None:
+    def _note_target(self, record: JobRecord, placed: Placed) -> None:
         """A job is about to end for a place."""
         cluster = self._state.cluster
         source = device_moves.names_of(cluster, devices_of(record))
