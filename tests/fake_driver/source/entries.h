@@ -120,6 +120,8 @@
     ENTRY(cuMemGetInfo_v2, cuMemGetInfo, 3020) \
     ENTRY(cuMemHostAlloc, cuMemHostAlloc, 2020) \
     ENTRY(cuMemMap, cuMemMap, 10020) \
+    ENTRY(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, 13000) \
+    ENTRY(cuMemGetMemPool, cuMemGetMemPool, 13000) \
     ENTRY(cuMemPoolCreate, cuMemPoolCreate, 11020) \
     ENTRY(cuMemPoolDestroy, cuMemPoolDestroy, 11020) \
     ENTRY(cuMemRelease, cuMemRelease, 10020) \

@@ -6,14 +6,24 @@
 
 #define POOLS 64
 
-enum attribute { THRESHOLD = 4, RESERVED, RESERVED_HIGH, USED, USED_HIGH, LOCATION_TYPE = 11 };
+enum attribute { THRESHOLD = 4, RESERVED, RESERVED_HIGH, USED, USED_HIGH, LOCATION_ID = 11, LOCATION_TYPE };
+enum { MANAGED = 2 };  // a type of allocation
+enum default_pool { OF_DEVICE, OF_HOST, OF_MANAGED, DEFAULT_POOLS };
 
-struct pool { bool exists, of_host; int context; uint64_t reserved, used, threshold; };
+struct pool { bool exists, of_host, managed; int context; uint64_t reserved, used, threshold; };
 
 CUresult memory_release(CUdeviceptr pointer);
 void memory_remember_pooled(CUdeviceptr pointer, uint64_t bytes, int context, struct pool *pool);
 
-static struct pool pools[POOLS] = {{.exists = true}}, *current = pools;
+static struct pool pools[POOLS] = {
+    [OF_DEVICE] = {.exists = true},
+    [OF_HOST] = {.exists = true, .of_host = true},
+    [OF_MANAGED] = {.exists = true, .managed = true},
+};
+static struct pool *current = pools;
+
+static bool is_host(int type) { return type >= 2 && type <= 4; }
+
 
 static bool is_alive(const struct pool *pool) { return pool->reserved && fake->contexts[pool->context].used; }
 
@@ -51,7 +61,8 @@ static CUresult allocate(CUdeviceptr *pointer, size_t bytes, struct pool *pool, 
         *pointer = about.pointer;
         return result;
     }
-    if (!is_alive(pool)) *pool = (struct pool){true, pool->of_host, stream_context(stream), 0, 0, pool->threshold};
+    if (!is_alive(pool)) *pool = (struct pool){true, pool->of_host, pool->managed, stream_context(stream), 0, 0, pool->threshold};
+    if (pool->managed) fake_self()->uses |= FAKE_USES_MANAGED;
     uint64_t wanted = pool->used + memory_rounded(bytes, 512);
     if (wanted > pool->reserved && !grow(pool, wanted)) return OUT_OF_MEMORY;
     pool->used = wanted;
@@ -95,20 +106,33 @@ API cuDeviceSetMemPool(CUdevice device, struct pool *pool) {
     return visible_device(device) < 0 ? INVALID_DEVICE : SUCCESS;
 }
 
+API cuMemGetDefaultMemPool(struct pool **pool, const struct location *location, int type) {
+    ENTER("cuMemGetDefaultMemPool");
+    *pool = &pools[type == MANAGED ? OF_MANAGED : is_host(location->type) ? OF_HOST : OF_DEVICE];
+    return SUCCESS;
+}
+
+API cuMemGetMemPool(struct pool **pool, const struct location *location, int type) {
+    ENTER("cuMemGetMemPool");
+    CUresult result = cuMemGetDefaultMemPool(pool, location, type);
+    if (*pool == pools) *pool = current;
+    return result;
+}
+
 API cuMemPoolCreate(struct pool **pool, const struct pool_properties *properties) {
     ENTER("cuMemPoolCreate");
     struct pool *free_place = pools;
     while (free_place < pools + POOLS && free_place->exists) free_place++;
     if (free_place == pools + POOLS) return OUT_OF_MEMORY;
-    int type = properties->location.type;
-    *free_place = (struct pool){.exists = true, .of_host = type >= 2 && type <= 4};
+    *free_place = (struct pool){.exists = true, .of_host = is_host(properties->location.type)};
+    free_place->managed = properties->type == MANAGED;
     *pool = free_place;
     return SUCCESS;
 }
 
 API cuMemPoolDestroy(struct pool *pool) {
     ENTER("cuMemPoolDestroy");
-    if (pool == pools) return INVALID_VALUE;
+    if (pool < pools + DEFAULT_POOLS) return INVALID_VALUE;
     trim(pool, 0);
     pool->exists = false;
     if (current == pool) current = pools;
@@ -134,6 +158,7 @@ API cuMemPoolGetAttribute(struct pool *pool, int attribute, uint64_t *value) {
         case THRESHOLD: *value = pool->threshold; break;
         case RESERVED: *value = pool->reserved; break;
         case USED: *value = pool->used; break;
+        case LOCATION_ID: *(int *)value = 0; break;
         case LOCATION_TYPE: *(int *)value = pool->of_host ? 2 : 1; break;
         default: return INVALID_VALUE;
     }

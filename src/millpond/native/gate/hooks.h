@@ -14,6 +14,7 @@
     HOOK(cuArrayCreate) HOOK(cuArrayCreate_v2) HOOK(cuArray3DCreate) HOOK(cuArray3DCreate_v2)                      \
     HOOK(cuMipmappedArrayCreate) HOOK(cuArrayDestroy) HOOK(cuMipmappedArrayDestroy)                                \
     HOOK(cuMemPoolCreate) HOOK(cuMemPoolDestroy) HOOK(cuMemPoolSetAttribute) HOOK(cuMemPoolTrimTo)                 \
+    HOOK(cuMemGetDefaultMemPool) HOOK(cuMemGetMemPool)                                                             \
     HOOK(cuGraphAddMemAllocNode) HOOK(cuGraphAddNode) HOOK(cuGraphAddNode_v2) HOOK(cuGraphAddNode_v3) HOOK(cuGraphInstantiate)             \
     HOOK(cuGraphInstantiate_v2) HOOK(cuGraphInstantiateWithFlags) HOOK(cuGraphInstantiateWithParams)               \
     HOOK(cuGraphInstantiateWithParams_ptsz) HOOK(cuGraphUpload) HOOK(cuGraphUpload_ptsz) HOOK(cuGraphExecDestroy)  \

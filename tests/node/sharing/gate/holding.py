@@ -116,6 +116,14 @@ def in_a_pool_of_the_host() -> None:
     allocate(10 * MIB, 1)
 
 
+def in_default_pools_of_the_host() -> None:
+    pool, on_the_host = c_void_p(), (c_int * 2)(2, 0)
+    for get in (cuda.cuMemGetDefaultMemPool, cuda.cuMemGetMemPool):
+        assert get(byref(pool), on_the_host, 1) == 0
+        assert cuda.cuMemAllocFromPoolAsync(byref(c_uint64()), c_size_t(100 * MIB), pool, None) == 0
+    allocate(10 * MIB, 1)
+
+
 def captured(size: int = 20 * MIB) -> tuple[c_void_p, c_void_p]:
     stream, graph, runnable, pointer = c_void_p(), c_void_p(), c_void_p(), c_uint64()
     assert cuda.cuStreamCreate(byref(stream), 1) == 0
@@ -270,6 +278,7 @@ WAYS: dict[str, Callable[[], object]] = {
         used_again_from_a_pool,
         in_a_pool_that_is_destroyed,
         in_a_pool_of_the_host,
+        in_default_pools_of_the_host,
         captured_and_not_launched,
         captured_and_launched,
         captured_and_launched_no_more,

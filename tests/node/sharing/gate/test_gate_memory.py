@@ -247,6 +247,27 @@ def test_managed_memory_is_refused_where_a_task_is_to_be_movable(card: GatedCard
     assert program("managed", MIB)[0] == NOT_SUPPORTED
 
 
+@pytest.mark.parametrize(("is_movable", "results"), [(True, ["801"] * 3), (False, ["0"] * 3)])
+def test_pools_of_managed_memory_are_refused_where_that_is(
+    card: GatedCard, is_movable: bool, results: list[str]
+) -> None:
+    source = """
+from ctypes import *
+cuda, context, pool = CDLL("libcuda.so.1"), c_void_p(), c_void_p()
+cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(byref(context), 0), cuda.cuCtxSetCurrent(context)
+MANAGED, ON_THE_DEVICE = 2, (c_int * 2)(1, 0)
+print(cuda.cuMemPoolCreate(byref(pool), (c_int * 22)(MANAGED, 0, *ON_THE_DEVICE)))
+for get in (cuda.cuMemGetDefaultMemPool, cuda.cuMemGetMemPool):
+    result = get(byref(pool), ON_THE_DEVICE, MANAGED)
+    print(result or cuda.cuMemAllocFromPoolAsync(byref(c_uint64()), c_size_t(2**21), pool, None))
+pinned = [get(byref(pool), ON_THE_DEVICE, 1) for get in (cuda.cuMemGetDefaultMemPool, cuda.cuMemGetMemPool)]
+pinned.append(cuda.cuMemAllocFromPoolAsync(byref(c_uint64()), c_size_t(2**21), pool, None))
+assert pinned == [0, 0, 0]
+"""
+    task = card.slice(refuse_managed=is_movable)
+    assert card.python(task, source).split() == results
+
+
 def test_what_a_destroyed_context_held_is_free_again(card: GatedCard) -> None:
     source = """
 from allocating import *

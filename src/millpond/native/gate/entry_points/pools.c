@@ -77,12 +77,29 @@ ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, OF_THREAD)
 FREE_ASYNC(cuMemFreeAsync, stream)
 FREE_ASYNC(cuMemFreeAsync_ptsz, OF_THREAD)
 
-HOOK CUresult cuMemPoolCreate(void **pool, const struct pool_properties *properties) {
-    CUresult result = REAL(cuMemPoolCreate)(pool, properties);
-    bool of_host = properties && cuda_location_is_host(properties->location_type);
-    if (!result && of_host && gate_ready()) reserve_note_host(*pool);
+// Since CUDA 13 pools may have managed memory.
+static bool is_refused(int allocation_type) {
+    return allocation_type == CUDA_MANAGED_ALLOCATION && gate_ready() && gate.control->refuse_managed;
+}
+
+// By a driver that does not tell where a pool is.
+static CUresult found_at(int location_type, CUresult result, void **pool) {
+    if (!result && cuda_location_is_host(location_type) && gate_ready()) reserve_note_host(*pool);
     return result;
 }
+
+HOOK CUresult cuMemPoolCreate(void **pool, const struct pool_properties *about) {
+    if (about && is_refused(about->type)) return CUDA_NOT_SUPPORTED;
+    return found_at(about ? about->location_type : 0, REAL(cuMemPoolCreate)(pool, about), pool);
+}
+
+#define POOL_AT(name)                                                                        \
+    HOOK CUresult name(void **pool, const struct location *location, int type) {             \
+        if (is_refused(type)) return CUDA_NOT_SUPPORTED;                                     \
+        return found_at(location ? location->type : 0, REAL(name)(pool, location, type), pool); \
+    }
+POOL_AT(cuMemGetDefaultMemPool)
+POOL_AT(cuMemGetMemPool)
 
 HOOK CUresult cuMemPoolDestroy(void *pool) {
     if (gate_ready()) reserve_end_pool(pool);
