@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from gated import GatedCard, Task, until, write_slot
+from gated import GatedCard, Task, last_launch_ns, until, write_slot
 
 from fake_driver.building import compile_program
-from fake_driver.driver import MIB
+from fake_driver.driver import MIB, Action
 from fake_driver.program import Program
 from millpond.node.sharing.gate.region import USAGE
 
@@ -229,6 +229,33 @@ def test_a_thread_that_is_cancelled_while_it_is_held_back_leaves_nothing_behind(
         task.region.set(paused=False)
         cancelling.stdout.readline()
         until(lambda: task.region.usage().launches == 1)
+        cancelling.communicate("\n")
+
+
+def test_a_thread_that_is_cancelled_in_a_launch_leaves_no_work_that_never_ends(card: GatedCard) -> None:
+    task = card.slice()
+    body = """
+    pthread_t thread;
+    start(), launch(), cuCtxSynchronize(), say(0), getchar();
+    pthread_create(&thread, NULL, launch_in_a_thread, NULL), say(0), getchar();
+    pthread_cancel(thread), pthread_join(thread, NULL);
+    for (int number = 0; number < 600; number++) launch();
+    cuCtxSynchronize(), say(0), getchar();
+"""
+    with started(task, program(card, body)) as cancelling:
+        assert cancelling.stdout is not None
+        assert cancelling.stdin is not None
+        cancelling.stdout.readline()
+        until(lambda: task.region.usage().launches == 1)
+        before = last_launch_ns(task)
+        card.driver.plan("cuLaunchKernel", Action.HANG, pid=cancelling.pid, times=1)
+        cancelling.stdin.write("\n")
+        cancelling.stdout.readline()
+        until(lambda: last_launch_ns(task) != before)
+        cancelling.stdin.write("\n")
+        assert cancelling.stdout.readline() == "0\n"
+        until(lambda: task.region.usage().launches == 602)
+        until(lambda: [slot.in_flight for slot in task.region.usage().processes.values()] == [0])
         cancelling.communicate("\n")
 
 

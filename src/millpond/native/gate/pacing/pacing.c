@@ -27,6 +27,24 @@
 #define YIELD_NAP_NS 250000ull
 #define LONGEST_NAP_NS 2000000ull
 
+// The lane of the launch that this thread is at. A thread that is cancelled in the driver never leaves it.
+static __thread __attribute__((tls_model("initial-exec"))) struct { struct lane *lane; bool is_watched; } launching;
+static pthread_key_t ending;
+
+// As a thread ends. What it was about counts as launched, and the collecting thread ends its batch as one that nobody fills.
+static void give_up_launch(void *nothing) {
+    (void)nothing;
+    if (launching.lane) atomic_fetch_sub(&launching.lane->unlaunched, 1);
+    launching.lane = NULL;
+}
+
+__attribute__((constructor)) static void begin(void) { pthread_key_create(&ending, give_up_launch); }
+
+static void watch_thread(void) {
+    launching.is_watched = true;
+    pthread_setspecific(ending, &launching);
+}
+
 static void nap(uint64_t nanoseconds) {
     struct timespec span = {0, (long)(nanoseconds < LONGEST_NAP_NS ? nanoseconds : LONGEST_NAP_NS)};
     nanosleep(&span, NULL);
@@ -246,7 +264,7 @@ static void cut_batch(struct lane *lane) {
     pthread_mutex_unlock(&batches.mutex);
 }
 
-struct lane *gate_enter(CUstream stream, const void *graph) {
+static struct lane *enter(CUstream stream, const void *graph) {
     struct gate_slot *slot = gate.slot;
     uint64_t now = gate_now();
     atomic_store_explicit(&slot->last_launch_ns, now, memory_order_relaxed);
@@ -270,7 +288,13 @@ struct lane *gate_enter(CUstream stream, const void *graph) {
     return lane;
 }
 
+struct lane *gate_enter(CUstream stream, const void *graph) {
+    if (!LIKELY(launching.is_watched)) watch_thread();
+    return launching.lane = enter(stream, graph);
+}
+
 void gate_leave(struct lane *lane) {
+    launching.lane = NULL;
     if (!lane || atomic_fetch_sub_explicit(&lane->unlaunched, 1, memory_order_acq_rel) != 1) return;
     pthread_mutex_lock(&batches.mutex);
     collector_close(lane);
