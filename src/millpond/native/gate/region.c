@@ -96,11 +96,12 @@ static void *map_card(void) {
 static struct sigaction before_ours;
 
 // Somebody has cut a file short that all slices of the card can write: this process goes on with pages of its own, and
-// without turns, rather than die of its neighbour.
+// without turns, rather than die of its neighbour; before its next batch it makes the file whole, and follows it again.
 static void on_bus_error(int number, siginfo_t *about, void *machine) {
     uintptr_t at = (uintptr_t)about->si_addr, first = (uintptr_t)gate.card;
     if (gate.card && at >= first && at < first + sizeof *gate.card) {
         mmap(gate.card, sizeof *gate.card, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        gate.cards = gate.control->cards - 1;
         if (gate.slot) gate.slot->turn_timeouts++;
     } else if (before_ours.sa_flags & SA_SIGINFO) {
         before_ours.sa_sigaction(number, about, machine);

@@ -10,7 +10,7 @@ struct gate {
     struct gate_card *card;
     struct gate_slot *slot;  // NULL until the process has one, and again in a child after fork
     unsigned member;
-    uint32_t cards;          // moves to other cards that it has followed
+    uint32_t cards;          // moves to other cards that it has followed; one less while it has to map the card's file anew
     bool open;               // this process is in no slice, or its slice's files are gone: it runs without limits
 };
 extern struct gate gate;
@@ -18,7 +18,8 @@ extern struct gate gate;
 // Whether this process is gated. Takes a slot at the first call, so any hook begins with it.
 bool gate_attach(void);
 static inline bool gate_ready(void) { return LIKELY(gate.slot != NULL) || gate_attach(); }
-// The slice has moved to another card: its neighbours are others from now on. False when the new card is not there yet.
+// The slice has moved to another card: its neighbours are others from now on; or its card's file was cut short, and is
+// mapped anew. False when the new card is not there yet.
 bool gate_follow(void);
 // In a child after fork: no part in the parent's slot.
 void gate_reset(void);

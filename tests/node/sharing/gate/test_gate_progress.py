@@ -47,6 +47,22 @@ def test_a_damaged_card_file_costs_fairness_and_never_progress(card: GatedCard, 
         until(partial(has_launched, task, launches + 20))
 
 
+def test_slices_whose_card_file_was_cut_short_have_their_shares_again_once_agents_have_seen_to_it(
+    timed_card: GatedCard,
+) -> None:
+    tasks = timed_card.programs({"guarantee_milli": 100}, {"guarantee_milli": 900})
+    for task in tasks:
+        keep_busy(task)
+    timed_card.until(lambda: all(task.region.usage().busy_ns for task in tasks))
+    for _ in range(2):
+        os.truncate(timed_card.card_folder / "card", 0)
+        timed_card.pass_time(0.05)
+        assert [task.region.verify_card() for task in tasks] == [False, False]
+        timed_card.pass_time(0.5)
+        assert timed_card.busy_shares(tasks, 1) == pytest.approx([10, 90], abs=3)
+        assert all(task.region.verify_card() for task in tasks)
+
+
 def test_a_slice_without_a_share_that_is_said_to_want_nothing_of_the_card_goes_on(timed_card: GatedCard) -> None:
     [little, other] = timed_card.programs({"guarantee_milli": 0}, {"guarantee_milli": 1000})
     keep_busy(other)
