@@ -14,8 +14,10 @@ OLDEST(dlopen, "GLIBC_2.2.5");
 OLDEST(pthread_create, "GLIBC_2.2.5");
 OLDEST(pthread_detach, "GLIBC_2.2.5");
 OLDEST(pthread_join, "GLIBC_2.2.5");
+OLDEST(pthread_key_create, "GLIBC_2.2.5");
 OLDEST(pthread_mutex_trylock, "GLIBC_2.2.5");
 OLDEST(pthread_setcancelstate, "GLIBC_2.2.5");
+OLDEST(pthread_setspecific, "GLIBC_2.2.5");
 OLDEST(pthread_sigmask, "GLIBC_2.2.5");
 
 #endif
