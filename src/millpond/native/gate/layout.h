@@ -1,6 +1,6 @@
 // The three files of a slice, as the agent and the gate see them. Mirrored in node/sharing/gate/layout.py, and a test
 // compares the two. All words are little-endian and aligned; times are CLOCK_MONOTONIC in nanoseconds, which all
-// processes of a machine share.
+// processes of a machine share: that of the first time namespace.
 #ifndef GATE_LAYOUT_H
 #define GATE_LAYOUT_H
 

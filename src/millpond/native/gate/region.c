@@ -40,10 +40,22 @@ __attribute__((constructor)) static void read_settings(void) {
     if (folder && strlen(folder) < sizeof settings.folder) strcpy(settings.folder, folder);
 }
 
+static uint64_t namespace_ns;  // by which the clock of the process's time namespace is ahead of the machine's
+
 uint64_t gate_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec - namespace_ns;
+}
+
+static uint64_t read_time_namespace(void) {
+    char text[128] = "";
+    long long seconds = 0, nanoseconds = 0;
+    int file = open("/proc/self/timens_offsets", O_RDONLY | O_CLOEXEC);
+    if (file < 0) return 0;
+    if (read(file, text, sizeof text - 1) > 0) sscanf(text, "monotonic %lld %lld", &seconds, &nanoseconds);
+    close(file);
+    return (uint64_t)(seconds * 1000000000ll + nanoseconds);
 }
 
 void gate_wait(_Atomic uint32_t *word, uint32_t value, uint64_t nanoseconds, bool shared) {
@@ -266,6 +278,7 @@ static void attach(void) {
     if (!slot) return;
     if (!survives) survive_bus_errors();
     survives = true;
+    namespace_ns = read_time_namespace();
     gate.cards = gate.control->cards;
     gate.member = gate.control->member;
     gate.slot = slot;

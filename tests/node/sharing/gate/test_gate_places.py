@@ -259,6 +259,18 @@ def test_a_thread_that_is_cancelled_in_a_launch_leaves_no_work_that_never_ends(c
         cancelling.communicate("\n")
 
 
+AN_HOUR_AHEAD = ("unshare", "--time", "--monotonic", "3600")
+
+
+def test_a_process_with_a_clock_of_its_own_uses_up_no_time_to_come_of_the_others(card: GatedCard) -> None:
+    if subprocess.run([*AN_HOUR_AHEAD, "true"], capture_output=True).returncode:
+        pytest.skip("no time namespace may be made here")
+    task, path = card.slice(limit_milli=500), program(card, "start(); for (int n = 0; n < 200; n++) launch();")
+    for command in ([*AN_HOUR_AHEAD, path], [path], [*AN_HOUR_AHEAD, path]):
+        subprocess.run(command, env={**os.environ, **task.env}, check=True, timeout=60)
+    assert task.region.usage().launches > 0
+
+
 WITHOUT_THREADS = """
 #include <dlfcn.h>
 #include <errno.h>
