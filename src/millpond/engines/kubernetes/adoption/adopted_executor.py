@@ -23,6 +23,7 @@ from millpond.engines.kubernetes.adoption.gang_book import GangBook
 from millpond.engines.kubernetes.adoption.gangs import GangKey
 from millpond.engines.kubernetes.adoption.gated_pods import ReleasedPods
 from millpond.engines.kubernetes.adoption.grouping import gang_of
+from millpond.engines.kubernetes.adoption.kubelet_refusals import KubeletRefusals
 from millpond.engines.kubernetes.adoption.output_notes import note_outputs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_binding import DELETED, bind_pod, matched
@@ -96,6 +97,7 @@ class AdoptedExecutor:
 
     Attributes:
         neighbours: beside which pods nodes are.
+        refusals: which nodes take no pods of whom for a while.
     """
 
     def __init__(self, around: ClusterParts, servers: Sequence[str]) -> None:
@@ -104,6 +106,7 @@ class AdoptedExecutor:
         self._has_node, self._changed, self._turns = around.has_node, around.changed, around.turns
         self._claims = around.claims
         self.neighbours = Neighbours(around.changed)
+        self.refusals = KubeletRefusals()
         self._taken = TaskIndex[TakenPod]()
         self._jobs: dict[str, GangKey] = {}
         self._pending: dict[str, GangBinding] = {}
@@ -442,6 +445,7 @@ class AdoptedExecutor:
         if len(self._ended) > MOST_ENDED:
             del self._ended[next(iter(self._ended))]
         self._drop(taken.pod.key)
+        self.refusals.note(taken.pod)
         self._outbox.ended(taken.mark.id, verdict_on(taken.pod, taken.stop_grace_s))
 
     # ---- inside -------------------------------------------------------------------------------------------------

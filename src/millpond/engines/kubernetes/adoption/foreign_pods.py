@@ -61,7 +61,13 @@ class ForeignPods:
         self.adopted = adopted = AdoptedExecutor(around, servers)
         self._found: Callable[[], None] = lambda: None
         found = FoundPodRules(
-            rules.includes, adopted.is_taken, around.marks, adopted.neighbours, around.claims.book, rules.extras
+            rules.includes,
+            adopted.is_taken,
+            around.marks,
+            adopted.neighbours,
+            adopted.refusals,
+            around.claims.book,
+            rules.extras,
         )
         self._held_back = False
         self._work = LoopWork(around.outbox)
@@ -117,7 +123,8 @@ class ForeignPods:
 
     def answer(self, key: GangKey, text: str) -> None:
         """Why a gang waits."""
-        self._answers.say(key, text)
+        refusals = self._book.refusals_for(key)
+        self._answers.say(key, f"{text}; {refusals}" if refusals else text)
 
     async def list_all(self) -> None:
         """Look at everything once.

@@ -19,6 +19,7 @@ from millpond.engines.kubernetes.adoption.claim_places import ClaimPlaces, claim
 from millpond.engines.kubernetes.adoption.gang_sizes import GangSize, read_size
 from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey, PodRole
 from millpond.engines.kubernetes.adoption.grouping import GROUPS, gang_of, place_of, role_of
+from millpond.engines.kubernetes.adoption.kubelet_refusals import KubeletRefusals
 from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of, terms_of
 from millpond.engines.kubernetes.adoption.pod_nodes import asks_by_number, given_by_claims, within_both
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
@@ -51,6 +52,7 @@ class FoundPodRules:
         is_taken: whether a run of a job has a pod, by its namespace and name.
         marks: the pseudo-labels by which nodes differ, see ``pod_nodes``.
         neighbours: beside which pods nodes are.
+        refusals: which nodes take no pods of whom for a while.
         claims: what resource claims there are, and which nodes have cards for them.
         extras: what jobs call other extended resources, by their names in the cluster.
     """
@@ -59,6 +61,7 @@ class FoundPodRules:
     is_taken: Callable[[str], bool]
     marks: Callable[[], frozenset[str]]
     neighbours: Neighbours
+    refusals: KubeletRefusals
     claims: ClaimBook
     extras: Mapping[str, str]
 
@@ -96,7 +99,7 @@ class GangBook:
         self.alike: dict[GangKey, tuple[MutualTerm, ...]] = {}
         self._counting: set[GangKey] = set()
         """Those of which is known how many other pods count where."""
-        self._described_at = self._tallied_at = 0
+        self._described_at = self._tallied_at = self._barred_at = 0
         self._described_with = frozenset[str]()
         self._stale: set[GangKey] = set()
         self._asking: set[GangKey] = set()
@@ -131,6 +134,10 @@ class GangBook:
         """All pods of a gang that are there."""
         return self._pods[key].values() if key in self._pods else ()
 
+    def refusals_for(self, key: GangKey) -> str:
+        """Why the pods of a gang keep off nodes that looked right for them; empty: they do not."""
+        return self._rules.refusals.text(self.waiting(key))
+
     def waiting(self, key: GangKey) -> list[ScheduledPod]:
         """The pods of a gang that could be bound, in the order of their tasks."""
         return sorted(
@@ -159,6 +166,9 @@ class GangBook:
             self._stale |= self._found.keys()
         if self._rules.neighbours.version != self._described_at:
             self._described_at = self._rules.neighbours.version
+            self._stale |= self._found.keys()
+        if self._rules.refusals.version != self._barred_at:
+            self._barred_at = self._rules.refusals.version
             self._stale |= self._found.keys()
         if self._rules.neighbours.tallied != self._tallied_at:
             self._tallied_at = self._rules.neighbours.tallied
@@ -202,6 +212,7 @@ class GangBook:
         return again_and_again(self._look_again, LOOK_AGAIN_S, "sizes of gangs are not asked for now")
 
     async def _look_again(self) -> None:
+        self._rules.refusals.expire()
         found = self.find()
         for gang in found:
             if gang.trouble and (gang.key.kind != POD or gang.key in self._places):
@@ -278,9 +289,8 @@ class GangBook:
         return known[2]
 
     def _asked_by_neighbours(self, waiting: Sequence[ScheduledPod], within: frozenset[MutualTerm]) -> NodeSelection:
-        asked = tuple(
-            dict.fromkeys(each for pod in waiting for each in self._rules.neighbours.requirements(pod, within))
-        )
+        by_others = (each for pod in waiting for each in self._rules.neighbours.requirements(pod, within))
+        asked = (*dict.fromkeys(by_others), *self._rules.refusals.requirements(waiting))
         return (asked,) if asked else ()
 
 
