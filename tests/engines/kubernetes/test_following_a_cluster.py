@@ -132,6 +132,26 @@ def test_a_cordon_and_a_silent_kubelet_close_a_node(cluster: StandinCluster, ben
     assert bench.next(NodeJoined).node.schedulable
 
 
+def test_a_node_with_as_many_pods_as_its_kubelet_takes_is_closed_until_one_of_them_ends(
+    cluster: StandinCluster, bench: PodBench
+) -> None:
+    cluster.add_node("n1", others={"pods": "3"})
+    cluster.put("pods", "theirs", foreign_pod(0), "elsewhere")
+    cluster.put("pods", "done", foreign_pod(0) | {"status": {"phase": "Failed"}}, "elsewhere")
+    bench.started()
+    eventually(lambda: node_of(bench, "n1").cpu_milli == 30_000)
+    assert node_of(bench, "n1").schedulable
+    cluster.put("pods", "more", foreign_pod(0), "elsewhere")
+    eventually(lambda: node_of(bench, "n1").cpu_milli == 28_000)
+    assert "as many pods as its kubelet takes" in node_of(bench, "n1").unschedulable_reason
+    cluster.finish(POD)
+    eventually(lambda: node_of(bench, "n1").schedulable)
+    bench.started(2, job="next-abcde")
+    eventually(lambda: not node_of(bench, "n1").schedulable)
+    cluster.remove("pods", "more", "elsewhere")
+    eventually(lambda: node_of(bench, "n1").schedulable)
+
+
 def test_a_node_that_is_deleted_is_lost(cluster: StandinCluster, bench: PodBench) -> None:
     cluster.remove("nodes", "n2", "")
     assert bench.next(NodeLost).node == "n2"

@@ -14,7 +14,7 @@ from standin_cluster import NAMESPACE, StandinCluster
 from millpond.engines.kubernetes.adoption import kubelet_refusals
 from millpond.engines.kubernetes.adoption.kubelet_refusals import FIRST_S, LONGEST_S, KubeletRefusals
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.model.events import Ended
+from millpond.model.events import Ended, Refused
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 from millpond.model.states import Outcome
 
@@ -154,3 +154,34 @@ def test_what_is_made_in_place_of_a_pod_that_was_turned_away_goes_to_another_nod
     told = eventually(lambda: condition(cluster, "web-2", "PodScheduled"))
     assert told.startswith(f"no room; the kubelet of node n1 turned pods of its owner away ({WORDS})")
     assert cluster.get("pods", "web-2", NAMESPACE)["spec"].get("nodeName") is None  # type: ignore[index]
+
+
+def test_no_more_pods_are_bound_to_a_node_than_its_kubelet_takes(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    cluster.add_node("n1", others={"pods": "2"})
+    for number in (1, 2, 3):
+        foreign_pod(cluster, f"web-{number}", owner=SET)
+    gangs = eventually(lambda: found if len(found := bench.engine.gangs()) == 3 else None)
+    for number, gang in enumerate(gangs, 1):
+        bench.stand_for(gang.key, f"{gang.key.name}-abcde")
+        bench.engine.apply([start(number, f"{gang.key.name}-abcde", ("n1",))])
+    refused = bench.next(Refused)
+    assert (refused.decision, refused.reason) == (3, "node n1 has as many pods as its kubelet takes")
+    assert refused.device_fault, "it is tried again"
+    for gang in gangs[:2]:
+        bench.bound(gang.key.name)
+        cluster.run(gang.key.name)
+    eventually(lambda: not next(node for node in bench.engine.inventory().nodes if node.name == "n1").schedulable)
+    cluster.finish(gangs[0].key.name)
+    assert bench.next(Ended).outcome is Outcome.SUCCESS
+    bench.engine.apply([start(4, f"{gangs[2].key.name}-abcde", ("n1",))])
+    bench.bound(gangs[2].key.name)
+
+
+def test_a_gang_with_more_pods_than_a_kubelet_takes_is_not_bound(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    cluster.add_node("n1", others={"pods": "1"})
+    for number in (1, 2):
+        foreign_pod(cluster, f"pair-{number}", annotations={"millpond.io/gang": "a", "millpond.io/gang-size": "2"})
+    bench.stand_for(bench.gang().key)
+    bench.engine.apply([start(1, JOB, ("n1", "n1"))])
+    assert "as many pods as its kubelet takes" in bench.next(Refused).reason
+    assert not any(request.endswith("/binding") for request in cluster.requests)

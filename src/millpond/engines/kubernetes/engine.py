@@ -200,6 +200,7 @@ class KubernetesEngine:
             self._outbox,
             self._state_dir,
             lambda name: self._view.has_node(name),
+            lambda name: self._view.places_left(name),
             lambda: self._view.marks,
             lambda node: self._view.recount(node),
             lambda: self._view.turns,

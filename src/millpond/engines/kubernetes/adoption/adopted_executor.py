@@ -104,6 +104,7 @@ class AdoptedExecutor:
         self._api, self._outbox, self._state_dir = around.api, around.outbox, around.state_dir
         self._servers = tuple(servers)
         self._has_node, self._changed, self._turns = around.has_node, around.changed, around.turns
+        self._places_left = around.places_left
         self._claims = around.claims
         self.neighbours = Neighbours(around.changed)
         self.refusals = KubeletRefusals()
@@ -262,6 +263,7 @@ class AdoptedExecutor:
         if chosen is None:
             pending.failed |= {placed.task: "its pod is gone" for placed in open_}
         found = conflicts(self.neighbours, [(pod, placed.node) for pod, placed in chosen or ()])
+        found = self._too_many([placed.node for _, placed in chosen or ()], found)
         apart = {placed.task: text for (_, placed), text in zip(chosen or (), found, strict=True) if text}
         if apart and not bound:
             self._refuse(pending, Refusal(next(iter(apart.values())), True))
@@ -279,6 +281,19 @@ class AdoptedExecutor:
             return
         self._look_at(pending)
         await self._answers.scheduled(key)
+
+    def _too_many(self, nodes: Sequence[str], found: Sequence[str]) -> list[str]:
+        """For each pod why it must not be bound to its node, also where the kubelet takes no more.
+
+        Args:
+            found: what else keeps it off.
+        """
+        left = {node: self._places_left(node) for node in nodes}
+        told = []
+        for node, text in zip(nodes, found, strict=True):
+            left[node] -= not text
+            told.append(text or (f"node {node} has as many pods as its kubelet takes" if left[node] < 0 else ""))
+        return told
 
     def _bound_before(self, decision: Start) -> set[int]:
         """Tasks of a start whose pods an earlier engine has bound."""

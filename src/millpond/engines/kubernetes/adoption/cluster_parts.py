@@ -21,6 +21,7 @@ class ClusterParts:
         channel: by which the cluster is followed.
         state_dir: where people look for the output of tasks.
         has_node: whether there is a node of that name.
+        places_left: how many more pods the kubelet of a node takes.
         marks: the pseudo-labels by which nodes differ, see ``pod_nodes``.
         changed: called with the name of a node whose pods have become ours, or no longer are.
         turns: of pods with cards of an agent.
@@ -32,6 +33,7 @@ class ClusterParts:
     outbox: Outbox
     state_dir: Path
     has_node: Callable[[str], bool]
+    places_left: Callable[[str], float]
     marks: Callable[[], frozenset[str]]
     changed: Callable[[str], None]
     turns: Callable[[], BindTurns]

@@ -9,6 +9,7 @@ cards are known by their UUIDs, and can be given out in parts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -154,6 +155,12 @@ def resource_of(device: Device) -> str:
     if is_of_driver(device.uuid):
         return DRIVER
     return MILLI if is_of_agent(device.uuid) else device.uuid.partition("/")[2].rpartition("/")[0]
+
+
+def most_pods(node: NodeObject) -> float:
+    """How many pods its kubelet takes; infinite where it does not say."""
+    said = node.status.allocatable.get("pods")
+    return math.inf if said is None else quantity(said)
 
 
 def is_ready(node: NodeObject) -> bool:

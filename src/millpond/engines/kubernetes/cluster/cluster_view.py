@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import (
     describe_node,
     is_ready,
     labels_of,
+    most_pods,
     offered,
     resource_of,
     with_held_cards,
@@ -47,6 +48,7 @@ from millpond.model.hardware.nodes import Node
 from millpond.node.host.periodic_worker import for_each
 
 _UNLABELLED = f"its label {POOL_LABEL} was taken away: what runs there goes on, and nothing new starts"
+_FULL = "there are as many pods as its kubelet takes: one has to end before the next can start"
 _CUT_OFF = "the API server of the cluster does not answer: what runs there goes on, and nothing new starts"
 LOOK_EVERY_S = 5.0
 """How often it is looked for nodes that have been silent for too long."""
@@ -205,6 +207,16 @@ class ClusterView:
         """Whether there is a node of that name in the cluster."""
         return f"/{name}" in self._nodes.objects
 
+    def places_left(self, name: str) -> float:
+        """How many more pods the kubelet of a node takes, as far as its pods are known."""
+        node = self._nodes.objects.get(f"/{name}")
+        there = self._on_node[name].values() if name in self._on_node else ()
+        others = [pod for pod in there if not pod.is_over and not self.ours.has(pod)]
+        return 0 if node is None else self._places_left(node, others)
+
+    def _places_left(self, node: NodeObject, others: Sequence[PodObject]) -> float:
+        return most_pods(node) - len(others) - sum(1 for _ in self.ours.marks_on(node.metadata.name))
+
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """What is to run from then on."""
         look = again_and_again(self._look_for_silence, LOOK_EVERY_S, "it is not looked for silent nodes now")
@@ -233,6 +245,10 @@ class ClusterView:
             neighbours = self.ours.neighbours
             beside = {} if neighbours is None else neighbours.labels_of(with_name(node))
             described = replace(described, labels=tuple(sorted((*labels_of(node, cards), *beside.items()))))
+        # What is suspended on cards of an agent comes back to open nodes alone, and its pod is there.
+        may_fill = described.schedulable and not isinstance(cards, AgentCards)
+        if may_fill and self._places_left(node, others) <= 0:
+            described = replace(described, schedulable=False, unschedulable_reason=_FULL)
         if not self._rules.pool_of(node):
             described = replace(described, schedulable=False, unschedulable_reason=_UNLABELLED)
         if self._is_cut_off:
@@ -349,7 +365,8 @@ class ClusterView:
             self._note_neighbour(key, pod)
             is_news = before is None or before.is_over != pod.is_over
             # Of a pod that the core knows as a task it is the executors that say when it becomes one, or no longer is.
-            if is_news and not self._is_listing and not (self._is_settled and self.ours.has(pod)):
+            is_known = self._is_settled and self.ours.has(pod)
+            if is_news and not self._is_listing and (not is_known or self.places_left(name) <= 0):
                 self.recount(name)
 
     def _pod_deleted(self, pod: PodObject) -> None:
