@@ -135,6 +135,28 @@ def test_of_a_gang_that_the_cluster_does_not_take_whole_nothing_remains(
     assert not any(each.endswith("/binding") for each in cluster.requests)
 
 
+USED_UP = "requested: pods=1,requests.cpu=300m, used: pods=3,requests.cpu=900m, limited: "
+
+
+@pytest.mark.parametrize(
+    ("limited", "passes"),
+    [
+        ("pods=3,requests.cpu=1", True),
+        ("pods=2,requests.cpu=600m", True),
+        ("pods=1,requests.cpu=1", False),
+        ("pods=3,requests.cpu=500m", False),
+    ],
+)
+def test_a_gang_that_a_quota_has_room_for_is_tried_again_when_others_have_ended(
+    bench: PodBench, cluster: StandinCluster, limited: str, *, passes: bool
+) -> None:
+    words = f'pods "{POD}" is forbidden: exceeded quota: q, {USED_UP}{limited}'
+    cluster.refuses = lambda request, _: refusal(403, "Forbidden", words) if request.endswith("/pods") else None
+    bench.engine.apply([start(1, nodes=["n1", "n2"])])
+    refused = bench.next(Refused)
+    assert (refused.device_fault, refused.reason) == (passes, f"the cluster does not take its pod: {words}")
+
+
 def test_a_node_that_goes_while_a_pod_is_bound_to_it_is_to_blame_and_not_the_job(
     bench: PodBench, cluster: StandinCluster
 ) -> None:

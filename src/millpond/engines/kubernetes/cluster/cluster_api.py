@@ -23,6 +23,7 @@ from lightkube.resources.core_v1 import Secret, Service
 
 from millpond.engines.kubernetes.cluster.api_channel import PASSING, ApiAnswer, ApiChannel
 from millpond.engines.kubernetes.cluster.objects import EventsOfObject, MetaOnly, PodObject, StatusObject
+from millpond.engines.kubernetes.cluster.quotas import may_free_up
 from millpond.engines.kubernetes.cluster.request_turns import BINDING, CHANGE, RequestTurn, RequestTurns, making_for
 from millpond.engines.kubernetes.pods.pod_files import secret_name
 from millpond.engines.kubernetes.pods.pod_marks import TaskMark
@@ -47,7 +48,7 @@ Shared: TypeAlias = "Secret | Service"
 
 
 class ClusterRefusedError(Exception):
-    """The cluster does not do it, and asking again would not help."""
+    """The cluster does not do it, and asking again at once would not help."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.reason)
@@ -88,13 +89,16 @@ class ClusterApi:
             if error.code != _CONFLICT:
                 raise _refused(f"cannot make the {kind} of a run", error) from error
 
-    async def make_pod(self, pod: Pod, mark: TaskMark) -> str:
+    async def make_pod(self, pod: Pod, mark: TaskMark, alike: int = 1) -> str:
         """Make a pod that waits to be bound; the one that an earlier server made of the same decision is as good.
 
         Returns its uid.
 
         The pod of an earlier start of the task, which is over by the core's account, makes room: a replica that is
         replaced alone has the name of the one before.
+
+        Args:
+            alike: how many pods of its gang ask for the same.
 
         Raises:
             ClusterRefusedError: the cluster does not take it.
@@ -105,7 +109,7 @@ class ClusterApi:
                 return msgspec.json.decode(answer, type=MetaOnly).metadata.uid
             except StatusError as error:
                 if error.code != _CONFLICT:
-                    raise _refused("the cluster does not take its pod", error) from error
+                    raise _refused("the cluster does not take its pod", error, alike) from error
                 there = await self.find_pod(mark.pod)
                 found = None if there is None else TaskMark.of(there.metadata.annotations)
                 if there is not None and found == mark:
@@ -261,6 +265,6 @@ def _status_of(answer: ApiAnswer) -> StatusObject:
     return status if status.code else StatusObject(answer.status_code, status.reason, status.message)
 
 
-def _refused(what: str, error: StatusError) -> ClusterRefusedError:
-    """With the cluster's own words, which name quotas, rights and wrong fields."""
-    return ClusterRefusedError(Refusal(f"{what}: {error}", False))
+def _refused(what: str, error: StatusError, alike: int = 1) -> ClusterRefusedError:
+    """With the cluster's own words, which name quotas, rights and wrong fields; a quota may have room again later."""
+    return ClusterRefusedError(Refusal(f"{what}: {error}", may_free_up(str(error), alike)))

@@ -8,6 +8,7 @@ the job ends the start.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -191,8 +192,9 @@ class PodExecutor:
             made = self._objects(decision, launch)
             if pending.refusal is None:
                 await all_of(api.make_shared(item) for item in made.shared)
+                alike = Counter(placed.role for placed in decision.placements)
                 await all_of(
-                    self._make_pod(pod, decision.id, placed)
+                    self._make_pod(pod, decision.id, placed, alike[placed.role])
                     for pod, placed in zip(made.pods, decision.placements, strict=True)
                 )
             if pending.refusal is None:
@@ -213,9 +215,9 @@ class PodExecutor:
         else:
             await self._undo(pending)
 
-    async def _make_pod(self, pod: Pod, decision: int, placed: Placement) -> None:
+    async def _make_pod(self, pod: Pod, decision: int, placed: Placement, alike: int) -> None:
         mark = _mark_of(pod)
-        uid = await self._account.api.make_pod(pod, mark)
+        uid = await self._account.api.make_pod(pod, mark, alike)
         if self._sources.claims.gives(placed):
             user = ClaimUser(self._account.rules.namespace, mark.pod, uid)
             await self._sources.claims.make(claim_name(mark.id, decision), user, placed)
