@@ -255,6 +255,20 @@ def test_buttons_are_offered_to_those_alone_who_may(world: AuthWorld) -> None:
     assert "/close" not in browser_of(world, "lea").get("/portal/nodes").text
 
 
+def test_one_who_is_invited_into_a_group_accepts_or_declines_on_the_overview(world: AuthWorld) -> None:
+    browser, place = browser_of(world, "max"), f"{API}/groups/speech/membership"
+    for act, groups in ((browser.delete, ["vision"]), (browser.post, ["speech", "vision"])):
+        world.client("sue").put(f"{API}/groups/speech/invitations/max", json={"role": "viewer"})
+        page = browser.get("/portal/").text
+        assert "sue invites you into group speech as viewer." in page
+        assert f'hx-post="{place}"' in page
+        assert f'hx-delete="{place}"' in page
+        assert place not in browser_of(world, "mia").get("/portal/").text
+        assert act(place, headers={"x-csrf-token": csrf_in(page)}).is_success
+        assert place not in browser.get("/portal/").text
+        assert [each["group"] for each in world.client("max").get(f"{API}/whoami").json()["groups"]] == groups
+
+
 def test_cards_and_maintenance_are_for_admins_to_change(world: AuthWorld) -> None:
     seen = browser_of(world, "olga").get("/portal/nodes/n1").text
     assert '{"card": 0}' in seen

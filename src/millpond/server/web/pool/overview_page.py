@@ -8,7 +8,7 @@ from typing import Final
 
 from fastapi import APIRouter, Response
 
-from millpond.server.api.permits import ClusterReader, ServiceOf
+from millpond.server.api.permits import ClusterReader, SecurityOf, ServiceOf
 from millpond.server.auth.roles import Verb, job_target
 from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.views.visibility import reader_of
@@ -26,10 +26,15 @@ router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRo
 
 @router.get("/")
 async def overview(
-    service: ServiceOf, access: ClusterReader, visit: VisitOf, colour: Colouring = Colouring.USE
+    service: ServiceOf,
+    security: SecurityOf,
+    access: ClusterReader,
+    visit: VisitOf,
+    colour: Colouring = Colouring.USE,
 ) -> Response:
-    """The pool at a glance."""
-    reader = reader_of(access.caller)
+    """The pool at a glance, and the groups into which the reader is invited."""
+    caller, reader = access.caller, reader_of(access.caller)
+    invitations = security.invitations.of_user(caller.user) if may_do(caller, Verb.CHANGE_SELF) else []
     nodes = await service.machines.all(reader)
     info = await service.overview.of(nodes, reader, _NEXT_WITHIN_S)
 
@@ -40,9 +45,9 @@ async def overview(
     suspendable = {
         idle.job
         for idle in info.idle
-        if (found := find(idle.job)) is not None and may_do(access.caller, Verb.CHANGE_JOBS, job_target(found))
+        if (found := find(idle.job)) is not None and may_do(caller, Verb.CHANGE_JOBS, job_target(found))
     }
-    queues = await service.queues.seen_by(access.caller)
+    queues = await service.queues.seen_by(caller)
 
     def drawn() -> Response:
         drawing = map_of(nodes, colour, find)
@@ -51,6 +56,7 @@ async def overview(
             "pool/overview.html",
             visit,
             info=info,
+            invitations=invitations,
             map=drawing,
             queues=queues,
             suspendable=suspendable,
