@@ -15,7 +15,7 @@ from millpond.model.errors import UnavailableError
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.records import User
 from millpond.server.store.connection import leadership
-from millpond.server.store.connection.leadership import Leadership, NotLeadingError, Seat
+from millpond.server.store.connection.leadership import Leadership, NotLeadingError, Seat, WritesLostError
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.store import Store
 
@@ -142,6 +142,54 @@ def test_what_was_begun_before_the_lead_was_lost_is_not_committed_after(leads: l
         connection.commit()
     connection.close()
     assert not sa.inspect(leads[1].store.database).has_table("half_done")
+
+
+def run_unfenced(url: str, statement: str) -> None:
+    """What no leader checks, such as a database that is restored."""
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text(statement))
+    engine.dispose()
+
+
+def test_nothing_is_written_into_a_database_that_lost_what_its_leader_wrote_until_it_has_it_again(
+    leads: list[Lead], postgresql_url: str
+) -> None:
+    lead = leads[0]
+    for seq in (1, 2):
+        lead.append(seq)
+    run_unfenced(postgresql_url, "CREATE TABLE kept AS SELECT * FROM events")
+    run_unfenced(postgresql_url, "DELETE FROM events WHERE seq = 2")
+    with pytest.raises(WritesLostError, match=r"lacks what this server has written, up to entry 2 .*standby"):
+        lead.append(3)
+    with pytest.raises(WritesLostError):
+        AccountStore(lead.store.database).save(User("eve"))
+    assert seqs(lead) == [1]
+    run_unfenced(postgresql_url, "INSERT INTO events SELECT * FROM kept WHERE seq = 2")
+    lead.append(3)
+    assert seqs(lead) == [1, 2, 3]
+
+
+def test_nothing_is_written_into_a_database_that_never_had_the_last_transaction_of_its_leader(
+    leads: list[Lead],
+) -> None:
+    lead = leads[0]
+    lead.append(1)
+    lead.leadership.written_number += 1_000_000  # as of a server whose database was ahead of this one
+    with pytest.raises(WritesLostError):
+        lead.append(2)
+    assert seqs(lead) == [1]
+
+
+def test_a_doubtful_transaction_that_the_database_never_had_is_not_durable(leads: list[Lead]) -> None:
+    lead = leads[0]
+    lead.append(1)
+    lead.store.writes.in_doubt = lead.leadership.written_number
+    assert lead.store.is_durable()
+    lead.store.writes.in_doubt = lead.leadership.written_number + 1_000_000
+    assert not lead.store.is_durable()
+    lead.append(2)
+    assert seqs(lead) == [1, 2]
 
 
 def test_a_lost_lock_is_taken_again_when_nobody_led_meanwhile(leads: list[Lead], postgresql_url: str) -> None:

@@ -97,7 +97,7 @@ class Store(TableStore):
             if self.leadership is not None:
                 self.leadership.close()
             raise
-        self.writes = DurableWrites(self._engine)
+        self.writes = DurableWrites(self._engine, self.leadership)
         self.audit = AuditStore(self._engine)
         self.jobs = JobStore(self._engine)
         self.deliveries = DeliveryStore(self._engine)
@@ -166,6 +166,8 @@ class Store(TableStore):
                 change_document(connection, job, fields)
             if entries:
                 connection.execute(_NEW_EVENTS, [_event_row(entry) for entry in entries])
+        if self.leadership is not None and entries:
+            self.leadership.written_entry = entries[-1].seq
         if changed:
             self.jobs.document_changes += 1
 

@@ -13,8 +13,14 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from millpond.server.store.connection.leadership import Leadership
+
 _NUMBER: Final = sa.text("SELECT txid_current()")
-_STATUS: Final = sa.text("SELECT txid_status(:number)")
+_STATUS: Final = sa.text("""
+    SELECT CASE WHEN :number < txid_snapshot_xmax(txid_current_snapshot()) THEN txid_status(:number) END
+""")
+"""Null of a number that no transaction has had: of one that a database of an older state, such as a standby that was
+promoted, never had."""
 
 
 class CommitInDoubtError(OperationalError):
@@ -24,13 +30,17 @@ class CommitInDoubtError(OperationalError):
 class DurableWrites:
     """The transactions of one thread on one open database.
 
+    Args:
+        leadership: learns what is durable; None for SQLite.
+
     Attributes:
         in_doubt: the number of a transaction whose outcome is not known; None mostly.
     """
 
-    def __init__(self, database: sa.Engine) -> None:
+    def __init__(self, database: sa.Engine, leadership: Leadership | None) -> None:
         self.in_doubt: int | None = None
         self._database = database
+        self._leadership = leadership
         self._is_remote = database.dialect.name == "postgresql"
 
     @contextlib.contextmanager
@@ -53,6 +63,8 @@ class DurableWrites:
                     raise
                 self.in_doubt = number
                 raise CommitInDoubtError("COMMIT", None, error.orig or error) from error
+            if self._leadership is not None:
+                self._leadership.written_number = number or 0
 
     def is_durable(self) -> bool:
         """Whether the transaction in doubt is durable; the doubt is over then.

@@ -6,6 +6,9 @@ leads in the end: it rises with each leader, and every transaction that writes c
 leader that stood still and was replaced meanwhile writes nothing more, whatever it had begun. Without that, no lock
 would do: between looking at the lock and writing, any time may pass (M. Kleppmann, "How to do distributed locking",
 2016, on fencing tokens).
+
+With the epoch, what this server wrote last is looked for: a database that was restored, or a standby of PostgreSQL that
+was promoted before it had everything, has an older state, which goes together with nothing that this server knows.
 """
 
 from __future__ import annotations
@@ -45,8 +48,20 @@ _LOCK: Final = {"key": 0x4D494C4C}
 _HAS_IDLE_LIMIT: Final = 140_000
 """The first version of PostgreSQL that ends sessions which stand still."""
 _ONE_ROW: Final = 1
+_LOST: Final = (
+    "it lacks what this server has written, up to entry {entry} of the log: it was restored, or a standby of "
+    "PostgreSQL promoted that lagged behind; bring back the database that has it, or restart this server, which then "
+    "goes on from what this one knows"
+)
 _table = schema.leadership
-_fence = sa.select(_table.c.epoch).with_for_update(read=True)
+_fence = sa.text("""
+    SELECT epoch, (:entry = 0 OR EXISTS (SELECT FROM events WHERE seq = :entry)) AND CASE
+        WHEN :number = 0 THEN true
+        WHEN :number < txid_snapshot_xmax(txid_current_snapshot())
+        THEN coalesce(txid_status(:number), 'committed') = 'committed'  -- null: too old to be known
+        ELSE false END
+    FROM leadership FOR SHARE OF leadership
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +98,17 @@ class NotLeadingError(OperationalError):
     """A transaction was not committed, as another server leads by now."""
 
 
+class WritesLostError(OperationalError):
+    """A transaction was not committed, as the database no longer has what this server wrote before."""
+
+
 class Leadership:
     """One server's claim to lead.
 
     Attributes:
         epoch: of this leader; 0 before it leads.
+        written_entry: the last entry of the log that this leader has written; 0 before there is one.
+        written_number: that of its last transaction (``DurableWrites``) that is durable; 0 before there is one.
         lost: another server has taken over.
         on_lost: called then, once, from a thread of its own.
     """
@@ -95,6 +116,8 @@ class Leadership:
     def __init__(self, url: str, seat: Seat) -> None:
         self.seat = seat
         self.epoch = 0
+        self.written_entry = 0
+        self.written_number = 0
         self.lost = False
         self.on_lost: Callable[[], None] = lambda: None
         address = sa.make_url(url)
@@ -203,9 +226,15 @@ class Leadership:
 
     def _check(self, connection: sa.Connection) -> None:
         """Before each commit. The row is locked until then, so that no leader can begin between check and commit."""
-        epoch = connection.execute(_fence).scalar_one()
+        written = {"entry": self.written_entry, "number": self.written_number}
+        epoch, is_whole = connection.execute(_fence, written).one()
+        if epoch == self.epoch and is_whole:
+            return
+        # SQLAlchemy takes it as over, and would hand on its connection with what was begun, to the next commit.
+        connection.connection.rollback()
         if epoch != self.epoch:
             raise NotLeadingError("COMMIT", None, Exception("another server leads now"))
+        raise WritesLostError("COMMIT", None, Exception(_LOST.format(entry=self.written_entry)))
 
     @contextlib.contextmanager
     def _session_in_use(self) -> Iterator[sa.Connection]:
