@@ -20,6 +20,8 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from millpond.node.host.files import write_all
+
 PROTOCOL = "v4.channel.k8s.io"
 _STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE = (bytes([number]) for number in range(5))
 _DATA, _ERROR = b"\x00", b"\x01"
@@ -130,7 +132,7 @@ async def _carry_in(client: WebSocket, end: int, terminal: bool) -> None:
                 size = json.loads(message[1:])
                 fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", size["Height"], size["Width"], 0, 0))
             elif message[:1] == _STDIN:
-                await asyncio.to_thread(os.write, end, message[1:])
+                await asyncio.to_thread(write_all, end, message[1:])  # a signal may end one write halfway
     if not terminal:
         os.close(end)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import signal
@@ -46,10 +47,7 @@ class Reader:
     def send(self, data: bytes, *, end: bool = False) -> None:
         with InputRing(self.files.input) as ring:
             while data:
-                taken = 0
-                while not taken:
-                    taken = ring.put(data)
-                data = data[taken:]
+                data = data[eventually(functools.partial(ring.put, data)) :]
             if end:
                 ring.end()
 
