@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millpond.engines.kubernetes.cluster.objects import PodObject
+from millpond.engines.kubernetes.cluster.objects import PodObject, read_annotation
 from millpond.model.hardware.devices import Device
 from millpond.model.resources import CARD_MILLI
 
@@ -53,10 +53,7 @@ class AgentReport:
     @staticmethod
     def of(annotations: Mapping[str, str]) -> AgentReport | None:
         """That of a pod; None of one that has none, or one that cannot be read."""
-        try:
-            return msgspec.json.decode(annotations[REPORT_ANNOTATION], type=AgentReport)
-        except (KeyError, msgspec.MsgspecError):
-            return None
+        return read_annotation(annotations, REPORT_ANNOTATION, AgentReport)
 
 
 def loads_text(loads: Mapping[str, int]) -> str:
@@ -66,10 +63,7 @@ def loads_text(loads: Mapping[str, int]) -> str:
 
 def loads_of(annotations: Mapping[str, str]) -> dict[str, int]:
     """That of an agent's pod, 0..1000; none of one that has none, or one that cannot be read."""
-    try:
-        loads = msgspec.json.decode(annotations[LOADS_ANNOTATION], type=dict[str, int])
-    except (KeyError, msgspec.MsgspecError):
-        return {}
+    loads = read_annotation(annotations, LOADS_ANNOTATION, dict[str, int]) or {}
     return {uuid: min(max(milli, 0), CARD_MILLI) for uuid, milli in loads.items()}
 
 

@@ -5,9 +5,21 @@ Field names are the API's own. What is written to the cluster is made of lightku
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Raw, Struct, field
+
+Annotated = TypeVar("Annotated")
+
+
+def read_annotation(annotations: Mapping[str, str], name: str, kind: type[Annotated]) -> Annotated | None:
+    """What an object carries as JSON in an annotation; None of one that has none, or one that was tampered with."""
+    try:
+        return msgspec.json.decode(annotations[name], type=kind)
+    except (KeyError, msgspec.MsgspecError):
+        return None
 
 
 class ObjectMeta(Struct, rename="camel"):

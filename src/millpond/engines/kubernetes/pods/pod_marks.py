@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 import msgspec
 
+from millpond.engines.kubernetes.cluster.objects import read_annotation
 from millpond.node.task.records import TaskId
 
 SCHEDULER = "millpond"
@@ -64,13 +64,7 @@ class TaskMark:
     @staticmethod
     def of(annotations: Mapping[str, str]) -> TaskMark | None:
         """The mark of a pod; None of one that has none, or one that was tampered with."""
-        try:
-            return _MARK.decode(annotations[TASK_ANNOTATION])
-        except (KeyError, msgspec.MsgspecError):
-            return None
-
-
-_MARK: Final = msgspec.json.Decoder(TaskMark)
+        return read_annotation(annotations, TASK_ANNOTATION, TaskMark)
 
 
 def devices_in(annotations: Mapping[str, str]) -> tuple[str, ...]:

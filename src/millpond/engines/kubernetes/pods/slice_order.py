@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from millpond.engines.kubernetes.cluster.cluster_nodes import is_of_agent
+from millpond.engines.kubernetes.cluster.objects import read_annotation
 from millpond.model.decisions import Grant
 from millpond.model.sharing import ShareClass
 
@@ -43,10 +44,7 @@ class SliceOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     @staticmethod
     def of(annotations: Mapping[str, str]) -> SliceOrder | None:
         """That of a pod; None of one that has none, or one that was tampered with."""
-        try:
-            return msgspec.json.decode(annotations[ORDER_ANNOTATION], type=SliceOrder)
-        except (KeyError, msgspec.MsgspecError):
-            return None
+        return read_annotation(annotations, ORDER_ANNOTATION, SliceOrder)
 
 
 def milli_of(grants: Iterable[Grant]) -> int:

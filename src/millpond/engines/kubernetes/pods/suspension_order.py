@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from millpond.engines.kubernetes.cluster.objects import read_annotation
 from millpond.node.sharing.desired_state import DesiredState
 
 SUSPENSION_ANNOTATION: Final = "millpond.io/desired-state"
@@ -34,10 +35,7 @@ class SuspensionOrder(msgspec.Struct, frozen=True):
     @staticmethod
     def of(annotations: Mapping[str, str]) -> SuspensionOrder | None:
         """That of a pod; None of one that was never suspended, or one that was tampered with."""
-        try:
-            return msgspec.json.decode(annotations[SUSPENSION_ANNOTATION], type=SuspensionOrder)
-        except (KeyError, msgspec.MsgspecError):
-            return None
+        return read_annotation(annotations, SUSPENSION_ANNOTATION, SuspensionOrder)
 
 
 class SuspensionAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -60,7 +58,4 @@ def answers_text(answers: Mapping[str, SuspensionAnswer]) -> str:
 
 def answers_of(annotations: Mapping[str, str]) -> dict[str, SuspensionAnswer]:
     """Those of an agent's pod; none of one that has none, or one that cannot be read."""
-    try:
-        return msgspec.json.decode(annotations[ANSWERS_ANNOTATION], type=dict[str, SuspensionAnswer])
-    except (KeyError, msgspec.MsgspecError):
-        return {}
+    return read_annotation(annotations, ANSWERS_ANNOTATION, dict[str, SuspensionAnswer]) or {}
