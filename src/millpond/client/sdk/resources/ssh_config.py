@@ -6,14 +6,13 @@ entries of several servers and jobs; writing one again leaves the others as they
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from millpond.client.sdk.transport.credentials import config_dir
+from millpond.client.sdk.transport.credentials import config_dir, write_private
 from millpond.model.errors import UnavailableError
 from millpond.specs.api.accounts.ssh import SshInfo
 
@@ -164,9 +163,4 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    path = path.resolve()  # people link their settings to elsewhere
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-    fresh.replace(path)
+    write_private(path.resolve(), text)  # people link their settings to elsewhere

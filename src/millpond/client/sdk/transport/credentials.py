@@ -36,6 +36,19 @@ def config_dir() -> Path:
     return Path(home) / "millpond"
 
 
+def write_private(path: Path, text: str) -> None:
+    """Replace a file at once, for its owner alone; its folder is made if need be.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    fresh.replace(path)
+
+
 def kept_login(url: str | None = None) -> StoredLogin | None:
     """The login at a server, or with none named the one made last; None when there is none.
 
@@ -94,12 +107,8 @@ def _read() -> dict[str, Any]:
 
 def _write(plain: dict[str, Any]) -> Path:
     path = config_dir() / FILE_NAME
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            json.dump(plain, file, indent=2)
-        fresh.replace(path)
+        write_private(path, json.dumps(plain, indent=2))
     except OSError as error:
         raise UnavailableError(f"{path} cannot be written ({error.strerror})", "set XDG_CONFIG_HOME") from error
     return path
