@@ -14,6 +14,7 @@ from millpond.simulation.report.axes import elapsed, linear, log_time, percent, 
 from millpond.simulation.report.figures import Points
 from millpond.simulation.report.svg import Dots, Series, dot_chart, gantt_chart, line_chart
 from millpond.simulation.report.table import PACKING_METRICS, QUEUEING_METRICS, table_rows
+from millpond.simulation.results.summaries import flat
 
 COLOURS = 10
 CROWDED_PERCENT = 75.0
@@ -119,16 +120,9 @@ def _gantts(drawn: list[tuple[int, Replay]]) -> list[dict[str, Any]]:
 def _parameters(given: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
     """Every parameter with its value under each policy, or one value where all agree. The seed has its own row."""
     rows = []
-    flat = [_flat(parameters) for parameters in given]
-    for key in flat[0]:
-        values = [parameters[key] for parameters in flat]
+    named = [flat(parameters) for parameters in given]
+    for key in named[0]:
+        values = [str(parameters[key]) for parameters in named]
         if key != "seed" and any(value != "" for value in values):
             rows.append((key, values[:1] if len(set(values)) == 1 else values))
     return rows
-
-
-def _flat(parameters: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
-    for key, value in parameters.items():
-        flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: str(value)})
-    return flat

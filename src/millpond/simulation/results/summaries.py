@@ -29,6 +29,14 @@ def parameters(scenario: Scenario) -> dict[str, Any]:
     return {"format": plain.pop("trace_format"), **plain, **settings}
 
 
+def flat(parameters: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Parameters whose groups have become names with dots."""
+    named: dict[str, Any] = {}
+    for key, value in parameters.items():
+        named.update(flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
+    return named
+
+
 def _idle_parameters(scenario: Scenario) -> tuple[str, ...]:
     if scenario.packs:
         return ("durations", "costs", "load", "speeds", "until" if scenario.order else "order")

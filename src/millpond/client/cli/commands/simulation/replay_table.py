@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from millpond.simulation.results.summaries import flat
+
 WIDTH = 80
 HOURS_A_DAY = 24
 _TIMES = (("completion", "jct_s"), ("waiting", "wait_s"), ("first start", "response_s"))
@@ -107,16 +109,9 @@ def _print_queueing(console: Console, summary: dict[str, Any]) -> None:
 
 
 def _print_parameters(console: Console, parameters: dict[str, Any]) -> None:
-    shown = (f"{key}={value}" for key, value in _flat(parameters).items() if value not in ("", None))
+    shown = (f"{key}={value}" for key, value in flat(parameters).items() if value not in ("", None))
     console.print()
     console.print("with " + ", ".join(shown), style="dim")
-
-
-def _flat(parameters: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in parameters.items():
-        flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
-    return flat
 
 
 def duration(seconds: float | None) -> str:
