@@ -58,8 +58,7 @@ EXPORT int fake_create(const char *path) {
 
 // This library serves one state file at a time: gives it up for the next one.
 EXPORT void fake_detach(void) {
-    if (fake) munmap(fake, sizeof *fake);
-    fake = NULL;
+    fake_detach_file();
 }
 
 EXPORT int fake_add_device(const char *name, const char *uuid, const char *pci, uint64_t memory_bytes) {

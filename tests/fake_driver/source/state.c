@@ -33,9 +33,16 @@ bool fake_attach_file(const char *path) {
         close(file);
         return false;
     }
-    state_file = file;  // never closed: closing any descriptor of the file would give up this process's lock
+    state_file = file;  // open to the end: closing any descriptor of the file would give up this process's lock
     fake = map;
     return true;
+}
+
+void fake_detach_file(void) {
+    if (!fake) return;
+    munmap(fake, sizeof *fake);
+    close(state_file);
+    fake = NULL;
 }
 
 bool fake_attach(void) {

@@ -189,6 +189,7 @@ extern struct fake_state *fake;  // mapped by fake_attach
 // Maps the file named by MILLPOND_FAKE_DRIVER, once for each process; false where there is none.
 bool fake_attach(void);
 bool fake_attach_file(const char *path);
+void fake_detach_file(void);
 
 void fake_lock(void);
 void fake_unlock(void);

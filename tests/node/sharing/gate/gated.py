@@ -111,10 +111,11 @@ class GatedCard:
         until(holds, lambda: self.pass_time(0.001))
 
     def close(self) -> None:
-        """Ends all processes."""
+        """Ends all processes, and lets go of the files."""
         for task in self.tasks:
             if task.program is not None:
                 task.program.__exit__()
+            task.region.detach()
 
     def busy_ns(self, tasks: Sequence[Task]) -> list[int]:
         """For how long the card was busy with each task's program so far, by its own count."""
