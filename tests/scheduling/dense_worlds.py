@@ -25,7 +25,7 @@ from millpond.model.resources import Amount
 from millpond.model.states import JobState, Outcome
 from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.reservations import AdvanceReservation
-from millpond.model.tenancy.tenants import Limit
+from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.windows import Window
 from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule, Job, Kind, Priority
 from millpond.scheduling.records import JobRecord
@@ -64,6 +64,7 @@ class DenseWorld:
             queue(team, guarantee=self.half, cells=cells, borrows=draws.random() < 0.85, ordering=own[team])
             for team in TEAMS
         ]
+        queues = [self._queue(each) for each in queues]
         ordering = draws.choice(("default", "default", "fair", "fifo", "edf"))
         settings = Settings(ordering=ordering, preempt=draws.random() < 0.4)
         self.world = TwinnedWorld(
@@ -80,6 +81,10 @@ class DenseWorld:
         draws, rack = self.draws, f"r{number % 2}"
         swap_mib = draws.choice((0, 500_000))
         return machine(f"n{number}", self.cards, swap_mib=swap_mib, remaps=draws.random() < 0.5, rack_name=rack)
+
+    def _queue(self, team: Queue) -> Queue:
+        """A team's queue as it is to be."""
+        return team
 
     # ---- one step -----------------------------------------------------------------------------------------------
 

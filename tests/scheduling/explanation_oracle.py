@@ -192,8 +192,7 @@ class Oracle:
         """What is false in the answer about a job."""
         reason = self.core.explain(job, self.now)
         found = [*self._about_feasibility(job, reason), *self._about_cause(job, reason), *self._counts(job, reason)]
-        if reason.remedy is not None and reason.remedy.field and reason.cause is not Cause.IMPOSSIBLE:
-            found += self._about_remedy(job, reason.remedy)
+        found += self.about_remedy(job, reason)
         return [f"{job}: {each} [{reason.cause}: {reason.summary}; {reason.blocked_by}]" for each in found]
 
     def _suppose(self, job: str) -> Supposition:
@@ -565,7 +564,11 @@ class Oracle:
 
     # ---- remedies -----------------------------------------------------------------------------------------------
 
-    def _about_remedy(self, job: str, remedy: Remedy) -> list[str]:
+    def about_remedy(self, job: str, reason: Reason) -> list[str]:
+        """What is false in the remedy that an answer offers; nothing is if it offers none."""
+        remedy = reason.remedy
+        if remedy is None or not remedy.field or reason.cause is Cause.IMPOSSIBLE:
+            return []
         record = self.core.jobs[job]
         fork = self.core.fork()
         fork.handle(StopRequested(self.now, job))
@@ -578,6 +581,18 @@ class Oracle:
             fork.handle(DurationPredicted(self.now, changed.id, record.expected_s, record.cautious_s))
         started = [each.job for each in fork.decide(self.now) if isinstance(each, Start)]
         return [] if changed.id in started else [f"the remedy does not help: {remedy.change}"]
+
+
+def is_familiar(core: Scheduler) -> bool:
+    """Whether all that is in a scheduler is such as the table knows.
+
+    Cards that are closed or can be divided, pairs on the same cards, reservations for a span, cells and orderings that
+    replan have causes of their own.
+    """
+    state = core._state
+    cards = state.card_cordons.by_card or any(node is not None and node.divisible for node in state.cluster.nodes)
+    pairs = any(pool.packs for pool in state.cluster.pools.values())
+    return not (cards or pairs or state.reserved.by_name or state.cluster.cells.allocator or state.replans)
 
 
 def _is_leaving(record: JobRecord) -> bool:

@@ -1,0 +1,87 @@
+"""What the scheduler promises and says, where all that it knows happens close together on few cards.
+
+With cards of several models, cards that are divided, jobs that choose nodes, and gangs whose tasks must lie apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from dense_worlds import DenseWorld
+from explanation_oracle import Oracle, is_familiar
+from promises import EvictionWatch, unmet_guarantees
+from varied_worlds import VariedWorld
+
+from millpond.model.reasons import StartEstimate
+from millpond.model.states import JobState
+from millpond.scheduling.estimating import estimate
+from millpond.scheduling.estimating.estimate import StartEstimates
+from millpond.scheduling.records import JobRecord
+from seeds import few_then_many
+
+STEPS = 40
+EACH = 3
+"""After so many steps all that wait are asked about."""
+
+
+@pytest.fixture
+def _few_futures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is estimated is not judged here but for its instants."""
+    monkeypatch.setattr(estimate, "FUTURES", 2)
+
+
+@pytest.fixture
+def _no_futures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimates are not asked for here, and would take most of the time."""
+
+    def unknown(_: StartEstimates, record: JobRecord, *, fits_now: bool) -> StartEstimate:
+        return StartEstimate(record.submitted_at, None, "", unknown=f"not asked here; {fits_now=}")
+
+    monkeypatch.setattr(StartEstimates, "of", unknown)
+
+
+@pytest.mark.usefixtures("_few_futures")
+@pytest.mark.parametrize("seed", few_then_many([3], [9, 16, 45], range(100, 130)))
+def test_with_models_spacing_and_divided_cards_it_comes_to_rest_and_its_twins_agree(seed: int) -> None:
+    scene = VariedWorld(seed, share_of_twins=0.03)
+    for number in range(STEPS):
+        scene.step()
+        scene.check()
+        if number % 10 == 9:
+            scene.ask_why()
+
+
+@pytest.mark.sources
+@pytest.mark.usefixtures("_no_futures")
+@pytest.mark.parametrize("kind", [DenseWorld, VariedWorld])
+@pytest.mark.parametrize("seed", few_then_many([1], range(2, 6), range(6, 60)))
+def test_what_is_said_to_start_a_job_does_and_why_it_waits_is_true(
+    seed: int, kind: Callable[[int, float], DenseWorld]
+) -> None:
+    scene = kind(seed, 0.0)
+    world, complaints = scene.world, list[str]()
+    for number in range(STEPS):
+        scene.step()
+        oracle = Oracle(world.core, world.now)
+        waiting = [job for job, record in world.core.jobs.items() if record.state is JobState.QUEUED]
+        for job in waiting if number % EACH == EACH - 1 else ():
+            knows = is_familiar(world.core)
+            complaints += (
+                oracle.complaints(job) if knows else oracle.about_remedy(job, world.core.explain(job, world.now))
+            )
+    assert not complaints
+
+
+@pytest.mark.usefixtures("_no_futures")
+@pytest.mark.parametrize("kind", [DenseWorld, VariedWorld])
+@pytest.mark.parametrize("seed", few_then_many([2], range(3, 7), range(7, 60)))
+def test_what_is_guaranteed_comes_back_at_once_and_nothing_leaves_twice_at_one_instant(
+    seed: int, kind: Callable[[int, float], DenseWorld]
+) -> None:
+    scene = kind(seed, 0.0)
+    watch = EvictionWatch(scene.world)
+    for _ in range(STEPS):
+        scene.step()
+        assert watch.wrong == []
+        assert list(unmet_guarantees(scene.world.core, scene.world.now, "guest")) == []
