@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
+import ctypes
 import os
 import signal
 from functools import partial
 from pathlib import Path
 
 import pytest
-from gated import GatedCard, Task, keep_busy, until
+from gated import GatedCard, Task, keep_busy, last_launch_ns, until, write_slot
 
 from millpond.node.sharing.gate import layout
 from millpond.node.sharing.gate.region import GateRegion
@@ -89,26 +89,97 @@ def test_a_holder_of_the_turn_that_was_killed_is_not_waited_for_until_its_work_w
     assert other.region.usage().launches > launches + 10
 
 
+@pytest.mark.parametrize("was", ["waiting", "in its turn"])
+def test_who_was_killed_a_while_ago_is_not_waited_for_by_several_others(timed_card: GatedCard, was: str) -> None:
+    timed_card.slice()
+    others = timed_card.programs({}, {})
+    for task in others:
+        keep_busy(task)
+    timed_card.until(lambda: all(task.region.usage().launches > 10 for task in others))
+    gone = _without_a_process(timed_card)
+    if was == "waiting":
+        _write(timed_card, gone, virtual_ns=1, waiting_ns=_now(timed_card))  # it has had least
+    else:
+        _write(timed_card, gone, active_ns=1, active_until_ns=1)
+        _give_turn(timed_card, gone)
+    launches = [task.region.usage().launches for task in others]
+    timed_card.pass_time(0.5)
+    for task, before in zip(others, launches, strict=True):
+        assert task.region.usage().launches > before + 80
+
+
+def test_one_that_keeps_the_turn_without_end_holds_others_up_for_a_while_only(timed_card: GatedCard) -> None:
+    timed_card.slice()
+    other = timed_card.slice()
+    other.start()
+    keep_busy(other)
+    timed_card.until(lambda: other.region.usage().launches > 10)
+    keeps, launches = _without_a_process(timed_card), other.region.usage().launches
+    for _ in range(250):
+        now = _now(timed_card)
+        _write(timed_card, keeps, active_ns=now, active_until_ns=now + 20_000_000)
+        _give_turn(timed_card, keeps)
+        timed_card.pass_time(0.01)
+    assert other.region.usage().launches > launches + 100
+    assert other.region.usage().turn_timeouts > 0
+
+
+def test_work_of_a_process_that_was_killed_holds_up_its_slice_and_others_for_a_moment(timed_card: GatedCard) -> None:
+    [task, other] = timed_card.programs({}, {})
+    keep_busy(task)
+    keep_busy(other)
+    timed_card.until(lambda: all(each.region.usage().launches > 10 for each in (task, other)))
+    write_slot(task, 1, in_flight=3, outstanding_ns=1_900_000_000, due_ns=last_launch_ns(task) + 1_900_000_000)
+    before = timed_card.busy_ns([task, other])
+    timed_card.pass_time(0.8)
+    after = timed_card.busy_ns([task, other])
+    assert [now - then > 200_000_000 for now, then in zip(after, before, strict=True)] == [True, True]
+
+
 def _leave_with_the_turn(card: GatedCard, *, announced_ns: int) -> None:
     """What a process of the other slice leaves in the file, killed in its turn with so much work on the card."""
-    with (card.card_folder / "card").open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as file:
-        shared = layout.Card.from_buffer(file)
-        now = max(member.active_ns for member in shared.member)
-        [(number, member)] = [each for each in enumerate(shared.member) if each[1].present and not each[1].active_ns]
-        member.active_ns, member.active_until_ns = now, now + announced_ns
-        shared.turn[member.present - 1].holder = number + 1
-        del shared, member
+    gone, now = _without_a_process(card), _now(card)
+    _write(card, gone, active_ns=now, active_until_ns=now + announced_ns)
+    _give_turn(card, gone)
 
 
 def _say_that_nothing_is_wanted(card: GatedCard, *, guarantee_milli: int) -> None:
     """Write so for all slices of that guarantee, which any of them may."""
-    with (card.card_folder / "card").open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as file:
-        members = layout.Card.from_buffer(file).member
-        now = max(member.active_ns for member in members)
-        for member in members:
-            if member.present and member.guarantee_milli == guarantee_milli:
-                member.demand_milli, member.demand_until_ns = 0, now + 1_000_000_000
-        del members, member
+    now = _now(card)
+    for number, member in enumerate(_shared_by(card).member):
+        if member.present and member.guarantee_milli == guarantee_milli:
+            _write(card, number, demand_milli=0, demand_until_ns=now + 1_000_000_000)
+
+
+def _shared_by(card: GatedCard) -> layout.Card:
+    """What the slices of the card share, as it is."""
+    return layout.Card.from_buffer_copy((card.card_folder / "card").read_bytes())
+
+
+def _now(card: GatedCard) -> int:
+    """When a slice last launched or waited."""
+    return max(max(member.active_ns, member.waiting_ns) for member in _shared_by(card).member)
+
+
+def _without_a_process(card: GatedCard) -> int:
+    """The place of the slice that has launched nothing."""
+    [number] = [index for index, each in enumerate(_shared_by(card).member) if each.present and not each.active_ns]
+    return number
+
+
+def _write(card: GatedCard, member: int, **words: int) -> None:
+    """What any slice of the card may write, a word at a time."""
+    with (card.card_folder / "card").open("r+b") as file:
+        for name, value in words.items():
+            at = layout.Card.member.offset + member * ctypes.sizeof(layout.CardMember)
+            os.pwrite(file.fileno(), value.to_bytes(8, "little"), at + getattr(layout.CardMember, name).offset)
+
+
+def _give_turn(card: GatedCard, member: int) -> None:
+    place = _shared_by(card).member[member].present - 1
+    with (card.card_folder / "card").open("r+b") as file:
+        at = layout.Card.turn.offset + place * ctypes.sizeof(layout.Turn) + layout.Turn.holder.offset
+        os.pwrite(file.fileno(), (member + 1).to_bytes(4, "little"), at)
 
 
 def test_a_capture_gets_no_events_of_the_gate(card: GatedCard) -> None:

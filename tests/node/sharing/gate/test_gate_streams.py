@@ -116,12 +116,13 @@ def has_launched_since(task: Task, before_ns: int) -> bool:
     return last_launch_ns(task) != before_ns
 
 
-def test_work_of_a_stopped_process_does_not_hold_up_the_others_of_its_slice(timed_card: GatedCard) -> None:
+@pytest.mark.parametrize("due_ns", [1, 2**62])
+def test_work_of_a_stopped_process_does_not_hold_up_the_others_of_its_slice(timed_card: GatedCard, due_ns: int) -> None:
     card = timed_card
     settings = {"share_class": ShareClass.BACKFILL, "floor_milli": 100}
     [task, online] = card.programs(settings, {"share_class": ShareClass.ONLINE})
     for index in range(2):  # as a process leaves them that is stopped with work on the card
-        write_slot(task, index + 1, in_flight=3, outstanding_ns=10_000_000, due_ns=1)
+        write_slot(task, index + 1, in_flight=3, outstanding_ns=10_000_000, due_ns=due_ns)
     begin_at_once(task, "busy", KERNEL_NS, FOR_EVER_MS)
     keep_busy(online)
     card.until(lambda: online.region.usage().busy_ns > 0)
