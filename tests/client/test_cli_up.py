@@ -147,12 +147,18 @@ def test_ctrl_c_before_a_server_is_ready_ends_it_and_says_so(
     assert said.format(pid=unready_server.pid) in capsys.readouterr().err
 
 
-def test_a_machine_without_cards_is_told_how_to_find_out_why_and_to_pretend_some() -> None:
+@pytest.mark.parametrize(
+    ("engine", "helps"),
+    [
+        ("local", "`pond doctor` says why, and `--fake-gpus 4x8:V100-32GB` pretends some"),
+        ("kubernetes", "`pond kube check` says why"),
+    ],
+)
+def test_a_machine_without_cards_is_told_how_to_find_out_why_and_to_pretend_some(engine: str, helps: str) -> None:
     node = NodeInfo(
         name="vm", pool="default", cpu_milli=2000, free_cpu_milli=2000, memory_mib=2048, free_memory_mib=2048
     )
-    said = "1 node, 0 cards: `pond doctor` says why, and `--fake-gpus 4x8:V100-32GB` pretends some"
-    assert up.summary([node]) == said
+    assert up.summary([node], engine) == f"1 node, 0 cards: {helps}"
 
 
 @pytest.mark.usefixtures("_ctrl_c_interrupts")

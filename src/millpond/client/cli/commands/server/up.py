@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -19,6 +20,12 @@ from millpond.server.startup.options import DEFAULT_HOST, DEFAULT_PORT, FORGET, 
 from millpond.server.state_dir import StateDir
 from millpond.specs.api.pool.nodes import NodeInfo
 from millpond.specs.api.server import FIRST_LOGIN_FILE
+
+_WITHOUT_CARDS: Final = {
+    "local": "`pond doctor` says why, and `--fake-gpus 4x8:V100-32GB` pretends some",
+    "kubernetes": "`pond kube check` says why",
+}
+"""What helps, by the engine of the server."""
 
 
 def _config_file(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
@@ -183,9 +190,9 @@ def _start_detached(arguments: list[str], directory: Path) -> None:
 def _introduce(directory: Path) -> None:
     """Say what a server that has come up is like, and how people come in."""
     with Client(state_dir=directory) as client:
-        click.echo(summary(client.nodes()))
-        click.echo(f"portal: {client.accounts.portal_link().url} (works once, for ten minutes)")
         server = client.server()
+        click.echo(summary(client.nodes(), server.engine))
+        click.echo(f"portal: {client.accounts.portal_link().url} (works once, for ten minutes)")
     if server.apart:
         click.echo(server.apart)
     for note in server.notes:
@@ -200,13 +207,17 @@ def _introduce(directory: Path) -> None:
         click.echo(f"first login from elsewhere: pond login URL --invitation, and this: {secret}")
 
 
-def summary(nodes: list[NodeInfo]) -> str:
-    """One line about the machines; pretended cards are called so."""
+def summary(nodes: list[NodeInfo], engine: str) -> str:
+    """One line about the machines; pretended cards are called so.
+
+    Args:
+        engine: see ``ServerInfo``.
+    """
     cards = [device for node in nodes for device in node.devices]
     fake = sum(device.fake for device in cards)
     parts = [formats.count(len(nodes), "node"), formats.count(len(cards), "card")]
     if nodes and not cards:
-        parts[-1] += ": `pond doctor` says why, and `--fake-gpus 4x8:V100-32GB` pretends some"
+        parts[-1] += f": {_WITHOUT_CARDS[engine]}"
     if fake:
         parts.append("all fake (pretended, no GPU is used)" if fake == len(cards) else f"{fake} of them fake")
     return ", ".join(parts)
