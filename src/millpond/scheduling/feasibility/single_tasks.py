@@ -15,7 +15,10 @@ from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.explaining.wording import cpus_text
 from millpond.scheduling.placement.shapes import Shape
 
-_WITHOUT_CARDS = "ask for no GPUs; where there should be some, `pond doctor` says on the machine why none was found"
+_WITHOUT_CARDS = (
+    "ask for no GPUs; where there should be some, `pond doctor` says on the machine why none was found, and `pond kube "
+    "check` why a cluster offers none"
+)
 
 _NO_PARTS = Infeasibility(
     "a task asks for a part of a card, and no node has an agent that gives out parts",
