@@ -231,6 +231,26 @@ def test_a_page_whose_login_has_ended_says_so_and_asks_no_more(pond: Pond, visit
     visit.forgive_refusals()
 
 
+def test_a_button_and_a_form_that_no_server_answers_say_so_and_can_be_used_again(pond: Pond, visit: Visit) -> None:
+    job = submit(pond, "sleep 600")
+    page = visit.enter(pond, job)
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.route("**/api/v1/**", lambda route: route.abort())
+    page.get_by_role("button", name="Suspend").click()
+    expect(page.locator("#notice")).to_contain_text("The server did not answer.")
+    expect(page.get_by_role("button", name="Suspend")).to_be_enabled()
+    page.goto(f"{base_of(page)}/portal/admin/tokens")
+    page.fill("[name=name]", "kept")
+    page.get_by_role("button", name="Make", exact=True).click()
+    expect(page.locator("form [role=alert]")).to_contain_text("The server did not answer.")
+    assert page.input_value("[name=name]") == "kept"
+    page.unroute("**/api/v1/**")
+    page.get_by_role("button", name="Make", exact=True).click()
+    page.locator("[data-secret]").get_by_text("pond_").wait_for()
+    pond("stop", job)
+    visit.forgive_refusals()
+
+
 @pytest.mark.long
 def test_a_stream_that_could_not_begin_begins_when_the_server_answers(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)

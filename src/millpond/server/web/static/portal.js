@@ -11,10 +11,14 @@ const notice = document.getElementById("notice"), main = document.getElementById
 let isLoggedOut = false;
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
-function ask(path, options = {}) {
+async function ask(path, options = {}) {
   const headers = { "X-CSRF-Token": csrf, "Accept-Language": document.documentElement.lang, ...options.headers };
-  return fetch(path, { ...options, credentials: "same-origin", headers });
+  try { return await fetch(path, { ...options, credentials: "same-origin", headers }); }
+  catch (error) { throw error.name === "AbortError" ? error : away(); }
 }
+
+// There was no answer, where a browser has but words of its own.
+const away = () => Object.assign(new Error(said.saidAway), { isAway: true });
 
 // Commands and fields stand between backticks in what the server says.
 function marked(text) {
@@ -73,6 +77,7 @@ async function followChange() {
   isStale = document.hidden;
   if (!isStale && !isLeaving && document.querySelector("[data-live]")) await htmx.ajax("GET", location.pathname + location.search, { source: main });
 }
+addEventListener("pageshow", ({ persisted }) => { if (persisted) location.reload(); }); // as it was when it was left
 document.addEventListener("visibilitychange", () => { if (isStale) followChange(); });
 
 // ---- the stream of changes -----------------------------------------------------------------------------------------
@@ -182,7 +187,7 @@ function isTaken(element, { request, response: { raw }, text }) {
 }
 
 function miss(element, { request }, error) {
-  if (request.method !== "GET") fail(element, error.message);
+  if (request.method !== "GET") fail(element, (error instanceof TypeError ? away() : error).message);
   else if (element === live) beginAgain();
   else if (element === main) shown = ""; // read when the stream is there again
   else element.textContent = said.saidLost;
@@ -192,7 +197,7 @@ htmx.registerExtension("portal", {
   htmx_config_request: (element, { ctx }) => prepare(element, ctx.request),
   htmx_before_request: (element, { ctx }) => begin(element, ctx),
   htmx_after_request: (element, { ctx }) => isTaken(element, ctx),
-  htmx_finally_request: (element, { ctx }) => { if (ctx.request.method !== "GET") element.disabled = false; },
+  htmx_finally_request: (element, { ctx }) => { if (ctx.request.method !== "GET") element.disabled = isLeaving; },
   htmx_error: (element, { ctx, error }) => { if (ctx) miss(element, ctx, error); },
   handle_swap: (style, _, page) => {
     if (style !== "live") return false;

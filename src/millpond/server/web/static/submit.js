@@ -12,6 +12,7 @@ class JobDraft {
     this.values = {};
     this.document = "";
     this.seen = null; // what was sent last
+    this.isLeaving = false; // to the page of the job that was made
     const kept = history.state?.draft;
     if (kept) {
       this.text.value = kept.text;
@@ -137,13 +138,13 @@ class JobDraft {
 
   say(text) { document.getElementById("job-said").replaceChildren(...marked(text)); }
 
-  offer() { for (const id of ["show-plan", "submit-job"]) document.getElementById(id).disabled = !this.document; }
+  offer() { for (const id of ["show-plan", "submit-job"]) document.getElementById(id).disabled = this.isLeaving || !this.document; }
 
   async busy(button, act) {
     button.disabled = true;
     tell("");
-    try { await act(); } catch (error) { tell(error instanceof TypeError ? this.page.dataset.saidAway : error.message); }
-    finally { button.disabled = false; this.offer(); }
+    try { await act(); } catch (error) { tell(error.isAway ? this.page.dataset.saidAway : error.message); }
+    finally { button.disabled = this.isLeaving; this.offer(); }
   }
 
   async plan() {
@@ -172,6 +173,7 @@ class JobDraft {
     this.key = newKey();
     this.keep();
     if (old && await this.waits(old)) await send(`/api/v1/jobs/${encodeURIComponent(old)}/stop`);
+    this.isLeaving = true;
     location.assign(`/portal/jobs/${encodeURIComponent(job.id)}`);
   }
 
