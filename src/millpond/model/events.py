@@ -334,6 +334,8 @@ class ProgressMeasured(Event):
         ignored: what is wrong with its reports, a clause; empty: nothing.
         power_w: what all its cards together drew meanwhile; None where that is not known.
         cap_w: the power cap that each of its cards was kept at meanwhile for the job; 0: at none.
+        memory_mib: device memory that was in use, by whomever, on that of its cards which had most in use, since it has
+            them as now: alone, or with the same other job; None where that is not known.
     """
 
     job: str
@@ -343,6 +345,7 @@ class ProgressMeasured(Event):
     ignored: str = ""
     power_w: float | None = None
     cap_w: float = 0.0
+    memory_mib: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

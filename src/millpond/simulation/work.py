@@ -92,14 +92,18 @@ class Work:
         return [grant.device for placement in self.placements for grant in placement.grants]
 
     def measure(self, at: float) -> ProgressMeasured:
-        """The speed of a job has been the same for a while: a server would have measured it."""
+        """The speed of a job has been the same for a while: a server would have measured it.
+
+        Simulated programs take no device memory.
+        """
         truth, curve = self.truth, self.curve
         self.measured = self.rate
         gpu_milli = sum(grant.compute_milli for placement in self.placements for grant in placement.grants)
         full = truth.full if truth is not None else 1.0 if curve is None else curve.steps_per_s
         power_w = None if curve is None else curve.drawn_w(self.cap_w) * len(self.cards)
         job, attempt = self.job.id, self.attempt
-        return ProgressMeasured(at, job, attempt, self.rate * full, gpu_milli, power_w=power_w, cap_w=self.cap_w)
+        rate = self.rate * full
+        return ProgressMeasured(at, job, attempt, rate, gpu_milli, power_w=power_w, cap_w=self.cap_w, memory_mib=0)
 
     @property
     def is_measured(self) -> bool:

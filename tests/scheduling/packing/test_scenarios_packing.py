@@ -43,19 +43,20 @@ def world(cards: int = 2, nodes: int = 1, pool: Pool = PACKS, **fields: Any) -> 
     return World(*(machine(f"n{number}", cards) for number in range(nodes)), pools=(pool,), **fields)
 
 
-def measure(here: World, speeds: Mapping[str, float]) -> None:
+def measure(here: World, speeds: Mapping[str, float], memory_mib: int | None = 1_000) -> None:
     """What programs report is measured."""
     for job_id, per_s in speeds.items():
         record = here.core.jobs[job_id]
-        here.tell(ProgressMeasured(here.now, job_id, record.attempt, per_s, record.gpu_milli))
+        told = ProgressMeasured(here.now, job_id, record.attempt, per_s, record.gpu_milli, memory_mib=memory_mib)
+        here.tell(told)
     here.settle()
 
 
-def known(here: World, *names: str, per_s: float = 10.0, **fields: Any) -> None:
+def known(here: World, *names: str, memory_mib: int | None = 1_000, **fields: Any) -> None:
     """Jobs of these names ran alone, and ended."""
     for name in names:
         here.submit(job(f"{name}-before", name, **fields))
-        measure(here, {f"{name}-before": per_s})
+        measure(here, {f"{name}-before": 10.0}, memory_mib)
         here.end(f"{name}-before")
 
 
@@ -137,10 +138,54 @@ def test_memory_that_both_name_has_to_fit() -> None:
         request = asks(1, card_mib=mib)
         for name in ("a", "b"):
             here.submit(gang(f"{name}-before", 1, request, name=name, **SAVES))
-            measure(here, {f"{name}-before": 10.0})
+            measure(here, {f"{name}-before": 10.0}, memory_mib=None)
             here.end(f"{name}-before")
         here.submit(gang("a1", 1, request, name="a", **SAVES), gang("b1", 1, request, name="b", **SAVES))
         assert (here.running() == {"a1", "b1"}) == fits
+
+
+@pytest.mark.parametrize(("host_mib", "guest_mib", "fits"), [(7_000, 7_400, True), (7_000, 7_401, False)])
+def test_memory_that_was_measured_alone_has_to_fit(host_mib: int, guest_mib: int, fits: bool) -> None:
+    here = world(1)
+    for name, mib in (("a", host_mib), ("b", guest_mib)):
+        known(here, name, memory_mib=mib)
+        here.submit(job(f"{name}-smaller"))
+        measure(here, {f"{name}-smaller": 10.0}, memory_mib=100)  # takes nothing back
+        here.end(f"{name}-smaller")
+    here.submit(job("a1"), job("b1"))
+    assert here.running() == ({"a1", "b1"} if fits else {"a1"})
+
+
+def test_jobs_of_unknown_memory_share_no_card() -> None:
+    here = world(1)
+    known(here, "a")
+    known(here, "b", memory_mib=None)
+    here.submit(job("a1"), job("b1"))
+    assert here.running() == {"a1"}
+    twin = Scheduler.restore(here.core.snapshot())
+    assert twin.snapshot() == here.core.snapshot()
+
+
+def test_a_job_that_was_measured_to_take_more_than_it_names_counts_with_that() -> None:
+    here = world(1)
+    known(here, "a")
+    known(here, "b", memory_mib=15_500)
+    here.submit(job("a1"), gang("b1", 1, asks(1, card_mib=2_000), name="b", **SAVES))
+    assert here.running() == {"a1"}
+
+
+def test_a_pair_that_fills_the_memory_of_its_card_ends_at_once_and_is_not_formed_again() -> None:
+    here = pair()
+    measure(here, {"b1": 9.0}, memory_mib=15_500)
+    assert here.running() == {"a1", "b1"}
+    measure(here, {"b1": 9.0}, memory_mib=15_550)
+    assert here.running() == {"a1"}
+    (stop,) = here.of_kind(Stop)
+    assert (stop.job, stop.cause) == ("b1", Cause.UNPACKED)
+    here.go_to(5_000.0)
+    assert here.running() == {"a1"}
+    assert here.core.jobs["b1"].failures == 0
+    check_everything(here.core)
 
 
 def test_a_guest_needs_cpus_and_memory_of_its_own() -> None:

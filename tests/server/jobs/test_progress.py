@@ -15,7 +15,7 @@ from millpond.model.hardware.nodes import Pool, SharingPolicy
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.jobs.progress.meter import LARGEST_STEP, ProgressMeter
-from millpond.server.jobs.progress.watch import LOOK_EVERY_S, UNMEASURED_S, MeasuredPower, ProgressWatch
+from millpond.server.jobs.progress.watch import LOOK_EVERY_S, UNMEASURED_S, MeasuredCards, ProgressWatch
 from millpond.server.monitoring.telemetry.sampling import Sampled
 from millpond.server.storage.files.outputs import Reported
 from millpond.server.views.events import story
@@ -124,16 +124,20 @@ class Programs:
         self._steps: dict[str, float] = {}
         self.caps_w: dict[str, float] = {}
         """At which cards are kept for their jobs."""
+        self.held_mib: int | None = 1_000
+        """What each card holds."""
+        self.pretended: list[str] = []
         self.restart_server()
 
     def restart_server(self) -> None:
-        power = MeasuredPower(lambda card: self.caps_w.get(card, 0.0), self._samples)
-        self._watch = ProgressWatch(self._api.loop, self._api.state_dir, power, self._api.clock)
+        cards = MeasuredCards(lambda card: self.caps_w.get(card, 0.0), self._samples, self.pretended)
+        self._watch = ProgressWatch(self._api.loop, self._api.state_dir, cards, self._api.clock)
 
     def _samples(self, card: str) -> list[Sampled]:
         drawn_w = self.caps_w.get(card, 0.0) or 600.0
         now = self._api.clock.now
-        return [Sampled(now - ago, DeviceSample(card, power_w=drawn_w)) for ago in (2.0, 1.0, 0.0)]
+        sample = DeviceSample(card, power_w=drawn_w, memory_used_mib=self.held_mib)
+        return [Sampled(now - ago, sample) for ago in (2.0, 1.0, 0.0)]
 
     def go_on(self, seconds: float, **rates: float) -> None:
         for _ in range(round(seconds / LOOK_EVERY_S)):
@@ -302,15 +306,36 @@ def test_a_run_at_a_cap_that_is_not_measured_there_loses_it(api: Api) -> None:
     assert told(api, job.id)[-1].ignored == "none was measured in 300 s at a power cap"
 
 
+def test_that_the_cards_of_a_run_hold_more_is_told_and_that_they_hold_less_is_not(api: Api) -> None:
+    job = api.submit(name="bert", gpus=2)
+    programs = Programs(api)
+    for held_mib in (1_000, 1_090, 3_000, 500):
+        programs.held_mib = held_mib
+        programs.go_on(70.0, **{job.id: 3.0})
+    assert [event.memory_mib for event in told(api, job.id)] == [1_000, 3_000]
+
+
+@pytest.mark.parametrize(("held_mib", "is_pretended"), [(None, False), (1_000, True)])
+def test_what_a_driver_does_not_say_and_what_pretended_cards_hold_is_not_known(
+    api: Api, held_mib: int | None, is_pretended: bool
+) -> None:
+    job = api.submit(gpus=1)
+    programs = Programs(api)
+    programs.held_mib = held_mib
+    programs.pretended.extend(each.uuid for each in api.job(job.id).tasks[0].devices if is_pretended)
+    programs.go_on(60.0, **{job.id: 3.0})
+    assert [event.memory_mib for event in told(api, job.id)] == [None]
+
+
 def _finish(api: Api, job: str) -> None:
     api.engine.finish(TaskId(job, 1, 0))
     api.job(job)
 
 
-def test_jobs_that_share_cards_name_each_other_and_are_measured_anew(api: Api) -> None:
+def _pair(api: Api, programs: Programs) -> tuple[str, str]:
+    """A job that has all cards, and the one that shares them."""
     pool = Pool("default", SharingPolicy.EXCLUSIVE, packs=True)
     api.loop.notify([PoolChanged(api.clock.now, pool)])
-    programs = Programs(api)
     cards = len(api.world.nodes[0].devices)
     saving = {"gpus": cards, "checkpoint": {"signal": "SIGUSR1"}, "kind": "train"}
     for name in ("one", "other"):  # whose speeds alone are known from then on
@@ -320,9 +345,25 @@ def test_jobs_that_share_cards_name_each_other_and_are_measured_anew(api: Api) -
     host, guest = api.submit(name="one", **saving), api.submit(name="other", **saving)
     assert [api.job(job.id).state for job in (host, guest)] == ["running", "running"]
     assert (api.job(host.id).shares_with, api.job(guest.id).shares_with) == (guest.id, host.id)
-    programs.go_on(110.0, **{host.id: 1.2, guest.id: 1.2})
-    assert api.job(guest.id).state == "running"
-    programs.go_on(60.0, **{host.id: 1.2, guest.id: 1.2})
+    return host.id, guest.id
+
+
+def test_jobs_that_share_cards_name_each_other_and_are_measured_anew(api: Api) -> None:
+    programs = Programs(api)
+    host, guest = _pair(api, programs)
+    programs.go_on(110.0, **{host: 1.2, guest: 1.2})
+    assert api.job(guest).state == "running"
+    programs.go_on(60.0, **{host: 1.2, guest: 1.2})
     api.clock.now += 60.0
     programs.settle()
-    assert (api.job(guest.id).state, api.job(host.id).shares_with) == ("queued", "")
+    assert (api.job(guest).state, api.job(host).shares_with) == ("queued", "")
+
+
+def test_jobs_that_fill_the_memory_of_their_cards_together_part(api: Api) -> None:
+    programs = Programs(api)
+    host, guest = _pair(api, programs)
+    programs.held_mib = api.world.nodes[0].devices[0].memory_mib
+    programs.go_on(80.0, **{host: 4.0, guest: 4.0})
+    api.clock.now += 60.0
+    programs.settle()
+    assert (api.job(guest).state, api.job(host).shares_with) == ("queued", "")

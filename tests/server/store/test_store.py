@@ -131,7 +131,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.ClockJumped(1.0, 3_600.0),
     events.DurationPredicted(1.0, "j", 10.0, 20.0),
     events.EnergyRatePredicted(1.0, RateMeasure.CARBON, 0.0, (380.0, None, -1.5), "no value"),
-    events.ProgressMeasured(1.0, "j", 1, 2.5, 2_000, power_w=300.0, cap_w=175.0),
+    events.ProgressMeasured(1.0, "j", 1, 2.5, 2_000, power_w=300.0, cap_w=175.0, memory_mib=9_000),
     events.StopRequested(1.0, "j", "ada"),
     events.SuspendRequested(1.0, "j", True),
     events.ResumeRequested(1.0, "j"),

@@ -7,7 +7,8 @@ jobs come together (``merging``).
 
 ``MEASURED_AFTER_S`` after a guest has begun, its pair is judged by what was measured, and from then on whenever that
 changes: if both together make less than ``LEAST_MEASURED``, or one is below its floor, the guest leaves and waits
-again. It leaves too when nobody waits and there is a place where it has cards for itself.
+again. So it does as soon as both were seen to take nearly all memory of a card. It leaves too when nobody waits and
+there is a place where it has cards for itself.
 
 Sources: Xiao et al., "Gandiva", OSDI 2018, section 3.2; Narayanan et al., "Heterogeneity-aware cluster scheduling
 policies for deep learning workloads", OSDI 2020.
@@ -42,6 +43,8 @@ LEAST_MEASURED: Final = 1.05
 """A pair ends that was measured to make less together than so much of one job alone."""
 MEASURED_AFTER_S: Final = 120.0
 """So long after its guest has begun a pair is judged."""
+FULL_MEMORY: Final = 0.97
+"""A pair ends that was seen to take so much of the memory of a card, before a program finds none."""
 GUESTS_TRIED: Final = 16
 HOSTS_TRIED: Final = 64
 """So many of each line, and for each line, are matched in one cycle: a bound on work."""
@@ -170,10 +173,14 @@ class PairPacking:
     # ---- pairs end ----------------------------------------------------------------------------------------------
 
     def unpack(self) -> None:
-        """Have the guests leave whose pairs do not pay, as was measured."""
+        """Have the guests leave whose pairs do not pay, or fill the memory of a card, as was measured."""
         state = self._state
         for guest in list(state.guests.values()):
             host = partner_of(state, guest)
+            if host is not None and guest.state is JobState.RUNNING and _is_memory_full(guest):
+                _keep_apart(state, guest, host)
+                runs.stop(state, guest, Trigger.ENDED_FOR_RETRY, Cause.UNPACKED)
+                continue
             if host is None or not is_judged(state, guest, host):
                 continue
             speeds = state.pair_speeds.beside(*_kinds(state, guest, host))
@@ -219,7 +226,8 @@ def note_speed(state: State, record: JobRecord) -> None:
     if measured is None or not measured.steps_per_s or record.packed_with:
         return
     if record.state is JobState.RUNNING and may_share(record):
-        state.pair_speeds.note_alone(kind_of(state, record, held(record)), measured.steps_per_s)
+        kind = kind_of(state, record, held(record))
+        state.pair_speeds.note_alone(kind, measured.steps_per_s, measured.memory_mib)
 
 
 def note_pairs(state: State) -> None:
@@ -238,7 +246,22 @@ def note_failure(state: State, record: JobRecord) -> None:
     """A job failed, for want of memory perhaps: two like it and the one beside it do not share cards again."""
     other = partner_of(state, record)
     if other is not None:
-        state.pair_speeds.note_pair(*_kinds(state, record, other), (0.0, 0.0))
+        _keep_apart(state, record, other)
+
+
+def _keep_apart(state: State, one: JobRecord, other: JobRecord) -> None:
+    state.pair_speeds.note_pair(*_kinds(state, one, other), (0.0, 0.0))
+
+
+def _is_memory_full(guest: JobRecord) -> bool:
+    """Whether its pair was seen to take nearly all memory of a card.
+
+    What the host was measured to take may be of before, or beside another.
+    """
+    measured = guest.progress
+    if measured is None or measured.attempt != guest.attempt or measured.memory_mib is None:
+        return False
+    return measured.memory_mib > FULL_MEMORY * min(held(guest).memory_mib)
 
 
 def _kinds(state: State, guest: JobRecord, host: JobRecord) -> tuple[JobKind, JobKind]:

@@ -1,4 +1,5 @@
-"""How fast jobs are alone and beside which others on the same cards, as measured; and what is expected of other pairs.
+"""How fast jobs are alone and beside which others on the same cards, and how much of their memory they take alone, as
+measured; and what is expected of other pairs.
 
 Jobs are told apart by user, name, model of card and number of cards. A speed beside another is a part of that alone. Of
 a pair that nobody has seen, each job is expected to be as fast as it was beside others on average, and as others were
@@ -69,11 +70,16 @@ class PairSpeeds:
 
     def __init__(self) -> None:
         self._alone: dict[JobKind, float] = {}
+        self._memory_mib: dict[JobKind, int] = {}
         self._pairs: dict[tuple[JobKind, JobKind], tuple[float, float]] = {}
 
     def alone(self, kind: JobKind) -> float:
         """Steps a second of such a job that has its cards for itself; 0 while that is not known."""
         return self._alone.get(kind, 0.0)
+
+    def memory_mib(self, kind: JobKind) -> int | None:
+        """The most memory that any such job was seen to take of a card for itself; None while that is not known."""
+        return self._memory_mib.get(kind)
 
     def beside(self, one: JobKind, other: JobKind) -> tuple[float, float] | None:
         """The speeds of two jobs side by side, as parts of those alone; None while they were not measured."""
@@ -83,9 +89,11 @@ class PairSpeeds:
         """What is expected of pairs now."""
         return PairExpectation(self._pairs)
 
-    def note_alone(self, kind: JobKind, steps_per_s: float) -> None:
+    def note_alone(self, kind: JobKind, steps_per_s: float, memory_mib: int | None) -> None:
         """A job was measured that has its cards for itself."""
         _put(self._alone, kind, steps_per_s)
+        if memory_mib is not None:
+            _put(self._memory_mib, kind, max(memory_mib, self._memory_mib.get(kind, 0)))
 
     def note_pair(self, one: JobKind, other: JobKind, speeds: tuple[float, float]) -> None:
         """Two jobs were measured side by side, as parts of their speeds alone."""
@@ -98,18 +106,21 @@ class PairSpeeds:
     def copy_from(self, other: PairSpeeds) -> None:
         """Know the same."""
         self._alone, self._pairs = dict(other._alone), dict(other._pairs)
+        self._memory_mib = dict(other._memory_mib)
 
     def snapshot(self) -> dict[str, Any]:
         """As plain data, what was measured longest ago first."""
         alone = [[list(kind), per_s] for kind, per_s in self._alone.items()]
         return {
             "alone": alone,
+            "memory_mib": [[list(kind), mib] for kind, mib in self._memory_mib.items()],
             "pairs": [[list(one), list(other), *speeds] for (one, other), speeds in self._pairs.items()],
         }
 
     def restore(self, plain: dict[str, Any]) -> None:
         """What ``snapshot`` wrote."""
         self._alone = {_kind(kind): per_s for kind, per_s in plain["alone"]}
+        self._memory_mib = {_kind(kind): mib for kind, mib in plain.get("memory_mib", ())}
         self._pairs = {(_kind(one), _kind(other)): (own, others) for one, other, own, others in plain["pairs"]}
 
 

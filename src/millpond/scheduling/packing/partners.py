@@ -13,7 +13,7 @@ from millpond.model.resources import CARD_MILLI
 from millpond.model.sharing import ShareClass
 from millpond.model.states import JobState
 from millpond.model.workloads import CheckpointMode, Kind
-from millpond.scheduling.packing.pair_speeds import PairExpectation
+from millpond.scheduling.packing.pair_speeds import JobKind, PairExpectation
 from millpond.scheduling.packing.pairs import held, kind_of
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
@@ -24,7 +24,7 @@ FLOORS: Final = {ShareClass.ONLINE: 0.95, ShareClass.NORMAL: 0.5, ShareClass.BAC
 """What each job is left at least of its speed alone. On Gavel's trace 0.4 and 0.6 for normal work gave mean completion
 times within 2 %."""
 MOST_MEMORY: Final = 0.9
-"""Of a card's memory two jobs name at most so much, where both name any."""
+"""Of a card's memory two jobs need at most so much, by what they name and what was measured."""
 
 
 def may_share(record: JobRecord) -> bool:
@@ -71,6 +71,9 @@ def weight_of(state: State, expectation: PairExpectation, guest: JobRecord, host
     kinds = kind_of(state, guest, holding), kind_of(state, host, holding)
     if not all(map(state.pair_speeds.alone, kinds)):
         return 0.0
+    needed = [needed_mib(state, record, kind) for record, kind in zip((guest, host), kinds, strict=True)]
+    if None in needed or sum(mib or 0 for mib in needed) > MOST_MEMORY * min(holding.memory_mib):
+        return 0.0
     speeds = expectation.of(*kinds)
     return sum(speeds) if sum(speeds) >= LEAST_EXPECTED and keep_floors((guest, host), speeds) else 0.0
 
@@ -80,14 +83,22 @@ def keep_floors(jobs: Sequence[JobRecord], speeds: Sequence[float]) -> bool:
     return all(speed >= FLOORS[record.job.share_class] for record, speed in zip(jobs, speeds, strict=True))
 
 
+def needed_mib(state: State, record: JobRecord, kind: JobKind) -> int | None:
+    """How much memory a job needs of each of its cards: what it names, and more where more was measured.
+
+    None where it names none and none was measured: it may be all.
+    """
+    named, measured = record.job.roles[0].request.slice.memory_mib, state.pair_speeds.memory_mib(kind)
+    if measured is None:
+        return named if named > 0 else None
+    return max(named, measured)
+
+
 def _fits_beside(state: State, guest: JobRecord, host: JobRecord) -> bool:
-    """Whether a guest may have such cards, the node has all else that it asks for, and the memory takes both."""
+    """Whether a guest may have such cards, and the node has all else that it asks for."""
     cluster, holding = state.cluster, held(host)
     models = guest.job.roles[0].request.models
     if models and cluster.model_of(holding.devices[0]) not in models:
         return False
     shape = cluster.words.shapes_of(guest.demand)[0]
-    if not cluster.has_room_beside_cards(holding.node, shape) or not cluster.are_usable(holding.devices):
-        return False
-    named = [job.job.roles[0].request.slice.memory_mib for job in (guest, host)]
-    return min(named) <= 0 or sum(named) <= MOST_MEMORY * min(holding.memory_mib)
+    return cluster.has_room_beside_cards(holding.node, shape) and cluster.are_usable(holding.devices)

@@ -20,7 +20,7 @@ from millpond.server.jobs.monitors.deadlines import DeadlineWatch
 from millpond.server.jobs.monitors.idle_jobs import IdleWatch
 from millpond.server.jobs.monitors.notice_watch import NoticeWatch, WatchSources
 from millpond.server.jobs.monitors.wait_watch import WaitWatch
-from millpond.server.jobs.progress.watch import MeasuredPower, ProgressWatch
+from millpond.server.jobs.progress.watch import MeasuredCards, ProgressWatch
 from millpond.server.jobs.sweeps.sweep_watch import SweepWatch
 from millpond.server.monitoring.card_use import CardUseRecorder, CardUseSources
 from millpond.server.monitoring.load_watch import HeldCards, LoadSources, LoadWatch
@@ -200,7 +200,8 @@ def _of_work(current: Current, base: CoreComponents, service: Service, power: Po
     spares = SpareNodes(components.store.time_series)
     service.machines.spares = lambda: list(spares.latest)
     told = components.notifications
-    card_power = MeasuredPower(power.job_cap_w, service.machines.telemetry.recent)
+    pretended = {device.uuid for node in base.host.machine.nodes for device in node.devices if device.fake}
+    cards = MeasuredCards(power.job_cap_w, service.machines.telemetry.recent, pretended)
     sources = WatchSources(
         components.loop, components.queue_settings, lambda: service.machines.idle_cards.since, idle_watch.ends
     )
@@ -216,7 +217,7 @@ def _of_work(current: Current, base: CoreComponents, service: Service, power: Po
         scaler,
         service.rollouts,
         SweepWatch(components.loop, service.sweeps),
-        ProgressWatch(components.loop, components.state_dir, card_power, time.time),
+        ProgressWatch(components.loop, components.state_dir, cards, time.time),
     ]
 
 

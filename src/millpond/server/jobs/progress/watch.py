@@ -1,8 +1,9 @@
 """Measures how fast running work makes steps, and tells the core.
 
 Each measurement is an event, and a cycle follows it. So little is told: of a run what has changed by a tenth, after
-pauses that grow from one minute to ten, and begin at one again when it has other cards, or these another power cap; of
-all runs together at most ``MOST_AT_ONCE`` every ten seconds.
+pauses that grow from one minute to ten, and begin at one again when it has other cards, or these another power cap;
+that its cards hold a tenth more memory, after a minute; of all runs together at most ``MOST_AT_ONCE`` every ten
+seconds.
 
 Of runs that may have a cap (``Job.max_slowdown``) a speed is told after each pause, also one that stays, with what
 their cards drew meanwhile; and of one with a cap, that nothing was measured there for ``UNMEASURED_S``.
@@ -11,7 +12,7 @@ their cards drew meanwhile; and of one with a cap, that nothing was measured the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,16 +44,18 @@ READ_FOR_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredPower:
-    """What is known of the power of cards, by UUID.
+class MeasuredCards:
+    """What is known of the power and the memory of cards, by UUID.
 
     Attributes:
         cap_w: the power cap at which one is kept for its job; 0: at none.
         samples: what is remembered of it.
+        pretended: cards that hold on paper what was granted, which says nothing of a program.
     """
 
     cap_w: Callable[[str], float]
     samples: Samples
+    pretended: Collection[str] = ()
 
     def drawn_w(self, cards: Sequence[str], since: float) -> float | None:
         """What these cards together drew from then on, in the mean; None where any does not report it."""
@@ -65,20 +68,31 @@ class MeasuredPower:
             total += sum(known) / len(known)
         return total
 
+    def most_used_mib(self, cards: Sequence[str], since: float) -> int | None:
+        """The most memory that was in use on any of these cards from then on; None where any does not report it."""
+        most = 0
+        for card in cards:
+            used = [each.sample.memory_used_mib for each in self.samples(card) if each.at > since]
+            known = [mib for mib in used if mib is not None]
+            if not known or card in self.pretended:
+                return None
+            most = max(most, *known)
+        return most
+
 
 class ProgressWatch(Periodic):
     """Looks at what running jobs report, on a thread of its own.
 
     Args:
-        power: of the cards of those that may have a power cap.
+        cards: what is known of them.
         clock: seconds since 1970.
     """
 
     _first_after_s = LOOK_EVERY_S
 
-    def __init__(self, loop: Loop, state_dir: Path, power: MeasuredPower, clock: Callable[[], float]) -> None:
+    def __init__(self, loop: Loop, state_dir: Path, cards: MeasuredCards, clock: Callable[[], float]) -> None:
         self._loop = loop
-        self._power = power
+        self._measured_cards = cards
         self._state_dir = state_dir
         self._clock = clock
         self._runs: dict[str, _MeasuredRun] = {}
@@ -96,7 +110,7 @@ class ProgressWatch(Periodic):
         until, told = time.monotonic() + READ_FOR_S, list[ProgressMeasured]()
         trouble: Exception | None = None
         for name in [*runs, *(jobs.keys() - runs.keys())]:
-            run = runs.pop(name, None) or _MeasuredRun(self._state_dir, jobs[name], self._power)
+            run = runs.pop(name, None) or _MeasuredRun(self._state_dir, jobs[name], self._measured_cards)
             runs[name] = run
             try:
                 measured = run.look(jobs[name], self._clock())
@@ -116,11 +130,17 @@ class ProgressWatch(Periodic):
 class _MeasuredRun:
     """One run, with what was told of it last."""
 
-    def __init__(self, state_dir: Path, job: JobInfo, power: MeasuredPower) -> None:
+    def __init__(self, state_dir: Path, job: JobInfo, cards: MeasuredCards) -> None:
         self.attempt = job.attempt
-        self._power = power
+        self._measured_cards = cards
         self._caps: tuple[float, ...] = ()
         self._began_at = 0.0
+        self._looked_at = 0.0
+        self._memory_mib: int | None = None
+        """The most that any of its cards was seen to hold since then."""
+        self._told_memory_mib: int | None = None
+        self._was_told = job.progress is not None
+        """Before a restart of the server: then what its cards hold was told too."""
         self._state_dir = state_dir
         self._job = job.id
         self._files: dict[int, GrowingFile] = {}
@@ -140,29 +160,45 @@ class _MeasuredRun:
         """Read what it reported since the last look; returns what is worth telling."""
         running = [task for task in job.tasks if task.state == TaskState.RUNNING]
         uuids = [grant.uuid for task in running for grant in task.devices]
-        caps = tuple(map(self._power.cap_w, uuids)) if job.max_slowdown else ()
+        caps = tuple(map(self._measured_cards.cap_w, uuids)) if job.max_slowdown else ()
         cards = tuple((task.task, task.node, *(grant.uuid for grant in task.devices)) for task in running)
         if (cards, caps, job.shares_with) != (self._cards, self._caps, self._shares_with):
             if self._cards:
-                self._told, self._pause_s = (None, ""), FIRST_PAUSE_S
+                self._told, self._pause_s, self._was_told = (None, ""), FIRST_PAUSE_S, False
             self._cards, self._source, self._meter = cards, None, ProgressMeter()
             self._shares_with = job.shares_with
-            self._caps, self._began_at = caps, now
+            self._caps, self._began_at, self._looked_at = caps, now, now
+            self._memory_mib, self._told_memory_mib = None, None
         self._meter.look(self._fresh(running), now)
+        self._look_at_memory(uuids, now)
         self._untold = self._meter.ignored or self._untold
         measured = (None, self._untold) if self._untold else (self._meter.steps_per_s, "")
         if job.power_cap_w and measured == (None, "") and now - self._began_at > UNMEASURED_S:
             measured = (None, f"none was measured in {UNMEASURED_S:.0f} s at a power cap")
         is_worth_it = bool(job.max_slowdown and measured[0] is not None) or _differs(measured, self._told)
-        if now - self._told_at < self._pause_s or not is_worth_it:
+        holds_more = measured[0] is not None and _is_more(self._memory_mib, self._told_memory_mib)
+        pause_s = FIRST_PAUSE_S if holds_more else self._pause_s
+        if now - self._told_at < pause_s or not (is_worth_it or holds_more):
             return None
         if self._told != (None, ""):
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
         self._told, self._told_at, self._untold = measured, now, ""
+        self._told_memory_mib = self._memory_mib
         gpu_milli = sum(grant.compute_milli for task in running for grant in task.devices)
-        power_w = self._power.drawn_w(uuids, max(self._began_at, now - WINDOW_S)) if job.max_slowdown else None
-        cap_w = min(caps, default=0.0)
-        return ProgressMeasured(now, self._job, self.attempt, measured[0], gpu_milli, measured[1], power_w, cap_w)
+        power_w = self._measured_cards.drawn_w(uuids, max(self._began_at, now - WINDOW_S)) if job.max_slowdown else None
+        cap_w, memory_mib = min(caps, default=0.0), self._memory_mib
+        rate, ignored = measured
+        return ProgressMeasured(now, self._job, self.attempt, rate, gpu_milli, ignored, power_w, cap_w, memory_mib)
+
+    def _look_at_memory(self, uuids: list[str], now: float) -> None:
+        """How much its cards have held since the last look."""
+        used_mib = self._measured_cards.most_used_mib(uuids, self._looked_at) if uuids else None
+        self._looked_at = now
+        if used_mib is None:
+            return
+        self._memory_mib = max(used_mib, self._memory_mib or 0)
+        if self._was_told:
+            self._told_memory_mib, self._was_told = self._memory_mib, False
 
     def _fresh(self, running: list[TaskInfo]) -> list[Reported]:
         """What the first task that reports has reported since the last look."""
@@ -177,6 +213,11 @@ class _MeasuredRun:
                 self._source = number
                 return found
         return []
+
+
+def _is_more(held_mib: int | None, told_mib: int | None) -> bool:
+    """Whether that is known now which was not known then, or is more than was told."""
+    return held_mib is not None and (told_mib is None or held_mib > (1.0 + LEAST_CHANGE) * told_mib)
 
 
 def _differs(measured: tuple[float | None, str], told: tuple[float | None, str]) -> bool:
