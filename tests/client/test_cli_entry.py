@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -244,7 +246,43 @@ def test_a_full_disk_is_one_line():
     pond = Path(sys.executable).with_name("pond")
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([pond, "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (1, "pond: the system says: No space left on device\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "pond: the system says: No space left on device\n      make room there\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            OSError(errno.ENAMETOOLONG, "File name too long", "aaa"),
+            "File name too long: aaa\n      write a shorter path",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "a/b"),
+            "Permission denied: a/b\n      check its rights, and ",
+        ),
+        (
+            OSError(errno.EMFILE, "Too many open files"),
+            "Too many open files\n      allow more open files (`ulimit -n 1024`)",
+        ),
+        (OSError("odd"), "odd\n      MILLPOND_DEBUG=1 shows where"),
+    ],
+)
+def test_an_error_of_the_system_comes_with_a_remedy(run_pond, monkeypatch, error, said):
+    monkeypatch.setattr(main.cli, "make_context", Mock(side_effect=error))
+    monkeypatch.setattr(main, "_abandon_output", lambda: None)
+    code, _, err = run_pond("ps")
+    assert code == 1
+    assert err.startswith(f"pond: the system says: {said}")
+
+
+def test_where_an_error_of_the_system_comes_from_is_for_those_who_ask(run_pond, monkeypatch):
+    monkeypatch.setenv("MILLPOND_DEBUG", "1")
+    monkeypatch.setattr(main, "_abandon_output", lambda: None)
+    monkeypatch.setattr(main.cli, "make_context", Mock(side_effect=OSError(errno.EIO, "bad disk")))
+    assert "OSError: [Errno 5] bad disk" in run_pond("ps")[2]
 
 
 def test_a_defect_is_two_lines_and_its_own_exit_code(run_pond, monkeypatch):

@@ -149,6 +149,15 @@ def test_headers_without_end_are_refused():
     assert while_serving(visit).startswith(b"HTTP/1.1 400")
 
 
+def test_a_request_that_names_two_hosts_is_refused():
+    def visit(port: int) -> bytes:
+        with connected(port) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nhost: y\r\n\r\n")
+            return all_of(client)
+
+    assert while_serving(visit).startswith(b"HTTP/1.1 400")
+
+
 def test_a_body_that_nobody_reads_is_not_taken_without_end_and_the_answer_arrives():
     def visit(port: int) -> bytes:
         with connected(port) as client:

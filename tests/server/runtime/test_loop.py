@@ -35,6 +35,7 @@ from millpond.server.runtime import turn_processor
 from millpond.server.runtime.inbox import ChangeJob, Submission
 from millpond.server.runtime.loop_dependencies import LoopDependencies
 from millpond.server.store.connection.durable_writes import CommitInDoubtError
+from millpond.server.store.store import Store
 from millpond.server.views.events import story
 from millpond.specs.api.jobs.jobs import JobInfo
 
@@ -443,6 +444,13 @@ def test_what_is_stored_as_decided_stands_whatever_this_version_would_decide(tmp
     second.run_to_the_end()
     assert set(world.starts.values()) == {1}
     assert second.store.jobs.ended_job("a").state == "succeeded"
+
+
+def test_a_database_on_which_no_server_has_started_has_nothing_to_verify(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/new.db")
+    with pytest.raises(NotFoundError, match="no server has started on it"):
+        verify(store)
+    store.close()
 
 
 def test_a_log_that_names_what_never_was_cannot_be_followed(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
 import textwrap
 import traceback
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -25,6 +26,17 @@ BROKEN_PIPE = 141
 """Exit code when the reader of our output went away, as a shell shows it."""
 
 _MARK = "pond: "
+_REMEDIES: Final = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "check its rights, and those of the folders above it"),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP), "check the path"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room there"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "allow more open files (`ulimit -n 1024`)"),
+    **dict.fromkeys((errno.ENOMEM, errno.EAGAIN), "allow more memory and processes (`ulimit -a`), or end some"),
+    errno.ENAMETOOLONG: "write a shorter path",
+    errno.EROFS: "name a place that can be written",
+    errno.EIO: "see whether the disk is sound (`dmesg`)",
+}
+"""What helps against an error of the system that no command has explained."""
 
 
 def complain(error: MillpondError) -> None:
@@ -35,6 +47,15 @@ def complain(error: MillpondError) -> None:
     _trace(error)
     lines = [str(error)] if isinstance(error, UnavailableError) else [error.cause, error.remedy]
     say("\n".join(line for line in lines if line))
+
+
+def complain_about_system(error: OSError) -> None:
+    """Print an error of the system that no command has explained: without its number, with its file and a remedy."""
+    said = error.strerror or str(error)
+    cause = f"the system says: {said}" + ("" if error.filename is None else f": {error.filename}")
+    explained = MillpondError(cause, _REMEDIES.get(error.errno or 0, "MILLPOND_DEBUG=1 shows where"))
+    explained.__cause__ = error
+    complain(explained)
 
 
 def complain_about_defect(error: Exception) -> None:

@@ -21,6 +21,7 @@ from millpond.client.cli.error_output import (
     INTERRUPTED,
     complain,
     complain_about_defect,
+    complain_about_system,
     complain_about_usage,
 )
 from millpond.model.errors import InconsistentStateError, MillpondError
@@ -119,19 +120,13 @@ def _run(arguments: list[str]) -> int:
         complain(error)
         return error.exit_code
     except OSError as error:
+        complain_about_system(error)
         _abandon_output()
-        complain(MillpondError(f"the system says: {_in_words(error)}"))
         return MillpondError.exit_code
     except Exception as error:
         complain_about_defect(error)
         return InconsistentStateError.exit_code
     return code if isinstance(code, int) else 0
-
-
-def _in_words(error: OSError) -> str:
-    """An error of the system without its number, with the file that it is about."""
-    said = error.strerror or str(error)
-    return said if error.filename is None else f"{said}: {error.filename}"
 
 
 def _abandon_output() -> None:

@@ -110,7 +110,14 @@ class _HttpConnection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Its head is here."""
+        """Its head is here.
+
+        Raises:
+            ValueError: it names two hosts (RFC 9112, section 3.2): what stands before this server may take the other
+                one for the right one. The parser gives up then, and the request is answered with 400.
+        """
+        if sum(name == b"host" for name, _ in self.headers) > 1:
+            raise ValueError("two Host headers")
         self._head_bytes = None
         self._bodiless_bytes = 0
         self._is_body_whole = False

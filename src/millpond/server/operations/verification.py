@@ -59,10 +59,13 @@ def verify(store: Store) -> Verification:
     server ran it (``recovery``).
 
     Raises:
+        NotFoundError: nothing was ever stored.
         UnavailableError: a snapshot is of a format that this version cannot read.
         InvalidInputError: a snapshot, or an entry of the log, is damaged.
     """
     snapshots = store.snapshots()
+    if not snapshots:
+        raise NotFoundError("the database has no log: no server has started on it", "name another with --state-dir")
     ends = [*(snapshot.seq for snapshot in snapshots[1:]), store.latest_seq()]
     parts = [_verify_part(store, snapshot, end) for snapshot, end in zip(snapshots, ends, strict=True)]
     return Verification(
