@@ -90,6 +90,13 @@ def test_what_others_put_in_place_of_a_file_keeps_no_server_waiting(tmp_path: Pa
 SAVING = "kubernetes: {namespace: m}\npools: [{name: gold, save_energy: {off: 'x', RULE}}]\n"
 
 
+def test_the_scheduler_knows_how_long_the_nodes_of_a_pool_may_boot() -> None:
+    slow = read_cluster(SAVING.replace("RULE", "on: y, longest_boot: 1h")).pools[0]
+    plain = read_cluster("pools: [{name: silver}]\n").pools[0]
+    assert (slow.name, slow.longest_boot_s) == ("gold", 3_600)
+    assert (plain.name, plain.longest_boot_s) == ("silver", 900)
+
+
 def test_a_pool_says_how_its_nodes_are_switched() -> None:
     saving = read_cluster(SAVING.replace("RULE", "wake_on_lan: {n1: '52:54:00:12:34:56'}, idle: 2m")).savings["gold"]
     assert (saving.rule.idle_s, saving.off.command, saving.on.mac_addresses) == (120, "x", {"n1": "52:54:00:12:34:56"})

@@ -8,9 +8,17 @@ import pytest
 from worlds import World, asks, gang, machine, single
 
 from millpond.model.errors import ConflictError, MillpondError, NotFoundError
-from millpond.model.events import NodeClosed, NodeJoined, NodeLost, NodePowerChanged, QueueChanged, ReservationMade
+from millpond.model.events import (
+    NodeClosed,
+    NodeJoined,
+    NodeLost,
+    NodePowerChanged,
+    PoolChanged,
+    QueueChanged,
+    ReservationMade,
+)
 from millpond.model.hardware.node_power import NodePowerState
-from millpond.model.hardware.nodes import Cordon
+from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.tenancy.reservations import AdvanceReservation
@@ -178,6 +186,16 @@ def test_a_node_that_is_off_is_woken_before_a_reservation_on_it_begins() -> None
     world.tell(NodeJoined(world.now, machine("b", 2)))
     world.go_to(2_000.0)
     assert world.running() == {"stays", "tied"}
+
+
+@pytest.mark.parametrize("boot_s", [60.0, 1_500.0])
+def test_a_node_is_woken_for_a_reservation_as_long_before_as_one_of_its_pool_may_boot(boot_s: float) -> None:
+    world = reserved_of_two(off=True)
+    world.tell(PoolChanged(world.now, Pool(longest_boot_s=boot_s)))
+    world.go_to(2_000.0 - boot_s - 1.0)
+    assert world.core.power_overview().wanted == {}
+    world.go_to(2_000.0 - boot_s)
+    assert world.core.power_overview().wanted == {"b": "reservation demo"}
 
 
 def test_an_idle_node_stays_on_for_a_reservation_that_begins_soon() -> None:

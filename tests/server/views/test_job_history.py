@@ -43,6 +43,7 @@ TOLD = [
         PoolChanged(1.0, Pool("gold", consolidates=True)),
         "pool gold: cards are sliced; work is moved so that whole nodes come free",
     ),
+    (PoolChanged(1.0, Pool("gold", longest_boot_s=600.0)), "pool gold: cards are sliced; nodes boot within 10 minutes"),
     (
         PoolChanged(
             1.0,

@@ -50,6 +50,8 @@ class Pool:
         packs: jobs that find no room share the cards of others where both make steps fast enough, as was measured; not
             beside ``suspends``.
         balances: running work is moved off cards that are busy for long (``scheduling.migration.hot_spots``).
+        longest_boot_s: a node that is switched on should have joined by then: those of a reservation are switched on so
+            long before it begins.
     """
 
     name: str = DEFAULT_POOL
@@ -65,6 +67,7 @@ class Pool:
     consolidates: bool = False
     packs: bool = False
     balances: bool = False
+    longest_boot_s: float = 900.0
 
     def cpu_capacity_milli(self, node: Node) -> int:
         """CPUs that may be handed out on a node of this pool."""

@@ -27,8 +27,6 @@ from millpond.scheduling.tenancy.cells.reservable import nodes_of_cells, spare_o
 
 GUARANTEED_HARM = 1_000
 """So many cards of borrowed work are ended sooner than one that a guarantee covers."""
-AWAKE_AHEAD_S = 900.0
-"""So long before a reservation begins its nodes are switched on: about as long as one may boot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +118,7 @@ def choose(
         there = cards - taken.get(name, 0) - held.stays.get(index, 0)
         if there <= 0 or (wanted.whole_nodes and there < len(node.devices)):
             continue
-        is_asleep = _is_asleep(state, name, begin)
+        is_asleep = _is_asleep(state, node, begin)
         harm, is_new = held.harm.get(index, 0), name not in room.cards_on
         rank = (index not in used, is_asleep, index not in own_cells, *((harm, is_new) if patient else (is_new, harm)))
         offers.append(_Offer(rank, there - held.leaves.get(index, 0), there, index, name))
@@ -167,17 +165,18 @@ def reserved_soon(state: State) -> dict[str, str]:
     return {
         node: f"reservation {name}"
         for name, room in state.reserved.by_name.items()
-        if room.wanted.begin - state.now <= AWAKE_AHEAD_S
         for node in room.cards_on
+        if room.wanted.begin - state.now <= state.cluster.pools[room.wanted.pool].longest_boot_s
     }
 
 
-def _is_asleep(state: State, node: str, begin: float) -> bool:
+def _is_asleep(state: State, node: Node, begin: float) -> bool:
     """Whether a node that was switched off will hardly be on by then: it failed to boot, or it is too late."""
-    power = state.cordons.power.get(node)
+    power = state.cordons.power.get(node.name)
     if power is None or not power.is_closed:
         return False
-    is_late = power.state is not NodePowerState.BOOTING and begin - state.now < AWAKE_AHEAD_S
+    boot_s = state.cluster.pools[node.pool].longest_boot_s
+    is_late = power.state is not NodePowerState.BOOTING and begin - state.now < boot_s
     return is_late or power.state is NodePowerState.FAILED
 
 

@@ -74,6 +74,8 @@ def _pool_text(pool: Pool) -> str:
         parts.append("work is moved off busy cards")
     if pool.packs:
         parts.append("jobs that find no room share the cards of others")
+    if pool.longest_boot_s != Pool().longest_boot_s:
+        parts.append(f"nodes boot within {lasting(pool.longest_boot_s)}")
     if pool.lending:
         parts.append(f"borrowing at {', '.join(map(str, pool.lending))} only")
     return "; ".join(parts)

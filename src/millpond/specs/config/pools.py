@@ -186,6 +186,7 @@ class PoolFile(Strict):
             self.consolidates,
             balances=self.balances,
             packs=self.packs,
+            longest_boot_s=Pool().longest_boot_s if self.save_energy is None else self.save_energy.longest_boot,
         )
 
 
