@@ -250,8 +250,14 @@ class DenseWorld:
             lambda: world.tell(events.SchedulingPaused(now, Cause.DISK_FULL, "full")),
             lambda: world.tell(events.SchedulingResumed(now, Cause.DISK_FULL)),
             lambda: world.tell(events.SchedulingResumed(now, Cause.DISK_FULL)),
-            lambda: world.tell(events.ClockJumped(now, draws.choice((10.0, 400.0)))),
+            lambda: self._jump(draws.choice((10.0, 400.0))),
         ))()  # fmt: skip
+
+    def _jump(self, seconds: float) -> None:
+        """The clock was set forward, unless anything has begun in those seconds: then they have passed."""
+        running = self.world.core._state.running.values()
+        if all(max(record.started_at or 0.0, record.suspended_at) <= self.world.now - seconds for record in running):
+            self.world.tell(events.ClockJumped(self.world.now, seconds))
 
     def _living(self) -> list[JobRecord]:
         return [record for record in self.world.core.jobs.values() if not record.state.ended]
