@@ -37,6 +37,14 @@ EXPORT int64_t take(uint64_t key) {
 }
 EXPORT void drop_context(uint64_t context) { ledger_drop_context((CUcontext)context); }
 EXPORT void forget_all(void) { ledger_reset(); refunded = 0; maps = 0; }
+EXPORT uint64_t farthest(void) {
+    uint64_t most = 0;
+    for (size_t at = 0; at < capacity; at++) {
+        uint64_t distance = (at - place_of(table[at].key)) & (capacity - 1);
+        if (table[at].key && distance > most) most = distance;
+    }
+    return most;
+}
 EXPORT int pairs(uint64_t count, uint64_t live) {
     struct charge found;
     for (uint64_t number = 1; number <= count; number++) {
@@ -59,7 +67,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     subprocess.run(["gcc", *flags, "-o", folder / "harness.so", folder / "harness.c"], check=True)
     library = ctypes.CDLL(str(folder / "harness.so"))
     library.take.restype = ctypes.c_int64
-    library.refunds.restype = ctypes.c_uint64
+    library.refunds.restype = library.farthest.restype = ctypes.c_uint64
     for name, parameters in {"add": 3, "take": 1, "drop_context": 1, "pairs": 2}.items():
         getattr(library, name).argtypes = [ctypes.c_uint64] * parameters
     return library
@@ -69,6 +77,14 @@ def test_a_million_allocations_freed_again_need_no_more_room_than_are_live_at_on
     ledger.forget_all()
     assert ledger.pairs(1_000_000, 1000) == 1
     assert ledger.map_count() <= 1
+
+
+@pytest.mark.parametrize("spread", [1, 256, 512, 4096, 2**21, 2**25])
+def test_entries_lie_near_the_places_where_they_are_looked_for(ledger: ctypes.CDLL, spread: int) -> None:
+    ledger.forget_all()
+    for number in range(1, 20_000):
+        ledger.add(0x7F00_0000_0000 + number * spread, 1, 1)
+    assert ledger.farthest() < 64
 
 
 OPERATIONS = st.tuples(st.sampled_from(["add", "take", "drop"]), st.integers(1, 60), st.integers(1, 3))

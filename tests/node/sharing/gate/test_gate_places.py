@@ -207,6 +207,20 @@ def test_a_halted_process_that_has_the_lock_of_the_cap_does_not_halt_the_others(
     assert program.answer()[0] == OUT_OF_MEMORY
 
 
+def test_a_halted_process_that_is_about_to_take_memory_does_not_halt_the_others(card: GatedCard) -> None:
+    task = card.slice(cap_mib=64)
+    program = task.start()
+    with Program(task.env) as second:
+        assert second("start") == [0]
+    write_slot(task, 1, claimed_bytes=60 * MIB)
+    with (task.region.folder / USAGE).open("r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, 1)  # its process lives
+        program.send("alloc", 40 * MIB)
+        until(program.has_answered)
+        assert program.answer()[0] == OUT_OF_MEMORY
+    assert program("alloc", 40 * MIB)[0] == 0
+
+
 def test_a_thread_that_is_cancelled_while_it_is_held_back_leaves_nothing_behind(card: GatedCard) -> None:
     task = card.slice()
     body = """

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from functools import partial
 
 import pytest
 from gated import FOR_EVER_MS, KERNEL_NS, GatedCard, Task, begin_at_once, keep_busy, last_launch_ns, until, write_slot
 
+from fake_driver.driver import MIB, Action
 from millpond.model.sharing import ShareClass
 
 PREAMBLE = """
@@ -212,6 +216,40 @@ def test_a_context_is_released_while_work_of_it_is_in_flight(card: GatedCard, pr
     task = card.slice()
     card.python(task, PREAMBLE + program + "\nprint('done')")
     assert task.region.usage().busy_ns > 0
+
+
+HELD_UP_AS_IT_RELEASES = """
+launch(None, 200_000), cuda.cuCtxSynchronize()
+print("ready", flush=True), sys.stdin.readline()
+launch(None, 200_000)
+cuda.cuDevicePrimaryCtxRelease_v2(0)
+"""
+
+
+def test_no_event_is_asked_for_while_it_is_not_known_whether_its_context_is_gone(card: GatedCard) -> None:
+    card.driver.set("context_bytes", MIB)
+    task = card.slice()
+    source, pipe = PREAMBLE + HELD_UP_AS_IT_RELEASES, subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", source], env={**os.environ, **task.env}, stdin=pipe, stdout=pipe, text=True, bufsize=1
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        try:
+            assert program.stdout.readline() == "ready\n"
+            card.driver.plan("cuDevicePrimaryCtxGetState", Action.HANG, pid=program.pid)
+            program.stdin.write("\n")
+            until(lambda: card.driver.bytes_of(program.pid, card.driver.cards[0]) == 0)
+            gone_ns = due_ns(task)
+            until(lambda: program.poll() is not None or due_ns(task) > gone_ns + 5_000_000)  # it has looked since
+            assert program.poll() is None
+        finally:
+            program.kill()
+
+
+def due_ns(task: Task) -> int:
+    """Up to when the task's process says that it should be done: later with each look at what is in flight."""
+    return max((process.due_ns for process in task.region.usage().processes.values()), default=0)
 
 
 def test_launches_on_a_stream_of_another_context_than_the_current_are_measured(card: GatedCard) -> None:
