@@ -384,6 +384,7 @@ static void leave_card(uint64_t now) {
 static uint64_t collect(void) {
     uint64_t now = gate_now(), wait = 0;
     pthread_mutex_lock(&batches.mutex);
+    turn_look();
     bool any = sweep(now) | give_up_tails(now) | give_up_stuck(now);
     if (collector_waits() || batches.open) {
         turn_active(now, gate.slot->outstanding_ns);

@@ -99,6 +99,7 @@ static struct verdict judge(const struct lane *lane, uint64_t expected_ns, bool 
     struct verdict verdict = {GO, 0, false};
     if (is_paused()) return wait_for(FOR_TIME, PAUSE_NAP_NS);
     if (gate.control->cards != gate.cards && gate_follow()) turn_forget();
+    turn_look();
     unsigned measured = batches.pending_count + batches.open;
     bool deep = slot->in_flight + batches.stuck && slot->in_flight + batches.stuck + 2 * measured > DEEPEST;
     verdict.unmeasured = batches.stuck && !lane->held && (lane_is_full(lane) || measured >= PENDING || deep);
@@ -167,6 +168,7 @@ static struct verdict admit(struct lane *lane, const void *graph, uint32_t size)
 // Those of one batch are of kernels, or of one graph.
 static uint32_t batch_size(struct lane *lane, const void *graph, bool apart, bool *probe) {
     pthread_mutex_lock(&batches.mutex);
+    turn_look();
     uint64_t estimate = lane_estimate(lane, graph)->ns;
     uint64_t now = gate_now(), size, most = turn_contended(now) ? CONTENDED_LAUNCHES : BATCH_LAUNCHES;
     bool single = is_unsure(now) || !estimate || apart || lane->probe || batches.open > PENDING / 2;

@@ -36,6 +36,16 @@ static uint32_t room_milli;         // that this process goes in beside others; 
 static bool modest;                 // the slice would use no more than its share, and takes no part in turns
 static uint64_t held_since_ns;      // when this process saw that the turn is its slice's; 0 when it is not
 
+static uint64_t present;            // bits: whose places on the card are taken, when last looked at; its own is
+
+#define FOR_PRESENT(index) \
+    for (uint64_t places_ = present, index; places_ && (index = (uint64_t)__builtin_ctzll(places_), true); places_ &= places_ - 1)
+
+void turn_look(void) {
+    present = 1ull << gate.member;
+    for (unsigned index = 0; index < GATE_MEMBERS; index++) present |= (uint64_t)!!gate.card->member[index].present << index;
+}
+
 static uint32_t own_class(void) {
     uint32_t class = gate.control->share_class;
     return class < GATE_CLASSES ? class : GATE_BACKFILL;
@@ -89,7 +99,7 @@ static uint32_t share_of(const struct gate_member *member, uint64_t now) {
     do {
         uint64_t all = 0, many = 0;
         before = content, left = WHOLE_CARD;
-        for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+        FOR_PRESENT(index) {
             const struct gate_member *other = &gate.card->member[index];
             if (index != gate.member && !is_active_peer(index, now)) continue;
             uint32_t demand = content >> index & 1 ? demand_of(other, now) : 0;
@@ -98,7 +108,7 @@ static uint32_t share_of(const struct gate_member *member, uint64_t now) {
         }
         if (!all || !many) return 0;
         part = part_of(left, weight_of(member), all, many);
-        for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+        FOR_PRESENT(index) {
             const struct gate_member *other = &gate.card->member[index];
             if ((index != gate.member && !is_active_peer(index, now)) || other == member) continue;
             if (demand_of(other, now) <= part_of(left, weight_of(other), all, many)) content |= 1ull << index;
@@ -116,7 +126,7 @@ static bool is_modest(const struct gate_member *member, uint64_t now) { return k
 
 bool turn_crowded(uint64_t now) {
     uint32_t wanted = 0;
-    for (unsigned index = 0; index < GATE_MEMBERS; index++)
+    FOR_PRESENT(index)
         if (is_active_peer(index, now)) wanted += demand_of(&gate.card->member[index], now);
     return wanted && wanted + demand_of(self(), now) > ROOM_MILLI;
 }
@@ -126,7 +136,7 @@ bool turn_crowded(uint64_t now) {
 // whose parts there is room would.
 static bool are_alike(uint64_t now) {
     uint32_t least = demand_of(self(), now), most = least;
-    for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+    FOR_PRESENT(index) {
         const struct gate_member *member = &gate.card->member[index];
         if (!is_active_peer(index, now)) continue;
         if (weight_of(member) != weight_of(self())) return false;
@@ -147,7 +157,7 @@ static bool is_before(uint64_t one, uint64_t other) { return (int64_t)(one - oth
 // Level with whoever has had most: what was used while others were idle is no debt, and idleness no claim.
 static void join(void) {
     uint64_t most = self()->virtual_ns;
-    for (unsigned index = 0; index < GATE_MEMBERS; index++)
+    FOR_PRESENT(index)
         if (is_peer(index) && is_before(most, gate.card->member[index].virtual_ns)) most = gate.card->member[index].virtual_ns;
     self()->virtual_ns = most;
 }
@@ -158,7 +168,7 @@ static void join(void) {
 static bool find_middle(uint64_t now, uint64_t *middle) {
     uint64_t from = self()->virtual_ns;
     int64_t distances = 0, weights = 0;
-    for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+    FOR_PRESENT(index) {
         const struct gate_member *member = &gate.card->member[index];
         int64_t weight = (int64_t)weight_of(member);
         int64_t distance = (int64_t)(member->virtual_ns - from);
@@ -186,7 +196,7 @@ static void save_at_most(uint64_t saved_ns, uint64_t least_of_others) {
 // As far as others were there to use the card.
 static void forgo_saved(uint64_t saved_ns, uint64_t now) {
     const struct gate_member *least = NULL;
-    for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+    FOR_PRESENT(index) {
         const struct gate_member *member = &gate.card->member[index];
         if (is_active_peer(index, now) && (!least || is_before(member->virtual_ns, least->virtual_ns))) least = member;
     }
@@ -226,7 +236,7 @@ static bool is_exclusive(const struct gate_member *member, uint64_t now) {
 // The peer that waits and has had least; GATE_MEMBERS when none waits.
 static unsigned next_peer(uint64_t now) {
     unsigned best = GATE_MEMBERS;
-    for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+    FOR_PRESENT(index) {
         const struct gate_member *member = &gate.card->member[index];
         if (!is_peer(index) || !is_waiting(member, now)) continue;
         if (best == GATE_MEMBERS || is_before(member->virtual_ns, gate.card->member[best].virtual_ns)) best = index;
@@ -288,14 +298,14 @@ void turn_unneeded(uint64_t now) {
 
 bool turn_shared(uint64_t now) {
     bool alone = held_since_ns && is_exclusive(self(), now);
-    for (unsigned index = 0; index < GATE_MEMBERS; index++)
+    FOR_PRESENT(index)
         if (is_active_peer(index, now) && !(alone && !is_modest(&gate.card->member[index], now))) return true;
     return false;
 }
 
 unsigned turn_others(uint64_t now) {
     unsigned others = 0;
-    for (unsigned index = 0; index < GATE_MEMBERS; index++) others += is_active_peer(index, now);
+    FOR_PRESENT(index) others += is_active_peer(index, now);
     return others;
 }
 
@@ -349,7 +359,7 @@ static enum admission admit_in_turn(uint64_t now, const struct work *work) {
 // What those who go before leave of the card: the holder of the turn, and whose time is less.
 static uint32_t room_beside(unsigned holder, uint64_t now) {
     uint32_t taken = demand_of(&gate.card->member[holder], now);
-    for (unsigned index = 0; index < GATE_MEMBERS; index++)
+    FOR_PRESENT(index)
         if (index != holder && is_active_peer(index, now) && is_before(gate.card->member[index].virtual_ns, self()->virtual_ns))
             taken += demand_of(&gate.card->member[index], now);
     return taken < WHOLE_CARD ? WHOLE_CARD - taken : 0;
@@ -433,13 +443,13 @@ static bool is_superior(unsigned index) {
 }
 
 bool turn_has_superiors(void) {
-    for (unsigned index = 0; own_class() && index < GATE_MEMBERS; index++)
+    FOR_PRESENT(index)
         if (is_superior(index)) return true;
     return false;
 }
 
 bool turn_awaited_below(uint64_t now) {
-    for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+    FOR_PRESENT(index) {
         const struct gate_member *member = &gate.card->member[index];
         if (member->present > own_class() + 1 && is_active(member, now)) return true;
     }
@@ -447,7 +457,7 @@ bool turn_awaited_below(uint64_t now) {
 }
 
 bool turn_superiors_about(uint64_t now) {
-    for (unsigned index = 0; own_class() && index < GATE_MEMBERS; index++) {
+    FOR_PRESENT(index) {
         uint64_t active = gate.card->member[index].active_ns;
         if (is_superior(index) && active && active <= now + ABOUT_NS && active + ABOUT_NS > now) return true;
     }
@@ -457,7 +467,7 @@ bool turn_superiors_about(uint64_t now) {
 // One that is away counts as active again from its return on, though it takes a moment to wake.
 uint64_t turn_gap(uint64_t now) {
     uint64_t gap = UINT64_MAX;
-    for (unsigned index = 0; index < GATE_MEMBERS; index++) {
+    FOR_PRESENT(index) {
         if (!is_superior(index)) continue;
         const struct gate_member *member = &gate.card->member[index];
         uint64_t active = member->active_ns, returns = member->returns_ns;

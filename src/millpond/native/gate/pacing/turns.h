@@ -13,6 +13,7 @@ struct work {
     uint64_t expected_ns;     // that is asked for
 };
 
+void turn_look(void);               // who is on the card: all that is asked here is about them
 bool turn_crowded(uint64_t now);    // together, those who want the card want more than all of it
 bool turn_together(uint64_t now);   // and the driver lets each have what it should
 bool turn_contended(uint64_t now);  // and it would not
