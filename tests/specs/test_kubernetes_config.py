@@ -30,6 +30,27 @@ def test_extended_resources_that_cannot_be_counted_are_refused(extras: str, word
         read_cluster(f"kubernetes: {{extras: {extras}}}\n")
 
 
+@pytest.mark.parametrize("key", ["dedicated", "example.org/team.a", "nvidia.com/mig_1"])
+def test_taints_that_pods_tolerate_are_named_by_their_keys(key: str) -> None:
+    settings = read_cluster(f"kubernetes: {{tolerate: [{key}]}}\n").kubernetes
+    assert settings is not None
+    assert settings.tolerate == [key]
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("dedicated=x", "tolerate"),
+        ("/a", "tolerate"),
+        ("a/b/c", "tolerate"),
+        ("node.kubernetes.io/not-ready", "says that a node is not fit for work"),
+    ],
+)
+def test_what_is_no_key_of_a_taint_or_of_one_that_nothing_should_tolerate_is_refused(key: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        read_cluster(f"kubernetes: {{tolerate: ['{key}']}}\n")
+
+
 def test_each_of_several_clusters_has_its_way_and_what_all_pods_have() -> None:
     settings = read_cluster(
         "kubernetes: {namespace: ml, image: 'train:1', machine: here, "

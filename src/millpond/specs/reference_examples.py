@@ -243,6 +243,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "helper_image": _kubernetes("helper_image: 'python:3.12-slim'"),
         "volumes": _kubernetes("volumes: {imagenet: {claim: imagenet, path: /datasets/imagenet, read_only: true}}"),
         "extras": _kubernetes("extras: {rdma: rdma/hca_shared_devices_a}"),
+        "tolerate": _kubernetes("tolerate: [dedicated]"),
         "adopt": _kubernetes("adopt: {namespaces: {team-a: vision}}"),
         "node_timeout": _kubernetes("node_timeout: 2m"),
     },

@@ -10,7 +10,7 @@ from standin_cluster import NAMESPACE, StandinCluster
 
 from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
-from millpond.engines.kubernetes.cluster.cluster_nodes import NodeRules
+from millpond.engines.kubernetes.cluster.cluster_nodes import TOLERATED, NodeRules
 from millpond.engines.kubernetes.engine import KubernetesOptions
 from millpond.model.hardware.node_selection import selects
 
@@ -58,11 +58,13 @@ class AdoptingBench(PodBench):
         super().__init__(cluster, folder)
         self.stands_for, self.gated = {}, gated
         self.extras: dict[str, str] = {}
+        self.tolerated: tuple[str, ...] = TOLERATED
 
     def open(self, expected: Any = (), unanswered: Any = ()) -> None:
         names = {resource: name for name, resource in self.extras.items()}
         adopts = AdoptionRules(frozenset("*"), self.stands_for, self.gated, names)
-        self.options = KubernetesOptions(nodes=NodeRules(extras=self.extras), servers=("this-server",), adopts=adopts)
+        nodes = NodeRules(extras=self.extras, tolerated=self.tolerated)
+        self.options = KubernetesOptions(nodes=nodes, servers=("this-server",), adopts=adopts)
         super().open(expected, unanswered)
 
     def gang(self) -> FoundGang:

@@ -279,5 +279,19 @@ def test_a_cluster_that_fails_while_it_is_checked_is_not_taken_for_one_without_r
     assert (found.grade, "answers 500" in found.found) == (Grade.BROKEN, True)
 
 
+def test_the_check_says_which_nodes_are_closed(driver: DriverBench, tmp_path: Path) -> None:
+    there = driver.cluster.names("nodes")
+    for number, name in enumerate(there, 1):
+        driver.cluster.add_node(name, taints=[{"key": "dedicated", "value": "x", "effect": "NoSchedule"}])
+        settings = settings_of(driver, tmp_path)
+        found = {each.what: each for each in check_cluster(settings)}["nodes"]
+        assert f"; {number} of them closed, such as {there[0]}: it has the taint dedicated" in found.found
+        assert found.grade is (Grade.LIMITED if number == len(there) else Grade.OK)
+        assert ("kubernetes.tolerate" in found.remedy) is (number == len(there))
+    tolerant = settings.model_copy(update={"tolerate": ["dedicated"]})
+    found = {each.what: each for each in check_cluster(tolerant)}["nodes"]
+    assert (found.grade, "closed" in found.found) == (Grade.OK, False)
+
+
 def settings_of(driver: DriverBench, folder: Path) -> KubernetesFile:
     return KubernetesFile.model_validate({"kubeconfig": str(driver.cluster.kubeconfig(folder)), "adopt": True})

@@ -10,7 +10,7 @@ from standin_cluster import NAMESPACE, StandinCluster, refusal
 
 from millpond.engines.kubernetes.cluster import cluster_view
 from millpond.engines.kubernetes.cluster.cluster_lease import LeaseTimes
-from millpond.engines.kubernetes.cluster.cluster_nodes import NodeRules
+from millpond.engines.kubernetes.cluster.cluster_nodes import TOLERATED, NodeRules
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.cluster.reflector import Reflector
 from millpond.engines.kubernetes.pods.pod_executor import PodExecutor
@@ -130,6 +130,19 @@ def test_a_cordon_and_a_silent_kubelet_close_a_node(cluster: StandinCluster, ben
     assert "not ready" in bench.next(NodeJoined).node.unschedulable_reason
     cluster.add_node("n1")
     assert bench.next(NodeJoined).node.schedulable
+
+
+def test_a_node_with_a_taint_is_open_where_pods_are_to_tolerate_that(cluster: StandinCluster, bench: PodBench) -> None:
+    bench.close()
+    bench.options = replace(bench.options, nodes=NodeRules(tolerated=(*TOLERATED, "dedicated")))
+    for name, key in (("n1", "dedicated"), ("n2", "other")):
+        cluster.add_node(name, taints=[{"key": key, "value": "x", "effect": "NoSchedule"}])
+    bench.open()
+    assert node_of(bench, "n1").schedulable
+    assert "taint other, which Millpond's pods do not tolerate" in node_of(bench, "n2").unschedulable_reason
+    bench.engine.apply([start(1)])
+    tolerated = {each["key"] for each in bench.bound(POD)["spec"]["tolerations"]}
+    assert tolerated == {"millpond.io/pool", "nvidia.com/gpu", "amd.com/gpu", "dedicated"}
 
 
 def test_a_node_with_as_many_pods_as_its_kubelet_takes_is_closed_until_one_of_them_ends(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foreign_pods import JOB, OWNER, AdoptingBench, condition, events_of, foreign_pod
+from foreign_pods import JOB, OWNER, AdoptingBench, condition, events_of, foreign_pod, nodes_of
 from pod_bench import eventually, start, stop
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
@@ -18,6 +18,7 @@ from millpond.engines.kubernetes.adoption.gangs import GangKey, PodRole
 from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.claims.claim_requests import ClaimDemand
+from millpond.engines.kubernetes.cluster.cluster_nodes import TOLERATED
 from millpond.model.events import Confirmed, Ended, Event, NodeJoined, Refused, StopRequested
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_selection import NodeSelection, selection_text, selects
@@ -545,6 +546,20 @@ def test_pods_go_to_no_node_whose_taint_they_do_not_tolerate(cluster: StandinClu
     assert kept_off == {"intolerant", "of-lead"}
     assert all(selects(selection, nodes["n1"]) for selection in selections.values())
     assert selections["tolerant"] == ()
+
+
+def test_what_pods_of_the_server_tolerate_pods_of_others_have_to_tolerate_themselves(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    bench.close()
+    bench.tolerated = (*TOLERATED, "dedicated")
+    cluster.add_node("n1", taints=[{"key": "dedicated", "value": "x", "effect": "NoSchedule"}])
+    bench.open()
+    foreign_pod(cluster, "tolerant", tolerations=[{"key": "dedicated", "operator": "Equal", "value": "x"}])
+    foreign_pod(cluster, "intolerant")
+    gangs = eventually(lambda: found if len(found := bench.engine.gangs()) == 2 else None)
+    assert {gang.key.name: nodes_of(bench, gang) for gang in gangs} == {"tolerant": ["n1", "n2"], "intolerant": ["n2"]}
+    assert all(node.schedulable for node in bench.engine.inventory().nodes)
 
 
 def test_pods_of_one_gang_that_ask_for_other_nodes_are_told(cluster: StandinCluster, bench: AdoptingBench) -> None:

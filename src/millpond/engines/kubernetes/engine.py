@@ -126,7 +126,11 @@ class KubernetesEngine:
         self._following = api_channel(self._config, 0)
         self._hanging_up.push_async_callback(self._following.aclose)
         rules = PodRules(
-            self.namespace, self._options.servers[0], self._options.service_account, self._options.pull_secrets
+            self.namespace,
+            self._options.servers[0],
+            self._options.service_account,
+            self._options.pull_secrets,
+            self._options.nodes.tolerated,
         )
         # Of the client for logs all connections may be busy for as long as pods run.
         log_http = await self._hanging_up.enter_async_context(http_client(self._config))

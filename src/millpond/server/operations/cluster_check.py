@@ -206,21 +206,30 @@ def _may(client: httpx2.Client, verb: str, resource: str, namespace: str) -> boo
 def _nodes(client: httpx2.Client, settings: KubernetesFile, serves_claims: bool) -> Iterator[Finding]:
     import msgspec
 
-    from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, POOL_LABEL, NodeRules
+    from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, POOL_LABEL, TOLERATED, NodeRules
     from millpond.engines.kubernetes.cluster.objects import NodeObject
 
     listed = _items(client, "/api/v1/nodes")
     if listed is None:
         return
     nodes = [msgspec.convert(each, NodeObject) for each in listed]
-    rules = NodeRules(settings.nodes == "all")
+    rules = NodeRules(settings.nodes == "all", tolerated=(*TOLERATED, *settings.tolerate))
     ours = [node for node in nodes if rules.pool_of(node)]
     if not ours:
         label = f"label those that are Millpond's: kubectl label node NAME {POOL_LABEL}=default"
         yield Finding("nodes", Grade.LIMITED, f"none of {len(nodes)} is Millpond's", label)
         return
     pools = ", ".join(f"{count} in pool {pool}" for pool, count in sorted(Counter(map(rules.pool_of, ours)).items()))
-    yield Finding("nodes", Grade.OK, f"{len(ours)} of {len(nodes)} are Millpond's: {pools}")
+    text = f"{len(ours)} of {len(nodes)} are Millpond's: {pools}"
+    closed = [(node.metadata.name, why) for node in ours if (why := rules.why_closed(node))]
+    if closed:
+        name, why = closed[0]
+        text += f"; {len(closed)} of them closed, such as {name}: {why}"
+    if len(closed) == len(ours):
+        remedy = "open one, or name the keys of its taints in kubernetes.tolerate"
+        yield Finding("nodes", Grade.LIMITED, text, remedy)
+    else:
+        yield Finding("nodes", Grade.OK, text)
     published = _published(client) if serves_claims else Counter[tuple[str, str]]()
     yield _cards(ours, published)
     yield from _agents(client, ours, {node for node, driver in published if driver == AGENT_DRIVER})

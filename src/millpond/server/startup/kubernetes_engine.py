@@ -271,7 +271,7 @@ class PodEngines:
         """
         require_client()
         from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules
-        from millpond.engines.kubernetes.cluster.cluster_nodes import NodeRules
+        from millpond.engines.kubernetes.cluster.cluster_nodes import TOLERATED, NodeRules
         from millpond.engines.kubernetes.engine import KubernetesEngine, KubernetesOptions
 
         adopts = None
@@ -281,7 +281,7 @@ class PodEngines:
             adopts = AdoptionRules(frozenset(config.adopt.namespaces), stand_for, config.adopt.gated, names)
         options = KubernetesOptions(
             self.wake,
-            NodeRules(config.nodes == "all", extras=config.extras),
+            NodeRules(config.nodes == "all", extras=config.extras, tolerated=(*TOLERATED, *config.tolerate)),
             config.node_timeout,
             self.servers,
             config.service_account or "",

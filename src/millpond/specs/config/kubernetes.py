@@ -19,6 +19,9 @@ from millpond.specs.validation import Strict
 
 VolumeName = Annotated[str, Field(max_length=50, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
 ExtendedResource = Annotated[str, Field(max_length=300, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9][\w.-]*$")]
+TaintKey = Annotated[
+    str, Field(max_length=317, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?$")
+]
 MOST_VOLUMES: Final = 50
 MOST_CLUSTERS: Final = 20
 MOST_EXTRAS: Final = 7
@@ -95,6 +98,9 @@ class KubernetesFile(Strict):
         volumes: storage that jobs may name by its paths.
         extras: extended resources of the cluster besides cards, such as RDMA adapters, by what jobs call them in
             ``extras``; at most seven, as they are when the server starts.
+        tolerate: keys of taints that Millpond's pods tolerate, whatever their value and effect, besides
+            ``millpond.io/pool`` and those of cards. Nodes with other taints are closed; pods of others have to tolerate
+            all taints of their node themselves.
         adopt: pods of others that are scheduled here too; left out: none are.
         node_timeout: what runs on a node whose kubelet has been silent for so long is lost, and retried elsewhere.
     """
@@ -112,6 +118,7 @@ class KubernetesFile(Strict):
     helper_image: Reference | None = None
     volumes: Annotated[dict[VolumeName, VolumeFile], Field(max_length=MOST_VOLUMES)] = Field(default={})
     extras: Annotated[dict[Name, ExtendedResource], Field(max_length=MOST_EXTRAS)] = Field(default={})
+    tolerate: Annotated[list[TaintKey], Field(max_length=20)] = Field(default=[])
     adopt: AdoptFile | None = None
     node_timeout: Annotated[Duration, Field(ge=10, le=3_600)] = 60.0
 
@@ -162,6 +169,13 @@ class KubernetesFile(Strict):
                 raise BadValueError(f"{resource} has two names", "give it one")
             if resource.endswith("/gpu") or resource.startswith("millpond.io/"):
                 raise BadValueError(f"{resource} stands for cards", "leave it out: jobs ask for these by gpus")
+        return self
+
+    @model_validator(mode="after")
+    def _fit_nodes(self) -> KubernetesFile:
+        for key in self.tolerate:
+            if key.startswith("node.kubernetes.io/"):
+                raise BadValueError(f"the taint {key} says that a node is not fit for work", "leave it out")
         return self
 
     @model_validator(mode="after")

@@ -65,12 +65,25 @@ class NodeRules:
         tell_labels: jobs select nodes by their labels.
         timeout_s: one that has not been ready for so long is lost.
         extras: what jobs call other extended resources of the cluster, with their names there.
+        tolerated: keys of taints that Millpond's own pods tolerate.
     """
 
     all_nodes: bool = False
     tell_labels: bool = False
     timeout_s: float = 60.0
     extras: Mapping[str, str] = field(default_factory=dict)
+    tolerated: Collection[str] = TOLERATED
+
+    def why_closed(self, node: NodeObject) -> str:
+        """Why nothing new may start on a node; empty when it may."""
+        if node.spec.unschedulable:
+            return "it is cordoned in Kubernetes (kubectl uncordon opens it)"
+        if not is_ready(node):
+            said = next((each.message for each in node.status.conditions if each.type == "Ready"), "")
+            return f"Kubernetes has it as not ready ({said or 'its kubelet has not reported'})"
+        repelling = (each.key for each in node.spec.taints if each.effect in _REPELLING)
+        key = next((each for each in repelling if each not in self.tolerated), "")
+        return f"it has the taint {key}, which Millpond's pods do not tolerate (kubernetes.tolerate)" if key else ""
 
     def extras_of(self, node: NodeObject, foreign: ResourceAmounts) -> tuple[tuple[str, int], ...]:
         """What a node has of these, as jobs call it, but for what pods of others have."""
@@ -243,7 +256,6 @@ def describe_node(
     """
     there = amounts_in(node.status.allocatable, round_up=False)
     labels, name = node.metadata.labels, node.metadata.name
-    trouble = _why_closed(node)
     by_uuid = () if cards is None else _known_devices(node, cards, foreign, held)
     report = cards.report if isinstance(cards, AgentCards) else None
     return Node(
@@ -257,8 +269,6 @@ def describe_node(
         link_map="" if report is None else report.link_map,
         swap_mib=0 if report is None else report.swap_mib,
         extras=((GPU_SLICES, SHARERS * len(by_uuid)),) if report is not None and not report.unsliced else (),
-        schedulable=not trouble,
-        unschedulable_reason=trouble,
         keeps_cpu=True,
     )
 
@@ -325,15 +335,3 @@ def _devices(
             for number, uuid in enumerate(uuids)
         ]
     return tuple(found)
-
-
-def _why_closed(node: NodeObject) -> str:
-    """Why nothing new may start there; empty when it may."""
-    if node.spec.unschedulable:
-        return "it is cordoned in Kubernetes (kubectl uncordon opens it)"
-    if not is_ready(node):
-        said = next((each.message for each in node.status.conditions if each.type == "Ready"), "")
-        return f"Kubernetes has it as not ready ({said or 'its kubelet has not reported'})"
-    repelling = (each for each in node.spec.taints if each.effect in _REPELLING and each.key not in TOLERATED)
-    taint = next(repelling, None)
-    return f"it has the taint {taint.key}, which Millpond's pods do not tolerate" if taint else ""

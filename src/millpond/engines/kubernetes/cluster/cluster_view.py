@@ -245,14 +245,8 @@ class ClusterView:
             neighbours = self.ours.neighbours
             beside = {} if neighbours is None else neighbours.labels_of(with_name(node))
             described = replace(described, labels=tuple(sorted((*labels_of(node, cards), *beside.items()))))
-        # What is suspended on cards of an agent comes back to open nodes alone, and its pod is there.
-        may_fill = described.schedulable and not isinstance(cards, AgentCards)
-        if may_fill and self._places_left(node, others) <= 0:
-            described = replace(described, schedulable=False, unschedulable_reason=_FULL)
-        if not self._rules.pool_of(node):
-            described = replace(described, schedulable=False, unschedulable_reason=_UNLABELLED)
-        if self._is_cut_off:
-            described = replace(described, schedulable=False, unschedulable_reason=_CUT_OFF)
+        closed = self._why_closed(node, others, cards)
+        described = replace(described, schedulable=not closed, unschedulable_reason=closed)
         if (before := self._reported.get(name)) is not None:
             described = with_held_cards(described, before, held)
         if isinstance(cards, AgentCards) and not self._is_listing:
@@ -263,6 +257,16 @@ class ClusterView:
                 self._marks = None
             if not self._is_listing:
                 self._outbox.joined(described)
+
+    def _why_closed(self, node: NodeObject, others: Sequence[PodObject], cards: AgentCards | DriverCards | None) -> str:
+        """Why nothing new may start on a node; empty when it may."""
+        if self._is_cut_off:
+            return _CUT_OFF
+        if not self._rules.pool_of(node):
+            return _UNLABELLED
+        # What is suspended on cards of an agent comes back to open nodes alone, and its pod is there.
+        is_full = not isinstance(cards, AgentCards) and self._places_left(node, others) <= 0
+        return self._rules.why_closed(node) or (_FULL if is_full else "")
 
     def _known_cards(
         self, name: str, others: Iterable[PodObject], held: Collection[str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lightkube.models.core_v1 import (
@@ -141,12 +141,14 @@ class PodRules:
         server: its identity.
         service_account: empty: the namespace's default.
         pull_secrets: names of secrets with the logins of registries.
+        tolerated: keys of taints.
     """
 
     namespace: str
     server: str
     service_account: str = ""
     pull_secrets: tuple[str, ...] = ()
+    tolerated: Collection[str] = TOLERATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,7 @@ class _PodMaker:
             automountServiceAccountToken=bool(rules.service_account),
             imagePullSecrets=[LocalObjectReference(name=name) for name in rules.pull_secrets] or None,
             enableServiceLinks=False,
-            tolerations=[Toleration(key=key, operator="Exists") for key in TOLERATED],
+            tolerations=[Toleration(key=key, operator="Exists") for key in rules.tolerated],
             hostname=pod_name(task) if self.world_size > 1 else None,
             subdomain=run_name(start.job, start.attempt) if self.world_size > 1 else None,
         )
