@@ -36,6 +36,12 @@ def test_a_service_worker_may_have_the_whole_of_an_origin_of_its_own_and_no_more
     assert to_client(wider, "/proxy/j", False) == []
 
 
+@pytest.mark.parametrize("name", [b"NEL", b"Report-To", b"Alt-Svc", b"Accept-CH", b"Use-As-Dictionary"])
+def test_a_program_says_nothing_that_browsers_keep_for_the_whole_origin(name: bytes) -> None:
+    for prefix in ("/proxy/j", ""):
+        assert to_client([(name, b"x"), (b"etag", b"y")], prefix, False) == [(b"etag", b"y")]
+
+
 def test_a_page_of_a_program_stays_out_of_the_group_of_windows_of_the_platforms_pages() -> None:
     assert to_client([(b"Cross-Origin-Opener-Policy", b"same-origin")], "/proxy/j", False) == []
 

@@ -33,7 +33,12 @@ class Listening:
 
 
 async def passed_on(
-    headers: list[tuple[bytes, bytes]], body: tuple[bytes, ...], ends_with: bytes, *, holds: bool = True
+    headers: list[tuple[bytes, bytes]],
+    body: tuple[bytes, ...],
+    ends_with: bytes,
+    *,
+    holds: bool = True,
+    answer: bytes = ANSWER,
 ) -> tuple[bytes, list[Message]]:
     """What a program is sent, and what the client gets of its answer."""
     seen = b""
@@ -41,7 +46,7 @@ async def passed_on(
     async def program(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal seen
         seen = await reader.readuntil(ends_with)
-        writer.write(ANSWER)
+        writer.write(answer)
         await writer.drain()
         writer.close()
 
@@ -91,6 +96,13 @@ def test_a_body_arrives_whole_whether_or_not_its_length_was_known(
     assert got[0]["status"] == 201
     assert (b"x-own", b"yes") in got[0]["headers"]
     assert b"".join(message.get("body", b"") for message in got) == b"ok"
+
+
+@pytest.mark.parametrize("status", [b"600 Odd", b"999 Odd"])
+def test_a_status_that_is_none_is_said_to_be_the_programs_fault(status: bytes) -> None:
+    answer = ANSWER.replace(b"201 Created", status)
+    with pytest.raises(BrokenAnswerError, match=f"answered with status {status[:3].decode()}"):
+        asyncio.run(passed_on([(b"content-length", b"1")], (b"x",), b"x", answer=answer))
 
 
 def test_an_answer_is_broken_off_when_its_reader_may_no_longer_read_it() -> None:

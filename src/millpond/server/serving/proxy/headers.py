@@ -38,8 +38,17 @@ _NOT_FROM_PROGRAMS: Final = frozenset(
         b"clear-site-data",
         # A page with the same opener policy as the pages of the platform could look into those that it opens.
         b"cross-origin-opener-policy",
+        # These count for the whole origin: another server that answers for it, reports of each request to it (with
+        # addresses that let somebody in), what browsers send with each, and what they decompress each answer by.
+        b"alt-svc",
+        b"nel",
+        b"report-to",
+        b"reporting-endpoints",
+        b"accept-ch",
+        b"use-as-dictionary",
     )
 )
+"""What a browser would keep beyond the answer or the page."""
 
 
 @dataclass(frozen=True, slots=True)

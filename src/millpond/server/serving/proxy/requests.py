@@ -31,6 +31,8 @@ _KEPT_OPEN_S: Final = 2.0
 """Shorter than programs keep idle connections, so that hardly one is used just as its other end closes it."""
 _ASKED_AGAIN: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Safe methods (RFC 9110, section 9.2.1)."""
+_FINAL: Final = range(200, 600)
+"""The statuses of an answer; nobody has asked a program for another protocol here."""
 
 
 class TooLargeError(MillpondError):
@@ -126,6 +128,8 @@ class RequestRelay:
                 f"the program broke the connection off ({error or type(error).__name__})"
             ) from error
         try:
+            if response.status not in _FINAL:
+                raise BrokenAnswerError(f"the program answered with status {response.status}")
             headers = to_client(response.headers, target.prefix, target.whole_path)
             await send({"type": "http.response.start", "status": response.status, "headers": headers})
             async for part in response.aiter_stream():
