@@ -270,9 +270,9 @@ def test_no_plan_is_missed_where_none_is_looked_for(seeds: range, few: int, monk
     monkeypatch.setattr(waiting_lines, "FEW", few)
     monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 1.0)
     decided = [decisions_of(seed, displacing=True) for seed in seeds]
-    for bound in ("of_class", "of_queue"):
-        monkeypatch.setattr(DisplacementBounds, bound, lambda *_: float("inf"))
-    monkeypatch.setattr(DisplacementBounds, "of_requests", lambda _, asked: np.full(len(asked), np.inf))
+    monkeypatch.setattr(DisplacementBounds, "of_class", lambda *_: float("inf"))
+    monkeypatch.setattr(DisplacementBounds, "of_queues", lambda _, records: np.full(len(records), np.inf))
+    monkeypatch.setattr(DisplacementBounds, "of_requests", lambda _, asked: np.full(len(asked.above), np.inf))
     assert [decisions_of(seed, displacing=True) for seed in seeds] == decided
     displaced = [each for each in chain(*decided) if isinstance(each, Stop) and each.cause is Cause.PREEMPTED]
     assert len(displaced) > len(seeds)

@@ -24,13 +24,14 @@ from millpond.scheduling.ordering.line_table import (
     PRIORITY,
     QUEUE,
     REQUEST,
+    TASKS,
     BoolArray,
     FloatArray,
 )
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
-from millpond.scheduling.reclaiming.request_bounds import EVERYWHERE, Reach
+from millpond.scheduling.reclaiming.request_bounds import EVERYWHERE, Asked, Reach, moving_for
 from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.queue_node import UNBOUNDED
@@ -188,15 +189,14 @@ class Prospects:
         if not len(rows):
             return displace
         firsts, of_rows = self._alike(rows, self._kinds[rows])
-        below = above[rows] < np.array([bounds.of_queue(first) for first in firsts])[of_rows]
+        below = above[rows] < bounds.of_queues(firsts)[of_rows]
         rows, of_rows = rows[below], of_rows[below]
         if len(rows):
             kept_off = self.is_kept_off()[rows] if is_short else np.zeros(len(rows), dtype=np.bool_)
-            reaches = [
-                bounds.reach(first, self._claims.kept_in(first.job.pool, is_kept_off=is_kept_off))
-                for is_kept_off in (False, True)[: 1 + is_short]
-                for first in firsts
-            ]
+            reaches: list[Reach] = []
+            for is_kept_off in (False, True)[: 1 + is_short]:
+                kept = [self._claims.kept_in(first.job.pool, is_kept_off=is_kept_off) for first in firsts]
+                reaches += bounds.reaches(firsts, kept)
             rows = self._with_room(bounds, rows, reaches, of_rows + kept_off * len(firsts))
         displace[rows] = True
         return displace
@@ -206,19 +206,50 @@ class Prospects:
     ) -> Int64Array:
         """Those of these lines for whose first there would be room if all left that may.
 
+        Of a job of several tasks that is not known: those without room may find it where others leave it.
+
         Args:
             reaches: who may leave, of which each of ``rows`` has one: ``of_rows``.
         """
-        numbers = {key: number for number, key in enumerate(dict.fromkeys(each.key for each in reaches))}
-        alike = np.array([numbers[each.key] for each in reaches])[of_rows]
-        firsts, groups = self._alike(rows, self._requests[rows] * len(numbers) + alike)
-        above, least = self._table.figure(DISPLACES_ABOVE)[rows], np.full(len(firsts), np.inf)
-        np.minimum.at(least, groups, above)
-        of_groups = np.zeros(len(firsts), dtype=np.int64)
-        of_groups[groups] = of_rows
-        within = [reaches[number] for number in of_groups.tolist()]
-        below = bounds.of_requests(list(zip(firsts, least.tolist(), within, strict=True)))
-        return rows[above < below[groups]]
+        different = {reach.key: reach for reach in reaches}
+        numbers = {key: number for number, key in enumerate(different)}
+        alike = np.array([numbers[reach.key] for reach in reaches], dtype=np.int64)[of_rows]
+        kinds = self._requests[rows] * len(different) + alike
+        above, is_single = self._table.figure(DISPLACES_ABOVE)[rows], self._table.figure(TASKS)[rows] == 1
+        least = np.full(int(kinds.max(initial=-1)) + 1, np.inf)
+        np.minimum.at(least, kinds[is_single], above[is_single])
+        asked = np.flatnonzero(least < np.inf)
+        requests, of_reaches = np.divmod(asked, len(different))
+        requests, classes = np.divmod(requests, len(Priority))
+        shapes, moving = self._shapes_and_moving
+        least[asked] = bounds.of_requests(
+            Asked(
+                shapes[requests],
+                classes + Priority.BACKGROUND,
+                moving[requests],
+                least[asked],
+                of_reaches,
+                list(different.values()),
+            )
+        )
+        with_room: Int64Array = rows[~is_single | (above < least[kinds])]
+        return with_room
+
+    @cached_property
+    def _shapes_and_moving(self) -> tuple[Int64Array, FloatArray]:
+        """(requests, fields) what the only task of a job asks for; (requests,) see ``request_bounds.Asked.moving``."""
+        words, requests = self._state.cluster.words, self._table.requests.items
+        used = {number: demand for number, demand in enumerate(requests) if demand is not None}
+        roles = [
+            next((index for index, role in enumerate(demand.roles) if role.desired), 0) for demand in used.values()
+        ]
+        vectors = self._placer.selector.vectors(
+            [words.shapes_of(demand)[role] for demand, role in zip(used.values(), roles, strict=True)]
+        )
+        shapes, moving = np.zeros((len(requests), vectors.shape[1]), dtype=np.int64), np.zeros(len(requests))
+        shapes[list(used)] = vectors
+        moving[list(used)] = [moving_for(demand.gpu_milli) for demand in used.values()]
+        return shapes, moving
 
     @cached_property
     def _kinds(self) -> Int64Array:

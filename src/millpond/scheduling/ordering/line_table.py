@@ -22,11 +22,11 @@ BoolArray = NDArray[np.bool_]
 Item = TypeVar("Item", bound=Hashable)
 
 KEY, DISPLACES_ABOVE, SEQUENCE, PRIORITY, SUBMITTED, ATTAINED, REACHED, DEBT = range(8)
-EXPECTED, CAUTIOUS, LIMIT, SIZE_CLASS, LEAST_MILLI, ASKED_MILLI, ASKED_CPU_MILLI, GROUPED = range(8, 16)
-FIGURES = 16
+EXPECTED, CAUTIOUS, LIMIT, SIZE_CLASS, LEAST_MILLI, ASKED_MILLI, ASKED_CPU_MILLI, GROUPED, TASKS = range(8, 17)
+FIGURES = 17
 """Columns of ``figures``: as in the record, infinite where there is no forecast or time limit (the key is the one that
 the cluster's ordering gives); then the compute of the least size in which it may start, what it holds at least once it
-has started, and whether (1 or 0) its group has an ordering of its own."""
+has started, whether (1 or 0) its group has an ordering of its own, and how many tasks it has."""
 
 ACCOUNT, QUEUE, REQUEST, POOL = range(4)
 """Columns of ``numbers``: positions in ``accounts``, ``queues``, ``requests`` and ``pools``."""
@@ -160,7 +160,7 @@ class LineTable:
             np.inf if limit is None else limit,
             first.size_class, least.gpu_milli,
             least.gpu_milli if is_whole else 0, least.cpu_milli if is_whole else 0,
-            first.group is not None,
+            first.group is not None, len(first.tasks),
         )  # fmt: skip
 
     def drop(self, key: LineKey) -> None:

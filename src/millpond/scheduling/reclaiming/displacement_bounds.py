@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from millpond.scheduling.placement.kernels import KernelSet
-from millpond.scheduling.placement.selector import Selector
-from millpond.scheduling.reclaiming.request_bounds import EVERYWHERE, Asked, BarredNodes, Reach, RequestBounds
+from millpond.scheduling.reclaiming.request_bounds import Asked, BarredNodes, Reach, RequestBounds
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_OWNER, BoolArray, FloatArray
 from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.records import Group, JobRecord
@@ -25,7 +24,7 @@ from millpond.scheduling.tenancy.queue_node import QueueNode
 class DisplacementBounds:
     """Bounds on one state during one walk."""
 
-    def __init__(self, state: State, selector: Selector, running: RunningWork, displacement: Displacement) -> None:
+    def __init__(self, state: State, running: RunningWork, displacement: Displacement) -> None:
         self._state = state
         self._running = running
         self._displacement = displacement
@@ -40,13 +39,15 @@ class DisplacementBounds:
         """See ``open_to``; and ``_open``, whom no guarantee shields: by class and what the turn follows from."""
         self._holders: dict[int, HoldersInTurn] = {}
         """By class, one of each owner of the work that may leave."""
+        self._rounds_at: tuple[object, ...] | None = None
+        """Of which rounds ``_open`` and ``_holders`` are,"""
         self._unshielded: dict[str, BoolArray] = {}
         """(owners,) whose work no guarantee shields from a queue, by that queue."""
         self._covering: tuple[list[QueueNode], BoolArray] | None = None
         """Queues, and (queues, owners) of whose work the guarantee of each covers all."""
-        self._open_at: tuple[object, ...] | None = None
-        """Of which turns these are; who is asked to leave closes nobody's."""
-        self._requests = RequestBounds(state, selector, running)
+        self._shielding_at: tuple[bool, ...] | None = None
+        """and of which shields these two; who is asked to leave closes nobody's."""
+        self._requests = RequestBounds(state, running)
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; bounds are the same."""
@@ -54,9 +55,8 @@ class DisplacementBounds:
 
     def begin(self) -> None:
         """A walk begins, with its ``Displacement``."""
-        self._highest_at, self._open_at = -1, None
+        self._highest_at, self._rounds_at, self._shielding_at = -1, None, None
         self.by_queue = self._displacement.is_by_queue(Entitlement.ORDERING)
-        self._requests.begin()
 
     @property
     def as_of(self) -> tuple[object, ...]:
@@ -77,6 +77,14 @@ class DisplacementBounds:
         of_owners = self._of_owners(record.job.priority)
         return float((of_owners[self.open_to(record)] if self.by_queue else of_owners).max(initial=-np.inf))
 
+    def of_queues(self, records: Sequence[JobRecord]) -> FloatArray:
+        """(records,) the same for several."""
+        of_owners = np.array([self._of_owners(record.job.priority) for record in records])
+        if self.by_queue:
+            of_owners[~np.array(self._open_to_each(records))] = -np.inf
+        found: FloatArray = of_owners.max(axis=1, initial=-np.inf)
+        return found
+
     def _of_owners(self, priority: int) -> FloatArray:
         """(owners of the roster,) the highest bound of the work of each that is of a class."""
         leaving = len(self._running.leaving)
@@ -93,13 +101,23 @@ class DisplacementBounds:
 
     def open_to(self, record: JobRecord) -> BoolArray:
         """(owners of the roster,) whose work may leave by the ordering for jobs of this queue, pool and class."""
-        if self._open_at != (turns := self._displacement.turns):
-            self._open_at = turns
+        return self._open_to_each([record])[0]
+
+    def _open_to_each(self, records: Sequence[JobRecord]) -> list[BoolArray]:
+        rounds, shielding = self._displacement.rounds, self._state.queues.shielding
+        if self._rounds_at != rounds:
+            self._rounds_at = rounds
             self._open_to.clear()
             self._open.clear()
             self._holders.clear()
+        if self._shielding_at != shielding:
+            self._shielding_at = shielding
+            self._open_to.clear()
             self._unshielded.clear()
             self._covering = None
+        return [self._open_to_one(record) for record in records]
+
+    def _open_to_one(self, record: JobRecord) -> BoolArray:
         key = record.queue, record.job.pool, record.job.priority, record.group
         found = self._open_to.get(key)
         if found is None:
@@ -149,13 +167,11 @@ class DisplacementBounds:
         covering[tuple(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)] = True
         return list(numbers), covering
 
-    def reach(self, record: JobRecord, kept: BarredNodes | None) -> Reach:
-        """Whose work may leave for jobs of this queue, pool and class, if some nodes are kept from them."""
-        if not self.by_queue:
-            return EVERYWHERE if kept is None else Reach((b"", kept.key), None, kept)
-        owners = self.open_to(record)
-        return Reach((owners.tobytes(), None if kept is None else kept.key), owners, kept)
+    def reaches(self, records: Sequence[JobRecord], kept: Sequence[BarredNodes | None]) -> list[Reach]:
+        """Whose work may leave for jobs of each queue, pool and class, if some nodes are kept from them."""
+        owners = self._open_to_each(records) if self.by_queue else [None] * len(records)
+        return [Reach.of(whose, barred) for whose, barred in zip(owners, kept, strict=True)]
 
-    def of_requests(self, asked: Sequence[Asked]) -> FloatArray:
+    def of_requests(self, asked: Asked) -> FloatArray:
         """(asked,) departures make room for each only if its ``displaces_above`` is below this (``RequestBounds``)."""
         return self._requests.of(asked)

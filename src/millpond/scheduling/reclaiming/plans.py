@@ -62,7 +62,7 @@ class Planner:
         self._running = RunningWork(state)
         self._displacement = Displacement(state)
         self._owed = OwedWork(state, self._displacement)
-        self.bounds = DisplacementBounds(state, placer.selector, self._running, self._displacement)
+        self.bounds = DisplacementBounds(state, self._running, self._displacement)
         self._vain = VainSearches(state, placer, self._running, self.bounds)
         self.use_kernels(interpreted())
 

@@ -7,15 +7,14 @@ those whose reach is less: some work is of queues whose turn comes before theirs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.scheduling.ordering.base import cards
+from millpond.scheduling.ordering.base import cards_of
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
-from millpond.scheduling.placement.selector import Selector
 from millpond.scheduling.reclaiming.room_bounds import rooms_below
 from millpond.scheduling.reclaiming.roster import (
     LEAST_MOVING_CARDS,
@@ -26,7 +25,6 @@ from millpond.scheduling.reclaiming.roster import (
 )
 from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.reclaiming.victims import MOST_ROWS
-from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
 
@@ -55,92 +53,75 @@ class Reach(NamedTuple):
     owners: BoolArray | None
     kept: BarredNodes | None
 
+    @classmethod
+    def of(cls, owners: BoolArray | None, kept: BarredNodes | None) -> Reach:
+        """That of some owners on the nodes that are not kept."""
+        return cls((b"" if owners is None else owners.tobytes(), None if kept is None else kept.key), owners, kept)
 
-EVERYWHERE = Reach((b"", None), None, None)
 
-Asked: TypeAlias = tuple[JobRecord, float, Reach]
-"""A job, how low a bound for what it asks for is of interest, and who may leave for it at most."""
+EVERYWHERE = Reach.of(None, None)
 
 
-_NOBODY: BoolArray = np.zeros(0, dtype=np.bool_)
+class Asked(NamedTuple):
+    """What jobs of one task ask for, (asked,) each but the last.
+
+    Attributes:
+        shapes: (asked, fields) as kernels read them.
+        classes: of priority.
+        moving: for how many cards others may be moved aside for each; 0: for none.
+        above: how low a bound is of interest.
+        of_reaches: which of ``reaches`` each has: who may leave for it at most.
+    """
+
+    shapes: Int64Array
+    classes: Int64Array
+    moving: FloatArray
+    above: FloatArray
+    of_reaches: Int64Array
+    reaches: Sequence[Reach]
 
 
 class RequestBounds:
     """Bounds on one state, on the trial ledger as it is when they are asked for."""
 
-    def __init__(self, state: State, selector: Selector, running: RunningWork) -> None:
+    def __init__(self, state: State, running: RunningWork) -> None:
         self._state = state
-        self._selector = selector
         self._running = running
         self._order = np.zeros(MOST_ROWS, dtype=np.int64)
-        self._highest: dict[tuple[object, ...], tuple[Int64Array, FloatArray]] = {}
-        """See ``_highest_of``."""
         self.use_kernels(interpreted())
-
-    def begin(self) -> None:
-        """A walk begins."""
-        self._highest.clear()
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; bounds are the same."""
         self._rooms_below = kernels.call(rooms_below.__name__)
 
-    def of(self, asked: Sequence[Asked]) -> FloatArray:
+    def of(self, asked: Asked) -> FloatArray:
         """(asked,) departures make room for each only if its ``displaces_above`` is below this.
 
-        No lower than what is of interest; infinite for a job of several tasks: those without room may find it where
-        others leave it.
+        No lower than what is of interest.
         """
-        found = np.full(len(asked), np.inf)
-        searches: dict[tuple[object, ...], list[int]] = {}
-        for number, (record, _, reach) in enumerate(asked):
-            if len(record.tasks) == 1:
-                searches.setdefault((record.job.priority, _moving(record), reach.key), []).append(number)
-        for numbers in searches.values():
-            found[numbers] = self._below([asked[number] for number in numbers])
-        return found
-
-    def _below(self, asked: Sequence[Asked]) -> FloatArray:
-        """(asked,) the bounds of some for which the same work may leave or be moved."""
-        arrays, roster, words = self._state.cluster.arrays, self._state.roster, self._state.cluster.words
-        record, _, reach = asked[0]
-        bounds = self._running.bounds(record.job.priority, _moving(record))
-        owners, slot_owners = _NOBODY if reach.owners is None else reach.owners, roster.slots[SLOT_OWNER]
-        below = np.array([above for _, above, _ in asked])
-        order, highest = self._highest_of(record, reach, bounds, owners)
-        if len(order) and highest[0] > below.min():
-            shapes = self._selector.vectors(
-                [words.shapes_of(record.demand)[record.tasks[0].role_index] for record, _, _ in asked]
-            )
-            self._rooms_below(
-                arrays.node_table, arrays.device_table, order, highest, shapes, roster.rows,
-                roster.row_devices, roster.row_memory, roster.node_head, bounds, slot_owners, owners,
-                roster.slots[SLOT_SEQUENCE], below, self._order,
-            )  # fmt: skip
+        arrays, roster, below = self._state.cluster.arrays, self._state.roster, asked.above.copy()
+        open_nodes = np.ones((len(asked.reaches), arrays.node_count), dtype=np.uint8)
+        open_owners = np.ones((len(asked.reaches), roster.owner_count), dtype=np.bool_)
+        for number, reach in enumerate(asked.reaches):
+            if reach.kept is not None:
+                open_nodes[number] = reach.kept.mask
+            if reach.owners is not None:
+                open_owners[number] = reach.owners
+        for priority, moving in set(zip(asked.classes.tolist(), asked.moving.tolist(), strict=True)):
+            alike = np.flatnonzero((asked.classes == priority) & (asked.moving == moving))
+            bounds, of_alike = self._running.bounds(priority, moving), below[alike]
+            nodes, slots = roster.places_of(bounds > of_alike.min())
+            if len(nodes):
+                self._rooms_below(
+                    arrays.node_table, arrays.device_table, asked.shapes[alike], asked.of_reaches[alike], open_nodes,
+                    open_owners, nodes, slots, roster.rows, roster.row_devices, roster.row_memory, roster.node_head,
+                    bounds, roster.slots[SLOT_OWNER], roster.slots[SLOT_SEQUENCE], of_alike,
+                    np.full(arrays.node_count, -np.inf), np.empty(arrays.node_count, dtype=np.int64), self._order,
+                )  # fmt: skip
+                below[alike] = of_alike
         return below
 
-    def _highest_of(
-        self, record: JobRecord, reach: Reach, bounds: FloatArray, owners: BoolArray
-    ) -> tuple[Int64Array, FloatArray]:
-        """Nodes from which work may leave, and the highest bound on each, or more, descending.
 
-        In a walk bounds only fall, as others are asked to leave, so what was found first does for all of it.
-        """
-        key = record.job.priority, _moving(record), reach.key
-        found = self._highest.get(key)
-        if found is None:
-            roster = self._state.roster
-            may_leave = bounds > -np.inf
-            nodes, slots = roster.places_of(may_leave if reach.owners is None else may_leave & roster.are_of(owners))
-            highest = np.full(self._state.cluster.arrays.node_count, -np.inf)
-            np.maximum.at(highest, nodes, bounds[slots])
-            if reach.kept is not None:
-                highest[reach.kept.mask == 0] = -np.inf
-            order: Int64Array = np.argsort(-highest)[: np.count_nonzero(highest > -np.inf)]
-            found = self._highest[key] = order, highest[order]
-        return found
-
-
-def _moving(record: JobRecord) -> float:
-    """For how many cards others may be moved aside for a job; 0: for none."""
-    return cards(record) if cards(record) >= LEAST_MOVING_CARDS else 0.0
+def moving_for(gpu_milli: int) -> float:
+    """For how many cards others may be moved aside for a job of this size; 0: for none."""
+    return cards if (cards := cards_of(gpu_milli)) >= LEAST_MOVING_CARDS else 0.0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from millpond.scheduling.placement.arrays import DEVICE_TOTAL, NODE_USABLE, Int64Array
 from millpond.scheduling.placement.filters import first_failure
 from millpond.scheduling.placement.kernels import kernel, lean_kernel
@@ -10,70 +13,113 @@ from millpond.scheduling.reclaiming.roster import ROW_NEXT, ROW_SLOT, BoolArray,
 from millpond.scheduling.reclaiming.victims import MOST_ROWS, join, shift_slot
 
 
-@lean_kernel
-def may_leave(slot: int, slot_owners: FloatArray, owners: BoolArray) -> bool:
-    """Whether a job is of one of some owners, (owners of the roster,); if that is empty, of any."""
-    return bool(owners.shape[0] == 0 or owners[int(slot_owners[slot])])
-
-
 @kernel
 def rooms_below(
     nodes: Int64Array,
     devices: Int64Array,
-    wanted: Int64Array,
-    highest: FloatArray,
     shapes: Int64Array,
+    of_reaches: Int64Array,
+    open_nodes: NDArray[np.uint8],
+    open_owners: BoolArray,
+    place_nodes: Int64Array,
+    place_slots: Int64Array,
     rows: Int64Array,
     row_devices: Int64Array,
     row_memory: Int64Array,
     node_head: Int64Array,
     bounds: FloatArray,
     slot_owners: FloatArray,
-    owners: BoolArray,
     sequence: FloatArray,
     below: FloatArray,
+    highest: FloatArray,
+    wanted: Int64Array,
     order: Int64Array,
 ) -> None:
     """Raise ``below`` to the highest bound below which work leaves that makes room for one task on some node.
 
     Args:
-        wanted, highest: (wanted,), nodes and the highest bound of the work on each, or more; the highest first.
         shapes: (tasks, fields), what each asks for; below: (tasks,).
-        bounds: (slots,) below which each leaves.
-        slot_owners: (slots,); owners: whose work may leave, see ``may_leave``.
+        of_reaches: (tasks,), to which of the reaches each is confined.
+        open_nodes, open_owners: (reaches, nodes) and (reaches, owners of the roster), where work may leave, and whose.
+        place_nodes, place_slots: (places,), on which nodes work has something that could leave for any of the tasks.
+        bounds: (slots,) below which each leaves; slot_owners: (slots,), whose it is.
         sequence: (slots,) breaks ties.
-        order: (MOST_ROWS,) scratch.
+        highest, wanted, order: (nodes,), all -inf; (nodes,); and (MOST_ROWS,): scratch.
 
-    The tables are changed and changed back. A node that has room already counts with the highest of its bounds, as it
-    may be filled until one asks.
+    The tables are changed and changed back.
     """
-    for task in range(shapes.shape[0]):
-        shape = shapes[task]
-        best = below[task]
-        for position in range(wanted.shape[0]):
-            if highest[position] <= best:
-                break
-            node = wanted[position]
-            if nodes[NODE_USABLE, node] == 0 or nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
+    for reach in range(open_owners.shape[0]):
+        lowest = np.inf
+        for task in range(shapes.shape[0]):
+            if of_reaches[task] == reach:
+                lowest = min(lowest, below[task])
+        if lowest == np.inf:
+            continue
+        count = 0
+        for place in range(place_nodes.shape[0]):
+            node = place_nodes[place]
+            slot = place_slots[place]
+            if bounds[slot] <= lowest or open_nodes[reach, node] == 0 or not open_owners[reach, int(slot_owners[slot])]:
                 continue
-            head = node_head[node]
-            found = 0
-            row = head
-            while row >= 0 and found < MOST_ROWS:
-                slot = rows[ROW_SLOT, row]
-                if bounds[slot] > best and may_leave(slot, slot_owners, owners):
-                    found = join(order, found, slot, bounds, 1, sequence)
-                row = rows[ROW_NEXT, row]
-            if found == 0:
-                continue
-            released = 0
-            fits = first_failure(nodes, devices, node, shape) == 0
-            while not fits and released < found:
-                shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[released], 1)
-                released += 1
-                fits = first_failure(nodes, devices, node, shape) == 0
-            if fits:
-                best = bounds[order[max(released - 1, 0)]]
-            for taken in range(released):
-                shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[taken], -1)
-        below[task] = best
+            if highest[node] == -np.inf:
+                wanted[count] = node
+                count += 1
+            highest[node] = max(highest[node], bounds[slot])
+        descending = np.argsort(-highest[wanted[:count]])
+        for task in range(shapes.shape[0]):
+            best = below[task]
+            for place in range(count if of_reaches[task] == reach else 0):
+                node = wanted[descending[place]]
+                if highest[node] <= best:
+                    break
+                best = room_below(
+                    nodes, devices, node, shapes[task], rows, row_devices, row_memory, node_head[node], bounds,
+                    slot_owners, open_owners, reach, sequence, best, order,
+                )  # fmt: skip
+            below[task] = best
+        for place in range(count):
+            highest[wanted[place]] = -np.inf
+
+
+@lean_kernel
+def room_below(
+    nodes: Int64Array,
+    devices: Int64Array,
+    node: int,
+    shape: Int64Array,
+    rows: Int64Array,
+    row_devices: Int64Array,
+    row_memory: Int64Array,
+    head: int,
+    bounds: FloatArray,
+    slot_owners: FloatArray,
+    open_owners: BoolArray,
+    reach: int,
+    sequence: FloatArray,
+    least: float,
+    order: Int64Array,
+) -> float:
+    """The bound below which work leaves a node that makes room for one task; ``least`` if it is no higher.
+
+    A node that has room already counts with the highest of its bounds, as it may be filled until one asks.
+    """
+    if nodes[NODE_USABLE, node] == 0 or nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
+        return least
+    found = 0
+    row = head
+    while row >= 0 and found < MOST_ROWS:
+        slot = rows[ROW_SLOT, row]
+        if bounds[slot] > least and open_owners[reach, int(slot_owners[slot])]:
+            found = join(order, found, slot, bounds, 1, sequence)
+        row = rows[ROW_NEXT, row]
+    if found == 0:
+        return least
+    released = 0
+    fits = first_failure(nodes, devices, node, shape) == 0
+    while not fits and released < found:
+        shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[released], 1)
+        released += 1
+        fits = first_failure(nodes, devices, node, shape) == 0
+    for taken in range(released):
+        shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[taken], -1)
+    return bounds[order[max(released - 1, 0)]] if fits else least

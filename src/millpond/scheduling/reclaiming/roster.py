@@ -72,6 +72,8 @@ LEAST_MOVING_CARDS = 2.0
 """Only for jobs of so many cards are others moved aside."""
 
 
+_NOWHERE: Int64Array = np.zeros(0, dtype=np.int64)
+
 _TABLES = (
     "rows", "row_devices", "row_memory", "node_head", "slots", "live",
     "_row_bytes", "_row_cells", "_device_cells", "_memory_cells", "_head_cells", "_slot_cells",
@@ -113,6 +115,9 @@ class Roster:
         self._slot_rows: list[tuple[int, ...]] = [()] * 64
         self._rows_used = 0
         """How many rows were ever used; ``width`` says that of slots."""
+        self._places: tuple[Int64Array, Int64Array] = (_NOWHERE, _NOWHERE)
+        self._places_at = -1
+        """Of which version these are: what ``places_of`` finds of all jobs."""
         self._free_rows: list[int] = []
         self._free_slots: list[int] = []
         """Those of them that were given back."""
@@ -290,8 +295,12 @@ class Roster:
 
     def places_of(self, wanted: BoolArray) -> tuple[Int64Array, Int64Array]:
         """On which nodes jobs, (slots,), hold something, and the slots of these jobs: (places,) each."""
-        nodes, slots = self.rows[[ROW_NODE, ROW_SLOT], : self._rows_used]
-        places = np.flatnonzero(wanted[slots] & (nodes != NO_NODE))
+        if self._places_at != self.version:
+            nodes, slots = self.rows[[ROW_NODE, ROW_SLOT], : self._rows_used]
+            used = np.flatnonzero(nodes != NO_NODE)
+            self._places, self._places_at = (nodes[used], slots[used]), self.version
+        nodes, slots = self._places
+        places = np.flatnonzero(wanted[slots])
         return nodes[places], slots[places]
 
     def of_queues(self, is_wanted: Callable[[str], bool]) -> list[JobRecord]:

@@ -198,8 +198,12 @@ class Displacement:
     @property
     def turns(self) -> tuple[object, ...]:
         """Differs whenever it may have become the turn of other queues than before in this walk, or others may lose."""
-        turns = (self._ranks.round_changes, len(self._first_blocked)) if self._ranks.has_rounds else ()
-        return (*turns, self._state.queues.shielding) if self._state.queues.has_guarantees else turns
+        return (*self.rounds, self._state.queues.shielding) if self._state.queues.has_guarantees else self.rounds
+
+    @property
+    def rounds(self) -> tuple[object, ...]:
+        """Differs whenever it may have become the turn of other queues, guarantees left aside."""
+        return (self._ranks.round_changes, len(self._first_blocked)) if self._ranks.has_rounds else ()
 
     def turn_of(self, record: JobRecord) -> tuple[object, ...]:
         """Equal for those of a class whose turn it is before the same work of that class, see ``_has_turn``."""
