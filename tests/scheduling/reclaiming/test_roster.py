@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from worlds import World, asks, gang, machine, single
 
+from millpond.model.events import StopRequested
 from millpond.scheduling.scheduler import Scheduler
 
 
@@ -22,3 +23,17 @@ def test_of_a_node_whose_work_has_ended_nobody_is_said_to_hold_anything(restores
     assert state.roster.slots_on(np.array(others)).tolist() == []
     assert [state.roster.records[slot].id for slot in state.roster.slots_on(np.array([used]))] == ["narrow"]
     assert state.roster.nodes_with(everyone).tolist() == [used]
+
+
+def test_who_is_asked_to_leave_is_no_longer_among_those_whom_the_roster_counts() -> None:
+    world = World(machine("a", 3))
+    for name in ("stays", "leaves", "ends"):
+        world.submit(single(name))
+    state = world.core._state
+    assert state.roster.count == len(state.running) == 3
+    world.end("ends")
+    world.lingering.add("leaves")
+    world.tell(StopRequested(world.now, "leaves"))
+    world.settle()
+    assert sorted(state.running) == ["leaves", "stays"]
+    assert state.roster.count == 1

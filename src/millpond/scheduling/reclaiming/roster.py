@@ -258,6 +258,11 @@ class Roster:
         return np.array([row for slot in slots.tolist() for row in self._slot_rows[slot]], dtype=np.int64)
 
     @property
+    def count(self) -> int:
+        """How many jobs are on the roster."""
+        return sum(self._by_priority.values())
+
+    @property
     def owner_count(self) -> int:
         """How many owners the roster has known."""
         return len(self._owner_numbers)
