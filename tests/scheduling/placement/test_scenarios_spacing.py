@@ -201,3 +201,16 @@ def test_no_room_is_reserved_for_a_gang_of_which_the_rules_leave_a_task_no_place
     world.submit(gang("g", 2, asks(4), spacing=(apart(HOST),)))
     world.submit(single("long"), lasting=10_000.0, known=True)
     assert world.running() == {"first", "long"}
+
+
+def test_what_is_reserved_for_a_gang_that_must_lie_apart_is_not_taken_though_it_would_have_as_many_cards() -> None:
+    world = World(node("a1"), node("b1"), node("c1"), settings=Settings(ordering="fair"))
+    world.submit(single("soon", 2), lasting=100.0, known=True)
+    world.submit(single("late", 2), lasting=500.0, known=True)
+    world.submit(gang("g", 2, asks(1), spacing=(apart(HOST),)), lasting=50.0, known=True)
+    world.submit(single("behind", 2), lasting=1_000.0, known=True)
+    assert world.running() == {"soon", "late"}
+    world.go_to(100.0)
+    assert world.running() == {"late", "g"}
+    world.go_to(150.0)
+    assert world.running() == {"late", "behind"}

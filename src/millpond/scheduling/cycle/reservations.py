@@ -123,10 +123,15 @@ class Reserver:
         Args:
             gone: slots of the roster whose room counts as free already.
         """
-        times = self._times(self.state.jobs[kept.job], kept.nodes, gone=gone)
+        record = self.state.jobs[kept.job]
+        times = self._times(record, kept.nodes, gone=gone)
         if len(times) != 1:
             return np.inf
         wanted, by_node = times[0]
+        spacing = self.placer.spacing_of(record.job)
+        if spacing is not None:
+            places = _soonest_apart(wanted, by_node, self._waiting_roles(record)[0], spacing)
+            return max((float(by_node.flat[place]) for place in places), default=np.inf)
         return float(np.partition(by_node.ravel(), wanted - 1)[wanted - 1]) if wanted <= by_node.size else np.inf
 
     def reserve(self, record: JobRecord, kept: Sequence[int] = ()) -> Reservation | None:
