@@ -15,6 +15,7 @@ from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 from millpond.model.reasons import StartEstimate
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
+from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.estimating import estimate, pool_model
@@ -80,6 +81,38 @@ def test_a_job_waits_for_its_queue_and_not_for_free_cards() -> None:
     world.submit(single("next", 2, queue="small"), lasting=10.0, known=True)
     world.submit(single("behind", 2, queue="small"), lasting=10.0, known=True)
     assert {start_of(world, job).likely_at for job in ("next", "behind")} == {500.0, 510.0}
+
+
+def busy_zones(**lengths: float) -> World:
+    """Nodes of two cards, of the zones that their names begin with; work fills them for so long, or they are idle."""
+    nodes = (replace(machine(name, 2), labels=(("host", name), ("zone", name[0]))) for name in lengths)
+    world = World(*nodes, settings=Settings(ordering="fair"))
+    for name, length_s in lengths.items():
+        only = ((NodeRequirement("host", NodeOperator.IN, (name,)),),)
+        if length_s:
+            world.submit(single(f"on-{name}", 2, only_on=only), lasting=length_s, known=True)
+    return world
+
+
+def test_a_gang_whose_tasks_must_lie_apart_starts_once_enough_nodes_have_room() -> None:
+    world = busy_zones(a1=100.0, b1=500.0, c1=0.0)
+    rule = SpacingRule(SpacingKind.APART, "host", ("worker",), ("worker",))
+    world.submit(gang("apart", 2, asks(1), spacing=(rule,)), lasting=50.0, known=True)
+    world.submit(single("behind", 2), lasting=1_000.0, known=True)
+    assert [start_of(world, job).likely_at for job in ("apart", "behind")] == [100.0, 150.0]
+    world.go_to(101.0)
+    assert sorted(world.nodes_of("apart")) == ["a1", "c1"]
+    world.go_to(151.0)
+    assert world.state("behind") is JobState.RUNNING
+
+
+def test_a_gang_whose_tasks_must_lie_together_starts_once_one_place_has_room_for_all() -> None:
+    world = busy_zones(a1=100.0, a2=600.0, b1=300.0, b2=400.0)
+    rule = SpacingRule(SpacingKind.TOGETHER, "zone", ("worker",))
+    world.submit(gang("together", 2, asks(2), spacing=(rule,)), lasting=50.0, known=True)
+    assert start_of(world, "together").likely_at == 400.0
+    world.go_to(401.0)
+    assert sorted(world.nodes_of("together")) == ["b1", "b2"]
 
 
 @pytest.mark.parametrize("bound", ["limit", "guarantee"])

@@ -304,7 +304,7 @@ class Future:
         """Take room for a job, by the first of its choices that has any, or for which work may leave."""
         avoided = self._avoided(entry) if demands else ()
         for demand in demands:
-            taken = self._rooms.take(demand.parts, avoided)
+            taken = demand.take(self._rooms, avoided)
             if taken:
                 return demand, taken
         for demand in demands:
@@ -316,7 +316,7 @@ class Future:
     def _make_room(self, entry: Entry, demand: Demand, avoided: Collection[int]) -> Taken | None:
         """Let running work leave for a job, if that gives it a place: those wait again."""
         displacer = self._displacer
-        if not displacer:
+        if not displacer or demand.spaced is not None:
             return None
         displacer.earn(self._held, self.now)
         steps = displacer.steps
@@ -326,7 +326,7 @@ class Future:
         for each in leaving:
             left_s = max(self._end_of[each.number] - self.now, 0.0)
             self._left.append(self._after_leaving(self._stop(each.number), left_s, each))
-        return self._rooms.take(demand.parts, avoided) if leaving else None
+        return demand.take(self._rooms, avoided) if leaving else None
 
     def _after_leaving(self, run: HeldRoom, left_s: float, leaving: Leaving) -> Entry:
         """A job that was asked to leave, as it waits again."""
@@ -396,7 +396,11 @@ class Future:
             (now + MORE_OF_RUN * (now - runs[number].begun_s), number) for _, number in self._expected[:passed]
         )
         ends = merge(outlived, islice(self._expected, passed, None))
-        return self._rooms.nodes_of(demand.parts, ((at, runs[number].taken) for at, number in ends))
+        given_back = ((at, runs[number].taken) for at, number in ends)
+        if demand.spaced is None:
+            return self._rooms.nodes_of(demand.parts, given_back)
+        self.steps += len(self._expected)
+        return demand.spaced.nodes_of(self._rooms, list(given_back))
 
     def _avoided(self, entry: Entry) -> Collection[int]:
         """The nodes that are kept from a job for the one ahead of it, or that close too soon for it."""

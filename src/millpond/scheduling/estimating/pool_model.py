@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from millpond.model import windows
 from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.resources import CARD_MILLI
-from millpond.model.workloads import CheckpointMode
+from millpond.model.workloads import CheckpointMode, Job
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.estimating.displacer import Displacer, Preemption
 from millpond.scheduling.estimating.kept_nodes import CLOSED, KeptNodes
@@ -25,8 +25,8 @@ from millpond.scheduling.estimating.lengths import Length, Lengths, lasts
 from millpond.scheduling.estimating.limit_accounts import EVERY_KIND, LimitAccounts
 from millpond.scheduling.estimating.line_order import Ranked
 from millpond.scheduling.estimating.pool_state import PoolModel
-from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, Entry, HeldRoom, Weighing
-from millpond.scheduling.estimating.rooms import Part
+from millpond.scheduling.estimating.possible_jobs import Candidate, Charges, Demand, Entry, HeldRoom, Weighing
+from millpond.scheduling.estimating.spaced_rooms import SpacedParts
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.nodes.cordon import stays_until
@@ -155,6 +155,15 @@ def _resources(state: State, placer: Placer, nodes: Int64Array) -> tuple[Resourc
     )
 
 
+class _AskedPart(NamedTuple):
+    """How many tasks of one role, by index, must start, how much each takes, and the kinds of cards that will do."""
+
+    tasks: int
+    amount: int
+    kinds: int
+    role: int
+
+
 class PoolModeller:
     """Makes the models of all questions that have a view in common.
 
@@ -166,6 +175,7 @@ class PoolModeller:
     def __init__(self, state: State, placer: Placer, view: View, like: JobRecord) -> None:
         """``like``: a job of the pool."""
         self._state = state
+        self._placer = placer
         self._pool = view.pool
         self._now = state.now
         self._standing = QueueRank(state)
@@ -406,28 +416,33 @@ class PoolModeller:
     def _line_of(self, record: JobRecord) -> tuple[int, Demand]:
         """The number of a job's line, and what it asks for."""
         by_models = self._limits.charges(record)
-        key = (record.demand, record.job.only_on, by_models, record.group)
+        key = (record.demand, record.job.only_on, by_models, record.group, record.job.spacing)
         found = self._lines.get(key)
         if found is None:
             shapes = self._state.cluster.words.shapes_of(record.demand)
             pairs = zip(record.job.roles, shapes, strict=True)
-            amounts = ((role.minimum, self._resource.of(shape), shape.model_mask) for role, shape in pairs)
-            parts = tuple(sorted((part for part in amounts if part[0]), key=lambda part: -part[1]))
-            total = sum(count * amount for count, amount, _ in parts)
-            selection = record.job.only_on
-            choices = tuple(
-                Demand(self._parts(parts, models, selection), total, charges) for models, charges in by_models
+            asked = (
+                _AskedPart(role.minimum, self._resource.of(shape), shape.model_mask, index)
+                for index, (role, shape) in enumerate(pairs)
             )
+            parts = sorted((part for part in asked if part.tasks), key=lambda part: -part.amount)
+            choices = tuple(self._demand(record.job, parts, models, charges) for models, charges in by_models)
             demand = choices[0]
             if len(choices) > 1:
-                demand = Demand(self._parts(parts, EVERY_KIND, selection), total, choices=choices)
+                demand = replace(self._demand(record.job, parts, EVERY_KIND, ()), choices=choices)
             found = self._lines[key] = len(self._lines), demand
         return found
 
-    def _parts(self, parts: Sequence[tuple[int, int, int]], models: int, selection: NodeSelection) -> tuple[Part, ...]:
-        return tuple(
-            (count, amount, self._nodes_that_will_do(kinds & models, selection)) for count, amount, kinds in parts
+    def _demand(self, job: Job, asked: Sequence[_AskedPart], models: int, charges: Charges) -> Demand:
+        parts = tuple(
+            (part.tasks, part.amount, self._nodes_that_will_do(part.kinds & models, job.only_on)) for part in asked
         )
+        spacing = self._placer.spacing_of(job)
+        spaced = None
+        if spacing is not None:
+            node_count = self._state.cluster.arrays.node_count
+            spaced = SpacedParts(parts, [part.role for part in asked], spacing, self._nodes, node_count)
+        return Demand(parts, sum(part.tasks * part.amount for part in asked), charges, spaced=spaced)
 
     def _nodes_that_will_do(self, models: int, selection: NodeSelection) -> bytes:
         """(nodes,) 1 for those with cards of some models, or without any, that a job may have."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from millpond.scheduling.estimating.lengths import Length
-from millpond.scheduling.estimating.rooms import Part, Taken
+from millpond.scheduling.estimating.rooms import Part, Rooms, Taken
+from millpond.scheduling.estimating.spaced_rooms import SpacedParts
 from millpond.scheduling.ordering.forecasts import NEVER
 
 Rank = tuple[float, ...]
@@ -25,12 +27,18 @@ class Demand:
         charges: (account, amount) of every limit that they count against.
         choices: where limits or guarantees name models of cards, the same on some models alone: they start on the first
             that is admitted and has room.
+        spaced: the parts, where their tasks must lie together, apart or evenly.
     """
 
     parts: tuple[Part, ...]
     total: int
     charges: Charges = ()
     choices: tuple[Demand, ...] = ()
+    spaced: SpacedParts | None = None
+
+    def take(self, rooms: Rooms, avoided: Collection[int]) -> Taken | None:
+        """Take a place for all tasks; None, and nothing taken, if there is none."""
+        return rooms.take(self.parts, avoided) if self.spaced is None else self.spaced.take(rooms, avoided)
 
 
 @dataclass(frozen=True, slots=True)

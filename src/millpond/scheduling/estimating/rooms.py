@@ -31,6 +31,10 @@ class Rooms:
         for node, amount in enumerate(self.free):
             self._enter(node, self._level(amount))
 
+    def copy(self) -> Rooms:
+        """The same, to go on by itself."""
+        return Rooms(self.free, self._unit)
+
     def _level(self, amount: int) -> int:
         return min(max(amount, 0) // self._unit, LEVELS)
 
@@ -57,7 +61,7 @@ class Rooms:
         taken: Taken = []
         for count, amount, nodes in parts:
             for _ in range(count):
-                node = self._tightest(amount, nodes, avoided)
+                node = self.tightest(amount, nodes, avoided)
                 if node < 0:
                     self.give(taken)
                     return None
@@ -70,7 +74,8 @@ class Rooms:
         for node, amount in taken:
             self.change(node, amount)
 
-    def _tightest(self, amount: int, nodes: bytes, avoided: Collection[int]) -> int:
+    def tightest(self, amount: int, nodes: bytes, avoided: Collection[int]) -> int:
+        """The node that is fullest of those with so much room that will do; below 0 if there is none."""
         free = self.free
         for number in range(self._level(amount), LEVELS + 1):
             for node in self._levels[number]:
