@@ -10,6 +10,7 @@
 #include "layout.h"
 
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define APART __attribute__((noinline))  // so that what calls it saves no registers for its sake
 #define HOOK __attribute__((visibility("default")))
 
 // A thread that is cancelled while the gate holds it back would leave with locks and counts.

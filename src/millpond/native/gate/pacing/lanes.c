@@ -22,6 +22,7 @@ static _Atomic unsigned lane_count, free_count;
 static _Atomic(struct index *) current;
 static struct lane removed;  // the mark; no key matches it
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static __thread __attribute__((tls_model("initial-exec"))) struct lane *latest;  // that this thread launched on
 
 struct lane *lane_at(unsigned index) { return index < lane_count ? &blocks[index / BLOCK][index % BLOCK] : NULL; }
 
@@ -30,6 +31,7 @@ void lanes_reset(void) {
     pthread_mutex_init(&mutex, NULL);
     lane_count = free_count = 0;
     current = NULL;
+    latest = NULL;
 }
 
 // A stream's handle is its own; the default streams are one for each context, or for each thread.
@@ -141,7 +143,7 @@ static struct lane *make(const struct key *key) {
     return lane;
 }
 
-struct lane *lane_find(CUstream stream) {
+static APART struct lane *find_or_make(CUstream stream) {
     struct key key = key_of(stream);
     struct lane *lane = look_up(&key);
     if (LIKELY(lane != NULL)) return lane;
@@ -150,6 +152,14 @@ struct lane *lane_find(CUstream stream) {
     if (!lane) lane = make(&key);
     pthread_mutex_unlock(&mutex);
     return lane;
+}
+
+// Most threads launch on one stream again and again. The default ones are told apart by more than their handles.
+struct lane *lane_find(CUstream stream) {
+    struct lane *lane = latest;
+    bool is_made = (uintptr_t)stream > 2;
+    if (LIKELY(is_made && lane && lane->stream == stream && lane->state == LANE_LIVE)) return lane;
+    return latest = find_or_make(stream);
 }
 
 struct lane *lane_of(CUstream stream) {

@@ -40,7 +40,7 @@ static void give_up_launch(void *nothing) {
 
 __attribute__((constructor)) static void begin(void) { pthread_key_create(&ending, give_up_launch); }
 
-static void watch_thread(void) {
+static APART void watch_thread(void) {
     launching.is_watched = true;
     pthread_setspecific(ending, &launching);
 }
@@ -247,20 +247,20 @@ static struct lane *enter_slowly(struct lane *lane, const void *graph, bool apar
     return lane;
 }
 
-static struct lane *enter_uncancelled(struct lane *lane, const void *graph, bool apart) {
+static APART struct lane *enter_uncancelled(struct lane *lane, const void *graph, bool apart) {
     int cancellation = hold_cancellation();
     lane = enter_slowly(lane, graph, apart);
     allow_cancellation(cancellation);
     return lane;
 }
 
-static void outlast_pause(void) {
+static APART void outlast_pause(void) {
     int cancellation = hold_cancellation();
     while (is_paused()) nap(PAUSE_NAP_NS);
     allow_cancellation(cancellation);
 }
 
-static void cut_batch(struct lane *lane) {
+static APART void cut_batch(struct lane *lane) {
     pthread_mutex_lock(&batches.mutex);
     collector_cut(lane);
     pthread_mutex_unlock(&batches.mutex);
@@ -295,11 +295,14 @@ struct lane *gate_enter(CUstream stream, const void *graph) {
     return launching.lane = enter(stream, graph);
 }
 
-void gate_leave(struct lane *lane) {
-    launching.lane = NULL;
-    if (!lane || atomic_fetch_sub_explicit(&lane->unlaunched, 1, memory_order_acq_rel) != 1) return;
+static APART void close_batch(struct lane *lane) {
     pthread_mutex_lock(&batches.mutex);
     collector_close(lane);
     pthread_mutex_unlock(&batches.mutex);
     collector_wake();
+}
+
+void gate_leave(struct lane *lane) {
+    launching.lane = NULL;
+    if (lane && atomic_fetch_sub_explicit(&lane->unlaunched, 1, memory_order_acq_rel) == 1) close_batch(lane);
 }
