@@ -211,6 +211,13 @@ class Driver:
                 return (result,)
         return (0,)
 
+    def mixed(self, nanoseconds: int, kernels: int, graph: int, milliseconds: int) -> tuple[int, ...]:
+        """So many kernels and a graph by turns for a time."""
+        began, result = time.monotonic(), 0
+        while not result and time.monotonic() < began + milliseconds / 1000:
+            result = self.launch(nanoseconds, kernels)[0] or self.replay(graph)[0]
+        return (result,)
+
     def replay_all(self, milliseconds: int) -> tuple[int, ...]:
         """Launches all graphs by turns for a time."""
         began, count = time.monotonic(), 0

@@ -285,6 +285,23 @@ for attempt in range(2):
     assert card.python(task, source, PYTHONPATH=str(ALLOCATING.parent)).splitlines() == ["16 0"] * 5
 
 
+def test_what_a_context_holds_that_was_attached_to_is_free_with_the_last_to_detach(card: GatedCard) -> None:
+    source = """
+from allocating import *
+made, again, free, total = c_void_p(), c_void_p(), c_size_t(), c_size_t()
+def left():
+    cuda.cuMemGetInfo_v2(byref(free), byref(total))
+    return free.value // MIB
+cuda.cuInit(0), cuda.cuCtxCreate_v2(byref(made), 0, 0), cuda.cuCtxAttach(byref(again), 0)
+cuda.cuMemAlloc_v2(byref(c_uint64()), c_size_t(10 * MIB))
+print(cuda.cuCtxDetach(made), left(), cuda.cuCtxDetach(made))
+cuda.cuDevicePrimaryCtxRetain(byref(again), 0), cuda.cuCtxSetCurrent(again)
+print(left())
+"""
+    task = card.slice(cap_mib=64)
+    assert card.python(task, source, PYTHONPATH=str(ALLOCATING.parent)).split() == ["0", "54", "0", "64"]
+
+
 def test_one_slice_that_asks_for_too_much_disturbs_none_of_seven_others(card: GatedCard) -> None:
     tasks = card.programs(*[{"cap_mib": 512}] * 8)
     greedy, *others = [task.program for task in tasks if task.program is not None]

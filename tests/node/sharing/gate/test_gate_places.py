@@ -252,6 +252,7 @@ def test_a_thread_that_is_cancelled_in_a_launch_leaves_no_work_that_never_ends(c
     pthread_t thread;
     start(), launch(), cuCtxSynchronize(), say(0), getchar();
     pthread_create(&thread, NULL, launch_in_a_thread, NULL), say(0), getchar();
+    for (int number = 0; number < 5; number++) launch();
     pthread_cancel(thread), pthread_join(thread, NULL);
     for (int number = 0; number < 600; number++) launch();
     cuCtxSynchronize(), say(0), getchar();
@@ -268,7 +269,7 @@ def test_a_thread_that_is_cancelled_in_a_launch_leaves_no_work_that_never_ends(c
         until(lambda: last_launch_ns(task) != before)
         cancelling.stdin.write("\n")
         assert cancelling.stdout.readline() == "0\n"
-        until(lambda: task.region.usage().launches == 602)
+        until(lambda: task.region.usage().launches == 607)
         until(lambda: [slot.in_flight for slot in task.region.usage().processes.values()] == [0])
         cancelling.communicate("\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from millpond.model.sharing import ShareClass
 from millpond.node.sharing.backend import EnforcementRequest
 from millpond.node.sharing.gate import building, layout
 from millpond.node.sharing.gate.region import GateRegion, GateSettings
-from millpond.node.sharing.gate_enforcer import CONTEXT_MIB, settings_of
+from millpond.node.sharing.gate_enforcer import CONTEXT_MIB, GateEnforcer, settings_of
 from millpond.node.task.records import TaskId
 
 SETTINGS = GateSettings(
@@ -159,6 +160,22 @@ def test_only_those_who_go_before_all_others_may_have_any_amount_of_work_in_flig
         floor_milli=floor_milli,
         uuid="GPU-1",
     )
+
+
+def test_an_agent_is_told_of_what_a_slice_changed_that_is_not_its_own(gate_library: Path, tmp_path: Path) -> None:
+    enforcer, task = GateEnforcer(gate_library.parent.parent, tmp_path / "cards"), TaskId("job", 1, 0)
+    enforcer.prepare(EnforcementRequest(task, tmp_path / "slice", [Grant("GPU-1", 300, 800, 2048)]))
+
+    def changed() -> tuple[bool, bool]:
+        usage = enforcer.usage(task)
+        assert usage is not None
+        return usage.tampered, usage.disturbed
+
+    assert changed() == (False, False)
+    os.truncate(tmp_path / "cards" / "GPU-1" / "card", 0)
+    assert [changed(), changed()] == [(False, True), (False, False)]
+    (tmp_path / "slice" / "control").write_bytes(b"")
+    assert [changed(), changed()] == [(True, False), (True, False)]
 
 
 def test_without_a_compiler_the_gate_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,18 @@ def test_kernels_of_any_length_come_to_the_same_time(card: GatedCard) -> None:
     assert card.busy_shares([short, long], 3) == pytest.approx([50, 50], abs=POINTS)
 
 
+@pytest.mark.parametrize("kernels", [3, 30])
+def test_kernels_between_graphs_count_for_what_they_take(card: GatedCard, kernels: int) -> None:
+    [mixed, other] = card.programs({}, {})
+    assert mixed.program is not None
+    _, graph, _ = mixed.program("graph", KERNEL_NS // 4, 4)
+    mixed.program.send("mixed", 20_000, kernels, graph, FOR_EVER_MS)
+    keep_busy(other)
+    card.until(lambda: bool(mixed.region.usage().busy_ns and other.region.usage().busy_ns))
+    card.pass_time(SETTLING_S)
+    assert card.busy_shares([mixed, other], 1) == pytest.approx([50, 50], abs=POINTS)
+
+
 @pytest.mark.long
 def test_two_processes_of_one_task_have_one_share(card: GatedCard) -> None:
     [double, single] = card.programs({}, {})
