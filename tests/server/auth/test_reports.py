@@ -140,6 +140,14 @@ def test_what_was_made_of_cards_is_shown_where_it_was_measured(filled: AuthWorld
     assert row["measured_gpu_hours"] == 0
 
 
+def test_small_sums_are_shown_to_three_digits_as_their_rows_are(filled: AuthWorld) -> None:
+    small = browser_of(filled, "max").get(f"/portal/reports?{SPAN}").text
+    assert "<b>0.097</b>" in small
+    assert "0.075 GPU-hours were not measured" in small
+    assert "<b>0.014</b>" in small
+    assert "<b>576.4</b>" in browser_of(filled, "olga").get(f"/portal/reports?{SPAN}").text
+
+
 def test_who_may_see_less_gets_sums_of_that_alone(filled: AuthWorld) -> None:
     def users(who: str) -> set[str]:
         return {row["name"] for row in usage(filled, who)["rows"]}
