@@ -293,6 +293,15 @@ def test_a_defect_is_two_lines_and_its_own_exit_code(run_pond, monkeypatch):
     assert len(err.splitlines()) == 2
 
 
+def test_what_the_encoding_of_a_terminal_lacks_is_a_question_mark():
+    written = io.BytesIO()
+    terminal = io.TextIOWrapper(written, encoding="latin-1")
+    main.print_what_can_be(terminal)
+    terminal.write("é → 好")
+    terminal.flush()
+    assert written.getvalue() == "é ? ?".encode("latin-1")
+
+
 def test_a_reader_who_leaves_early_is_no_error():
     pond = Path(sys.executable).with_name("pond")
     read_end, write_end = os.pipe()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -88,6 +89,7 @@ def main() -> None:
     gc.set_threshold(ALLOCATIONS)
     if "_POND_COMPLETE" in os.environ:
         cli.main(prog_name="pond")
+    print_what_can_be(sys.stdout)
     code = _run(sys.argv[1:])
     gc.freeze()  # what is left ends with the process, unsearched
     sys.exit(code)
@@ -127,6 +129,12 @@ def _run(arguments: list[str]) -> int:
         complain_about_defect(error)
         return InconsistentStateError.exit_code
     return code if isinstance(code, int) else 0
+
+
+def print_what_can_be(stream: TextIO) -> None:
+    """Have a question mark written for what the encoding of the terminal lacks, such as a job's output in another."""
+    if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        stream.reconfigure(errors="replace")
 
 
 def _abandon_output() -> None:
