@@ -102,6 +102,8 @@ class Scaled:
 
     def __init__(self, tmp_path: Path, tasks: dict[str, int], scale: dict[str, Any], cards: float = 0) -> None:
         self.clock = Clock()
+        self.set_by = 0.0
+        """By how many seconds the wall clock was set forward."""
         self.server = Server(tmp_path, World(), self.clock)
         fields = {"kind": "service", "gpus": cards, "tasks": tasks, "serve": {"scale": scale}}
         self.server.submit("web", **fields)
@@ -119,6 +121,7 @@ class Scaled:
             self.measures,
             lambda devices: {name: self.use[""] for name in devices if self.use},
             ReplicaForecasts(self.server.store.time_series),
+            lambda: self.clock() + self.set_by,
             self.clock,
         )
 
@@ -267,6 +270,19 @@ def test_a_service_nobody_asks_goes_to_zero_unless_somebody_comes_at_the_last_mo
     service.server.scheduler.close()
 
 
+@pytest.mark.parametrize("set_by", [-7_200.0, 7_200.0])
+def test_a_clock_that_is_set_neither_ends_replicas_nor_keeps_them(tmp_path: Path, set_by: float) -> None:
+    service = Scaled(tmp_path, {"min": 0, "max": 3}, {"open_requests": 2, "down_after": "30s", "idle_after": "60s"})
+    service.measures.open = 6
+    assert service.running_after(1) == 3
+    service.measures.open, service.measures.used_at = 0, service.clock.now
+    service.set_by = set_by
+    assert service.running_after(10) == 3
+    assert service.running_after(30) == 1
+    assert service.running_after(21) == 0
+    service.server.scheduler.close()
+
+
 def test_a_service_has_other_bounds_in_its_hours_and_does_not_rest_in_them(tmp_path: Path) -> None:
     hours = [{"window": "01:00-02:00", "min": 2}]
     service = Scaled(tmp_path, {"min": 0, "max": 3}, {"idle_after": "60s", "hours": hours})
@@ -350,7 +366,7 @@ def test_requests_go_to_the_replica_with_the_fewest_open_ones_and_idle_ones_take
 
 
 def test_the_meter_tells_what_happened_since_it_was_last_asked() -> None:
-    meter = ProxyMeter()
+    meter = ProxyMeter(lambda: 101.0)
     assert meter.load("web", 100.0) == Load(0.0, 0.0, 0)
     with meter.request("web"):
         assert meter.load("web", 102.0).open_requests == 1

@@ -32,6 +32,7 @@ from millpond.server.jobs.task_inputs import TaskInputs
 from millpond.server.jobs.time_limits import TimeLimits
 from millpond.server.jobs.what_if.service import WhatIf
 from millpond.server.monitoring.time_series.reader import TimeSeriesReader
+from millpond.server.runtime.clock import since_boot
 from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.serving.front import ServiceFront
@@ -144,7 +145,7 @@ class Service:
         self.delete_job = partial(delete_job, components)
 
         revisions = Revisions(RevisionStore(store.database), time.time)
-        self.rollouts = Rollouts(loop, store.jobs, revisions, self.front, access, time.time)
+        self.rollouts = Rollouts(loop, store.jobs, revisions, self.front, access, since_boot)
         self.services = Services(self.lookup, self.job_files, self.front, revisions, identity.origins, access)
         self.updating = Updating(components.accounts, queries, requirements, self.services, self.rollouts)
 

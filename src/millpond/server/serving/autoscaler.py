@@ -140,6 +140,7 @@ class Autoscaler(Periodic):
         use_milli: how much each of some devices (by UUID) computes; those that report it.
         forecasts: of the replicas that services will need.
         clock: seconds since 1970.
+        steady: seconds of a clock that cannot be set; that of ``measured``.
 
     Attributes:
         is_spoken_for: whether a rollout decides about the replicas of a job at the moment.
@@ -157,6 +158,7 @@ class Autoscaler(Periodic):
         use_milli: Callable[[Collection[str]], Mapping[str, int]],
         forecasts: ReplicaForecasts,
         clock: Callable[[], float],
+        steady: Callable[[], float],
     ) -> None:
         self._loop = loop
         self._sizing = sizing
@@ -165,6 +167,7 @@ class Autoscaler(Periodic):
         self._use_milli = use_milli
         self._forecasts = forecasts
         self._clock = clock
+        self._steady = steady
         self.is_spoken_for: Callable[[str], bool] = lambda _: False
         self.latest: dict[str, ScalingInfo] = {}
         self._seen: dict[str, _Seen] = {}
@@ -207,8 +210,8 @@ class Autoscaler(Periodic):
             self._sizing.pursue(job, Goal(fewest, "the hours have come in which it must not rest"), 0.0)
 
     def _look_at(self, job: JobInfo, file: JobFile, scale: Scale) -> None:
-        now = self._clock()
-        fewest, most = scale.bounds(_tasks(file), now)
+        now = self._steady()
+        fewest, most = scale.bounds(_tasks(file), self._clock())
         seen = self._seen.get(job.id)
         if seen is None or seen.attempt != job.attempt:
             seen = self._seen[job.id] = _Seen(job.attempt, now)
@@ -223,7 +226,7 @@ class Autoscaler(Periodic):
         elif scale.has_target:
             coming = self._add_targets(now, job, scale, load, seen.targets)
             goal = desired(seen.targets, now, scale.down_after, (max(fewest, 1), most))
-            self.latest[job.id] = scaling_info(now, goal, (max(fewest, 1), most), scale, coming)
+            self.latest[job.id] = scaling_info(self._clock(), goal, (max(fewest, 1), most), scale, coming)
             self._sizing.pursue(job, goal, drain_s)
         elif scale.hours:
             usual = max(_tasks(file).count, fewest, 1)
@@ -240,7 +243,7 @@ class Autoscaler(Periodic):
         running = max(1, sum(task.state == TaskState.RUNNING for task in job.tasks))
         wanted, why = wanted_replicas(scale, load, running)
         targets.append(ReplicaTarget(now, wanted, why))
-        coming = None if scale.ahead is None else self._forecasts.ahead(now, job.id, wanted, scale.ahead)
+        coming = None if scale.ahead is None else self._forecasts.ahead(self._clock(), job.id, wanted, scale.ahead)
         if isinstance(coming, ReplicaForecast) and coming.replicas > wanted:
             targets.append(ReplicaTarget(now, coming.replicas, coming.why))
         while targets[0].at < now - scale.down_after:

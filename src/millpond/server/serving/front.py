@@ -13,6 +13,7 @@ from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.events import DesiredCountChanged
 from millpond.model.states import JobState
 from millpond.scheduling.records import JobRecord
+from millpond.server.runtime.clock import since_boot
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
 from millpond.server.serving.proxy.load_balancer import Balancer
@@ -37,7 +38,7 @@ class ServiceFront:
     def __init__(self, loop: Loop, file_of: Callable[[str], JobFile]) -> None:
         self._loop = loop
         self._file_of = file_of
-        self.meter = ProxyMeter()
+        self.meter = ProxyMeter(since_boot)
         self.balancer = Balancer()
         self.routes = Routes()
         self.queue = RequestQueue(self.wake, self._woken)

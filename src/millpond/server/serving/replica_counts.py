@@ -46,7 +46,7 @@ class Sizing:
     """Changes numbers of replicas; for one thread.
 
     Args:
-        clock: seconds since 1970.
+        clock: seconds of a clock that cannot be set.
     """
 
     def __init__(self, loop: Loop, balancer: Balancer, clock: Callable[[], float]) -> None:

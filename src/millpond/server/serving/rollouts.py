@@ -17,7 +17,6 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.engines.task_access import TaskAccess
 from millpond.model.errors import MillpondError, UnavailableError
-from millpond.model.events import Noted
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
 from millpond.node.host.periodic_worker import EXPECTED, UNTIL_WOKEN, Periodic, PeriodicWorker, for_each
@@ -50,7 +49,7 @@ class Rollouts(Periodic):
         store: where jobs are known.
         front: whose routes are changed as revisions come and go.
         access: the ways into running tasks.
-        clock: seconds since 1970.
+        clock: seconds of a clock that cannot be set.
     """
 
     def __init__(
@@ -186,7 +185,7 @@ class Rollouts(Periodic):
         present = self._revisions.present(revision.service)
         for job in {revision.job, present.job if present is not None else ""}:
             if self._loop.job_cache.get(job) is not None:
-                self._loop.notify([Noted(self._clock(), job, text)])
+                self._loop.note(job, text)
                 self._sizing.call_off(job)
 
     def _resize(self, job: str, replicas: int | None, why: str, drain_s: float) -> None:

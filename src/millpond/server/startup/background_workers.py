@@ -36,6 +36,7 @@ from millpond.server.operations.disk_watch import DiskWatch
 from millpond.server.operations.node_power import NodePowerWorker
 from millpond.server.operations.retention import RetentionLimits, RetentionWorker
 from millpond.server.operations.spare_nodes import SpareNodes
+from millpond.server.runtime.clock import since_boot
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queries import ANSWER_WITHIN_S
@@ -180,9 +181,16 @@ def held_cards(loop: Loop) -> HeldCards | None:
 def _of_work(current: Current, base: CoreComponents, service: Service, power: PowerEnforcer) -> list[BackgroundWorker]:
     components, front, use_milli = base.components, service.front, service.machines.telemetry.use_milli
     replicas = ReplicaForecasts(components.store.time_series)
-    sizing = Sizing(components.loop, front.balancer, time.time)
+    sizing = Sizing(components.loop, front.balancer, since_boot)
     scaler = Autoscaler(
-        components.loop, sizing, components.job_files.file_of, front.meter, use_milli, replicas, time.time
+        components.loop,
+        sizing,
+        components.job_files.file_of,
+        front.meter,
+        use_milli,
+        replicas,
+        time.time,
+        since_boot,
     )
     scaler.is_spoken_for = service.rollouts.speaks_for
     service.services.scaling = scaler.latest

@@ -1,10 +1,12 @@
-"""Measurements of each service by the proxy: requests, their durations, open requests, and wake-ups."""
+"""Measurements of each service by the proxy: requests, their durations, open requests, and wake-ups.
+
+By a clock that cannot be set: by one that is set back, a few requests would look like thousands a second.
+"""
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -56,23 +58,28 @@ class _Figures:
 
 
 class ProxyMeter:
-    """Counts by job; asked for by one thread, fed by another."""
+    """Counts by job; asked for by one thread, fed by another.
 
-    def __init__(self) -> None:
+    Args:
+        clock: seconds of a clock that cannot be set; also that of the instants that it is asked with.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._figures: dict[str, _Figures] = {}
 
     @contextmanager
     def request(self, job: str) -> Iterator[None]:
         """A request, while it lasts; one that waits for a replica counts already."""
-        began = time.time()
+        began = self._clock()
         with self._lock:
             figures = self._figures.setdefault(job, _Figures(began))
             figures.open += 1
         try:
             yield
         finally:
-            now = time.time()
+            now = self._clock()
             with self._lock:
                 figures.open -= 1
                 figures.finished += 1
@@ -83,7 +90,7 @@ class ProxyMeter:
     def woken(self, job: str, after_s: float) -> None:
         """A request woke a job that had no replicas, and one was ready after so long."""
         with self._lock:
-            figures = self._figures.setdefault(job, _Figures(time.time()))
+            figures = self._figures.setdefault(job, _Figures(self._clock()))
             figures.cold_starts += 1
             figures.cold_s += after_s
             figures.coldest_s = max(figures.coldest_s, after_s)
