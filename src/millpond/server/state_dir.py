@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 
 from millpond.model.errors import UnavailableError
 from millpond.node.host import procfs
-from millpond.node.host.files import read_json, write_json
+from millpond.node.host.files import read_json, try_lock, write_json
 from millpond.specs.api.server import LOCK_FILE, SERVER_FILE, STANDBY_FILE, ServerFile
 
 log = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class StateDir:
     def _depose(self) -> None:
         """Wait a moment for the lock, then end the process that has it."""
         began = time.monotonic()
-        while not self._is_free():
+        while not try_lock(self._lock):
             waited_s = time.monotonic() - began
             if waited_s > 2 * _ENDS_WITHIN_S:
                 return  # not even by force: the caller says who has it
@@ -158,18 +158,11 @@ class StateDir:
     def _outwait_the_dead(self) -> None:
         """Wait for a lock that was a killed server's: a child between fork and exec has it still, for an instant."""
         give_up_at = time.monotonic() + _LETS_GO_WITHIN_S
-        while not self._is_free() and time.monotonic() < give_up_at:
+        while not try_lock(self._lock) and time.monotonic() < give_up_at:
             holder = self._holder()
             if not holder.isdecimal() or procfs.start_ticks(int(holder)) is not None:
                 return
             time.sleep(_LOOKS_EVERY_S)
-
-    def _is_free(self) -> bool:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
     def _holder(self) -> str:
         """Process id of the server that has the lock; empty when that is not known."""

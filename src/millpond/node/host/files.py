@@ -139,6 +139,15 @@ def write_all(file: int, data: bytes) -> None:
         rest = rest[os.write(file, rest) :]
 
 
+def try_lock(file: int) -> bool:
+    """Lock an open file by flock(2); False where another has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def announce_by_signal(file: int) -> None:
     """Have the kernel send SIGIO when a pipe or socket can be read or written (``O_ASYNC``)."""
     fcntl.fcntl(file, fcntl.F_SETOWN, os.getpid())

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 import signal
@@ -33,7 +32,7 @@ from typing import Any
 
 from millpond.node.containers import supervision
 from millpond.node.host import cgroups, procfs
-from millpond.node.host.files import keep_room, read_all, read_json, room_for, write_json
+from millpond.node.host.files import keep_room, read_all, read_json, room_for, try_lock, write_json
 from millpond.node.sessions.exec_sessions import ExecSessions
 from millpond.node.task import running_tasks
 from millpond.node.task.child_setup import become_task, libc
@@ -66,7 +65,7 @@ def main(argv: list[str]) -> int:
     plan = TaskStartPlan.decode(read_all(0))
     lock = os.open(path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT, 0o600)  # until this process ends
     decision = plan.record["decision"]
-    if not _locked(lock):
+    if not try_lock(lock):  # another looks after this task
         _await_settled(path, decision)
     elif not _carried_out(path, decision):
         _Supervisor(path, plan).run()
@@ -358,15 +357,6 @@ class _Supervisor:
                     os.unlink(room_for(self._path.with_suffix(".stop")))  # noqa: PTH108
                 running_tasks.leave(self._path)
                 return
-
-
-def _locked(lock: int) -> bool:
-    """Whether we are the one to look after this task."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _carried_out(path: Path, decision: int) -> bool:

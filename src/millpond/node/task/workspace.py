@@ -23,6 +23,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from millpond.node.host.files import try_lock
 from millpond.node.host.folder_trees import remove_tree
 from millpond.node.sandbox.sandbox import Mount
 from millpond.node.task.identity import Identity, acting_as
@@ -177,9 +178,7 @@ def clear_dataset(datasets: Path, snapshot: str, is_used: bool) -> None:
     """
     path = datasets / f"{snapshot}.lock"
     with path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(lock.fileno()):
             return  # it is being laid out
         for place in (datasets / f"{snapshot}.new", *([] if is_used else [datasets / snapshot])):
             if place.is_dir():
