@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from millpond.forecasting.durations import Forecast
 from millpond.model.events import (
     Event,
     JobSubmitted,
@@ -30,7 +31,7 @@ from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
 from millpond.simulation.what_if.answers import WhatIfQuery, answer_live, answer_past
-from millpond.simulation.what_if.plays import NEVER, LiveCopy
+from millpond.simulation.what_if.plays import NEVER, LiveCopy, PastJob
 from millpond.specs.api.reports.what_if import WhatIfInfo
 from seeds import few_then_many
 
@@ -45,6 +46,10 @@ def crowd(seed: int) -> Workload:
 def world_of(workload: Workload, settings: Settings, until: float = NEVER) -> World:
     costs = Costs(preemption=settings.preemption_cost, loses_unsaved=True)
     return World(CLUSTER, workload, "exact", costs, until=until)
+
+
+def past_job(entry: TraceJob) -> PastJob:
+    return PastJob(entry, None, counts=True)
 
 
 def halfway(workload: Workload, settings: Settings, at: float) -> dict[str, Any]:
@@ -178,9 +183,38 @@ def test_both_plays_end_where_the_work_was_too_much() -> None:
 def test_the_past_is_played_with_what_the_cluster_is_like_now() -> None:
     snapshot = halfway(BUSY, Settings(), 2.0)
     question = WhatIfQuery((StopRequested(0.0, "a1"),), ("without a1",), unbounded)
-    entries = (*BUSY.jobs, TraceJob(Job("z", gang_roles(64, 64)), 5.0, 10.0, "z"))
-    answer = answer_past(snapshot, entries, question, {"never ran": 3})
+    past = [*map(past_job, BUSY.jobs), past_job(TraceJob(Job("z", gang_roles(64, 64)), 5.0, 10.0, "z"))]
+    answer = answer_past(snapshot, past, 0.0, question, {"never ran": 3})
     assert answer.left_out == {"never ran": 3, "could never run on the present cluster": 1}
     assert answer.compared == 5
     assert [(job.job, job.start_before, job.start_after) for job in answer.jobs] == [("b1", 1000, 0)]
     assert "users would have acted otherwise" in answer.caveats[-1]
+
+
+def test_the_past_is_played_with_the_forecasts_of_then() -> None:
+    """Sixteen cards: of two jobs that wait for all of them the one goes first that was expected to be shorter."""
+    snapshot = halfway(BUSY, Settings("sjf"), 2.0)
+    entries = [
+        TraceJob(Job(name, gang_roles(32, 8)), at, 100.0, name) for name, at in (("a", 0.0), ("b", 1.0), ("c", 2.0))
+    ]
+    question = WhatIfQuery((QueueChanged(0.0, Queue("default", weight=2.0)),), ("a weight",), unbounded)
+
+    def mean_wait_s(*expected_s: float) -> float:
+        guesses = [Forecast(each, each) for each in expected_s]
+        past = [
+            PastJob(entry, guess, counts=entry.job.id != "b") for entry, guess in zip(entries, guesses, strict=True)
+        ]
+        return answer_past(snapshot, past, 0.0, question, {}).before.mean_wait_s
+
+    assert mean_wait_s(100.0, 50.0, 90.0) == pytest.approx((0.0 + 198.0) / 2)
+    assert mean_wait_s(100.0, 90.0, 50.0) == pytest.approx((0.0 + 98.0) / 2)
+
+
+def test_what_held_cards_when_a_span_of_the_past_began_is_played_and_not_compared() -> None:
+    snapshot = halfway(BUSY, Settings(), 2.0)
+    before = PastJob(TraceJob(Job("before", gang_roles(32, 8)), 0.0, 300.0, "before"), None, counts=False)
+    past = [before, past_job(TraceJob(Job("in", gang_roles(32, 8)), 200.0, 50.0, "in"))]
+    question = WhatIfQuery((QueueChanged(0.0, Queue("default", weight=2.0)),), ("a weight",), unbounded)
+    answer = answer_past(snapshot, past, 200.0, question, {})
+    assert (answer.begin_at, answer.compared, answer.before.mean_wait_s) == (200.0, 1, 100.0)
+    assert answer.before.utilisation_percent == pytest.approx(100 * 150 / 3600)

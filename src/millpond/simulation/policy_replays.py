@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.forecasting.durations import Forecast
 from millpond.model.policy_trials import ClusterPolicies
 from millpond.scheduling.copies.snapshots import settings_of
 from millpond.simulation.adaptation import TriedPolicy, window_figures
 from millpond.simulation.queueing import admissible_world
-from millpond.simulation.trace import TraceJob
-from millpond.simulation.what_if.plays import GoesOn, past_world, replay_past
+from millpond.simulation.what_if.plays import GoesOn, PastJob, past_world, replay_past
 
 Windows = Sequence[tuple[float, float]]
-
-
-@dataclass(frozen=True, slots=True)
-class PastJob:
-    """A job of the past, as it is played again.
-
-    Attributes:
-        forecast: what was predicted of its length.
-        counts: it was submitted in the days that are judged and has ended; others only hold cards, or wait.
-    """
-
-    entry: TraceJob
-    forecast: Forecast | None
-    counts: bool
 
 
 def replay_choices(
@@ -48,8 +31,7 @@ def replay_choices(
     Raises:
         InvalidInputError: none of the jobs could run on the cluster.
     """
-    world = admissible_world(past_world(snapshot, tuple(each.entry for each in past), ()), skip_bad_rows=True)
-    world = replace(world, forecasts={each.entry.job.id: each.forecast for each in past if each.forecast is not None})
+    world = admissible_world(past_world(snapshot, past, ()), skip_bad_rows=True)
     counted = {each.entry.job.id for each in past if each.counts}
     lengths = {entry.job.id: entry.duration_s for entry in world.workload.jobs}
     settings = settings_of(snapshot)

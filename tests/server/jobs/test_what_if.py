@@ -169,6 +169,32 @@ def test_the_recorded_past_comes_again_with_and_without_the_change(api: Api) -> 
     assert refused(api, submit=[{"command": "x"}], past=past)[0] == 422
 
 
+def test_a_span_of_the_past_begins_with_what_held_cards_and_what_was_learnt_by_then(api: Api) -> None:
+    def ended(job: str, after_s: float) -> None:
+        assert api.job(job).state == "running"
+        api.clock.now += after_s
+        api.engine.finish(TaskId(job, 1, 0))
+        assert api.job(job).state == "succeeded"
+
+    for name, length_s in (("long", 900.0), ("short", 30.0)):
+        ended(api.submit(gpus=4, name=name).id, length_s)
+    first = api.submit(gpus=4, name="long").id
+    assert api.job(first).state == "running"
+    api.clock.now += 100.0
+    begin = api.clock.now
+    later = [api.submit(gpus=4, name=name).id for name in ("long", "short")]
+    ended(first, 800.0)
+    (second,) = [job for job in later if api.job(job).state == "running"]
+    ended(second, 900.0 if second == later[0] else 30.0)
+    (third,) = [job for job in later if job != second]
+    ended(third, 900.0 if third == later[0] else 30.0)
+    answer = ask(api, ordering="sjf", past={"since": begin})
+    assert answer.compared == 2
+    assert answer.after.mean_wait_s == pytest.approx((800.0 + 830.0) / 2), "first the short one, behind what ran then"
+    answer = ask(api, ordering="fifo", past={"since": begin})
+    assert answer.after.mean_wait_s == pytest.approx((800.0 + 1_700.0) / 2)
+
+
 def test_a_job_to_be_cancelled_that_is_not_played_is_refused_with_what_it_is(
     api: Api, capsys: pytest.CaptureFixture[str]
 ) -> None:

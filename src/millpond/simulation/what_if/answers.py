@@ -5,16 +5,24 @@ Either play may be broken off by a bound on work. Then both end at the same inst
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from millpond.model.events import Event, StopRequested
 from millpond.scheduling.copies.snapshots import settings_of
 from millpond.simulation.queueing import admissible_world
-from millpond.simulation.trace import TraceJob
 from millpond.simulation.what_if.differences import compare
-from millpond.simulation.what_if.plays import NEVER, GoesOn, LiveCopy, Played, changed_settings, past_world, replay_past
+from millpond.simulation.what_if.plays import (
+    NEVER,
+    GoesOn,
+    LiveCopy,
+    PastJob,
+    Played,
+    changed_settings,
+    past_world,
+    replay_past,
+)
 from millpond.specs.api.reports.what_if import WhatIfInfo
 
 LIVE_CAVEATS: Final = (
@@ -23,7 +31,7 @@ LIVE_CAVEATS: Final = (
 )
 PAST_CAVEATS: Final = (
     "jobs run as long as they ran, or up to when they were ended",
-    "the span begins with an empty cluster, and has today's nodes, queues and limits throughout",
+    "the span has today's nodes, queues and limits throughout",
     "users would have acted otherwise: submitted more, less, or elsewhere",
 )
 NEVER_FITS: Final = "could never run on the present cluster"
@@ -65,30 +73,37 @@ def answer_live(snapshot: dict[str, Any], question: WhatIfQuery, begin_at: float
 
 
 def answer_past(
-    snapshot: dict[str, Any], entries: tuple[TraceJob, ...], question: WhatIfQuery, left_out: dict[str, int]
+    snapshot: dict[str, Any],
+    past: Sequence[PastJob],
+    begin_at: float,
+    question: WhatIfQuery,
+    left_out: dict[str, int],
 ) -> WhatIfInfo:
     """What a change would have done to jobs of the past.
 
     Args:
         snapshot: of the scheduler whose nodes, queues and policies are the base.
-        entries: the jobs.
+        past: the jobs, by the instant at which they come, with what held cards or waited when the span began.
+        begin_at: when it began.
         left_out: how many are missing among them, by the reason.
 
     Raises:
         InvalidInputError: none of the jobs could run on the cluster.
     """
-    base = past_world(snapshot, entries, ())
-    base = admissible_world(base, skip_bad_rows=True)
+    base = admissible_world(past_world(snapshot, past, ()), skip_bad_rows=True)
     settings = settings_of(snapshot)
-    kept = base.workload.jobs
+    fitting = {entry.job.id for entry in base.workload.jobs}
+    kept = [each for each in past if each.entry.job.id in fitting]
+    others = frozenset(each.entry.job.id for each in kept if not each.counts)
 
     def play(changes: tuple[Event, ...], until: float) -> Played:
         cancelled = _cancelled(changes)
-        world = past_world(snapshot, tuple(entry for entry in kept if entry.job.id not in cancelled), changes)
-        return replay_past(replace(world, until=until), changed_settings(settings, changes), question.bound())
+        world = past_world(snapshot, [each for each in kept if each.entry.job.id not in cancelled], changes)
+        played = replay_past(replace(world, until=until), changed_settings(settings, changes), question.bound())
+        return replace(_without(played, others), begin_at=begin_at)
 
     before, after = _both(play, question.changes, NEVER)
-    never_fit = len(entries) - len(kept)
+    never_fit = sum(each.counts and each.entry.job.id not in fitting for each in past)
     left_out = left_out | ({NEVER_FITS: never_fit} if never_fit else {})
     return replace(compare(question.words, before, after), past=True, caveats=list(PAST_CAVEATS), left_out=left_out)
 

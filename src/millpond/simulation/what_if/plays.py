@@ -1,17 +1,18 @@
 """The same jobs, played once: on a copy of a live scheduler, or from a recorded past.
 
 On a copy the running work goes on, and everything that waits starts and ends; nothing new is submitted. Jobs run as
-long as estimates expect. From the past all jobs come when they came and run as long as they ran, in an empty cluster
-that is configured like the live one.
+long as estimates expect. From the past all jobs come when they came and run as long as they ran, with the forecasts of
+then, on a cluster that is configured like the live one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from millpond.forecasting.durations import Forecast
 from millpond.model.codec import from_plain
 from millpond.model.decisions import Decision
 from millpond.model.events import (
@@ -87,6 +88,20 @@ class Played:
     guessed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """A job of the past, as it is played again.
+
+    Attributes:
+        forecast: what was predicted of its length.
+        counts: it was submitted in the days that are judged and has ended; others only hold cards, or wait.
+    """
+
+    entry: TraceJob
+    forecast: Forecast | None
+    counts: bool
+
+
 class LiveCopy:
     """A copy of a live scheduler, which goes on as often as it is asked to.
 
@@ -136,22 +151,24 @@ class LiveCopy:
         return replace(_played(simulation, submitted, ran), guessed=guessed)
 
 
-def past_world(snapshot: dict[str, Any], entries: tuple[TraceJob, ...], changes: tuple[Event, ...]) -> World:
+def past_world(snapshot: dict[str, Any], past: Sequence[PastJob], changes: tuple[Event, ...]) -> World:
     """The world in which recorded jobs come again: nodes, pools, queues and limits of a live scheduler, changed.
 
     Args:
+        past: by the instant at which they come.
         changes: of queues and nodes.
     """
     queues = {queue.name: queue for queue in map(from_plain, snapshot["queues"])}
     queues.update({change.queue.name: change.queue for change in changes if isinstance(change, QueueChanged)})
     return World(
         _changed_nodes(_nodes(snapshot), changes),
-        Workload(entries, "the recorded past"),
+        Workload(tuple(each.entry for each in past), "the recorded past"),
         "predicted",
         _costs(settings_of(snapshot)),
         pools=tuple(map(from_plain, snapshot["pools"])),
         queues=tuple(queues.values()),
         limits=tuple(map(from_plain, snapshot["limits"])),
+        forecasts={each.entry.job.id: each.forecast for each in past if each.forecast is not None},
     )
 
 

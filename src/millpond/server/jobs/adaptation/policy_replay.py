@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import resource
 import sys
@@ -12,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from millpond.forecasting.durations import Forecast
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.policy_trials import ClusterPolicies
 from millpond.server.jobs.what_if.child import answer_parent
-from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
+from millpond.server.jobs.what_if.past_jobs import past_jobs, past_of, past_plain
+from millpond.server.views.reports.recorded_jobs import Recorded
 from millpond.simulation.adaptation import TriedPolicy, WindowFigures
-from millpond.simulation.policy_replays import PastJob, Windows, replay_choices
-from millpond.simulation.trace import TraceJob
+from millpond.simulation.policy_replays import Windows, replay_choices
 from millpond.simulation.what_if.plays import GoesOn
 
 MOST_MEMORY_BYTES: Final = 4 << 30
@@ -36,14 +34,8 @@ def question_text(snapshot: str, recorded: Recorded, choices: Sequence[ClusterPo
         snapshot: of the scheduler, as JSON.
         windows: of the jobs that count, by time, without gaps.
     """
-    begin, until = windows[0][0], windows[-1][1]
-    earlier = [job for job in recorded.earlier if job.ended_at > begin]
-    past = [
-        *(PastJob(_carried_in(job, begin, until), job.forecast, counts=False) for job in (*earlier, *recorded.running)),
-        *(PastJob(_entry(job, job.submitted_at, job.length_s), job.forecast, counts=True) for job in recorded.jobs),
-    ]
     plain = {
-        "jobs": [_plain(each) for each in sorted(past, key=lambda each: each.entry.submit_at)],
+        "jobs": past_plain(past_jobs(recorded, windows[0][0], windows[-1][1])),
         "choices": [to_plain(choice) for choice in choices],
         "windows": [list(window) for window in windows],
     }
@@ -54,36 +46,8 @@ def answer(request: dict[str, Any]) -> str:
     """The answer, both as JSON has them: for each policy the figures of each window."""
     choices = [from_plain(choice) for choice in request["choices"]]
     windows = [(begin, until) for begin, until in request["windows"]]
-    tried = replay_choices(request["snapshot"], [_past_job(each) for each in request["jobs"]], choices, windows, bound)
+    tried = replay_choices(request["snapshot"], past_of(request["jobs"]), choices, windows, bound)
     return json.dumps([[asdict(window) for window in each.windows] for each in tried])
-
-
-def _entry(job: RecordedJob, at: float, length_s: float) -> TraceJob:
-    return TraceJob(job.job, at, length_s, job.job.id)
-
-
-def _carried_in(job: RecordedJob, begin: float, until: float) -> TraceJob:
-    """A job that held cards, or waited, when the days began, or that runs still.
-
-    What ran comes when its run began, as then it had the cards: but not much before the days, in which it had them too.
-    What waited comes as they begin, in the order of submission.
-    """
-    if job.started_at >= begin and job.ended_at < math.inf:
-        return _entry(job, begin, job.length_s)
-    at = max(job.started_at, begin - (until - begin))
-    return _entry(job, at, max(min(job.ended_at, until) - at, 1.0))
-
-
-def _plain(each: PastJob) -> list[Any]:
-    entry, forecast = each.entry, each.forecast
-    guess = None if forecast is None else [forecast.expected_s, forecast.cautious_s]
-    return [to_plain(entry.job), entry.submit_at, entry.duration_s, guess, each.counts]
-
-
-def _past_job(plain: list[Any]) -> PastJob:
-    job, at, length_s, guess, counts = plain
-    made = from_plain(job)
-    return PastJob(TraceJob(made, at, length_s, made.id), None if guess is None else Forecast(*guess), counts)
 
 
 def read_answer(text: bytes, choices: Sequence[ClusterPolicies]) -> list[TriedPolicy]:

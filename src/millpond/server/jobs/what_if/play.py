@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.events import Event
 from millpond.server.jobs.what_if.child import answer_parent
-from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
+from millpond.server.jobs.what_if.past_jobs import past_jobs, past_of, past_plain
+from millpond.server.views.reports.recorded_jobs import Recorded
 from millpond.simulation.results.summaries import finite
-from millpond.simulation.trace import TraceJob
 from millpond.simulation.what_if.answers import WhatIfQuery, answer_live, answer_past
 from millpond.simulation.what_if.plays import GoesOn
 
@@ -32,7 +31,7 @@ def question_text(
     Args:
         snapshot: of the scheduler, as JSON.
         change: as events, and in words.
-        span: the present, and how far it is played forward; of no use for the past.
+        span: the present, and how far it is played forward; of the past, when the jobs were submitted.
     """
     events, words = change
     plain: dict[str, Any] = {
@@ -43,7 +42,7 @@ def question_text(
     }
     if recorded is not None:
         plain["left_out"] = recorded.left_out
-        plain["jobs"] = jobs_plain(recorded.jobs)
+        plain["jobs"] = past_plain(past_jobs(recorded, *span))
     return f'{{"snapshot": {snapshot}, {json.dumps(plain)[1:]}'
 
 
@@ -52,21 +51,11 @@ def answer(request: dict[str, Any]) -> str:
     changes = tuple(from_plain(event) for event in request["changes"])
     question = WhatIfQuery(changes, tuple(request["words"]), bound)
     if "jobs" in request:
-        found_out = answer_past(request["snapshot"], entries_of(request["jobs"]), question, request["left_out"])
+        past, begin_at, left_out = past_of(request["jobs"]), request["begin_at"], request["left_out"]
+        found_out = answer_past(request["snapshot"], past, begin_at, question, left_out)
     else:
         found_out = answer_live(request["snapshot"], question, request["begin_at"], request["until"])
     return json.dumps(finite(asdict(found_out)))
-
-
-def jobs_plain(jobs: Iterable[RecordedJob]) -> list[Any]:
-    """Jobs of the past for a child, as ``entries_of`` reads them."""
-    return [[to_plain(each.job), each.submitted_at, each.length_s] for each in jobs]
-
-
-def entries_of(plain: Iterable[Any]) -> tuple[TraceJob, ...]:
-    """What ``jobs_plain`` wrote, as the simulator takes it."""
-    found = ((from_plain(job), at, length) for job, at, length in plain)
-    return tuple(TraceJob(job, at, length, job.id) for job, at, length in found)
 
 
 def bound() -> GoesOn:

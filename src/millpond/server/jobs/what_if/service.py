@@ -32,7 +32,7 @@ from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.views.reports.history_export import HistoryExport
 from millpond.server.views.reports.recorded_jobs import Recorded
-from millpond.server.views.visibility import EVERYBODY, Reader, reader_of
+from millpond.server.views.visibility import Reader, reader_of
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.reports.what_if import WhatIfInfo
 from millpond.specs.api.reports.what_if_request import PastSpan, WhatIfRequest
@@ -41,6 +41,8 @@ from millpond.specs.job.job_spec import check_job
 ANSWERED_WITHIN_S: Final = 75.0
 MOST_RECORDED: Final = 20_000
 """Jobs of the past in one question."""
+EARLIER_S: Final = 7 * 86_400.0
+"""So long before them jobs are read too: for the forecasts of then, and as they held cards or waited still."""
 _AT_ONCE: Final = 2
 """Each is a process of its own."""
 
@@ -86,7 +88,7 @@ class WhatIf:
         self._require_own(request, caller)
         copy, at = await self._queries.query(lambda core: (core.scheduler.fork(), core.now))
         begin_at = max(at, self._clock())
-        recorded = await self._recorded(request.past)
+        recorded = await self._recorded(request.past, begin_at)
         change = await asyncio.to_thread(self._change, request, caller, copy, begin_at, recorded)
         await self._submit(request, caller, copy, change)
         if not change.events:
@@ -96,7 +98,10 @@ class WhatIf:
         )
 
         def question() -> str:
+            past = request.past
             span = (begin_at, begin_at + request.horizon_s)
+            if past is not None:
+                span = (past.since, min(past.until, begin_at))
             snapshot = json.dumps(copy.snapshot())
             return play.question_text(snapshot, (change.events, change.words), span, recorded)
 
@@ -124,12 +129,13 @@ class WhatIf:
                 f"{caller.user} may not ask about nodes and policies", "ask about a queue or a job, or ask an admin"
             )
 
-    async def _recorded(self, past: PastSpan | None) -> Recorded | None:
+    async def _recorded(self, past: PastSpan | None, now: float) -> Recorded | None:
         if past is None:
             return None
         if past.until <= past.since:
             raise InvalidInputError("the span ends before it begins", "let it end later")
-        recorded = await self._history.recorded(past.since, past.until, EVERYBODY, MOST_RECORDED)
+        until = min(past.until, now)
+        recorded = await self._history.recorded_with_present(past.since, until, EARLIER_S, MOST_RECORDED)
         if not recorded.jobs:
             missing = "; ".join(f"{number} {reason}" for reason, number in recorded.left_out.items())
             raise NotFoundError(

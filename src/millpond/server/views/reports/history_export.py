@@ -86,27 +86,19 @@ class HistoryExport:
         left_out = page.left_out | self._not_ended(span.since, span.until, reader)
         return page.model_copy(update={"left_out": left_out, "cluster": _cluster(nodes)})
 
-    async def recorded(self, since: float, until: float, reader: Reader, most: int) -> Recorded:
-        """The jobs that were submitted between two instants and have ended, whole.
-
-        Raises:
-            InvalidInputError: there are more than ``most``.
-        """
-        read = await self._all_ended(since, until, reader, most)
-        jobs = [_recorded(*each) for each in read.jobs]
-        return Recorded(jobs, dict(read.left_out) | self._not_ended(since, until, reader))
-
     async def recorded_with_present(self, since: float, until: float, earlier_s: float, most: int) -> Recorded:
-        """The same of all users, with what was under way: jobs of the time before, and those that run still.
+        """The jobs of all users that were submitted between two instants and have ended, whole, with what was under
+        way: jobs of the time before, and those that run still.
 
         Args:
-            earlier_s: so many seconds before ``since`` are read too; forecasts rest on what ended from then on.
+            earlier_s: so many seconds before ``since`` are read too, less where that is more than ``most`` jobs;
+                forecasts rest on what ended from then on.
 
         Raises:
-            InvalidInputError: there are more than ``most`` jobs in either span.
+            InvalidInputError: there are more than ``most`` jobs in the span.
         """
-        earlier = await self._all_ended(since - earlier_s, since, EVERYBODY, most)
         read = await self._all_ended(since, until, EVERYBODY, most)
+        earlier = await self._latest_before(since, earlier_s, most)
         running = await asyncio.to_thread(self._running, until)
         every = sorted((*earlier.jobs, *read.jobs, *running), key=lambda each: each[0].queued_at)
         guesses = await asyncio.to_thread(forecasts_at_submission, [(info, job) for info, job, _ in every])
@@ -116,6 +108,14 @@ class HistoryExport:
             for part in (read.jobs, earlier.jobs, running)
         )
         return Recorded(ended, dict(read.left_out) | self._not_ended(since, until, EVERYBODY), before, still)
+
+    async def _latest_before(self, since: float, earlier_s: float, most: int) -> _Part:
+        """The jobs of the time before that have ended, as far back as there are not too many."""
+        while True:
+            try:
+                return await self._all_ended(since - earlier_s, since, EVERYBODY, most)
+            except InvalidInputError:
+                earlier_s /= 4.0
 
     async def _all_ended(self, since: float, until: float, reader: Reader, most: int) -> _Part:
         """All parts of the jobs that ended."""
