@@ -10,6 +10,7 @@ import pytest
 from playwright import sync_api
 from portal_scene import CHROMIUM, OPTIONS, READY, address, enter, pages, scene
 from portal_visit import DESKTOP, expect
+from real_pond import until
 
 from millpond.client.sdk import Client
 
@@ -161,7 +162,8 @@ def test_an_idle_job_is_suspended_by_one_click_on_the_overview_and_its_card_is_f
     assert "debug-shell" in asked[0]
     with Client(state_dir=filled.pond.state_dir) as client:
         (job,) = (each for each in client.jobs().jobs if each.name == "debug-shell")
-    assert (job.state, job.suspension.partition(" ")[0]) == ("suspended", "swapped")
+        until(lambda: client.job(job.id).suspension.startswith("swapped"))
+        assert client.job(job.id).state == "suspended"
 
 
 _NAMES = re.compile(r"\S*/\S*|it runs hot|driver 580|new power supply|XID \d+: the card has fallen off the bus")
