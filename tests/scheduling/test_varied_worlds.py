@@ -13,32 +13,12 @@ from explanation_oracle import Oracle, is_familiar
 from promises import EvictionWatch, unmet_guarantees
 from varied_worlds import VariedWorld
 
-from millpond.model.reasons import StartEstimate
 from millpond.model.states import JobState
-from millpond.scheduling.estimating import estimate
-from millpond.scheduling.estimating.estimate import StartEstimates
-from millpond.scheduling.records import JobRecord
 from seeds import few_then_many
 
 STEPS = 40
 EACH = 3
 """After so many steps all that wait are asked about."""
-
-
-@pytest.fixture
-def _few_futures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is estimated is not judged here but for its instants."""
-    monkeypatch.setattr(estimate, "FUTURES", 2)
-
-
-@pytest.fixture
-def _no_futures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Estimates are not asked for here, and would take most of the time."""
-
-    def unknown(_: StartEstimates, record: JobRecord, *, fits_now: bool) -> StartEstimate:
-        return StartEstimate(record.submitted_at, None, "", unknown=f"not asked here; {fits_now=}")
-
-    monkeypatch.setattr(StartEstimates, "of", unknown)
 
 
 @pytest.mark.usefixtures("_few_futures")

@@ -6,12 +6,11 @@ import pytest
 from contended_worlds import CardMemoryWorld, ContendedWorld
 from explanation_oracle import Oracle
 
-from millpond.model.reasons import Cause, StartEstimate
+from millpond.model.reasons import Cause
 from millpond.model.states import JobState
-from millpond.scheduling.estimating import estimate
-from millpond.scheduling.estimating.estimate import StartEstimates
-from millpond.scheduling.records import JobRecord
 from seeds import few_then_many
+
+pytestmark = pytest.mark.usefixtures("_few_futures")
 
 STEPS = 60
 FIRST_STEP = 10
@@ -20,22 +19,6 @@ ASKED = 3
 """Jobs that are asked about after every third step."""
 WRONG_ONCE = (1032, 1060, 1079, 1165, 1244)
 """Worlds of which an answer has been false, or in which the scheduler failed."""
-
-
-@pytest.fixture(autouse=True)
-def _few_futures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Causes and remedies are judged here, and the estimates that come with them would take most of the time."""
-    monkeypatch.setattr(estimate, "FUTURES", 2)
-
-
-@pytest.fixture
-def _no_futures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each second in ten thousand answers, even two futures take nine tenths."""
-
-    def unknown(_: StartEstimates, record: JobRecord, *, fits_now: bool) -> StartEstimate:
-        return StartEstimate(record.submitted_at, None, "", unknown=f"not asked here; {fits_now=}")
-
-    monkeypatch.setattr(StartEstimates, "of", unknown)
 
 
 def judge(seed: int, kind: type[ContendedWorld] = ContendedWorld) -> tuple[list[Cause], list[str]]:

@@ -7,6 +7,7 @@ comes to the cards of another saves itself on notice and may be asked to leave, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Final
 
 from millpond.model.resources import CARD_MILLI
@@ -71,8 +72,8 @@ def weight_of(state: State, expectation: PairExpectation, guest: JobRecord, host
     kinds = kind_of(state, guest, holding), kind_of(state, host, holding)
     if not all(map(state.pair_speeds.alone, kinds)):
         return 0.0
-    needed = [needed_mib(state, record, kind) for record, kind in zip((guest, host), kinds, strict=True)]
-    if None in needed or sum(mib or 0 for mib in needed) > MOST_MEMORY * min(holding.memory_mib):
+    needed = [_needed_mib(state, record, kind) for record, kind in zip((guest, host), kinds, strict=True)]
+    if sum(needed) > MOST_MEMORY * min(holding.memory_mib):
         return 0.0
     speeds = expectation.of(*kinds)
     return sum(speeds) if sum(speeds) >= LEAST_EXPECTED and keep_floors((guest, host), speeds) else 0.0
@@ -83,15 +84,15 @@ def keep_floors(jobs: Sequence[JobRecord], speeds: Sequence[float]) -> bool:
     return all(speed >= FLOORS[record.job.share_class] for record, speed in zip(jobs, speeds, strict=True))
 
 
-def needed_mib(state: State, record: JobRecord, kind: JobKind) -> int | None:
+def _needed_mib(state: State, record: JobRecord, kind: JobKind) -> float:
     """How much memory a job needs of each of its cards: what it names, and more where more was measured.
 
-    None where it names none and none was measured: it may be all.
+    Infinite where it names none and none was measured: it may be all.
     """
     named, measured = record.job.roles[0].request.slice.memory_mib, state.pair_speeds.memory_mib(kind)
     if measured is None:
-        return named if named > 0 else None
-    return max(named, measured)
+        return float(named) if named > 0 else inf
+    return float(max(named, measured))
 
 
 def _fits_beside(state: State, guest: JobRecord, host: JobRecord) -> bool:
