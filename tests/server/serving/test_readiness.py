@@ -27,9 +27,11 @@ class Asked:
         self.now = 0.0
         self.readiness = Readiness(LocalTaskAccess(state_dir), lambda: self.now)
         self.say: dict[int, bool | asyncio.Future[bool | None] | None] = {0: True, 1: True}
+        self.questions: list[int] = []
         monkeypatch.setattr(self.readiness, "ask", self._ask)
 
     async def _ask(self, place: TaskEndpoint, path: str) -> bool | None:
+        self.questions.append(place.task.task)
         said = self.say[place.task.task]
         return await said if isinstance(said, asyncio.Future) else said
 
@@ -54,13 +56,18 @@ def test_one_that_says_no_is_asked_again_soon_and_one_that_says_yes_later(asked:
     assert asked.ready_after(READY_FOR_S) == [1]
 
 
-def test_one_that_was_ready_and_is_silent_counts_for_a_while_and_one_that_never_was_does_not(asked: Asked) -> None:
+def test_one_that_was_ready_and_falls_silent_counts_for_a_while_and_one_that_never_was_does_not(asked: Asked) -> None:
     asked.say[1] = None
     assert asked.ready_after(0) == [0]
     asked.say[0] = None
-    assert asked.ready_after(READY_FOR_S + 1) == [0]
-    assert asked.ready_after(SILENT_FOR_S - READY_FOR_S - 2) == [0]
+    nobody_asked_for = 10 * SILENT_FOR_S
+    assert asked.ready_after(nobody_asked_for) == [0]
+    assert asked.ready_after(SILENT_FOR_S - 1) == [0]
     assert asked.ready_after(2) == []
+    asked.say[0] = True
+    assert asked.ready_after(UNREADY_FOR_S + 0.01) == [0]
+    asked.say[0] = None
+    assert asked.ready_after(nobody_asked_for) == [0]
 
 
 def test_one_that_was_silent_and_says_no_is_not_ready_however_silent_it_is_then(asked: Asked) -> None:
@@ -71,24 +78,17 @@ def test_one_that_was_silent_and_says_no_is_not_ready_however_silent_it_is_then(
     assert asked.ready_after(UNREADY_FOR_S + 1) == [1]
 
 
-def test_who_waits_for_one_answer_goes_by_the_other_though_others_have_forgotten_it(asked: Asked) -> None:
-    async def walk() -> list[int]:
-        asked.say = {0: True, 1: True}
-        await asked.ready()
-        asked.now = READY_FOR_S
+def test_all_who_want_to_know_at_once_share_a_question_though_the_first_of_them_leaves(asked: Asked) -> None:
+    async def walk() -> list[list[int]]:
         loop = asyncio.get_running_loop()
-        slow, never = loop.create_future(), loop.create_future()
-        asked.readiness._answers.pop(PLACES[1].task)
-        asked.say = {0: never, 1: slow}
-        first = asyncio.create_task(asked.ready())
-        await asyncio.sleep(0)
-        asked.now = READY_FOR_S + SILENT_FOR_S + 1.0
-        second = asyncio.create_task(asked.ready())
-        await asyncio.sleep(0)
-        slow.set_result(True)
-        found = await first
-        never.set_result(False)
-        await second
-        return found
+        asked.say = {0: loop.create_future(), 1: True}
+        first, *others = [asyncio.create_task(asked.ready()) for _ in range(5)]
+        while len(asked.questions) < 2:
+            await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        asked.say[0].set_result(True)
+        return await asyncio.gather(*others)
 
-    assert asyncio.run(walk()) == [0, 1]
+    assert asyncio.run(walk()) == [[0, 1]] * 4
+    assert sorted(asked.questions) == [0, 1]

@@ -88,15 +88,14 @@ class LocalTaskAccess:
         connection.setblocking(False)
         try:
             async with asyncio.timeout(within_s):
-                if not by_task_socket:
-                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
-                    await loop.sock_connect(connection, (ADDRESS, port))
-                    await loop.run_in_executor(self._checks, self._require_own, connection, record)
-                    return connection
-                await loop.sock_connect(connection, self._name_of(record))
-                await loop.sock_sendall(connection, port_asked(0 if port == record.port else port))
-                if await loop.sock_recv(connection, len(OPEN)) != OPEN:
-                    raise ConnectionRefusedError("no program listens behind the task socket")
+                await loop.sock_connect(connection, self._name_of(record) if by_task_socket else (ADDRESS, port))
+                if by_task_socket:
+                    await loop.sock_sendall(connection, port_asked(0 if port == record.port else port))
+                    if await loop.sock_recv(connection, len(OPEN)) != OPEN:
+                        raise ConnectionRefusedError("no program listens behind the task socket")
+            if not by_task_socket:  # out of the time: that many checks wait here says nothing of the program
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+                await loop.run_in_executor(self._checks, self._require_own, connection, record)
         except BaseException:  # also a cancellation
             connection.close()
             raise

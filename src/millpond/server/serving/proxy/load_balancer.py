@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,8 +22,8 @@ READY_FOR_S: Final = 5.0
 UNREADY_FOR_S: Final = 0.25
 ANSWER_WITHIN_S: Final = 2.0
 SILENT_FOR_S: Final = 15.0
-"""So long after it last said that it is ready, a replica that does not answer in time still counts as ready: it may be
-short of processor time, as may the machine, and of requests that are turned away for that, none would be answered."""
+"""So long after its first question without an answer, a replica that was ready still counts as ready: it may be short
+of processor time, as may the machine, and of requests that are turned away for that, none would be answered."""
 _MOST_REMEMBERED: Final = 10_000
 _KEPT_OPEN: Final = 20
 
@@ -105,13 +104,20 @@ def _forget_oldest(remembered: dict[TaskId, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
+    """What a replica said last.
+
+    Attributes:
+        until: it counts so long.
+        silent_since: when it was first asked in vain since it last said something; None: it did answer.
+    """
+
     ready: bool
     until: float
-    well_at: float
+    silent_since: float | None = None
 
 
 class Readiness:
-    """Asks replicas whether they are ready, and remembers the answer for a moment.
+    """Asks replicas whether they are ready, each once at a time, and remembers the answers. Belongs to an event loop.
 
     Args:
         clock: seconds, from any instant.
@@ -126,32 +132,41 @@ class Readiness:
             network_backend=TaskNetwork(access),
         )
         self._answers: dict[TaskId, _Answer] = {}
+        self._questions: dict[TaskId, asyncio.Task[_Answer]] = {}
 
     async def ready_ones(self, places: Sequence[TaskEndpoint], path: str | None) -> list[TaskEndpoint]:
         """Those of the replicas that are ready; all of them where no ``path`` is given."""
         if path is None:
             return list(places)
-        now = self._clock()
-        for task, answer in list(self._answers.items()):
-            if max(answer.until, answer.well_at + SILENT_FOR_S) < now:
-                del self._answers[task]
-        # Others ask, and forget, while this one waits: it goes by what it has seen.
-        known = {task: answer for task, answer in self._answers.items() if answer.until >= now}
-        unknown = [place for place in places if place.task not in known]
-        said = await asyncio.gather(*(self.ask(place, path) for place in unknown))
-        for place, ready in zip(unknown, said, strict=True):
-            known[place.task] = self._answers[place.task] = self._judge(place.task, ready, now)
-        return [place for place in places if known[place.task].ready]
+        answers = await asyncio.gather(*(self._answer(place, path) for place in places))
+        return [place for place, answer in zip(places, answers, strict=True) if answer.ready]
 
-    def _judge(self, task: TaskId, ready: bool | None, now: float) -> _Answer:
+    async def _answer(self, place: TaskEndpoint, path: str) -> _Answer:
+        """The last answer of a replica, or the next one where that counts no more."""
+        known = self._answers.get(place.task)
+        if known is not None and known.until >= self._clock():
+            return known
+        question = self._questions.get(place.task)
+        if question is None:
+            question = self._questions[place.task] = asyncio.create_task(self._question(place, path))
+            question.add_done_callback(lambda _: self._questions.pop(place.task))
+        return await asyncio.shield(question)  # whoever asked first may leave before the others
+
+    async def _question(self, place: TaskEndpoint, path: str) -> _Answer:
+        asked_at = self._clock()
+        answer = self._judge(self._answers.get(place.task), await self.ask(place, path), asked_at)
+        self._answers.pop(place.task, None)
+        self._answers[place.task] = answer
+        _forget_oldest(self._answers)
+        return answer
+
+    @staticmethod
+    def _judge(before: _Answer | None, ready: bool | None, now: float) -> _Answer:
         """What to make of an answer, or of none."""
-        before = self._answers.get(task)
-        well_at = -math.inf
-        if ready:
-            well_at = now
-        elif ready is None and before is not None:
-            well_at = before.well_at
-        return _Answer(now - well_at < SILENT_FOR_S, now + (READY_FOR_S if ready else UNREADY_FOR_S), well_at)
+        if ready is not None or before is None or not before.ready:
+            return _Answer(bool(ready), now + (READY_FOR_S if ready else UNREADY_FOR_S))
+        since = now if before.silent_since is None else before.silent_since
+        return _Answer(now - since < SILENT_FOR_S, now + UNREADY_FOR_S, since)
 
     async def ask(self, place: TaskEndpoint, path: str) -> bool | None:
         """Whether a replica says that it is ready, asked afresh; None when it says nothing in time."""
