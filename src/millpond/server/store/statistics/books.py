@@ -257,7 +257,8 @@ def write_changes(connection: sa.Connection, changes: Sequence[UsageChange]) -> 
 def array_column(job: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
     """The array that jobs are members of, and of others their own id; of ids as the store has them, ``ARRAY.17``."""
     stem = sa.func.rtrim(job, "0123456789", type_=sa.String())
-    is_member = sa.and_(stem != job, sa.func.substr(stem, sa.func.length(stem)) == ".")
+    # The first condition spares most rows the others, which cost more than all else of a sum.
+    is_member = sa.and_(job.like("%.%"), stem != job, sa.func.substr(stem, sa.func.length(stem)) == ".")
     return sa.case((is_member, sa.func.substr(job, 1, sa.func.length(stem) - 1)), else_=job)
 
 
