@@ -25,6 +25,8 @@ _INTERRUPTING = frozenset(
         Cause.BALANCED,
         Cause.PACKED,
         Cause.UNPACKED,
+        Cause.CARD_MEMORY_FULL,
+        Cause.OWN_CARDS_FREE,
         Cause.WINDOW_CLOSED,
         Cause.LENDING_OVER,
         Cause.RESERVATION,

@@ -28,6 +28,7 @@ from millpond.model.states import JobState, Outcome
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Checkpoint, CheckpointMode, FailureRule, Job, Kind, Priority
 from millpond.scheduling.packing.packing import MEASURED_AFTER_S
+from millpond.scheduling.packing.pair_speeds import RUNS_KEPT
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
@@ -156,6 +157,20 @@ def test_memory_that_was_measured_alone_has_to_fit(host_mib: int, guest_mib: int
     assert here.running() == ({"a1", "b1"} if fits else {"a1"})
 
 
+@pytest.mark.parametrize(("smaller", "fits"), [(RUNS_KEPT - 1, False), (RUNS_KEPT, True)])
+def test_memory_that_the_last_jobs_of_a_name_took_no_more_is_forgotten(smaller: int, fits: bool) -> None:
+    here = world(1)
+    known(here, "a")
+    known(here, "b", memory_mib=15_500)
+    for run in range(smaller):
+        here.submit(job(f"b{run}-smaller"))
+        measure(here, {f"b{run}-smaller": 10.0})
+        here.end(f"b{run}-smaller")
+    here.core = Scheduler.restore(here.core.snapshot())
+    here.submit(job("a1"), job("b1"))
+    assert here.running() == ({"a1", "b1"} if fits else {"a1"})
+
+
 def test_jobs_of_unknown_memory_share_no_card() -> None:
     here = world(1)
     known(here, "a")
@@ -181,7 +196,7 @@ def test_a_pair_that_fills_the_memory_of_its_card_ends_at_once_and_is_not_formed
     measure(here, {"b1": 9.0}, memory_mib=15_550)
     assert here.running() == {"a1"}
     (stop,) = here.of_kind(Stop)
-    assert (stop.job, stop.cause) == ("b1", Cause.UNPACKED)
+    assert (stop.job, stop.cause) == ("b1", Cause.CARD_MEMORY_FULL)
     here.go_to(5_000.0)
     assert here.running() == {"a1"}
     assert here.core.jobs["b1"].failures == 0
@@ -367,6 +382,7 @@ def test_a_guest_has_cards_for_itself_once_nobody_waits() -> None:
     assert here.running() == {"a1", "b1"}
     assert here.core.jobs["b1"].packed_with == ""
     assert here.core.jobs["b1"].attempt == 2
+    assert [stop.cause for stop in here.of_kind(Stop)] == [Cause.OWN_CARDS_FREE]
     check_everything(here.core)
 
 

@@ -189,6 +189,8 @@ def test_moves_are_told_in_the_language_of_the_reader() -> None:
         "start 1 task on n-1 (attempt 2, shares-cards)",
         "end all tasks within 30s for j-1 (packed)",
         "end all tasks within 30s (unpacked)",
+        "end all tasks within 30s (card-memory-full)",
+        "end all tasks within 30s (own-cards-free)",
     ):
         assert left_in_english(phrase_in(CHINESE, text), "j-1", "n-1", "n-2", "30s") == [], text
 

@@ -179,7 +179,7 @@ class PairPacking:
             host = partner_of(state, guest)
             if host is not None and guest.state is JobState.RUNNING and _is_memory_full(guest):
                 _keep_apart(state, guest, host)
-                runs.stop(state, guest, Trigger.ENDED_FOR_RETRY, Cause.UNPACKED)
+                runs.stop(state, guest, Trigger.ENDED_FOR_RETRY, Cause.CARD_MEMORY_FULL)
                 continue
             if host is None or not is_judged(state, guest, host):
                 continue
@@ -202,7 +202,7 @@ class PairPacking:
             state.journal.rollback(mark)
             if placed is not None and may_be_asked(state, guest):
                 self._claims.put(guest.id, Claim(placed, ((guest.id, guest.attempt, ()),), Cause.FITS))
-                runs.stop(state, guest, Trigger.ENDED_FOR_RETRY, Cause.UNPACKED)
+                runs.stop(state, guest, Trigger.ENDED_FOR_RETRY, Cause.OWN_CARDS_FREE)
 
     def next_due(self) -> list[float]:
         """Instants behind the latest cycle at which pairs are judged first."""
@@ -227,7 +227,7 @@ def note_speed(state: State, record: JobRecord) -> None:
         return
     if record.state is JobState.RUNNING and may_share(record):
         kind = kind_of(state, record, held(record))
-        state.pair_speeds.note_alone(kind, measured.steps_per_s, measured.memory_mib)
+        state.pair_speeds.note_alone(kind, record.id, measured.steps_per_s, measured.memory_mib)
 
 
 def note_pairs(state: State) -> None:

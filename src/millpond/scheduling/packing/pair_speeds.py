@@ -16,6 +16,9 @@ PRIOR: Final = 0.65
 MOST_KEPT: Final = 1_000
 """Of so many kinds of jobs and pairs speeds are kept: those that were measured last."""
 
+RUNS_KEPT: Final = 10
+"""Of so many jobs of a kind the memory is kept: so what jobs of a name took once, and take no more, is forgotten."""
+
 JobKind = tuple[str, str, str, int]
 """User, name, model of card, number of cards."""
 
@@ -70,7 +73,7 @@ class PairSpeeds:
 
     def __init__(self) -> None:
         self._alone: dict[JobKind, float] = {}
-        self._memory_mib: dict[JobKind, int] = {}
+        self._memory_mib: dict[JobKind, dict[str, int]] = {}  # the most by job
         self._pairs: dict[tuple[JobKind, JobKind], tuple[float, float]] = {}
 
     def alone(self, kind: JobKind) -> float:
@@ -78,8 +81,8 @@ class PairSpeeds:
         return self._alone.get(kind, 0.0)
 
     def memory_mib(self, kind: JobKind) -> int | None:
-        """The most memory that any such job was seen to take of a card for itself; None while that is not known."""
-        return self._memory_mib.get(kind)
+        """The most memory that one of the last such jobs was seen to take of a card for itself; None: not known."""
+        return max(self._memory_mib.get(kind, {}).values(), default=None)
 
     def beside(self, one: JobKind, other: JobKind) -> tuple[float, float] | None:
         """The speeds of two jobs side by side, as parts of those alone; None while they were not measured."""
@@ -89,11 +92,13 @@ class PairSpeeds:
         """What is expected of pairs now."""
         return PairExpectation(self._pairs)
 
-    def note_alone(self, kind: JobKind, steps_per_s: float, memory_mib: int | None) -> None:
+    def note_alone(self, kind: JobKind, job: str, steps_per_s: float, memory_mib: int | None) -> None:
         """A job was measured that has its cards for itself."""
         _put(self._alone, kind, steps_per_s)
         if memory_mib is not None:
-            _put(self._memory_mib, kind, max(memory_mib, self._memory_mib.get(kind, 0)))
+            by_job = dict(self._memory_mib.get(kind, {}))  # a fork has the other one
+            _put(by_job, job, max(memory_mib, by_job.get(job, 0)), RUNS_KEPT)
+            _put(self._memory_mib, kind, by_job)
 
     def note_pair(self, one: JobKind, other: JobKind, speeds: tuple[float, float]) -> None:
         """Two jobs were measured side by side, as parts of their speeds alone."""
@@ -113,14 +118,17 @@ class PairSpeeds:
         alone = [[list(kind), per_s] for kind, per_s in self._alone.items()]
         return {
             "alone": alone,
-            "memory_mib": [[list(kind), mib] for kind, mib in self._memory_mib.items()],
+            "memory_mib": [[list(kind), by_job] for kind, by_job in self._memory_mib.items()],
             "pairs": [[list(one), list(other), *speeds] for (one, other), speeds in self._pairs.items()],
         }
 
     def restore(self, plain: dict[str, Any]) -> None:
         """What ``snapshot`` wrote."""
         self._alone = {_kind(kind): per_s for kind, per_s in plain["alone"]}
-        self._memory_mib = {_kind(kind): mib for kind, mib in plain.get("memory_mib", ())}
+        self._memory_mib = {  # one number for all jobs at first
+            _kind(kind): by_job if isinstance(by_job, dict) else {"": by_job}
+            for kind, by_job in plain.get("memory_mib", ())
+        }
         self._pairs = {(_kind(one), _kind(other)): (own, others) for one, other, own, others in plain["pairs"]}
 
 
@@ -133,10 +141,10 @@ def _known(
     return None if found is None else (found[1], found[0])
 
 
-def _put(known: dict[Any, Any], key: object, value: object) -> None:
+def _put(known: dict[Any, Any], key: object, value: object, most: int = MOST_KEPT) -> None:
     known.pop(key, None)
     known[key] = value
-    if len(known) > MOST_KEPT:
+    if len(known) > most:
         del known[next(iter(known))]
 
 
