@@ -71,6 +71,20 @@ def test_what_waits_for_the_next_start_is_told(tmp_path: Path, caplog: pytest.Lo
 
 
 @pytest.mark.parametrize(
+    ("started", "text"),
+    [
+        ("pools: [{name: a}]", "pools: []"),
+        ("pools: []", "prices: {currency: EUR}"),
+        ("prices: {currency: EUR}", "pools: [{name: a, suspends: true}]\nnodes: []"),
+    ],
+)
+def test_an_empty_list_of_pools_says_nothing_that_waits(started: str, text: str) -> None:
+    current = Current(read_cluster(started))
+    current.config = read_cluster(text)
+    assert current.pending() == []
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("pools: [\n", "pond.yaml:2:1: not YAML"),

@@ -106,14 +106,14 @@ def reload(
 
 
 def _said(document: Mapping[str, Any], setting: str) -> Any:
-    """What a document says of a setting, in a section or in each entry of a list."""
+    """What a document says of a setting, in a section or in each entry of a list; an empty list says nothing."""
     section, _, name = setting.partition(".")
     value = document.get(section)
-    if not name or value is None:
-        return value
     if isinstance(value, Mapping):
-        return value.get(name)
-    return {each["name"]: each[name] for each in value if name in each}
+        return value.get(name) if name else value
+    if name:
+        value = {each["name"]: each[name] for each in value or () if name in each}
+    return value or None
 
 
 def pool_events(config: ClusterConfig) -> list[events.Event]:
