@@ -51,6 +51,10 @@ async def answer_all(scope: Any, receive: Any, send: Any) -> None:
             await send({"type": "websocket.send", "text": str(len(message["bytes"]))})
         return
     told = b"ok"
+    if scope["path"] == "/half":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        return
     if scope["path"] == "/left":
         while (await receive())["type"] != "http.disconnect":
             pass
@@ -180,6 +184,13 @@ def test_a_client_that_leaves_several_requests_behind_leaves_no_error(caplog: py
 
 
 IN_CHUNKS = b"POST /whole HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+
+
+def test_an_answer_that_is_broken_off_has_no_end_and_is_no_error(caplog: pytest.LogCaptureFixture):
+    caplog.set_level("ERROR")
+    answered = while_serving(lambda port: answers_to(port, [REQUEST.replace(b"/ ", b"/half ")]))[0]
+    assert answered.endswith(b"4\r\nhalf\r\n")
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("begun", [b"0\r\nX: ", b"0\r\nX: a\r\n" * 2, b"2;", b"0;"])

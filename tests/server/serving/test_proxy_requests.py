@@ -105,6 +105,25 @@ def test_a_status_that_is_none_is_said_to_be_the_programs_fault(status: bytes) -
         asyncio.run(passed_on([(b"content-length", b"1")], (b"x",), b"x", answer=answer))
 
 
+def test_a_header_with_a_control_character_is_said_to_be_the_programs_fault() -> None:
+    with pytest.raises(BrokenAnswerError, match="answered with a control character in x-own"):
+        asyncio.run(passed_on([], (b"",), b"\r\n\r\n", answer=ANSWER.replace(b"yes", b"y\x01")))
+
+
+@pytest.mark.parametrize(
+    ("head", "content"),
+    [
+        (b"204 No Content\r\nContent-Length: 5", b""),
+        (b"304 Not Modified\r\nContent-Length: 5", b""),
+        (b"200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked", b"2\r\nok\r\n0\r\n\r\n"),
+    ],
+)
+def test_a_length_that_is_not_that_of_the_content_is_not_passed_on(head: bytes, content: bytes) -> None:
+    _, got = asyncio.run(passed_on([], (b"",), b"\r\n\r\n", answer=b"HTTP/1.1 " + head + b"\r\n\r\n" + content))
+    assert got[0]["headers"] == []
+    assert got[-1] == {"type": "http.response.body", "body": b""}
+
+
 def test_an_answer_is_broken_off_when_its_reader_may_no_longer_read_it() -> None:
     _, got = asyncio.run(passed_on([(b"content-length", b"1")], (b"x",), b"x", holds=False))
     assert [message["type"] for message in got] == ["http.response.start"]

@@ -136,7 +136,7 @@ class _HttpConnection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
-        super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, functools.partial(_answer, cycle, app))
 
     def on_response_complete(self) -> None:
         """It is answered."""
@@ -153,6 +153,16 @@ class _HttpConnection(HttpToolsProtocol):
         """It does again."""
         self.counted.all.flows(self.counted)
         super().resume_writing()
+
+
+async def _answer(cycle: RequestResponseCycle, app: ASGI3Application, *channel: Any) -> None:
+    """Have a request answered. An answer that is begun and not ended is broken off: its client must not take it for
+    whole. uvicorn does the same, and logs it as a defect.
+    """
+    await app(*channel)
+    if cycle.response_started and not cycle.response_complete and not cycle.disconnected:
+        cycle.transport.close()
+        cycle.disconnected = True
 
 
 class _TlsHandshake(asyncio.Protocol):

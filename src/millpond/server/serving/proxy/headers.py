@@ -104,6 +104,8 @@ def to_client(headers: Sequence[tuple[bytes, bytes]], prefix: str, whole_path: b
     """
     given = [(name.lower(), value) for name, value in headers]
     dropped = _dropped(given) | _NOT_FROM_PROGRAMS
+    if any(name == b"transfer-encoding" for name, _ in given):  # which goes before it (RFC 9112, section 6.3)
+        dropped |= {b"content-length"}
     if prefix:  # at an origin of its own no other job's pages are within the reach of its service workers
         dropped |= {b"service-worker-allowed"}
     passed = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ _ASKED_AGAIN: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Safe methods (RFC 9110, section 9.2.1)."""
 _FINAL: Final = range(200, 600)
 """The statuses of an answer; nobody has asked a program for another protocol here."""
+_WITHOUT_CONTENT: Final = frozenset({204, 304})
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+"""What no value of a header may have (RFC 9110, section 5.5)."""
 
 
 class TooLargeError(MillpondError):
@@ -130,8 +134,7 @@ class RequestRelay:
         try:
             if response.status not in _FINAL:
                 raise BrokenAnswerError(f"the program answered with status {response.status}")
-            headers = to_client(response.headers, target.prefix, target.whole_path)
-            await send({"type": "http.response.start", "status": response.status, "headers": headers})
+            await send({"type": "http.response.start", "status": response.status, "headers": _passed(response, target)})
             async for part in response.aiter_stream():
                 if not holds():
                     log.info("the answer of %s is broken off: its reader may no longer read it", target.way.url)
@@ -195,6 +198,20 @@ class _Upload:
         message: Message = {"type": "http.request"}
         while message["type"] != "http.disconnect":
             message = await self._receive()
+
+
+def _passed(response: httpcore2.Response, target: ProxiedRequest) -> Headers:
+    """The headers of an answer; the length of a content that is not sent would be missed at its end.
+
+    Raises:
+        BrokenAnswerError: one is none.
+    """
+    headers = to_client(response.headers, target.prefix, target.whole_path)
+    for name, value in headers:
+        if _CONTROL.search(value):
+            raise BrokenAnswerError(f"the program answered with a control character in {name.decode('latin-1')}")
+    bare = response.status in _WITHOUT_CONTENT
+    return [header for header in headers if not (bare and header[0] == b"content-length")]
 
 
 def _has_body(headers: Headers, scope: Scope) -> bool:
