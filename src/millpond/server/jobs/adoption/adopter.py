@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +24,7 @@ from millpond.model.task_spacing import SpacingRule
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker, for_each
 from millpond.scheduling.records import JobRecord
 from millpond.server.jobs.admission.submission import new_ids
-from millpond.server.jobs.adoption.gang_documents import place_of, spec_of
+from millpond.server.jobs.adoption.gang_documents import name_of, place_of, spec_of
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.inbox import ChangeJob, Submission
 from millpond.server.runtime.queries import ANSWER_WITHIN_S
@@ -162,15 +162,16 @@ class Adopter(Periodic):
         refused = self._refused.get(gang.key)
         return refused is None or refused.gang != gang or time.monotonic() - refused.at >= AGAIN_S
 
-    def _submit(self, gangs: Iterable[FoundGang]) -> None:
+    def _submit(self, gangs: Sequence[FoundGang]) -> None:
         """Submit jobs that stand for gangs; all are on their way before the first is waited for.
 
         Raises:
             UnavailableError: the scheduler does not answer: the next look goes on with those that are on their way.
         """
-        for gang in gangs:
+        names = new_ids(self._components.store.jobs, [name_of(gang) for gang in gangs])
+        for gang, job in zip(gangs, names, strict=True):
             try:
-                submission = self._submission(gang)
+                submission = self._submission(gang, job)
             except MillpondError as error:
                 self._refuse(gang, error)
                 continue
@@ -178,7 +179,6 @@ class Adopter(Periodic):
                 log.exception("%s cannot be lined up by a defect", gang.key.text)
                 self._refuse(gang, InconsistentStateError(f"a defect ({type(error).__name__})", "see the server's log"))
                 continue
-            job = submission.job.id
             self._adoption.entrust({job: gang.key})
             self._sent[gang.key] = _SentGang(gang, job, self._loop.submit(submission))
         self._settle(ANSWER_WITHIN_S)
@@ -202,12 +202,11 @@ class Adopter(Periodic):
             else:
                 raise error
 
-    def _submission(self, gang: FoundGang) -> Submission:
+    def _submission(self, gang: FoundGang, job_id: str) -> Submission:
         rules = self._rules()
         place = place_of(gang, rules)
         spec = spec_of(gang, place, rules)
         group = self._components.accounts.group_of_queue(place.queue)
-        [job_id] = new_ids(self._components.store.jobs, [spec.file.name or ""])
         job = spec.to_job(job_id, place.user)
         job = replace(job, group=group.name if group is not None else "")
         return Submission(job, spec.document, forecast=self._components.forecaster.predict_at_once(job))

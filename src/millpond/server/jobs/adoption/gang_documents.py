@@ -68,13 +68,18 @@ def _user_of(namespace: str, account: str) -> str:
     return user[: LONGEST_USER - len(mark)] + mark
 
 
+def name_of(gang: FoundGang) -> str:
+    """What the job that stands for a gang is called."""
+    return slug_of(gang.key.name)[:_LONGEST_NAME] or "pods"
+
+
 def spec_of(gang: FoundGang, place: GangPlace, rules: AdoptFile) -> JobSpec:
     """The job file that stands for a gang, checked.
 
     Raises:
         InvalidInputError: an annotation has a value that its field does not take.
     """
-    name, adopted = slug_of(gang.key.name)[:_LONGEST_NAME] or "pods", adopted_by(gang)
+    name, adopted = name_of(gang), adopted_by(gang)
     like = _spec_like(gang.roles, gang.terms, place.queue, priority_of(gang, rules))
     return replace(
         like,
