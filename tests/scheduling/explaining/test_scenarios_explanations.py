@@ -18,6 +18,7 @@ from millpond.model.events import (
     SuspendRequested,
 )
 from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
 from millpond.model.hardware.nodes import Pool, SharingPolicy
 from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause, Filter, Remedy
@@ -145,6 +146,24 @@ def test_what_all_nodes_lack_is_named_first() -> None:
     world = World(replace(machine("n", 2), cpu_milli=2000))
     world.submit(gang("runs", 1, asks(1, cpus=2)), single("waits"))
     assert world.why("waits").summary == "it asks for 1 GPU; 1 GPU is free, and no node has enough free CPUs"
+
+
+@pytest.mark.parametrize(
+    ("only_on", "who"),
+    [
+        ((), "no node"),
+        (((NodeRequirement("zone", NodeOperator.IN, ("a",)),),), "none of the nodes that it asks for"),
+    ],
+)
+def test_where_all_nodes_of_a_job_are_closed_by_those_who_offer_them_it_is_told_why(
+    only_on: NodeSelection, who: str
+) -> None:
+    closed = replace(machine("n", 2), schedulable=False, unschedulable_reason="it is cordoned", labels=(("zone", "a"),))
+    other = replace(machine("other", 2, pool="others"), schedulable=False, unschedulable_reason="it is not ready")
+    world = World(closed, other, pools=(Pool("others"),))
+    world.submit(replace(single("waits"), only_on=only_on))
+    summary = world.why("waits").summary
+    assert summary == f"it asks for 1 GPU; 0 GPUs are free, and {who} takes new work (it is cordoned)"
 
 
 def test_positions_follow_the_order_and_count_from_one() -> None:

@@ -160,6 +160,7 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
         "there is room, but it is claimed for x-1: it is being moved there",
         "failed (exit code 3); its place on x-1 is kept",
         "it asks for 8 GPUs; 2 GPUs are free, and not where it could use them",
+        "it asks for 8 GPUs; 0 GPUs are free, and no node takes new work (x-1)",
         ("it asks for 8 GPUs; 2 GPUs are free, and no node has room; card 3 of x-1 is faulty (x-1); and 2 cards more"),
         ("user x-1 has 2 jobs running or about to start with 2 GPUs and 4 CPUs, and may have at most 2 running jobs"),
         ("user x-1 has 2 jobs (with what is reserved) with 2 GPUs and 4 CPUs, and may have at most 2 running jobs"),

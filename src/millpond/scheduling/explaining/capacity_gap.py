@@ -147,8 +147,10 @@ class CapacityGap:
         room = min(scarce.total, scarce.tasks)
         if room == 0:
             for_role = f" for a task{of_role}" if of_role else ""
-            node = "none of the nodes that it asks for has" if job.only_on else "no node has"
-            missing = f"{gpus_text(free)} {_is(free)} free, and {node} {_lacking(nodes)}{for_role}"
+            node = "none of the nodes that it asks for" if job.only_on else "no node"
+            closed = self._why_all_closed(record) if _failing(nodes) == {Filter.UNSCHEDULABLE} else ""
+            lacks = f"takes new work ({closed})" if closed else f"has {_lacking(nodes)}{for_role}"
+            missing = f"{gpus_text(free)} {_is(free)} free, and {node} {lacks}"
         elif room < scarce.tasks:
             nodes_fit = f"{fitting} node{'s' * (fitting != 1)}"
             missing = f"{nodes_fit} could take {room} of its {scarce.tasks} tasks{of_role} now, not all"
@@ -171,6 +173,14 @@ class CapacityGap:
         missing += self._by_cluster(needs[0].shape.pool)
         text = f"it asks for {what}; {missing}{self._kept(job.pool)}{self._out_of_use(record)}"
         return Reason(Cause.NO_ROOM, text, numbers, nodes)
+
+    def _why_all_closed(self, record: JobRecord) -> str:
+        """Why those that offer the nodes which a job asks for have closed them; empty where they do not say."""
+        cluster, job = self._state.cluster, record.job
+        selected = cluster.hardware_index.nodes_selected(job.only_on)
+        nodes = [node for node, is_one in zip(cluster.nodes, selected, strict=True) if node is not None and is_one]
+        whys = {node.unschedulable_reason: None for node in nodes if node.pool == job.pool and not node.schedulable}
+        return ", ".join(list(filter(None, whys))[:MOST_NAMES])
 
     def _out_of_use(self, record: JobRecord) -> str:
         """The cards of the job's pool that would count if nothing were wrong with them, and what is."""
@@ -234,9 +244,14 @@ def _scarcest(needs: list[RoleNeed]) -> RoleNeed:
     )
 
 
+def _failing(nodes: FilterCounts) -> set[Filter]:
+    """On what the nodes fail that a job asks for."""
+    return {each for each, _ in nodes} - {Filter.OTHER_POOL, Filter.NOT_SELECTED, Filter.FITS}
+
+
 def _lacking(nodes: FilterCounts) -> str:
     """What no node has, in a few words: by its name if they all fail on the same."""
-    failed = {each for each, _ in nodes} - {Filter.OTHER_POOL, Filter.NOT_SELECTED, Filter.FITS}
+    failed = _failing(nodes)
     return _LACKING.get(failed.pop(), "room") if len(failed) == 1 else "room"
 
 
