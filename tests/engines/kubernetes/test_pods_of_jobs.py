@@ -348,6 +348,34 @@ def test_an_ended_pod_is_deleted_after_a_while_and_not_the_one_that_has_its_name
     eventually(lambda: cluster.names("pods") == [POD])
 
 
+def test_the_secret_of_a_run_goes_before_its_pod_so_that_a_server_killed_in_between_leaves_none(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_pods, "KEEP_ENDED_S", 0.0)
+    bench.launch = PodLaunch("i:1", {"worker": RoleNeeds("train", 1000, 0)}, secrets={"HF_TOKEN": "hf_very_secret"})
+    bench.started()
+    cluster.refuses = lambda request, _: refusal(503, "ServiceUnavailable", "") if "/secrets/" in request else None
+    cluster.finish(POD)
+    bench.next(Ended)
+    secret = f"DELETE /api/v1/namespaces/{NAMESPACE}/secrets/train-abcde-1"
+    eventually(lambda: cluster.requests.count(secret) > 1)
+    assert cluster.names("pods") == [POD]
+    bench.close()
+    cluster.refuses = lambda _request, _: None
+    bench.open()
+    eventually(lambda: cluster.names("secrets") == [])
+
+
+def test_the_secret_of_a_start_that_is_given_up_is_gone_when_that_is_answered(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    bench.launch = PodLaunch("i:1", {"worker": RoleNeeds("train", 1000, 0)}, secrets={"HF_TOKEN": "hf_very_secret"})
+    cluster.refuses = lambda request, _: refusal(422, "Invalid", "no") if request.endswith("/pods") else None
+    bench.engine.apply([start(1)])
+    bench.next(Refused)
+    assert cluster.names("secrets") == []
+
+
 def replace_first_task(bench: PodBench, cluster: StandinCluster) -> None:
     bench.engine.apply([start(2)])
 

@@ -216,13 +216,17 @@ class LivePods:
 
     def remove(self, mark: TaskMark) -> None:
         """Have a pod end that the core knows nothing of: it counts as free what that one has."""
-        self.spawn(self._account.api.delete_pod(mark.pod, _STRAY_GRACE_S))
-        self.forget_run(mark.job, mark.attempt)
+        self.spawn(self._remove(mark, _STRAY_GRACE_S))
 
-    def forget_run(self, job: str, attempt: int) -> None:
+    async def _remove(self, mark: TaskMark, grace_s: float) -> None:
+        """Delete a pod, and before it what its run shared: by the pod, the next server knows that some may be left."""
+        await self.forget_run(mark.job, mark.attempt)
+        await self._account.api.delete_pod(mark.pod, grace_s)
+
+    async def forget_run(self, job: str, attempt: int) -> None:
         """Delete what all tasks of a run shared, if none of them is left."""
         if not any(self.of_run(job, attempt)):
-            self.spawn(self._account.api.delete_shared(run_name(job, attempt)))
+            await self._account.api.delete_shared(run_name(job, attempt))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside everything else; a defect of it is the engine's."""
@@ -254,6 +258,5 @@ class LivePods:
             due, mark = self._ended.popleft()
             await asyncio.sleep(due - asyncio.get_running_loop().time())
             if mark.pod not in self._live.by_pod:  # or another start of the task has a pod of this name
-                await self._account.api.delete_pod(mark.pod, 0)
-            self.forget_run(mark.job, mark.attempt)
+                await self._remove(mark, 0.0)
         self._is_tidying = False

@@ -275,6 +275,7 @@ class PodExecutor:
         await all_of(self._account.api.delete_and_wait(name) for name in pending.names)
         for name in pending.names:
             self.pods.drop(name)
+        await self.pods.forget_run(pending.decision.job, pending.decision.attempt)
         self._answer(pending, ())
 
     def _note(self, pending: GangStart, live: LivePod) -> None:
@@ -321,7 +322,6 @@ class PodExecutor:
                     self.pods.finish(live)
         else:
             self._outbox.refuse(pending.decision, pending.refusal)
-            self.pods.forget_run(pending.decision.job, pending.decision.attempt)
         for node in {placed.node for placed in pending.decision.placements}:
             self._changed(node)
         self._dispatch_all(pending.deferred)
