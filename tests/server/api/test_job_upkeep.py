@@ -71,7 +71,7 @@ def test_a_job_that_has_not_ended_is_not_deleted(api: Api) -> None:
     job = api.submit()
     answer = api.client.delete(f"{JOBS}/{job.id}")
     assert answer.status_code == 409
-    assert error_of(answer).remedy == f"end it first: pond stop {job.id}"
+    assert error_of(answer).remedy == f"end it first: `pond stop {job.id}`"
     assert api.job(job.id).state == "running"
 
 

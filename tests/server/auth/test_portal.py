@@ -399,7 +399,7 @@ def test_what_there_is_not_is_a_page_too(shared: AuthWorld) -> None:
     assert answer.status_code == 404
     assert answer.headers["content-type"].startswith("text/html")
     assert "nobody-knows" in answer.text
-    assert "list the jobs with <code>pond ps --all</code>" in answer.text
+    assert 'list the jobs with <a href="/portal/jobs?all=true" title="pond ps --all">Jobs</a>' in answer.text
     assert '<a href="/portal/jobs">Jobs</a> · <a href="/portal/">To the overview' in answer.text
     assert browser_of(shared, "max").get("/portal/jobs?state=odd").status_code == 422
     for path in ("/portal/nothing", "/portal/jobs/a/b", "/portal//x"):
@@ -440,9 +440,9 @@ def area_of(page: str) -> str:
 
 
 def test_only_those_who_may_submit_have_a_form_for_it(shared: AuthWorld) -> None:
-    assert "/portal/submit" in browser_of(shared, "max").get("/portal/").text
+    assert 'href="/portal/submit"' in browser_of(shared, "max").get("/portal/").text
     browser = browser_of(shared, "vic")
-    assert "/portal/submit" not in browser.get("/portal/").text
+    assert 'href="/portal/submit"' not in browser.get("/portal/").text
     assert browser.get("/portal/submit").status_code == 403
     csrf = csrf_in(browser.get("/portal/").text)
     for path in ("/portal/submit/draft", "/portal/submit/plan"):

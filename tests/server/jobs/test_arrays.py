@@ -435,7 +435,7 @@ def test_an_array_tells_its_story_and_is_deleted_as_a_whole(api: Api) -> None:
         "cancelled: 3/3 done, 3 cancelled",
     ]
     answer = api.client.delete(f"{JOBS}/{array.id}.0")
-    assert (answer.status_code, error_of(answer).remedy) == (409, f"delete all of it: pond delete {array.id}")
+    assert (answer.status_code, error_of(answer).remedy) == (409, f"delete all of it: `pond delete {array.id}`")
     assert api.client.delete(f"{JOBS}/{array.id}").status_code == 200
     for gone in (array.id, f"{array.id}.0", f"{array.id}.2"):
         assert api.client.get(f"{JOBS}/{gone}").status_code == 404

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from millpond.server.web.command_pages import COMMAND_PAGES
+from millpond.server.web.portal import portal_routes
 from millpond.server.web.rendering import _environment
 from millpond.server.web.translations import PORTAL_TEXTS
 
@@ -11,7 +15,7 @@ from millpond.server.web.translations import PORTAL_TEXTS
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("see `pond why JOB`, or `pond ps`", "see <code>pond why JOB</code>, or <code>pond ps</code>"),
+        ("see `pond why JOB`, or `gpus`", "see <code>pond why JOB</code>, or <code>gpus</code>"),
         ("`<b>`", "<code>&lt;b&gt;</code>"),
         ("</code><script>`", "&lt;/code&gt;&lt;script&gt;`"),
         ("one ` alone", "one ` alone"),
@@ -19,6 +23,28 @@ from millpond.server.web.translations import PORTAL_TEXTS
 )
 def test_commands_in_a_text_are_shown_as_code(text: str, shown: str) -> None:
     assert _environment("en").from_string("{{ text|marked }}").render(text=text) == shown
+
+
+@pytest.mark.parametrize(
+    ("command", "address", "title"),
+    [
+        ("pond stop a-1.0", "/portal/jobs/a-1.0", "Job a-1.0"),
+        ("pond clone a-1 --set priority=low", "/portal/submit?from=a-1", "Clone a-1"),
+        ("pond ps --all", "/portal/jobs?all=true", "Jobs"),
+        ("pond queue show a&b/c", "/portal/queues/a%26b%2Fc", "Queue a&amp;b/c"),
+    ],
+)
+def test_commands_that_a_page_does_lead_there(command: str, address: str, title: str) -> None:
+    shown = _environment("en").from_string("{{ text|marked }}").render(text=f"see `{command}`")
+    assert shown == f'see <a href="{address}" title="{command.replace("&", "&amp;")}">{title}</a>'
+
+
+def test_each_page_in_place_of_a_command_is_there_and_has_a_title_in_each_language() -> None:
+    pages = {re.sub(r"\{\w+\}", "", getattr(route, "path", "")) for route in portal_routes()}
+    titles = PORTAL_TEXTS.texts("zh-CN")
+    for command, address, title in COMMAND_PAGES:
+        assert address.partition("?")[0] in pages, command
+        assert title in titles
 
 
 @pytest.mark.parametrize("language", ["en", "zh-CN"])

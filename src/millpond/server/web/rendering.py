@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -24,6 +24,7 @@ from millpond.server.catalogues import ENGLISH, LANGUAGES
 from millpond.server.phrases.phrasebook import phrase_in
 from millpond.server.version import VERSION
 from millpond.server.web.charts.line_charts import number_text
+from millpond.server.web.command_pages import COMMAND_PAGES, page_of
 from millpond.server.web.translations import FIXED_TEXTS, LiteralTexts, words_in
 from millpond.server.wording import rounded_span
 
@@ -119,7 +120,9 @@ def _environment(language: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(_=words_in(language), file=_address, languages=LANGUAGES, version=VERSION)
+    words = words_in(language)
+    environment.globals.update(_=words, file=_address, languages=LANGUAGES, version=VERSION)
+    environment.globals["commands"] = [(command, page, words(title)) for command, page, title in COMMAND_PAGES]
     environment.filters.update(
         cards=milli_text,
         memory=_memory,
@@ -128,7 +131,7 @@ def _environment(language: str) -> Environment:
         fixed=FIXED_TEXTS.words(language),
         instant=_instant,
         short=_short,
-        marked=_marked,
+        marked=partial(_marked, words),
         part=_part,
         pace=pace_text,
         number=number_text,
@@ -159,9 +162,23 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
-def _marked(text: str) -> Markup:
-    """A text in which `commands and fields` stand between backticks, which a page shows as code."""
-    return Markup(re.sub("`([^`<>]+)`", r"<code>\1</code>", str(escape(text))))
+def _marked(words: Callable[[str], Markup], text: str) -> Markup:
+    """A text in which `commands and fields` stand between backticks, which a page shows as code.
+
+    Commands that a page does are links to it. The script of pages does the same (``portal.js``).
+    """
+    parts = re.split("`([^`<>]+)`", str(escape(text)))
+    return Markup("").join(
+        _code(words, Markup(part)) if number % 2 else Markup(part) for number, part in enumerate(parts)
+    )
+
+
+def _code(words: Callable[[str], Markup], text: Markup) -> Markup:
+    if (page := page_of(text.unescape())) is None:
+        return Markup("<code>{}</code>").format(text)
+    address, title, named = page
+    shown = Markup(" ").join([words(title), *named.split()])
+    return Markup('<a href="{}" title="{}">{}</a>').format(address, text, shown)
 
 
 def _part(amount: float, whole: float) -> float:

@@ -231,9 +231,9 @@ def delete_job(components: ServerComponents, job: str) -> JobInfo:
     """
     info = components.lookup.look(job)
     if components.loop.job_cache.get(job) is not None:
-        raise ConflictError(f"job {job!r} has not ended ({info.state})", f"end it first: pond stop {job}")
+        raise ConflictError(f"job {job!r} has not ended ({info.state})", f"end it first: `pond stop {job}`")
     if info.parent:
-        raise ConflictError(f"job {job!r} is part of an array", f"delete all of it: pond delete {info.parent}")
+        raise ConflictError(f"job {job!r} is part of an array", f"delete all of it: `pond delete {info.parent}`")
     try:
         for member in () if info.array is None else components.store.jobs.member_states(job):
             remove_folder(components.state_dir, member)

@@ -41,7 +41,7 @@ def places_of(job: JobInfo, access: TaskAccess) -> list[TaskEndpoint]:
     if job.kind not in SERVING_KINDS:
         raise ConflictError(f"job {job.id} is of kind {job.kind} and serves nothing", "use kind dev or service")
     if JobState(job.state).ended:
-        raise ConflictError(f"job {job.id} has ended ({job.state})", f"see what it wrote with pond logs {job.id}")
+        raise ConflictError(f"job {job.id} has ended ({job.state})", f"see what it wrote with `pond logs {job.id}`")
     found = [place for task in job.tasks if (place := _place(job, task, access)) is not None]
     if not found:
         suspended = JobState(job.state) == JobState.SUSPENDED

@@ -20,15 +20,19 @@ async function ask(path, options = {}) {
 // There was no answer, where a browser has but words of its own.
 const away = () => Object.assign(new Error(said.saidAway), { isAway: true });
 
-// Commands and fields stand between backticks in what the server says.
-function marked(text) {
-  return text.split(/`([^`]+)`/).map((part, number) => {
-    if (number % 2 === 0) return part;
-    const code = document.createElement("code");
-    code.textContent = part;
-    return code;
-  });
+// Commands and fields stand between backticks in what the server says. What a page does in place of a command, it is a
+// link to (command_pages.py).
+const commands = JSON.parse(said.commands).map(([command, ...page]) => [RegExp(`^(?:${command})$`), ...page]);
+
+function codeOf(text) {
+  for (const [command, address, title] of commands) {
+    const found = command.exec(text), named = found?.[1] ?? "";
+    if (found) return Object.assign(document.createElement("a"), { href: address + encodeURIComponent(named), title: text, textContent: `${title} ${named}`.trim() });
+  }
+  return Object.assign(document.createElement("code"), { textContent: text });
 }
+
+const marked = (text) => text.split(/`([^`]+)`/).map((part, number) => number % 2 ? codeOf(part) : part);
 
 // To one whose login has ended, with the way to log in again: through this page, which leads there and is led back to.
 function tell(text) {
