@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +18,7 @@ from click.testing import CliRunner, Result
 
 from millpond.client.cli.commands.simulation.replay import command
 from millpond.client.cli.commands.simulation.replay_table import duration, number
+from millpond.client.cli.error_output import BROKEN_PIPE
 from millpond.model.errors import MillpondError
 from millpond.simulation import kernel_warmup
 
@@ -201,6 +205,15 @@ def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.return_value == 130
     assert result.stderr == "pond: interrupted after 0 jobs; nothing was written\n"
     assert result.stdout == ""
+
+
+def test_a_reader_of_the_table_that_has_gone_gives_the_exit_code_of_a_broken_pipe() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as gone:
+        program = [sys.executable, "-c", "from millpond.client.cli.main import main; main()", "replay", *CASE]
+        ended = subprocess.run(program, stdout=gone, stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (BROKEN_PIPE, "")
 
 
 def test_numbers_are_shown_in_the_unit_that_reads_best() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 
@@ -19,13 +20,15 @@ def print_summary(summary: dict[str, Any]) -> None:
     """Print the figures of one replay to standard output."""
     console = Console(highlight=False)
     console.width = min(console.width, WIDTH)
-    if "rows" in summary:
-        _print_rows(console, summary)
-    elif "learnt_mix" in summary:
-        _print_packing(console, summary)
-    else:
-        _print_queueing(console, summary)
-    _print_parameters(console, summary["parameters"])
+    with console.capture() as table:  # rich would end the program with 1 where its reader has gone
+        if "rows" in summary:
+            _print_rows(console, summary)
+        elif "learnt_mix" in summary:
+            _print_packing(console, summary)
+        else:
+            _print_queueing(console, summary)
+        _print_parameters(console, summary["parameters"])
+    click.echo(table.get(), nl=False)
 
 
 def _print_rows(console: Console, summary: dict[str, Any]) -> None:
