@@ -46,8 +46,8 @@ static int take(size_t mib) {
     pointer found;
     return cuMemAlloc_v2(&found, mib << 20);
 }
+static pointer nanoseconds = 100000;
 static void launch(void) {
-    pointer nanoseconds = 100000;
     void *parameters[] = {&nanoseconds};
     cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
 }
@@ -246,11 +246,15 @@ def test_a_thread_that_is_cancelled_while_it_is_held_back_leaves_nothing_behind(
         cancelling.communicate("\n")
 
 
-def test_a_thread_that_is_cancelled_in_a_launch_leaves_no_work_that_never_ends(card: GatedCard) -> None:
+@pytest.mark.parametrize("milliseconds", [0.1, 20])  # of so much, two in flight keep others back
+def test_a_thread_in_a_launch_keeps_no_other_back_for_ever_and_cancelled_leaves_no_work_that_never_ends(
+    card: GatedCard, milliseconds: float
+) -> None:
     task = card.slice()
-    body = """
+    body = f"""
     pthread_t thread;
-    start(), launch(), cuCtxSynchronize(), say(0), getchar();
+    nanoseconds = {milliseconds * 1e6:.0f};
+    start(), launch(), cuCtxSynchronize(), nanoseconds = 100000, say(0), getchar();
     pthread_create(&thread, NULL, launch_in_a_thread, NULL), say(0), getchar();
     for (int number = 0; number < 5; number++) launch();
     pthread_cancel(thread), pthread_join(thread, NULL);

@@ -100,14 +100,16 @@ static void set_stuck(struct batch *batch, bool stuck) {
 
 // Work that should have been done long ago waits for something, and that may be what this process launches next: so it is
 // no reason to hold anything back. But it may be a long kernel of which nothing is known yet. Each time that it was of no
-// use, several times as many launches may go by, after twice as long; of a stream that was seen to wait so, all.
+// use, several times as many launches may go by, after twice as long; of a stream that was seen to wait so, all. So it is
+// with a launch from which the driver does not return.
 static bool give_up_stuck(uint64_t now) {
     const struct batch *batch = oldest();
-    if (!batch) return false;
-    struct lane *waits = batch->lane->waits ? batch->lane : NULL;
+    if (!batch && !(batches.open && batches.admitting)) return false;
+    struct lane *waits = batch && batch->lane->waits ? batch->lane : NULL;
+    uint64_t expected_ns = batch ? batch->expected_ns : gate.slot->outstanding_ns;
     uint64_t since_ns = batches.stuck_ns > batches.progress_ns ? batches.stuck_ns : batches.progress_ns;
     uint64_t patience_ns = waits ? LATE_NS : STUCK_NS << (batches.stuck_times < 3 ? batches.stuck_times : 3);
-    if (now < since_ns + patience_ns + LATE_TIMES * batch->expected_ns * (1 + turn_others(now))) return false;
+    if (now < since_ns + patience_ns + LATE_TIMES * expected_ns * (1 + turn_others(now))) return false;
     batches.stuck_ns = now;
     if (!waits) batches.stuck_times += batches.stuck_times < MOST_STUCK_TIMES;
     if (!waits) batches.allowed = 1u << 2 * batches.stuck_times;
