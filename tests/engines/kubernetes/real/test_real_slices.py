@@ -29,7 +29,7 @@ import manifests
 from manifests import rendered
 from real_pond import Pond, until
 
-from fake_driver import program
+from fake_driver import calls
 from fake_driver.building import what_is_missing
 from fake_driver.driver import FakeDriver
 from own_address import free_port
@@ -80,7 +80,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedNode]:
     shutil.copytree(driver.libraries, place / "lib")
     for name in ("libdl.so.2", "libpthread.so.0"):  # as in any image with glibc; this one has what Python needs alone
         shutil.copy(Path("/lib/x86_64-linux-gnu") / name, place / "lib")
-    shutil.copy(program.__file__, place / "program.py")
+    shutil.copy(calls.__file__, place / "program.py")
     settings = {
         "kubeconfig": str(plane.kubeconfig_place("server-token", "millpond")),
         "image": kubelet.PYTHON_IMAGE,
