@@ -61,11 +61,13 @@ def assert_knows_the_past_alone(forecaster: LoadForecaster, end: int, seed: int)
 
 
 @pytest.mark.parametrize("forecaster", PLAIN, ids=lambda each: each.name)
+@settings(max_examples=20)
 @given(end=st.integers(14 * 24 + 1, 16 * 24), seed=st.integers(0, 2**32 - 1))
 def test_what_comes_later_changes_no_bit_of_a_forecast(forecaster: LoadForecaster, end: int, seed: int) -> None:
     assert_knows_the_past_alone(forecaster, end, seed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("forecaster", boosted_trees(), ids=lambda each: each.name)
 def test_what_comes_later_changes_no_bit_of_what_trees_say(forecaster: LoadForecaster) -> None:
     assert_knows_the_past_alone(forecaster, 15 * 24 + 7, 1)
