@@ -6,6 +6,7 @@ import math
 from decimal import Decimal
 
 MIB_IN_GIB = 1024
+_MILLI = 1000
 
 
 def decimal_text(number: float) -> str:
@@ -18,6 +19,26 @@ def milli_text(milli: float) -> str:
     return f"{(Decimal(repr(milli)) / 1000).normalize():f}"
 
 
+def count_text(number: int, noun: str) -> str:
+    """``1 task``, ``3 tasks``."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def cards_text(milli: int) -> str:
+    """``2 cards``, ``1 card``, ``0.25 cards``."""
+    return f"{milli_text(milli)} card{'s' * (milli != _MILLI)}"
+
+
+def gpus_text(milli: int) -> str:
+    """``2 GPUs``, ``1 GPU``."""
+    return f"{milli_text(milli)} GPU{'s' * (milli != _MILLI)}"
+
+
+def cpus_text(milli: int) -> str:
+    """``2 CPUs``, ``1 CPU``."""
+    return f"{milli_text(milli)} CPU{'s' * (milli != _MILLI)}"
+
+
 def percent_text(part: float) -> str:
     """A part of 1 in percent: 0.05 is ``5%``."""
     return f"{(Decimal(repr(part)) * 100).normalize():f}%"
@@ -28,6 +49,11 @@ def memory_text(mib: int) -> str:
     if mib >= MIB_IN_GIB and mib * 2 % MIB_IN_GIB == 0:
         return f"{decimal_text(mib / MIB_IN_GIB)} GiB"
     return f"{mib} MiB"
+
+
+def card_memory_text(mib: int) -> str:
+    """``8 GiB of card memory``."""
+    return f"{memory_text(mib)} of card memory"
 
 
 def seconds_text(amount_s: float) -> str:

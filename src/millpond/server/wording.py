@@ -1,4 +1,4 @@
-"""Instants, spans and numbers in words, for sentences that the server writes for people."""
+"""Instants and spans in words, for sentences that the server writes for people."""
 
 from __future__ import annotations
 
@@ -27,8 +27,3 @@ def rounded_span(seconds: float) -> str:
             number = seconds / length
             return f"{number:.0f} {unit}" if number >= 10 or unit == "min" else f"{number:.1f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def counted(number: int, what: str) -> str:
-    """``1 task``, ``3 tasks``."""
-    return f"{number} {what}{'s' * (number != 1)}"

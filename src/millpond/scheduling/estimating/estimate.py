@@ -20,6 +20,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from millpond.model.amounts import count_text
 from millpond.model.reasons import StartEstimate
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.estimating.futures import Future
@@ -169,7 +170,7 @@ class _PoolFutures:
         count, newcomers = len(self._modeller.runs), self.newcomers
         later = f"the last {newcomers.count} submissions for later ones" if newcomers.count else "no later submissions"
         return (
-            f"{count} running job{'s' * (count != 1)} ({self._known} with a forecast or time limit, the rest from "
+            f"{count_text(count, 'running job')} ({self._known} with a forecast or time limit, the rest from "
             f"history), {ahead} ahead in its pool, {later}"
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.model.amounts import memory_text
+from millpond.model.amounts import count_text, gpus_text, memory_text
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import CLUSTER_LABEL
 from millpond.model.hardware.topology import Level
@@ -19,7 +19,6 @@ from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.explaining.cordon_reasons import MOST_NAMES, closure_text, name_closed
-from millpond.scheduling.explaining.wording import gpus_text
 from millpond.scheduling.placement.filters import FilterStep as KernelFilter
 from millpond.scheduling.placement.gangs import by_place
 from millpond.scheduling.placement.shapes import Shape
@@ -141,7 +140,7 @@ class CapacityGap:
         free = self._free_milli(needs[0].shape.pool)
         what = f"{tasks} tasks together, {gpus_text(asked)}" if tasks > 1 else gpus_text(asked)
         if asked == 0:
-            what = f"{tasks} CPU task{'s' * (tasks != 1)}"
+            what = count_text(tasks, "CPU task")
         scarce = _scarcest(needs)
         of_role = f" of role {scarce.role.name!r}" if len(job.roles) > 1 else ""
         room = min(scarce.total, scarce.tasks)
@@ -152,7 +151,7 @@ class CapacityGap:
             lacks = f"takes new work ({closed})" if closed else f"has {_lacking(nodes)}{for_role}"
             missing = f"{gpus_text(free)} {_is(free)} free, and {node} {lacks}"
         elif room < scarce.tasks:
-            nodes_fit = f"{fitting} node{'s' * (fitting != 1)}"
+            nodes_fit = count_text(fitting, "node")
             missing = f"{nodes_fit} could take {room} of its {scarce.tasks} tasks{of_role} now, not all"
         elif job.together_required:
             where = "in no one zone" if job.together is Level.ZONE else f"on no one {job.together.name.lower()}"

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from millpond.model import windows
-from millpond.model.amounts import memory_text
+from millpond.model.amounts import card_memory_text, count_text, cpus_text, gpus_text, memory_text, milli_text
 from millpond.model.reasons import Cause, Reason
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Job
 from millpond.scheduling.cycle.claims import Claims
-from millpond.scheduling.explaining.wording import card_memory_text, cards_text, cpus_text, gpus_text
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.counted_reservations import counts_in_turn_of
 from millpond.scheduling.state import State
@@ -234,20 +233,20 @@ def _limited(state: State, limit: Limit, record: JobRecord, *, claimed: bool) ->
     bounds = [
         text
         for most, text in (
-            (limit.jobs, f"{limit.jobs} running job{'s' * (limit.jobs != 1)}"),
+            (limit.jobs, count_text(limit.jobs or 0, "running job")),
             (limit.gpu_milli, gpus_text(limit.gpu_milli or 0)),
-            (limit.cpu_milli, f"{cards_text(limit.cpu_milli or 0)} CPUs"),
+            (limit.cpu_milli, f"{milli_text(limit.cpu_milli or 0)} CPUs"),
             (limit.card_mib, card_memory_text(limit.card_mib or 0)),
         )
         if most is not None
     ]
-    holds = [gpus_text(held.gpu_milli), f"{cards_text(held.cpu_milli)} CPUs"]
+    holds = [gpus_text(held.gpu_milli), f"{milli_text(held.cpu_milli)} CPUs"]
     if limit.card_mib is not None:
         holds.append(card_memory_text(held.card_mib))
     counted = f"{' running or about to start' * claimed}{' (with what is reserved)' * reserved}"
     return Reason(
         Cause.USER_LIMIT if limit.user else Cause.QUEUE_LIMIT,
-        f"{who} {'has' if counted else 'runs'} {held.jobs} job{'s' * (held.jobs != 1)}{counted} with "
+        f"{who} {'has' if counted else 'runs'} {count_text(held.jobs, 'job')}{counted} with "
         f"{', '.join(holds[:-1])} and {holds[-1]}, and may have at most {', '.join(bounds)}",
         numbers,
         blocked_by=limit.queue,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from millpond.model.amounts import memory_text, milli_text
+from millpond.model.amounts import count_text, memory_text, milli_text
 from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Remedy
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
@@ -61,7 +61,7 @@ def _fewer_tasks(job: Job, index: int, room: int) -> Iterator[tuple[Remedy, Job]
     count = min(role.minimum - 1, max(room, 1))
     while count >= 1:
         rigid = Role.rigid(role.request, count, role.name)
-        change = f"run {count} task{'s' * (count != 1)}{_of_role(job, index)} instead of {role.desired}"
+        change = f"run {count_text(count, 'task')}{_of_role(job, index)} instead of {role.desired}"
         yield (
             _remedy(job, index, change, "tasks", str(count)),
             replace(job, roles=(*job.roles[:index], rigid, *job.roles[index + 1 :])),
@@ -74,7 +74,7 @@ def _fewer_gpus(job: Job, index: int) -> Iterator[tuple[Remedy, Job]]:
     devices = request.devices
     while devices > 1:
         devices //= 2
-        change = f"ask for {devices} GPU{'s' * (devices != 1)} a task{whose} instead of {request.devices}"
+        change = f"ask for {count_text(devices, 'GPU')} a task{whose} instead of {request.devices}"
         yield (
             _remedy(job, index, change, "gpus", str(devices)),
             _with(job, index, replace(request, devices=devices)),

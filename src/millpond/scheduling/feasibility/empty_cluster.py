@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
-from millpond.model.amounts import memory_text
+from millpond.model.amounts import count_text, memory_text
 from millpond.model.hardware.node_selection import NodeSelection, selection_text, selects
 from millpond.model.hardware.nodes import Node, Pool, SharingPolicy
 from millpond.model.hardware.topology import Level
@@ -185,7 +185,7 @@ def _too_many(job: Job, counts: tuple[int, ...], empty: EmptyPool) -> Infeasibil
         most = empty.most(job)
         return Infeasibility(
             f"the gang asks for {asked} tasks together; this pool holds at most {most} of them even when empty",
-            f"ask for at most {most} task{'s' * (most != 1)}",
+            f"ask for at most {count_text(most, 'task')}",
             "tasks",
             str(most),
             (("asked", asked), ("largest", most)),
@@ -204,7 +204,7 @@ def _too_many(job: Job, counts: tuple[int, ...], empty: EmptyPool) -> Infeasibil
             return Infeasibility(
                 f"the gang asks for {asked} tasks together, {counts[index]} of them of role {role.name!r}; "
                 "no way was found to place them all even on the empty pool",
-                f"ask for at most {best} task{'s' * (best != 1)} of role {role.name!r}",
+                f"ask for at most {count_text(best, 'task')} of role {role.name!r}",
                 "tasks",
                 str(best),
                 (("asked", asked), ("largest", asked - counts[index] + best)),

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from millpond.model.amounts import memory_text, milli_text
+from millpond.model.amounts import card_memory_text, cpus_text, gpus_text, memory_text, milli_text
 from millpond.model.resources import Amount
 from millpond.model.workloads import Job
 from millpond.scheduling.explaining.infeasibility import Infeasibility
-from millpond.scheduling.explaining.wording import card_memory_text, cpus_text, gpus_text
 from millpond.scheduling.feasibility.request_classes import RequestClass, amount_of
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.card_models import choices_of, on_models_alone

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
-from millpond.model.amounts import memory_text, milli_text
+from millpond.model.amounts import count_text, cpus_text, memory_text, milli_text
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.sharing import GPU_SLICES
 from millpond.scheduling.explaining.infeasibility import Infeasibility
-from millpond.scheduling.explaining.wording import cpus_text
 from millpond.scheduling.placement.shapes import Shape
 
 _WITHOUT_CARDS = (
@@ -97,7 +96,7 @@ def _too_many_cards(request: TaskRequest, nodes: Sequence[Node]) -> Infeasibilit
         return None
     if request.devices <= max(_cards_of(node, replace(request, slice=SliceRequest())) for node in nodes):
         return _card_infeasibility(request, nodes)
-    wanted = f"{request.devices} GPU{'s' * (request.devices != 1)}"
+    wanted = count_text(request.devices, "GPU")
     kind = f" of {' or '.join(request.models)}" if request.models else ""
     return Infeasibility(
         f"a task asks for {wanted}{kind}; the largest node has {most}",

@@ -16,13 +16,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from millpond.model.amounts import memory_text, seconds_text
+from millpond.model.amounts import card_memory_text, count_text, memory_text, seconds_text
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.states import JobState
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import ROOT_QUEUE, Limit
-from millpond.scheduling.explaining.wording import card_memory_text
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.ordering.forecasts import NEVER
@@ -301,7 +300,7 @@ def _beyond_limit_of_group(limits: AccountLimitUsage, wanted: AdvanceReservation
     held, who = limits.held.get(("", limit.queue)) or AccountUsage(), f"the group of queue {limit.queue}"
     if limit.jobs is not None and held.jobs >= limit.jobs:
         others = "other reservations, or work that cannot be asked to leave,"
-        jobs = f"{limit.jobs} job{'s' * (limit.jobs != 1)}"
+        jobs = count_text(limit.jobs, "job")
         return f"queue {limit.queue} runs at most {jobs} at once, and {others} are {held.jobs} of them then"
     if limit.gpu_milli is not None and held.gpu_milli + asked.gpu_milli > limit.gpu_milli:
         most, reserved = limit.gpu_milli // CARD_MILLI, held.gpu_milli // CARD_MILLI

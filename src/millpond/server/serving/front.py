@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from millpond.model.amounts import count_text
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.events import DesiredCountChanged
 from millpond.model.states import JobState
@@ -67,9 +68,7 @@ class ServiceFront:
 
     def _woken(self, job: str, after_s: float, waited: int) -> None:
         self.meter.woken(job, after_s)
-        plural = "s" * (waited != 1)
-        text = f"ready {after_s:.1f} s after a request woke it; {waited} request{plural} waited"
-        self._loop.note(job, text)
+        self._loop.note(job, f"ready {after_s:.1f} s after a request woke it; {count_text(waited, 'request')} waited")
 
 
 def _waking(record: JobRecord, now: float) -> DesiredCountChanged:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from millpond.model.amounts import count_text
 from millpond.model.hardware.nodes import Node
 from millpond.server.api.app import make_app
 from millpond.server.api.service import Service
@@ -174,4 +175,4 @@ def _first_login_notes(invitation: Path | None) -> list[str]:
 
 def _summary(nodes: Sequence[Node]) -> str:
     cards = [device for node in nodes for device in node.devices]
-    return f"{len(nodes)} node{'s' * (len(nodes) != 1)}, {len(cards)} GPU{'s' * (len(cards) != 1)}"
+    return f"{count_text(len(nodes), 'node')}, {count_text(len(cards), 'GPU')}"

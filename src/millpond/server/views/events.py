@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from millpond.model import events
-from millpond.model.amounts import seconds_text
+from millpond.model.amounts import count_text, seconds_text
 from millpond.model.codec import to_plain
 from millpond.model.confinement import Confinement
 from millpond.model.decisions import CapPower, Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
@@ -22,7 +22,7 @@ from millpond.server.store.histories import DecisionEntry, History, LogEntry, no
 from millpond.server.store.store import Store
 from millpond.server.views.setting_changes import settings_text
 from millpond.server.views.visibility import Reader
-from millpond.server.wording import counted, local_time
+from millpond.server.wording import local_time
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs.jobs import ArrayInfo, JobInfo, beyond_exit_code
 from millpond.specs.api.jobs.trials import TrialList
@@ -140,7 +140,7 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
         case events.PriorityChanged(priority=priority, by=by):
             return f"{by or 'somebody'} gave it priority {priority.name.lower()}"
         case events.DesiredCountChanged(role=role, desired=desired, why=why):
-            return f"role {role} should have {counted(desired, 'task')}" + (f": {why}" if why else "")
+            return f"role {role} should have {count_text(desired, 'task')}" + (f": {why}" if why else "")
         case events.TimeLimitChanged(time_limit_s=limit, by=by):
             return f"may run for {limit:.0f} s in all" + (f", says {by}" if by else "")
         case events.NodeChoiceChanged():
@@ -162,7 +162,7 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
         case events.CardLayoutChanged():
             return _layout_text(event)
         case events.NodeJoined(node=node):
-            return f"joined with {counted(len(node.devices), 'card')}"
+            return f"joined with {count_text(len(node.devices), 'card')}"
         case events.NodeLost():
             return "lost"
         case events.SchedulingPaused(text=text):
@@ -206,7 +206,7 @@ def _closure_text(closure: Cordon) -> str:
 def _confirmed_text(decision: Decision | None, confinement: Confinement) -> str:
     match decision:
         case Start(placements=placements):
-            running = f"{counted(len(placements), 'task')} running"
+            running = f"{count_text(len(placements), 'task')} running"
             if confinement.slices is not SliceHold.NOTHING:
                 return running
             return f"{running}; nothing keeps it to its part of the card: {confinement.slices_reason}"
@@ -238,7 +238,7 @@ def _decision_text(decision: Decision) -> str:
     match decision:
         case Start(cause=Cause.MIGRATED, placements=placements, attempt=attempt):
             cards = ", ".join(map(_cards, placements))
-            return f"restart-migrated: start {counted(len(placements), 'task')} on {cards} (attempt {attempt})"
+            return f"restart-migrated: start {count_text(len(placements), 'task')} on {cards} (attempt {attempt})"
         case Stop(cause=Cause.MIGRATED, grace_s=grace):
             return f"end all tasks within {seconds_text(grace)}, to be restart-migrated"
         case Stop(cause=Cause.CONSOLIDATED, grace_s=grace, for_job=successor):
@@ -249,7 +249,7 @@ def _decision_text(decision: Decision) -> str:
         case Start(placements=placements, attempt=attempt):
             nodes = ", ".join(dict.fromkeys(placement.node for placement in placements))
             load = "" if decision.load_milli is None else f", beside load of {decision.load_milli / 10:g} %"
-            what = f"start {counted(len(placements), 'task')} on {nodes}"
+            what = f"start {count_text(len(placements), 'task')} on {nodes}"
             return f"{what} (attempt {attempt}, {decision.cause.value}{load})"
         case Stop(cause=Cause.NOT_KEPT, tasks=tasks):
             return f"give the place of task {tasks[0]} back, as the job is tried again or goes on without it"

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millpond.model import events
-from millpond.model.amounts import memory_text, milli_text
+from millpond.model.amounts import card_memory_text, count_text, cpus_text, gpus_text, memory_text, milli_text
 from millpond.model.energy import RateMeasure
 from millpond.model.errors import InconsistentStateError
 from millpond.model.hardware.nodes import Pool
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Priority
-from millpond.scheduling.explaining.wording import card_memory_text, cpus_text, gpus_text
-from millpond.server.wording import counted, lasting, local_time
+from millpond.server.wording import lasting, local_time
 from millpond.specs.config.queues import UNLIMITED
 
 
@@ -36,7 +35,7 @@ def settings_text(event: events.Event) -> str:
             return f"{_limited(limit)} may run {_limit_text(limit)}"
         case events.ReservationMade(reservation=made):
             span = f"from {local_time(made.begin)} to {local_time(made.until)}"
-            who, what = made.by or "somebody", counted(made.cards, "card")
+            who, what = made.by or "somebody", count_text(made.cards, "card")
             return f"{who} reserved {what} for queue {made.queue} {span} ({made.name})"
         case events.ReservationCancelled(name=name, by=by):
             return f"{by or 'somebody'} gave reservation {name} up"
@@ -97,7 +96,7 @@ def _rules_of(queue: Queue) -> Iterator[str]:
         f"{name} {text}" for name, text in (("ordering", queue.ordering), ("placement", queue.placement)) if text
     )
     if queue.running_jobs is not None:
-        yield f"at most {counted(queue.running_jobs, 'job')} at once"
+        yield f"at most {count_text(queue.running_jobs, 'job')} at once"
     if queue.priorities:
         yield f"priority {' or '.join(Priority(number).name.lower() for number in queue.priorities)}"
     if queue.minimum_run_s is not None:
@@ -110,7 +109,7 @@ def _limited(limit: Limit) -> str:
 
 def _limit_text(limit: Limit) -> str:
     bounds = [
-        None if limit.jobs is None else counted(limit.jobs, "job"),
+        None if limit.jobs is None else count_text(limit.jobs, "job"),
         None if limit.gpu_milli is None else gpus_text(limit.gpu_milli),
         None if limit.cpu_milli is None else cpus_text(limit.cpu_milli),
         None if limit.card_mib is None else card_memory_text(limit.card_mib),

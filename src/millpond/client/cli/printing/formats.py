@@ -6,6 +6,8 @@ import datetime
 import time
 from typing import TYPE_CHECKING, Final
 
+from millpond.model.amounts import count_text
+
 if TYPE_CHECKING:
     from millpond.specs.api.jobs.jobs import DeadlineInfo, JobInfo
     from millpond.specs.api.pool.nodes import CordonInfo, DeviceInfo, DeviceStatus, NodeInfo
@@ -91,11 +93,6 @@ def deadline(info: DeadlineInfo, now: float) -> str:
     return f"{at}, in {span(info.at - now)}: {verdict} ({', '.join(facts)})"
 
 
-def count(number: int, noun: str) -> str:
-    """``1 job``, ``2 jobs``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def seen_by(visibility: str, group: str) -> str:
     """Who sees something that belongs to a group: the group by its name, or ``private`` or ``everyone``."""
     return group if visibility == "group" and group else visibility
@@ -110,7 +107,7 @@ def machine_state(node: NodeInfo) -> str:
     closed = sum(device.closure is not None for device in node.devices)
     unusable = sum(device.health != "ok" and device.closure is None for device in node.devices)
     parts = ((unusable, "unusable"), (closed, "closed"))
-    state = ", ".join(f"{count(number, 'card')} {what}" for number, what in parts if number) or "open"
+    state = ", ".join(f"{count_text(number, 'card')} {what}" for number, what in parts if number) or "open"
     if node.power == "on" and node.power_detail:
         state += f", not switched off: {node.power_detail}"
     if node.planned:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from millpond.model import events
+from millpond.model.amounts import count_text
 from millpond.model.errors import ConflictError
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue, takes_more_cells
 from millpond.server.store.queue_settings import QueueRow
-from millpond.server.wording import counted
 from millpond.specs.config.queue_documents import QueueDocument, QueuesRead
 
 ALWAYS_THERE: Final = (ROOT_QUEUE, DEFAULT_QUEUE)
@@ -51,7 +51,7 @@ class QueueFacts:
     def use_of(self, name: str) -> QueueUse | None:
         """By what a queue is used that takes jobs; None where by nothing."""
         if jobs := self.jobs[name]:
-            have = f"{counted(jobs, 'job')} of it {'has' if jobs == 1 else 'have'} not ended"
+            have = f"{count_text(jobs, 'job')} of it {'has' if jobs == 1 else 'have'} not ended"
             return QueueUse(have, f"wait, or stop them: `pond stop --queue {name}`")
         if reservation := self.reservations.get(name):
             return QueueUse(

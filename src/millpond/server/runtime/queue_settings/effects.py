@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from millpond.model.amounts import memory_text, milli_text
+from millpond.model.amounts import card_memory_text, cards_text, cpus_text, gpus_text, memory_text, milli_text
 from millpond.model.resources import CARD_MILLI, Amount
-from millpond.scheduling.explaining.wording import card_memory_text, cpus_text, gpus_text
 from millpond.scheduling.tenancy.bounds import of_model
 from millpond.scheduling.tenancy.queue_shares import QueueShare
 from millpond.scheduling.tenancy.queue_views import QueueStatus
@@ -29,7 +28,7 @@ def effects_of(before: Sequence[QueueStatus], after: Sequence[QueueStatus]) -> I
         if status.takes_jobs and now != borrowed.get(name, 0):
             was = f", {milli_text(borrowed.get(name, 0))} before" if borrowed.get(name) else ""
             verb = "is" if now == CARD_MILLI else "are"
-            yield f"{milli_text(now)} of {_cards(used)} that {name} holds {verb} borrowed now{was}"
+            yield f"{milli_text(now)} of {cards_text(used)} that {name} holds {verb} borrowed now{was}"
         limit = status.queue.limit
         if limit is not None and limit != limits.get(name):
             for beyond in _beyond(limit, status.work.held):
@@ -108,7 +107,3 @@ def _beyond(limit: Amount, held: Amount) -> Iterator[str]:
 
 def _borrowed(status: QueueStatus) -> int:
     return status.share.borrowed if status.has_guarantee else 0
-
-
-def _cards(milli: int) -> str:
-    return f"{milli_text(milli)} {'card' if milli == CARD_MILLI else 'cards'}"

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from millpond.client.cli.printing import formats
-from millpond.model.amounts import memory_text, milli_text
+from millpond.model.amounts import count_text, memory_text, milli_text
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
 from millpond.specs.api.accounts.accounts import LONGEST_LIMIT_S, MOST_RUNNING_JOBS, AccountLimits
@@ -75,7 +75,7 @@ def limits_text(limits: AccountLimits) -> str:
     parts = [
         text
         for value, text in (
-            (limits.jobs, formats.count(limits.jobs or 0, "running job")),
+            (limits.jobs, count_text(limits.jobs or 0, "running job")),
             (limits.gpu_milli, _units(limits.gpu_milli or 0, "card")),
             (limits.cpu_milli, _units(limits.cpu_milli or 0, "CPU")),
             (limits.card_mib, f"{memory_text(limits.card_mib or 0)} of card memory"),

@@ -17,7 +17,7 @@ from millpond.client.cli.printing.formats import machine_state
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
-from millpond.model.amounts import milli_text
+from millpond.model.amounts import count_text, milli_text
 from millpond.model.errors import NotFoundError
 from millpond.model.resources import CARD_MILLI
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, NodeList, SliceInfo, SpareInfo
@@ -112,12 +112,12 @@ def _draw(found: NodeList, wide: bool) -> None:
 
 def _spare_text(spare: SpareInfo) -> str:
     """How many empty nodes of a pool stay on, and what the forecast behind it is worth."""
-    text = f"pool {spare.pool}: {formats.count(spare.spare, 'empty node')} to stay on"
+    text = f"pool {spare.pool}: {count_text(spare.spare, 'empty node')} to stay on"
     if spare.coverage is not None and spare.cover is not None:
         minutes = round(spare.within_s / 60, 1)
         return (
             f"{text}, for {spare.cover * 100:g}% of the rises within {minutes:g} min; met {spare.coverage:.1%} in "
-            f"{formats.count(spare.tested_days, 'day')}, skill {spare.skill:.2f}"
+            f"{count_text(spare.tested_days, 'day')}, skill {spare.skill:.2f}"
         )
     return f"{text}; no forecast: {spare.no_forecast}" if spare.no_forecast else text
 

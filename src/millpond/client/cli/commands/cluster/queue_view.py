@@ -9,7 +9,7 @@ import click
 
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.tables import Column, ListTable
-from millpond.model.amounts import memory_text, milli_text, seconds_text
+from millpond.model.amounts import cards_text, count_text, memory_text, milli_text, seconds_text
 from millpond.specs.api.pool.queues import (
     QueueBorrower,
     QueueCells,
@@ -131,14 +131,14 @@ def _lines(detail: QueueDetailInfo) -> list[tuple[str, str]]:
         ("CPUs", _use(milli_text, queue.cpu_milli, queue.guarantee_cpu_milli, queue.limit_cpu_milli)),
         ("memory", _use(memory_text, queue.memory_mib, queue.guarantee_memory_mib, queue.limit_memory_mib)),
         ("rules", ", ".join((f"weight {queue.weight:g}", borrowing, *_rules(queue)))),
-        ("running", formats.count(queue.running, "job")),
-        ("waiting", f"{formats.count(queue.waiting, 'job')}, asking for {_cards_text(queue.waiting_gpu_milli)}"),
+        ("running", count_text(queue.running, "job")),
+        ("waiting", f"{count_text(queue.waiting, 'job')}, asking for {cards_text(queue.waiting_gpu_milli)}"),
     ]
     if detail.changed_at is not None:
         by = f" by {detail.changed_by}" if detail.changed_by else " by the configuration"
         lines.append(("settings", f"version {detail.version}, changed{by} {formats.instant_text(detail.changed_at)}"))
     if largest is not None:
-        lines.append(("largest", f"{largest.job} asks for {_cards_text(largest.gpu_milli)}: {largest.reason}"))
+        lines.append(("largest", f"{largest.job} asks for {cards_text(largest.gpu_milli)}: {largest.reason}"))
     return lines
 
 
@@ -173,7 +173,7 @@ def _share(queue: QueueInfo, share: QueueModelShare) -> str:
 def _rules(queue: QueueInfo) -> Iterator[str]:
     """What holds for its jobs: what bounds them one by one, or protects them, their order and their places."""
     if queue.limit_jobs is not None:
-        yield f"at most {formats.count(queue.limit_jobs, 'job')} at once"
+        yield f"at most {count_text(queue.limit_jobs, 'job')} at once"
     if queue.priorities:
         yield f"priority {' or '.join(queue.priorities)}"
     if queue.longest_dev_s is not None:
@@ -209,7 +209,3 @@ def _use(write: Callable[[int], str], used: int, guaranteed: int, limit: int | N
     if guaranteed:
         text += f" of {write(guaranteed)} guaranteed"
     return text if limit is None else f"{text}, limit {write(limit)}"
-
-
-def _cards_text(milli: int) -> str:
-    return f"{milli_text(milli)} {'card' if milli == 1000 else 'cards'}"

@@ -15,6 +15,7 @@ from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.tables import middle_cut
 from millpond.client.sdk import Client
+from millpond.model.amounts import count_text
 from millpond.specs.api.pool.nodes import DeviceList, DeviceStatus, SliceStatus
 from millpond.specs.escaped_text import json_text
 
@@ -108,13 +109,13 @@ def _summary(devices: Sequence[DeviceStatus]) -> str:
     uses = [point.use_milli for point in latest if point.use_milli is not None]
     watts = [point.power_w for point in latest if point.power_w is not None]
     fakes = sum(device.fake for device in devices)
-    parts = [formats.count(len(devices), "device") + (f" ({fakes} fake)" if fakes else "")]
+    parts = [count_text(len(devices), "device") + (f" ({fakes} fake)" if fakes else "")]
     if uses:
         parts.append(f"{sum(uses) / len(uses) / 10:.0f} % in use")
     if watts:
         parts.append(f"{sum(watts):.0f} W")
     tasks = sum(len(device.slices) for device in devices)
-    return ", ".join([*parts, f"{formats.count(tasks, 'task')} on them"])
+    return ", ".join([*parts, f"{count_text(tasks, 'task')} on them"])
 
 
 def _device_row(device: DeviceStatus) -> list[str]:

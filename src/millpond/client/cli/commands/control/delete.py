@@ -9,7 +9,7 @@ import click
 from millpond.client.cli.bulk_actions import confirmed, for_each, require_attended
 from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.job_completion import job_argument
-from millpond.client.cli.printing import formats
+from millpond.model.amounts import count_text
 
 
 @click.command("delete")
@@ -22,7 +22,7 @@ def command(jobs: tuple[str, ...], yes: bool, state_dir: Path | None) -> int:
     with connect(state_dir) as client:
         names: list[str] = []
         code = for_each(jobs, lambda job: names.append(client.find(job, unambiguous=True).id))
-        question = f"Delete {', '.join(names)}: {formats.count(len(names), 'job')} and all that they wrote?"
+        question = f"Delete {', '.join(names)}: {count_text(len(names), 'job')} and all that they wrote?"
         if not names or not confirmed(question, yes):
             return code or 1
         return for_each(names, lambda job: click.echo(f"{client.delete(job).id}: deleted")) or code

@@ -6,8 +6,8 @@ import click
 
 from millpond.client.cli.connection import with_client
 from millpond.client.cli.job_completion import job_argument
-from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client
+from millpond.model.amounts import count_text
 from millpond.model.errors import InvalidInputError
 
 
@@ -34,4 +34,4 @@ def command(client: Client, job: str, size: tuple[str, int]) -> None:
     who = role or "it"
     if resized.array is not None:
         who = f"{role} of each member that waits or runs" if role else "each member that waits or runs"
-    click.echo(f"{resized.id}: {who} is to have {formats.count(tasks, 'task')}")
+    click.echo(f"{resized.id}: {who} is to have {count_text(tasks, 'task')}")

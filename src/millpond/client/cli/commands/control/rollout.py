@@ -14,6 +14,7 @@ from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.services import Act
+from millpond.model.amounts import count_text
 from millpond.specs.api.services import RevisionInfo, ScalingInfo, ServiceInfo
 
 
@@ -55,7 +56,7 @@ def lines_of(found: ServiceInfo, server_url: str) -> Iterator[tuple[str, str]]:
     if found.requests or found.open_requests:
         yield "requests", f"{found.requests} since the server began, {found.open_requests} open"
     if found.cold_starts:
-        starts = formats.count(found.cold_starts, "time")
+        starts = count_text(found.cold_starts, "time")
         spans = f"{found.mean_cold_start_s:.1f} s on average, {found.longest_cold_start_s:.1f} s at most"
         yield "woken", f"{starts} by a request, ready after {spans}"
     if found.scaling is not None:
@@ -69,7 +70,7 @@ def lines_of(found: ServiceInfo, server_url: str) -> Iterator[tuple[str, str]]:
 
 def _scaling_lines(found: ServiceInfo, scaling: ScalingInfo) -> Iterator[tuple[str, str]]:
     """How many replicas its rule asks for, and what the forecast behind that is worth."""
-    there = f"{found.ready} of {formats.count(found.replicas, 'replica')} ready"
+    there = f"{found.ready} of {count_text(found.replicas, 'replica')} ready"
     yield "replicas", f"{there}, {scaling.wanted} wanted of {scaling.fewest} to {scaling.most}: {scaling.why}"
     if scaling.ahead_s is None:
         return

@@ -10,9 +10,9 @@ import click
 from millpond.client.cli.bulk_actions import act_on, confirmed, require_attended
 from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.job_completion import job_argument
-from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import MOST_JOBS
+from millpond.model.amounts import count_text
 from millpond.model.errors import InvalidInputError
 
 _NAMED_IN_QUESTION: Final = 5
@@ -51,6 +51,6 @@ def command(
             click.echo("no such jobs wait or run", err=True)
             return 0
         some = ", ".join(names[:_NAMED_IN_QUESTION]) + (", …" if len(names) > _NAMED_IN_QUESTION else "")
-        if not confirmed(f"End {formats.count(len(names), 'job')} of {whose} ({some})?", yes):
+        if not confirmed(f"End {count_text(len(names), 'job')} of {whose} ({some})?", yes):
             return 1
         return act_on(client, names, Client.stop)

@@ -22,6 +22,7 @@ from millpond.client.cli.printing.last_lines import drawn, last_lines
 from millpond.client.cli.printing.tables import show
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
+from millpond.model.amounts import count_text
 from millpond.model.errors import InvalidInputError, NotAllowedError
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -160,7 +161,7 @@ def _tasks(job: JobInfo, service: ServiceInfo | None) -> Iterator[tuple[str, str
     roles = dict.fromkeys(task.role for task in job.tasks)
     if len(job.tasks) < 2:
         return
-    yield "tasks", formats.count(len(job.tasks), "task")
+    yield "tasks", count_text(len(job.tasks), "task")
     for role in roles:
         # A task that was ended as its job needed it no more (a daemon) counts as succeeded, and says so itself.
         states = [(task.state == "succeeded" and task.detail) or task.state for task in job.tasks if task.role == role]
@@ -212,7 +213,7 @@ def _placed(job: JobInfo, now: float) -> LifeStep:
     if job.attempt == 0 and job.state in ENDED:
         return LifeStep("placed", True, "never")
     if job.attempt == 0 or job.state == "queued":
-        earlier = f" after {formats.count(job.attempt, 'run')}" if job.attempt else ""
+        earlier = f" after {count_text(job.attempt, 'run')}" if job.attempt else ""
         return LifeStep("queued", False, f"submitted {formats.span(now - job.submitted_at)} ago{earlier}")
     return LifeStep("placed", True, f"on {nodes}" + (f", run {job.attempt}" if job.attempt > 1 else ""))
 

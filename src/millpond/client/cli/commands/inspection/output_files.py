@@ -14,6 +14,7 @@ from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
+from millpond.model.amounts import count_text
 from millpond.specs import quantities
 from millpond.specs.api.jobs.files import OutputFile, OutputList
 
@@ -69,5 +70,5 @@ def list_files(client: Client, job: str, attempt: int | None) -> Listing:
 
 def _left_out(found: OutputList) -> str:
     """How many files cannot be fetched, and what to do."""
-    files = formats.count(found.left_out, "file")
+    files = count_text(found.left_out, "file")
     return f"{files} left out, whose names cannot be printed or are too long: rename them in the job, or pack them"

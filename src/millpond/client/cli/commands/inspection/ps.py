@@ -14,7 +14,7 @@ from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED, MOST_JOBS, Only
-from millpond.model.amounts import pace_text
+from millpond.model.amounts import count_text, pace_text
 from millpond.model.states import JobState
 from millpond.specs.api.jobs.jobs import JobInfo, JobList
 
@@ -159,4 +159,4 @@ def _draw(found: JobList, wide: bool, none: str) -> None:
     _TABLE.show(found.jobs, wide)
     if found.truncated:
         which = "first" if any(job.parent for job in found.jobs) else "newest"
-        click.echo(f"only the {which} {formats.count(len(found.jobs), 'job')}; --limit shows more", err=True)
+        click.echo(f"only the {which} {count_text(len(found.jobs), 'job')}; --limit shows more", err=True)

@@ -13,6 +13,7 @@ from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Listing, lists
 from millpond.client.cli.printing.tables import Column, ListTable
 from millpond.client.sdk import Client
+from millpond.model.amounts import count_text
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
 from millpond.specs.api.jobs.files import DatasetInfo, DatasetList
@@ -74,7 +75,7 @@ def get(client: Client, dataset: tuple[str, int | None], into: Path | None) -> N
     name, version = dataset
     place = into or Path(name)
     found = client.files.get_dataset(name, place, version)
-    click.echo(f"{found.reference}: {formats.count(found.files, 'file')} in {place}")
+    click.echo(f"{found.reference}: {count_text(found.files, 'file')} in {place}")
 
 
 @group.command("ls")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from millpond.client.cli.connection import state_dir_option
-from millpond.client.cli.printing import formats
 from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import default_state_dir
+from millpond.model.amounts import count_text
 from millpond.model.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def backup(
         raise InvalidInputError("--key-file without --encrypt", "add --encrypt")
     summary = back_up(state_dir or default_state_dir(), file, time.time(), jobs=not only_database, lock=lock)
     how = f", encrypted with {cipher}" if encrypt else ""
-    click.echo(f"{formats.count(summary.files, 'file')}, {summary.size_bytes / 2**20:.1f} MiB in {file}{how}")
+    click.echo(f"{count_text(summary.files, 'file')}, {summary.size_bytes / 2**20:.1f} MiB in {file}{how}")
     if summary.left_out:
-        left_out = formats.count(summary.left_out, "file")
+        left_out = count_text(summary.left_out, "file")
         why = "which cannot be read, lie too deep in folders, or have holes of more than 64 GiB"
         click.echo(f"{left_out} of jobs left out, {why}", err=True)
 
@@ -82,7 +82,7 @@ def restore(file: Path, key_file: Path | None, stdin: bool, state_dir: Path | No
     if needed == "file" and key_file is None:
         raise InvalidInputError(f"{file} is encrypted by a key file", "name it with --key-file")
     summary = put_back(file, directory, _key(key_file, stdin) if needed else None)
-    click.echo(f"{formats.count(summary.files, 'file')} of Millpond {summary.version} in {directory}")
+    click.echo(f"{count_text(summary.files, 'file')} of Millpond {summary.version} in {directory}")
     click.echo(f"`pond up --state-dir {directory}` shows it; with --take-over it goes on in place of the original")
 
 

@@ -11,6 +11,7 @@ from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import with_client
 from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client
+from millpond.model.amounts import count_text
 from millpond.model.hardware.nodes import DEFAULT_POOL
 
 
@@ -30,9 +31,9 @@ def check(file: Path) -> None:
 
     config = load_cluster(file)
     parts = (
-        formats.count(len({DEFAULT_POOL, *(pool.name for pool in config.pools)}), "pool"),
-        formats.count(len(config.queues), "queue"),
-        formats.count(len(config.nodes), "pretended node"),
+        count_text(len({DEFAULT_POOL, *(pool.name for pool in config.pools)}), "pool"),
+        count_text(len(config.queues), "queue"),
+        count_text(len(config.nodes), "pretended node"),
     )
     encryption = open_encryption(config.listening)
     if config.oidc is not None:

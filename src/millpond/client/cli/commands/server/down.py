@@ -21,10 +21,10 @@ from millpond.client.cli.commands.server import background
 from millpond.client.cli.connection import state_dir_option
 from millpond.client.cli.error_output import say
 from millpond.client.cli.finite_numbers import FiniteNumber
-from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client, default_state_dir
 from millpond.client.sdk.resources.jobs import MOST_JOBS
 from millpond.client.sdk.transport.discovery import read_server_file
+from millpond.model.amounts import count_text
 from millpond.model.errors import ConflictError, MillpondError, NotAllowedError, NotFoundError, UnavailableError
 from millpond.node.host.file_locks import is_held_by
 from millpond.node.host.procfs import start_ticks
@@ -150,7 +150,7 @@ def _stop_jobs(client: Client, within_s: float) -> None:
     jobs = client.jobs(limit=MOST_JOBS).jobs
     if not jobs:
         return
-    click.echo(f"stopping {formats.count(len(jobs), 'job')}")
+    click.echo(f"stopping {count_text(len(jobs), 'job')}")
     with ThreadPoolExecutor(_STOPS_AT_ONCE) as threads:
         for these in (_waits, _runs):
             list(threads.map(partial(_stop, client), filter(these, jobs)))
@@ -172,7 +172,7 @@ def _those_left(client: Client) -> str:
     left = client.jobs(limit=MOST_JOBS).jobs
     named = [f"{job.id}{_place_of(job)}" for job in left[:_MOST_NAMED]]
     further = [f"{len(left) - len(named)} more"] if len(left) > len(named) else []
-    return f"{formats.count(len(left), 'job')} ({', '.join([*named, *further])})"
+    return f"{count_text(len(left), 'job')} ({', '.join([*named, *further])})"
 
 
 def _place_of(job: JobInfo) -> str:

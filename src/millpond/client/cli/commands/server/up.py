@@ -13,8 +13,8 @@ from millpond.client.cli.connection import state_dir_option
 from millpond.client.cli.error_output import say
 from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.policy_options import OrderingChoice, PlacementChoice
-from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client, default_state_dir
+from millpond.model.amounts import count_text
 from millpond.server.http.listener import listen
 from millpond.server.startup.options import DEFAULT_HOST, DEFAULT_PORT, FORGET, GROUP_MODES, LOG_FORMATS, SANDBOX_MODES
 from millpond.server.state_dir import StateDir
@@ -215,7 +215,7 @@ def summary(nodes: list[NodeInfo], engine: str) -> str:
     """
     cards = [device for node in nodes for device in node.devices]
     fake = sum(device.fake for device in cards)
-    parts = [formats.count(len(nodes), "node"), formats.count(len(cards), "card")]
+    parts = [count_text(len(nodes), "node"), count_text(len(cards), "card")]
     if nodes and not cards:
         parts[-1] += f": {_WITHOUT_CARDS[engine]}"
     if fake:

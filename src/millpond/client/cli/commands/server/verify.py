@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.connection import state_dir_option
-from millpond.client.cli.printing import formats
 from millpond.client.sdk import default_state_dir
+from millpond.model.amounts import count_text
 
 
 @click.command("verify")
@@ -30,5 +30,5 @@ def command(url: str | None, state_dir: Path | None) -> int:
         why = f"version {others} wrote it, and may decide otherwise" if others else "this is a defect of Millpond"
         click.echo(f"the log does not lead to the stored decisions: {why}")
         return 1
-    click.echo(f"the log leads to the stored decisions: {formats.count(found.decisions, 'decision')} taken again alike")
+    click.echo(f"the log leads to the stored decisions: {count_text(found.decisions, 'decision')} taken again alike")
     return 0

@@ -13,8 +13,8 @@ import click
 from millpond.client.cli.commands.simulation.simulation_options import require_writable, write_text
 from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.error_output import say
-from millpond.client.cli.printing import formats
 from millpond.client.cli.time_options import parse_date, parse_past
+from millpond.model.amounts import count_text
 from millpond.model.errors import NotFoundError
 from millpond.specs.api.reports.history import TraceRow
 
@@ -52,7 +52,7 @@ def export(file: str, since: str | None, until: str | None, state_dir: Path | No
         remark = f" (left out: {missing})" if missing else ""
         raise NotFoundError(f"no job that ended is there to be written{remark}", "see `pond ps --all`")
     write_text(file, _trace(rows))
-    say(f"{formats.count(len(rows), 'job')} in {file}" + (f"; left out: {missing}" if missing else ""))
+    say(f"{count_text(len(rows), 'job')} in {file}" + (f"; left out: {missing}" if missing else ""))
     if file != "-":
         command = f"pond replay --format native --jobs {file} --cluster {cluster or 'NxG'}"
         say(f"play them with `{command}`")

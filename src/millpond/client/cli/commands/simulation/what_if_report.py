@@ -10,7 +10,7 @@ import click
 
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.tables import Column, show
-from millpond.model.amounts import milli_text
+from millpond.model.amounts import count_text, milli_text
 from millpond.specs.api.reports.what_if import WhatIfInfo, WhatIfJob, WhatIfShare, WhatIfSide
 
 JOBS_SHOWN: Final = 20
@@ -43,7 +43,7 @@ def draw(answer: WhatIfInfo, everything: bool) -> None:
 def _facts(answer: WhatIfInfo) -> Iterator[tuple[str, str]]:
     yield "change", "; ".join(answer.changes)
     span = f"{formats.instant_text(answer.begin_at)} to {formats.instant_text(answer.until)}"
-    yield "played", f"{formats.count(answer.compared, 'job')}, {span}, without and with the change"
+    yield "played", f"{count_text(answer.compared, 'job')}, {span}, without and with the change"
     if answer.cut:
         yield "cut", "it was too much work to play it further: later starts are not known"
     if answer.left_out:
@@ -119,7 +119,7 @@ def _draw_jobs(answer: WhatIfInfo, everything: bool) -> None:
     if more:
         click.echo(f"and {more} more; --all lists them")
     if answer.hidden:
-        click.echo(f"and {formats.count(answer.hidden, 'job')} of other groups")
+        click.echo(f"and {count_text(answer.hidden, 'job')} of other groups")
 
 
 def _job_row(job: WhatIfJob, answer: WhatIfInfo) -> list[str]:

@@ -21,7 +21,7 @@ from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.printing import formats
 from millpond.client.cli.template_completion import complete_template
 from millpond.client.sdk.client import Client
-from millpond.model.amounts import milli_text
+from millpond.model.amounts import cards_text, count_text, milli_text
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.jobs.reasons import PlanInfo, PlannedTask
 from millpond.specs.job.job_spec import JobSpec
@@ -112,7 +112,7 @@ def _show(client: Client, spec: JobSpec, document: dict[str, Any], target: str |
             return False
         document = updated
     if (members := spec.members) is not None:
-        click.echo(f"{formats.count(len(members), 'job')} like this one:", err=err)
+        click.echo(f"{count_text(len(members), 'job')} like this one:", err=err)
     lines = plan_lines(client.plan(document), time.time())
     if (sys.stderr if err else sys.stdout).isatty():
         lines = chain.from_iterable(wrapped(line, shutil.get_terminal_size().columns) for line in lines)
@@ -144,7 +144,7 @@ def plan_lines(plan: PlanInfo, now: float) -> Iterator[str]:
         what = "suspends" if victim.how == "suspend" else "preempts"
         yield f"  {what} {victim.job} of {victim.user or 'somebody'}"
     if plan.borrowed_gpu_milli:
-        yield f"borrows {_number(plan.borrowed_gpu_milli)}: beyond the guarantee, and the first to leave"
+        yield f"borrows {cards_text(plan.borrowed_gpu_milli)}: beyond the guarantee, and the first to leave"
     quota = plan.quota
     limit = "" if quota.limit_gpu_milli is None else f" of at most {milli_text(quota.limit_gpu_milli)}"
     change = f"{milli_text(quota.gpu_milli_now)} -> {milli_text(quota.gpu_milli_after)}"
@@ -159,8 +159,4 @@ def _require_one(file: str | None, template: str | None) -> None:
 
 
 def _cards(task: PlannedTask) -> str:
-    return f" ({_number(task.gpu_milli)})" if task.devices else ""
-
-
-def _number(milli: int) -> str:
-    return f"{milli_text(milli)} {'card' if milli == 1000 else 'cards'}"
+    return f" ({cards_text(task.gpu_milli)})" if task.devices else ""
