@@ -166,9 +166,9 @@ def _heap_of_twins(heap: Heap, jobs: dict[str, JobRecord]) -> Heap:
 def _collector_paused() -> Iterator[None]:
     """All that is made is kept: to look for garbage among it, meanwhile or soon, would take as long as to make it.
 
-    A process that has frozen what it had loaded gives that up, and looks at it again when it looks at all objects. The
-    collector counts from nothing afterwards; so that it comes to the oldest objects in a process that forks often, too,
-    it is counted here what was made between forks.
+    Nor is it looked for later among what there is now, as among what a server has loaded: it goes with its last
+    reference. So that circles in a process that forks often are found, too, it is counted here what was made between
+    forks.
     """
     global _made_between
     was_enabled = gc.isenabled()
@@ -178,10 +178,10 @@ def _collector_paused() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.freeze()
-        gc.unfreeze()  # puts all that is there among the oldest objects, without a look at them
         if was_enabled:
             gc.enable()
             if _made_between > LOOK_AFTER:
                 _made_between = 0
+                gc.unfreeze()
                 gc.collect()
+        gc.freeze()
