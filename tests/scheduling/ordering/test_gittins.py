@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from millpond.scheduling.ordering.gittins import NOBODY_LEFT, gittins_ranks
+from millpond.scheduling.ordering.gittins import NOBODY_LEFT, ends, gittins_ranks
 from millpond.scheduling.ordering.survival import CLASSES, EDGES, hazards
 
 
@@ -28,9 +28,6 @@ def test_ranks_and_ends_are_those_of_going_on_step_by_step(seen: int) -> None:
     draws = np.random.default_rng(seen)
     ended, outlived = draws.integers(0, seen, (2, CLASSES, len(EDGES) - 1), endpoint=True).astype(float)
     outlived[1] *= 100.0  # of which hardly one ends
-    chances = hazards(ended, outlived)
-    ranks, ends = gittins_ranks(chances, np.array(EDGES))
-    for class_, of_class in enumerate(chances.tolist()):
-        for reached in range(len(of_class)):
-            found = (ranks[class_, reached], *ends[:, class_, reached])
-            assert found == step_by_step(of_class, reached)
+    for chances in hazards(ended, outlived).tolist():
+        found = zip(gittins_ranks(chances, EDGES), *(ends(chances, EDGES, part) for part in (0.5, 0.1)), strict=True)
+        assert list(found) == [step_by_step(chances, reached) for reached in range(len(chances))]

@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import Final
 
-FloatArray = NDArray[np.float64]
-
-NOBODY_LEFT = 1e-4
+NOBODY_LEFT: Final = 1e-4
 """Of the jobs that have reached a bin: once fewer are left, it is not asked how they go on."""
 
 
-def gittins_ranks(hazards: FloatArray, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """``ranks`` (classes, bins), seconds: the index of a job of the class that has reached the bin.
+def gittins_ranks(chances: list[float], edges: list[float]) -> list[float]:
+    """(bins,) seconds: the index of a job that has reached the bin.
 
-    And ``ends`` (2, classes, bins): the service after which half, and all but a tenth, of such jobs have ended.
+    Going on beyond a bin is worth while only if the index of the next one is below what there would be so far: so the
+    last bin comes first, and hardly any of them is looked at more than a few times.
 
     Args:
-        hazards: (classes, bins) chance of ending in the bin, above 0, for a job that has reached it.
+        chances: (bins,) of ending in the bin, above 0, for a job that has reached it.
         edges: (bins + 1,) seconds.
     """
-    bins = hazards.shape[1]
-    begun = np.tri(bins, dtype=bool).T  # (bin reached, bin asked about)
-    going_on = np.where(begun, (1.0 - hazards)[:, np.newaxis, :], 1.0)
-    left = np.multiply.accumulate(going_on, axis=2)  # (classes, bin reached, bin asked about), at its end
-    before = np.ones_like(left)
-    before[:, :, 1:] = left[:, :, :-1]
-    ending = np.where(begun, hazards[:, np.newaxis, :], 0.0)
-    service = np.where(begun, np.diff(edges), 0.0)
-    chance = np.add.accumulate(before * ending, axis=2)
-    spent = np.add.accumulate(before * service * (1.0 - 0.5 * ending), axis=2)
-    ratio = np.full_like(left, np.inf)
-    np.divide(spent, chance, out=ratio, where=begun & (before >= NOBODY_LEFT))
-    past = [np.minimum(1 + np.count_nonzero(left > part, axis=2), bins) for part in (0.5, 0.1)]
-    return ratio.min(axis=2), edges[np.array(past)]
+    ranks = [0.0] * len(chances)
+    for reached in range(len(chances) - 1, -1, -1):
+        left, chance, spent, best = 1.0, 0.0, 0.0, float("inf")
+        for at in range(reached, len(chances)):
+            if left < NOBODY_LEFT or ranks[at] >= best:
+                break
+            ending = chances[at]
+            chance += left * ending
+            spent += left * (edges[at + 1] - edges[at]) * (1.0 - 0.5 * ending)
+            left *= 1.0 - ending
+            best = min(best, spent / chance)
+        ranks[reached] = best
+    return ranks
+
+
+def ends(chances: list[float], edges: list[float], left_at_most: float) -> list[float]:
+    """(bins,) seconds of service after which so few of the jobs that have reached the bin are left."""
+    found = []
+    for reached in range(len(chances)):
+        left, at = 1.0, reached
+        while at < len(chances) and left > left_at_most:
+            left *= 1.0 - chances[at]
+            at += 1
+        found.append(edges[at])
+    return found

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.scheduling.ordering.gittins import gittins_ranks
+from millpond.scheduling.ordering.gittins import ends, gittins_ranks
 from millpond.scheduling.records import JobRecord
 
 FloatArray = NDArray[np.float64]
@@ -70,11 +70,17 @@ def hazards(ended: FloatArray, outlived: FloatArray) -> FloatArray:
     return found
 
 
+def _ranks_and_ends(chances: list[list[float]]) -> tuple[list[list[float]], list[list[list[float]]]]:
+    """Of all classes, from (classes, bins) chances; when half, and all but a tenth, of who came so far have ended."""
+    ranks = [gittins_ranks(each, EDGES) for each in chances]
+    return ranks, [[ends(each, EDGES, left) for each in chances] for left in (0.5, 0.1)]
+
+
 @cache
-def _before_anything_ended() -> tuple[FloatArray, FloatArray]:
-    """Ranks and ends by the prior alone, always the same: every table begins with a copy."""
+def _before_anything_ended() -> tuple[list[list[float]], list[list[list[float]]]]:
+    """Ranks and ends by the prior alone, always the same."""
     nothing = np.zeros((CLASSES, BINS))
-    return gittins_ranks(hazards(nothing, nothing), np.array(EDGES))
+    return _ranks_and_ends(hazards(nothing, nothing).tolist())
 
 
 class SurvivalTable:
@@ -86,11 +92,11 @@ class SurvivalTable:
         self.endings = 0
         self._refreshed_at = 0
         self.edges = np.array(EDGES)
-        ranks, ends = _before_anything_ended()
-        self.rank_table = ranks.copy()
-        self.ranks: list[list[float]] = ranks.tolist()
-        self._end_table = ends.copy()
-        self._ends: list[list[list[float]]] = ends.tolist()
+        self._know(*_before_anything_ended())
+
+    def _know(self, ranks: list[list[float]], ends_of: list[list[list[float]]]) -> None:
+        self.ranks, self._ends = ranks, ends_of
+        self.rank_table, self._end_table = np.array(ranks), np.array(ends_of)
 
     def outlive(self, record: JobRecord, service_s: float) -> None:
         """Count the bins that the job has outlived since it was last counted."""
@@ -112,9 +118,7 @@ class SurvivalTable:
 
     def refresh(self) -> None:
         """Compute the ranks from the counts."""
-        self.rank_table, self._end_table = gittins_ranks(hazards(self.ended, self.outlived), self.edges)
-        self.ranks = self.rank_table.tolist()
-        self._ends = self._end_table.tolist()
+        self._know(*_ranks_and_ends(hazards(self.ended, self.outlived).tolist()))
         self._refreshed_at = self.endings
 
     def rank(self, size: int, service_s: float) -> float:
@@ -170,10 +174,7 @@ class SurvivalTable:
         """Take over what ``snapshot`` returned."""
         self.ended, self.outlived = np.array(plain["ended"]), np.array(plain["outlived"])
         self.endings, self._refreshed_at = int(plain["endings"]), int(plain["refreshed_at"])
-        self.rank_table = np.array(plain["ranks"])
-        self._end_table = np.array(plain["ends"])
-        self._ends = self._end_table.tolist()
-        self.ranks = self.rank_table.tolist()
+        self._know(plain["ranks"], plain["ends"])
 
 
 def bin_of(service_s: float) -> int:
