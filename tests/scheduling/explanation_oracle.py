@@ -14,6 +14,7 @@ cards healthy where the cause says nothing of them, and no short work expected.
 cards of these); without any quota it does; and without the bound that is named the answer is another |
 | no-room | with all else lifted and no room kept for others it does not start; with fresh machines it does |
 | reserved | alone it does not start; once those who are named as keeping the room are withdrawn it does |
+| reservation | alone it does not start; if it names none, it does once all that is reserved in advance is cancelled |
 | nodes-closed | with no room kept for others it does not start; with the nodes open that are named it does |
 | held-back | alone it does not start, unless no short work is expected |
 | victims-protected | as no-room; the one named is protected, and if all lower work ended it would start |
@@ -45,12 +46,15 @@ from millpond.model.events import (
     LimitChanged,
     NodeJoined,
     NodeOpened,
+    NodePowerChanged,
     PoolChanged,
     QueueChanged,
+    ReservationCancelled,
     SchedulingResumed,
     StopRequested,
 )
 from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause, Filter, Reason, Remedy
 from millpond.model.states import JobState, Outcome, TaskState
@@ -109,6 +113,9 @@ class Supposition:
         wanted = set(self.state.cordons.by_node) if names is None else set(names)
         for name in sorted(wanted & set(self.state.cordons.by_node)):
             self.core.handle(NodeOpened(self.now, name, planned=True))
+        for name, power in list(self.state.cordons.power.items()):
+            if power.state in (NodePowerState.DRAINING, NodePowerState.OFF) and (names is None or name in wanted):
+                self.core.handle(NodePowerChanged(self.now, name, NodePowerState.ON))
         return self
 
     def healthy(self) -> Supposition:
@@ -117,6 +124,12 @@ class Supposition:
             for device in node.devices if node is not None else ():
                 if node is not None and device.health is not DeviceHealth.OK:
                     self.core.handle(DeviceHealthChanged(self.now, node.name, device.uuid, DeviceHealth.OK))
+        return self
+
+    def uncommitted(self) -> Supposition:
+        """Nothing is reserved in advance but what the job asks for by name."""
+        for name in [name for name in self.state.reserved.by_name if name != self.core.jobs[self.job].job.reservation]:
+            self.core.handle(ReservationCancelled(self.now, name))
         return self
 
     def unreserved(self) -> Supposition:
@@ -205,7 +218,7 @@ class Oracle:
             return []
         if not self.core.jobs[job].line and reason.cause is not Cause.IMPOSSIBLE:
             return []
-        empty = self._suppose(job).all_gone().open().healthy().unreserved().lending()
+        empty = self._suppose(job).all_gone().open().healthy().uncommitted().unreserved().lending()
         if reason.cause is Cause.IMPOSSIBLE:
             return ["it starts on the empty cluster"] * (self.core.holds == {} and empty.starts())
         return [] if empty.starts() else ["it does not start on the empty cluster"]
@@ -214,6 +227,7 @@ class Oracle:
         checks: dict[Cause, Callable[[str, Reason], list[str]]] = {
             Cause.NO_ROOM: self._no_room,
             Cause.RESERVED: self._reserved,
+            Cause.RESERVATION: self._reservation,
             Cause.NODES_CLOSED: self._closed,
             Cause.HELD_BACK: self._held_back,
             Cause.VICTIMS_PROTECTED: self._protected,
@@ -303,7 +317,9 @@ class Oracle:
         found = []
         if self._suppose(job).alone().open().unreserved().starts():
             found.append("there is room")
-        if not self._suppose(job).alone(keepers=self._claimers()).open().unreserved().fresh_machines().starts():
+        # A reservation that lacks cards would get those of the fresh machines.
+        roomy = self._suppose(job).alone(keepers=self._claimers()).open().uncommitted().unreserved().fresh_machines()
+        if not roomy.starts():
             found.append("more room does not help")
         if reason.blocked_by and not self._suppose(job).alone().open().unreserved().without(reason.blocked_by).starts():
             found.append("the one named is not in the way")
@@ -344,7 +360,7 @@ class Oracle:
         named = [name for name in by_node if name in reason.summary]
         if dict(reason.numbers)["nodes"] > len(named):
             named = list(by_node)
-        if not self._suppose(job).alone().open(named).unreserved().starts():
+        if not self._suppose(job).alone().open(named).uncommitted().unreserved().starts():
             found.append("it does not start if they are open")
         return found
 
@@ -530,6 +546,15 @@ class Oracle:
         there.core.decide(at)
         return found if there.core.jobs[job].line or there.core.jobs[job].attempt else [*found, "it stays out of line"]
 
+    def _reservation(self, job: str, reason: Reason) -> list[str]:
+        if not self.core.jobs[job].line:
+            return self._appointed(job, reason)
+        found = ["it starts beside the reservations"] * self._suppose(job).alone(keepers=self._claimers()).starts()
+        if self.core.jobs[job].job.reservation:
+            return found
+        there = self._suppose(job).alone(keepers=self._claimers()).uncommitted()
+        return found if there.starts() else [*found, "it does not start without the reservations"]
+
     def _trouble(self, job: str, reason: Reason) -> list[str]:
         there = self._suppose(job).alone().open().unbounded().unreserved().fresh_machines()
         found = ["it starts all the same"] if there.starts() else []
@@ -586,13 +611,13 @@ class Oracle:
 def is_familiar(core: Scheduler) -> bool:
     """Whether all that is in a scheduler is such as the table knows.
 
-    Cards that are closed or can be divided, pairs on the same cards, reservations for a span, cells and orderings that
-    replan have causes of their own.
+    Cards that are closed or can be divided, pairs on the same cards, cells and orderings that replan have causes of
+    their own.
     """
     state = core._state
     cards = state.card_cordons.by_card or any(node is not None and node.divisible for node in state.cluster.nodes)
     pairs = any(pool.packs for pool in state.cluster.pools.values())
-    return not (cards or pairs or state.reserved.by_name or state.cluster.cells.allocator or state.replans)
+    return not (cards or pairs or state.cluster.cells.allocator or state.replans)
 
 
 def _is_leaving(record: JobRecord) -> bool:

@@ -18,6 +18,7 @@ from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.windows import Window
 from millpond.model.workloads import Checkpoint, Suspendable
+from millpond.scheduling.settings import Settings
 
 BEGIN, UNTIL = 1_000.0, 2_000.0
 GROUP_OF_FOUR = Limit("", "vision", gpu_milli=4_000)
@@ -225,3 +226,43 @@ def test_an_elastic_gang_starts_with_as_many_tasks_as_a_later_reservation_leaves
     world.submit(*(single(f"demo{number}", queue="vision", reservation="demo") for number in range(2)))
     world.go_to(BEGIN)
     assert world.running() == {"gang", "demo0", "demo1"}
+
+
+def in_order(guarantee: int) -> World:
+    """A machine of eight cards, of which a queue is guaranteed some, and nobody overtakes."""
+    queues = [queue("owner", guarantee=guarantee), queue("other")]
+    return World(machine("n", 8), queues=queues, settings=Settings(ordering="fifo"))
+
+
+def test_nobody_waits_behind_work_that_a_reservation_keeps_out_of_its_guarantee() -> None:
+    world = in_order(guarantee=4)
+    world.submit(single("runs", 4, queue="other"), lasting=400.0, known=True)
+    world.tell(ReservationMade(world.now, AdvanceReservation("show", "owner", 2, begin=50.0, until=1_000.0)))
+    world.submit(single("stays", 3, queue="owner", preemptible=False), lasting=100.0, known=True)
+    world.submit(single("wide", 7, queue="other"), lasting=10.0, known=True)
+    assert world.core.cause("stays", world.now).cause is Cause.GUARANTEE_OF_OTHERS
+    assert world.core.cause("wide", world.now).cause is Cause.NO_ROOM
+    world.submit(single("small", 1, queue="other"), lasting=10.0, known=True)
+    assert world.core.cause("small", world.now).blocked_by == "wide"
+
+
+def test_work_that_a_reservation_to_come_keeps_out_is_where_the_cycle_finds_it_in_the_order() -> None:
+    world = in_order(guarantee=4)
+    world.submit(single("runs", 4, queue="other"), lasting=400.0, known=True)
+    world.submit(single("wide", 7, queue="other"), lasting=10.0, known=True)
+    world.tell(ReservationMade(world.now, AdvanceReservation("show", "owner", 2, begin=50.0, until=1_000.0)))
+    world.submit(single("stays", 3, queue="owner", preemptible=False), lasting=100.0, known=True)
+    reason = world.core.explain("stays", world.now)
+    assert (reason.cause, reason.position) == (Cause.GUARANTEE_OF_OTHERS, 1)
+
+
+def test_work_for_which_nothing_of_its_reservation_is_left_waits_behind_the_first() -> None:
+    world = in_order(guarantee=2)
+    world.tell(ReservationMade(world.now, AdvanceReservation("show", "owner", 2, begin=0.0, until=1_000.0)))
+    world.settle()
+    world.submit(single("shown", 2, queue="owner"), lasting=500.0, known=True)
+    world.submit(single("runs", 4, queue="owner"), lasting=400.0, known=True)
+    world.submit(single("wide", 4, queue="owner"), lasting=10.0, known=True)
+    world.submit(single("last", 1, queue="owner"), lasting=10.0, known=True)
+    assert world.state("last") is JobState.QUEUED
+    assert world.core.cause("last", world.now).blocked_by == "wide"

@@ -115,6 +115,11 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
         "let its tasks lie apart (topology: any)",
         ("the job is not preemptible, so it borrows nothing, and 2 GPUs more would exceed the guarantee of queue x-1"),
         (
+            "the job is not preemptible, so it borrows nothing, and 2 GPUs more would exceed the guarantee of queue "
+            "x-1 with what is reserved"
+        ),
+        "queue x-1 may not borrow, and 2 GPUs more would exceed its guarantee with what is reserved",
+        (
             "the job is not preemptible, so it borrows nothing, and 2 GPUs more would exceed what the guarantee "
             "of queue x-1 leaves beside those of the queues below it"
         ),

@@ -39,7 +39,7 @@ from millpond.scheduling.explaining.reserved import (
     why_reservation_full,
 )
 from millpond.scheduling.explaining.suspended import behind_frozen, frozen_in_the_way, why_parked, why_suspended
-from millpond.scheduling.explaining.turn import first_in_the_way, turn_of
+from millpond.scheduling.explaining.turn import first_in_the_way, reservations_ahead_of, turn_of
 from millpond.scheduling.explaining.what_if_trial import WhatIfTrial
 from millpond.scheduling.feasibility.class_infeasibility import class_infeasibility
 from millpond.scheduling.feasibility.empty_cluster import EmptyCluster
@@ -251,7 +251,8 @@ class Explainer:
     def _explain_waiting(self, record: JobRecord) -> Reason:
         """Asked in the turn of the job."""
         state, claims = self._state, self._claims
-        reason = why_reservation_full(state, claims, record) or quota_in_the_way(state, claims, record)
+        with reservations_ahead_of(state, record):
+            reason = why_reservation_full(state, claims, record) or quota_in_the_way(state, claims, record)
         if reason is not None:
             return reason
         if state.holds_back(record) and self._places.has_any(record):

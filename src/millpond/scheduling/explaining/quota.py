@@ -35,6 +35,7 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
     if not state.entitlements.lends(record, amount):
         hours = state.cluster.pools[record.job.pool].lending
         why = f"{gpus_text(amount.gpu_milli)} more would exceed the guarantee of queue {record.queue}"
+        why += _with_reserved(state, record, record.queue)
         if record.job.is_background:
             why = "background work has no guarantee"
         return Reason(
@@ -83,7 +84,9 @@ def _not_for_good(state: State, record: JobRecord) -> Reason:
     amount = record.demand.least_amount
     guarantor = state.entitlements.guarantor(record, amount)
     exceeded = f"exceed the guarantee of queue {record.queue}"
-    if guarantor is not None:
+    if guarantor is None:
+        exceeded += _with_reserved(state, record, record.queue)
+    else:
         exceeded = (
             f"exceed what the guarantee of queue {guarantor.queue.name} leaves beside those of the queues below it"
         )
@@ -107,7 +110,8 @@ def _not_borrowing(state: State, record: JobRecord, confining: QueueNode) -> Rea
     guarantee = "no guarantee stands behind it"
     if beyond is not None and beyond.most:
         whose = "its guarantee" if confining.queue.name == who else f"the guarantee of queue {confining.queue.name}"
-        guarantee = f"{_TEXTS[beyond.field](beyond.asked)}{beyond.of_model} more would exceed {whose}"
+        kept = _with_reserved(state, record, confining.queue.name)
+        guarantee = f"{_TEXTS[beyond.field](beyond.asked)}{beyond.of_model} more would exceed {whose}{kept}"
     return Reason(
         Cause.GUARANTEE_OF_OTHERS,
         f"queue {who} may not borrow, and {guarantee}",
@@ -196,6 +200,11 @@ def _queue_limit(state: State, claims: Claims, node: QueueNode, record: JobRecor
         ),
         blocked_by=node.queue.name,
     )
+
+
+def _with_reserved(state: State, record: JobRecord, queue: str) -> str:
+    """What is said where some of what counts against the guarantee of a queue is not held yet."""
+    return " with what is reserved" if counts_in_turn_of(state, record, queue) else ""
 
 
 def _of_memory(mib: int) -> str:

@@ -336,3 +336,8 @@ def holds_until(record: JobRecord, time_left: TimeLeft, now: float) -> float:
     if stays > now:
         return stays
     return math.nextafter(now + record.job.checkpoint.grace_s + MARGIN_S, math.inf)
+
+
+def stays_beside_reserved(record: JobRecord, time_left: TimeLeft, now: float) -> float:
+    """Until when a job that started now counts beside the reservations that begin while it is there."""
+    return (holds_until if record.job.preemptible else stays_until)(record, time_left, now)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from millpond.model.resources import Amount
-from millpond.scheduling.nodes.cordon import holds_until, stays_until
+from millpond.scheduling.nodes.cordon import stays_beside_reserved
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
@@ -100,13 +100,17 @@ def fits_amount_ahead(
 
 
 def charge_in_turn_of(state: State, record: JobRecord) -> None:
-    """Count what is reserved as the walk does when it looks at a job, in the open transaction.
+    """Count what is kept now as the walk does when it looks at a job, in the open transaction.
 
     What a job may start on does not count against it: its reservation if it requires one that has begun.
     """
     charge_kept(state)
     for room in state.reserved.open_to(record, state.now) if record.job.reservation else ():
         state.charge_unused(room, -1)
+
+
+def charge_ahead_of(state: State, record: JobRecord) -> None:
+    """Count those reservations to come, in the open transaction, beside which a job would not be admitted."""
     least, ahead = record.demand.least_amount, _ahead_of(state, record)
     asks = state.entitlements.admits
     _charge(state, next((rooms for rooms in ahead if not _is_admitted_beside(state, record, least, rooms, asks)), ()))
@@ -126,8 +130,7 @@ def counts_in_turn_of(state: State, record: JobRecord, queue: str) -> bool:
 
 def _ahead_of(state: State, record: JobRecord) -> list[list[ReservedRoom]]:
     """The reservations that begin while a job that started now would be there: those that hold at each begin."""
-    preemptible = record.job.preemptible
-    until = (holds_until if preemptible else stays_until)(record, state.ordering.time_left, state.now)
+    until = stays_beside_reserved(record, state.ordering.time_left, state.now)
     later = [room for room in state.reserved.by_name.values() if state.now < room.wanted.begin < until]
     begins = sorted({room.wanted.begin for room in later})
     return [[room for room in later if room.wanted.covers(begin)] for begin in begins]
