@@ -12,6 +12,7 @@ from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 
 from millpond.model.events import DurationPredicted, LimitChanged, QueueRemoved
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
+from millpond.model.hardware.topology import Level
 from millpond.model.reasons import StartEstimate
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
@@ -113,6 +114,41 @@ def test_a_gang_whose_tasks_must_lie_together_starts_once_one_place_has_room_for
     assert start_of(world, "together").likely_at == 400.0
     world.go_to(401.0)
     assert sorted(world.nodes_of("together")) == ["b1", "b2"]
+
+
+@pytest.mark.parametrize(("level", "starts_at"), [(Level.CLUSTER, 300.0), (Level.RACK, 350.0), (Level.NODE, 600.0)])
+def test_a_gang_that_requires_one_place_of_the_topology_starts_once_one_has_room(
+    level: Level, starts_at: float
+) -> None:
+    names = ((f"n{number}", f"r{number % 2}") for number in range(4))
+    nodes = (machine(name, 2, rack_name=rack, labels=(("host", name),)) for name, rack in names)
+    world = World(*nodes, settings=Settings(ordering="fifo"))
+    for number, lengths in enumerate([(250.0, 900.0), (300.0, 900.0), (350.0, 900.0), (400.0, 600.0)]):
+        only = ((NodeRequirement("host", NodeOperator.IN, (f"n{number}",)),),)
+        for length_s in lengths:
+            world.submit(single(f"on-{number}-{length_s}", 1, only_on=only), lasting=length_s, known=True)
+    world.submit(
+        gang("g", 2, asks(1), together=level, together_required=level < Level.CLUSTER), lasting=50.0, known=True
+    )
+    assert start_of(world, "g").likely_at == starts_at
+    world.go_to(starts_at - 1.0)
+    assert world.state("g") is JobState.QUEUED
+    world.go_to(starts_at + 1.0)
+    assert world.state("g") is JobState.RUNNING
+
+
+@pytest.mark.parametrize("kind", [SpacingKind.APART, SpacingKind.TOGETHER])
+def test_lower_work_leaves_for_the_rest_of_a_gang_whose_tasks_must_lie_in_some_way(kind: SpacingKind) -> None:
+    world = busy_zones(a1=5_000.0, a2=0.0, b1=0.0)
+    only = ((NodeRequirement("host", NodeOperator.NOT_IN, ("a1",)),),)
+    world.submit(gang("peer", 2, asks(2), only_on=only, priority=Priority.HIGH), lasting=300.0, known=True)
+    label, others = ("host", ("worker",)) if kind is SpacingKind.APART else ("zone", ())
+    rule, only = SpacingRule(kind, label, ("worker",), others), ((NodeRequirement("zone", NodeOperator.IN, ("a",)),),)
+    high = gang("high", 2, asks(2), priority=Priority.HIGH, spacing=(rule,), only_on=only)
+    world.submit(high, lasting=50.0, known=True)
+    assert start_of(world, "high").likely_at == 300.0
+    world.go_to(301.0)
+    assert sorted(world.nodes_of("high")) == ["a1", "a2"]
 
 
 @pytest.mark.parametrize("bound", ["limit", "guarantee"])

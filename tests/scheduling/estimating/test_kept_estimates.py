@@ -7,6 +7,7 @@ from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.events import ReservationMade, StopRequested
 from millpond.model.reasons import StartEstimate
+from millpond.model.states import JobState
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.scheduling.estimating import kept_estimates, pool_model
 from millpond.scheduling.estimating.line_order import LineOrder
@@ -126,3 +127,25 @@ def test_reserved_cards_are_open_to_others_when_the_reservation_is_over() -> Non
     start = world.core.explain("wide", world.now).start
     assert start is not None
     assert start.likely_at == pytest.approx(5_000.0, abs=1.0)
+
+
+def beside_reserved(ordering: str) -> World:
+    """Two of a queue's four guaranteed cards are reserved until 1,000 s; three more are too many meanwhile."""
+    settings = Settings(ordering=ordering)
+    world = World(machine("n", 8), queues=[queue("owner", guarantee=4), queue("other")], settings=settings)
+    world.tell(ReservationMade(world.now, AdvanceReservation("show", "owner", 2, begin=0.0, until=1_000.0)))
+    world.submit(single("stays", 3, queue="owner", preemptible=False), lasting=100.0, known=True)
+    return world
+
+
+@pytest.mark.parametrize("ordering", ["fifo", "default"])
+def test_work_that_borrows_nothing_waits_for_what_is_reserved_of_its_guarantee(ordering: str) -> None:
+    world = beside_reserved(ordering)
+    reason = world.core.explain("stays", world.now)
+    assert reason.summary.endswith("3 GPUs more would exceed the guarantee of queue owner with what is reserved")
+    assert reason.start is not None
+    assert reason.start.likely_at == pytest.approx(1_000.0, abs=1.0)
+    world.go_to(999.0)
+    assert world.state("stays") is JobState.QUEUED
+    world.go_to(1_002.0)
+    assert world.state("stays") is JobState.RUNNING

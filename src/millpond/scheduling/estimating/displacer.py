@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from millpond.scheduling.estimating.possible_jobs import Candidate, HeldRoom
+from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, HeldRoom
 from millpond.scheduling.ordering.base import BoolArray
 from millpond.scheduling.ordering.default import COST_WEIGHT, MARGIN_GUESSED, MARGIN_KNOWN, PATIENCE
 from millpond.scheduling.ordering.forecasts import NEVER
@@ -201,13 +202,27 @@ class Displacer:
     def _choose(
         self, candidate: Candidate, by_node: dict[int, list[_Victim]], free: Sequence[int], avoided: Collection[int]
     ) -> set[int] | None:
-        """Whose leaving gives each task its place; None if no departures do."""
+        """Whose leaving gives each task its place, with the least harm; None if no departures do."""
+        spaced = candidate.demand.spaced
+        if spaced is None:
+            return self._choose_once(candidate.demand, by_node, free, avoided)[1]
+        most = [amount + sum(each.amount for each in by_node.get(node, ())) for node, amount in enumerate(free)]
+        tries = [self._choose_once(candidate.demand, by_node, free, avoided) for _ in spaced.starts(most)]
+        return min(tries, key=itemgetter(0), default=(NEVER, None))[1]
+
+    def _choose_once(
+        self, demand: Demand, by_node: dict[int, list[_Victim]], free: Sequence[int], avoided: Collection[int]
+    ) -> tuple[float, set[int] | None]:
+        """The harm, and whose leaving it is; of tasks that must lie in some way to each other, from one start."""
         chosen: set[int] = set()
         used: dict[int, int] = {}
-        for count, amount, will_do in candidate.demand.parts:
+        harm_of_all, spaced = 0.0, demand.spaced
+        for number, (count, amount, will_do) in enumerate(demand.parts):
             for _ in range(count):
                 best: tuple[float, int, list[int]] = (NEVER, -1, [])
-                nodes = range(len(will_do)) if count > 1 else by_node
+                nodes = by_node if count == 1 and spaced is None else range(len(will_do))
+                if spaced is not None:
+                    will_do = spaced.open_to(number)
                 self.steps += len(nodes) // VICTIMS_PER_STEP
                 for node in nodes:
                     if node in avoided or not will_do[node]:
@@ -224,7 +239,10 @@ class Displacer:
                     if room >= amount and harm < best[0]:
                         best = (harm, node, leaving)
                 if best[1] < 0:
-                    return None
+                    return NEVER, None
                 used[best[1]] = used.get(best[1], 0) + amount
                 chosen.update(best[2])
-        return chosen
+                harm_of_all += best[0]
+                if spaced is not None:
+                    spaced.lay(number, best[1])
+        return harm_of_all, chosen

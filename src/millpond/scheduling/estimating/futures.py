@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
 from itertools import islice
@@ -70,7 +71,7 @@ class Future:
         self._waiting = {entry[1]: entry for entry in model.waiting}
         self._bounds = model.bounds and model.bounds.fork()
         self._sequence = max(begin.last_sequence, max(self._waiting, default=0)) + 1
-        self._holds: list[float] = []
+        self._holds = sorted(each.until_s for each in model.reserved)
         self._left: list[Entry] = []
         self._head: Entry | None = None
         self._kept: set[int] = set()
@@ -134,6 +135,8 @@ class Future:
                 self._try_alone(entry)
 
     def _at_this_pace(self, sequence: int) -> float:
+        if not self.started_s:
+            return NEVER
         if not self._order_at_first:
             self._order_at_first = {entry[1]: place for place, entry in enumerate(self._model.waiting, 1)}
             self._order_at_last = sorted(self._waiting.values())
@@ -292,13 +295,26 @@ class Future:
         return line[0] if line else None
 
     def _admitted(self, candidate: Candidate) -> list[Demand]:
-        """On which choices of models of cards the limits admit a job."""
+        """On which choices of models of cards the limits admit a job, beside what is reserved while it is there."""
         demand, spare = candidate.demand, self._spare
+        kept = self._kept_of_accounts(candidate) if self._model.reserved else {}
         return [
             each
             for each in demand.choices or (demand,)
-            if all(spare[account] >= charge for account, charge in each.charges)
+            if all(spare[account] - kept.get(account, 0) >= charge for account, charge in each.charges)
         ]
+
+    def _kept_of_accounts(self, candidate: Candidate) -> Mapping[int, int]:
+        """The most that reservations hold of accounts at any one instant at which a job would be there."""
+        now, reserved, most = self.now, self._model.reserved, dict[int, int]()
+        for instant in {now, *(each.begin_s for each in reserved if now < each.begin_s < now + candidate.keeps_s)}:
+            kept = Counter[int]()
+            for each in reserved:
+                if each.begin_s <= instant < each.until_s:
+                    kept.update(dict(each.charges))
+            for account, amount in kept.items():
+                most[account] = max(most.get(account, 0), amount)
+        return most
 
     def _place(self, entry: Entry, demands: Sequence[Demand]) -> tuple[Demand, Taken] | None:
         """Take room for a job, by the first of its choices that has any, or for which work may leave."""
@@ -316,7 +332,7 @@ class Future:
     def _make_room(self, entry: Entry, demand: Demand, avoided: Collection[int]) -> Taken | None:
         """Let running work leave for a job, if that gives it a place: those wait again."""
         displacer = self._displacer
-        if not displacer or demand.spaced is not None:
+        if not displacer:
             return None
         displacer.earn(self._held, self.now)
         steps = displacer.steps

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from millpond.model.resources import Amount
 from millpond.scheduling.estimating.possible_jobs import Charges
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.bounds import NO_BOUND, OTHER_MODELS, Bound
-from millpond.scheduling.tenancy.limits import AccountUsage
+from millpond.scheduling.tenancy.limits import Account, AccountUsage
 from millpond.scheduling.tenancy.queue_node import QueueNode
 
 EVERY_KIND = -1
@@ -17,6 +19,14 @@ EVERY_KIND = -1
 
 Row = tuple[str, int, int, int | None]
 """Of what, how much more a job wants, how much is held, and the most."""
+
+
+class ReservedCharges(NamedTuple):
+    """What an advance reservation holds of accounts from one instant to another, in seconds from now."""
+
+    begin_s: float
+    until_s: float
+    charges: Charges
 
 
 class LimitAccounts:
@@ -56,23 +66,52 @@ class LimitAccounts:
         is_free = record.job.preemptible and not self._state.has_bounds
         return () if is_free else tuple(self._charges(record, self._state.amounts.least_held(record)))
 
-    def _charges(self, record: JobRecord, amount: Amount) -> Iterator[tuple[int, int]]:
-        yield from self._charges_of_limits(record, amount)
-        yield from self._charges_of_guarantees(record, amount)
-        limits = self._state.limits
-        for account in limits.accounts_of(record.job):
-            bound, held = limits.bounds.get(account), limits.held.get(account) or AccountUsage()
-            if bound is not None:
-                yield from self._charges_of_bound(
-                    ("account", account),
-                    ("jobs", 1, held.jobs, bound.jobs),
-                    ("cards", amount.gpu_milli, held.gpu_milli, bound.gpu_milli),
-                    ("cpus", amount.cpu_milli, held.cpu_milli, bound.cpu_milli),
-                    ("card memory", amount.card_mib, held.card_mib, bound.card_mib),
-                )
+    def reserved(self) -> list[ReservedCharges]:
+        """What advance reservations hold: of those that have begun, what nobody has taken yet."""
+        state, found = self._state, list[ReservedCharges]()
+        for room in state.reserved.by_name.values():
+            wanted, jobs = room.wanted, 1
+            if not wanted.covers(state.now):
+                amount = state.amounts.of_reservation(wanted)
+            elif room.cards_on:
+                amount, jobs = state.unused_of(room), state.reserved.awaited_jobs(room, state.running)
+            else:
+                continue
+            charges = tuple(
+                (number, -(-charge // self._every)) for number, charge in self._kept(wanted.queue, amount, jobs)
+            )
+            found.append(ReservedCharges(wanted.begin - state.now, wanted.until - state.now, charges))
+        return found
 
-    def _charges_of_limits(self, record: JobRecord, amount: Amount) -> Iterator[tuple[int, int]]:
-        for node in self._state.queues.by_name[record.queue].path:
+    def _kept(self, queue: str, amount: Amount, jobs: int) -> Iterator[tuple[int, int]]:
+        """What is kept for a queue counts for of every bound on it."""
+        yield from self._charges_of_limits(queue, amount)
+        for judged, milli in self._judged(amount):
+            for node in self._state.queues.by_name[queue].path:
+                yield from self._charges_of_guarantee(node, judged, milli, amount)
+        for account in self._state.limits.accounts_of_queue(queue):
+            yield from self._charges_of_account(account, amount, jobs)
+
+    def _charges(self, record: JobRecord, amount: Amount) -> Iterator[tuple[int, int]]:
+        yield from self._charges_of_limits(record.queue, amount)
+        yield from self._charges_of_guarantees(record, amount)
+        for account in self._state.limits.accounts_of(record.job):
+            yield from self._charges_of_account(account, amount, 1)
+
+    def _charges_of_account(self, account: Account, amount: Amount, jobs: int) -> Iterator[tuple[int, int]]:
+        limits = self._state.limits
+        bound, held = limits.bounds.get(account), limits.held.get(account) or AccountUsage()
+        if bound is not None:
+            yield from self._charges_of_bound(
+                ("account", account),
+                ("jobs", jobs, held.jobs, bound.jobs),
+                ("cards", amount.gpu_milli, held.gpu_milli, bound.gpu_milli),
+                ("cpus", amount.cpu_milli, held.cpu_milli, bound.cpu_milli),
+                ("card memory", amount.card_mib, held.card_mib, bound.card_mib),
+            )
+
+    def _charges_of_limits(self, queue: str, amount: Amount) -> Iterator[tuple[int, int]]:
+        for node in self._state.queues.by_name[queue].path:
             if (limit := node.limit) is not None:
                 key = ("limit", node.queue.name)
                 yield from self._charges_of_bound(
@@ -87,19 +126,29 @@ class LimitAccounts:
 
     def _charges_of_guarantees(self, record: JobRecord, amount: Amount) -> Iterator[tuple[int, int]]:
         """Work that borrows nothing has no more than what is guaranteed."""
-        queues = self._state.queues
-        leaf, named = queues.by_name[record.queue], queues.guaranteed_models
+        leaf = self._state.queues.by_name[record.queue]
         must_be_covered = leaf.is_confined or not record.job.preemptible
-        for model, milli in amount.models if named and amount.models else ((OTHER_MODELS, amount.gpu_milli),):
-            judged = model if model in named else OTHER_MODELS
+        for judged, milli in self._judged(amount):
             covering = [node for node in leaf.guarantors if node.cards_guaranteed(judged)] or leaf.guarantors
             for node in (*leaf.confined_to, *(covering[-1:] if must_be_covered else ())):
-                if node.judges(amount):
-                    yield from self._charges_of_bound(
-                        ("guarantee", node.queue.name),
-                        (judged, milli, node.cards_held(judged), node.cards_guaranteed(judged)),
-                        *_others(node, node.guarantee, amount),
-                    )
+                yield from self._charges_of_guarantee(node, judged, milli, amount)
+
+    def _judged(self, amount: Amount) -> Iterable[tuple[str, int]]:
+        """Of which models of cards, as guarantees name them, an amount has how much."""
+        named, found = self._state.queues.guaranteed_models, Counter[str]()
+        for model, milli in amount.models if named and amount.models else ((OTHER_MODELS, amount.gpu_milli),):
+            found[model if model in named else OTHER_MODELS] += milli
+        return found.items()
+
+    def _charges_of_guarantee(
+        self, node: QueueNode, judged: str, milli: int, amount: Amount
+    ) -> Iterator[tuple[int, int]]:
+        if node.judges(amount):
+            yield from self._charges_of_bound(
+                ("guarantee", node.queue.name),
+                (judged, milli, node.cards_held(judged), node.cards_guaranteed(judged)),
+                *_others(node, node.guarantee, amount),
+            )
 
     def _charges_of_bound(self, bound: tuple[str, object], *rows: Row) -> Iterator[tuple[int, int]]:
         for what, more, held, most in rows:

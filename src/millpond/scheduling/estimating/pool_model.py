@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from millpond.model import windows
 from millpond.model.hardware.node_selection import NodeSelection
+from millpond.model.hardware.topology import Level
 from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import CheckpointMode, Job
 from millpond.scheduling.cycle.job_placement import Placer
@@ -26,10 +27,11 @@ from millpond.scheduling.estimating.limit_accounts import EVERY_KIND, LimitAccou
 from millpond.scheduling.estimating.line_order import Ranked
 from millpond.scheduling.estimating.pool_state import PoolModel
 from millpond.scheduling.estimating.possible_jobs import Candidate, Charges, Demand, Entry, HeldRoom, Weighing
-from millpond.scheduling.estimating.spaced_rooms import SpacedParts
+from millpond.scheduling.estimating.spaced_rooms import SpacedParts, within_one
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ledger.holdings import HoldState
-from millpond.scheduling.nodes.cordon import stays_until
+from millpond.scheduling.nodes.cordon import stays_beside_reserved, stays_until
+from millpond.scheduling.nodes.topology_groups import required_groups
 from millpond.scheduling.ordering.base import cards
 from millpond.scheduling.ordering.default import Default
 from millpond.scheduling.ordering.forecasts import NEVER
@@ -232,7 +234,15 @@ class PoolModeller:
         bounds = self._bounds and self._bounds.fork()
         if bounds is not None:
             self._watch(waiting, bounds)
-        return replace(self._empty, waiting=waiting, spare=list(self._limits.spare), bounds=bounds, fits_now=fits_now)
+        reserved = self._limits.reserved()
+        return replace(
+            self._empty,
+            waiting=waiting,
+            spare=list(self._limits.spare),
+            reserved=reserved,
+            bounds=bounds,
+            fits_now=fits_now,
+        )
 
     def _watch(self, waiting: Sequence[Entry], bounds: WaitBounds) -> None:
         for entry in waiting:
@@ -252,7 +262,7 @@ class PoolModeller:
         ]
         settings, ordering = state.settings, state.ordering
         return PoolModel(
-            free, self._resource.unit, [], [],
+            free, self._resource.unit, [], [], [],
             sorted(self._flips(names)),
             strict=ordering.strict,
             reserves=settings.reserve and not ordering.displaces,
@@ -350,6 +360,7 @@ class PoolModeller:
             expected_s=time_left.expected_end(record, now) - now,
             cautious_s=time_left.cautious_end(record, now) - now,
             stays_s=stays_until(record, time_left, now) - now if state.cordons.has_spans else 0.0,
+            keeps_s=stays_beside_reserved(record, time_left, now) - now if state.reserved.by_name else 0.0,
             work=cards(record) * length_s,
             length_s=length_s,
             requeued_s=record.requeued_at - record.submitted_at,
@@ -437,12 +448,17 @@ class PoolModeller:
         parts = tuple(
             (part.tasks, part.amount, self._nodes_that_will_do(part.kinds & models, job.only_on)) for part in asked
         )
+        cluster, spaced = self._state.cluster, None
+        total = sum(part.tasks * part.amount for part in asked)
         spacing = self._placer.spacing_of(job)
-        spaced = None
+        if spacing is None and job.together_required and sum(part.tasks for part in asked) > 1:
+            if job.together <= Level.NODE:
+                will_do = np.bitwise_and.reduce([np.frombuffer(mask, dtype=np.uint8) for _, _, mask in parts])
+                return Demand(((1, total, will_do.tobytes()),), total, charges)
+            spacing = within_one(required_groups(cluster, job), job)
         if spacing is not None:
-            node_count = self._state.cluster.arrays.node_count
-            spaced = SpacedParts(parts, [part.role for part in asked], spacing, self._nodes, node_count)
-        return Demand(parts, sum(part.tasks * part.amount for part in asked), charges, spaced=spaced)
+            spaced = SpacedParts(parts, [part.role for part in asked], spacing, self._nodes, cluster.arrays.node_count)
+        return Demand(parts, total, charges, spaced=spaced)
 
     def _nodes_that_will_do(self, models: int, selection: NodeSelection) -> bytes:
         """(nodes,) 1 for those with cards of some models, or without any, that a job may have."""

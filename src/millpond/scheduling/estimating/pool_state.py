@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from millpond.scheduling.estimating.displacer import Displacer
+from millpond.scheduling.estimating.limit_accounts import ReservedCharges
 from millpond.scheduling.estimating.possible_jobs import Entry, HeldRoom
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ordering.forecasts import NEVER
@@ -54,6 +55,7 @@ class PoolModel:
         free, unit: see ``rooms.Rooms``.
         waiting: in order.
         spare: how much each account may hold beyond what it does.
+        reserved: what advance reservations hold of the accounts.
         flips: (seconds from now, node, amount): nodes of which so much opens and, with an amount below 0, closes.
         strict, reserves: whether a blocked job blocks all behind it, and whether room is kept for the first.
         bounds: None where no job ever is overdue.
@@ -66,6 +68,7 @@ class PoolModel:
     unit: int
     waiting: list[Entry]
     spare: list[int]
+    reserved: list[ReservedCharges]
     flips: list[tuple[float, int, int]]
     strict: bool
     reserves: bool

@@ -69,6 +69,7 @@ class Candidate:
         rank: its place in the order as it is now, the lower the earlier.
         expected_s, cautious_s: how long it runs, and at most, as the scheduler expects.
         stays_s: for how long it needs a node that is to close, see ``nodes.cordon``.
+        keeps_s: for how long it has its place at least, if it is asked to leave at once for who has reserved it.
         length_class, spared: of its length, -1 for unknown; it leaves so much free for much shorter classes,
         patience_s: but for no longer than this after its submission.
         work, length_s: card-seconds and seconds, by which it is found to be overdue.
@@ -89,6 +90,7 @@ class Candidate:
     expected_s: float
     cautious_s: float
     stays_s: float = 0.0
+    keeps_s: float = 0.0
     length_class: int = -1
     spared: float = 0.0
     patience_s: float = 0.0

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 import numpy as np
 
+from millpond.model.task_spacing import SpacingKind, SpacingRule
+from millpond.model.workloads import Job
 from millpond.scheduling.estimating.rooms import Part, Rooms, Taken
-from millpond.scheduling.placement.spacing import Spacing
+from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.spacing import PlaceTable, Spacing
 
 MOST_STARTS: Final = 64
 """Places in which tasks that must lie together are tried, as in ``placement.spaced_gangs``."""
@@ -36,9 +39,7 @@ class SpacedParts:
 
     def take(self, rooms: Rooms, avoided: Collection[int]) -> Taken | None:
         """Take a place for all tasks, each on the tightest node that is left to it; None, and nothing taken, if not."""
-        free = np.zeros(self._node_count, dtype=np.int64)
-        free[self._nodes] = np.maximum(np.array(rooms.free, dtype=np.int64), 0)
-        for _ in islice(self._spacing.starts(free), MOST_STARTS):
+        for _ in self.starts(rooms.free):
             taken: Taken = []
             if self._take_all(rooms, avoided, taken):
                 return taken
@@ -46,20 +47,35 @@ class SpacedParts:
         return None
 
     def _take_all(self, rooms: Rooms, avoided: Collection[int], taken: Taken) -> bool:
-        for (count, amount, will_do), role in zip(self._parts, self._roles, strict=True):
+        for number, (count, amount, _) in enumerate(self._parts):
             for _ in range(count):
-                node = rooms.tightest(amount, self._left_of(will_do, role), avoided)
+                node = rooms.tightest(amount, self.open_to(number), avoided)
                 if node < 0:
                     return False
                 rooms.change(node, -amount)
                 taken.append((node, amount))
-                self._spacing.take(role, int(self._nodes[node]))
+                self.lay(number, node)
         return True
 
-    def _left_of(self, will_do: bytes, role: int) -> bytes:
-        """(nodes,) 1 for those that will do for the next task of a role."""
-        mask = self._spacing.within(role, None)
+    def starts(self, free: Sequence[int]) -> Iterator[None]:
+        """Each place in which the tasks may begin, as ``Spacing.starts``; the tries go on in the loop's body.
+
+        Args:
+            free: (nodes,) what is free of those that the model looks at.
+        """
+        of_all = np.zeros(self._node_count, dtype=np.int64)
+        of_all[self._nodes] = np.maximum(np.array(free, dtype=np.int64), 0)
+        return islice(self._spacing.starts(of_all), MOST_STARTS)
+
+    def open_to(self, number: int) -> bytes:
+        """(nodes,) 1 for those that will do for the next task of a part, by number."""
+        will_do = self._parts[number][2]
+        mask = self._spacing.within(self._roles[number], None)
         return will_do if mask is None else (np.frombuffer(will_do, dtype=np.uint8) & mask[self._nodes]).tobytes()
+
+    def lay(self, number: int, node: int) -> None:
+        """A task of a part lies on a node."""
+        self._spacing.take(self._roles[number], int(self._nodes[node]))
 
     def nodes_of(self, rooms: Rooms, ends: Sequence[tuple[float, Taken]]) -> tuple[float, set[int]] | None:
         """The nodes that first have room for all tasks, and when; None if they never do.
@@ -79,3 +95,16 @@ class SpacedParts:
         count = bisect_left(range(len(ends)), True, key=lambda number: place(number) is not None)
         at = ends[count - 1][0] if count else 0.0
         return at, {node for node, _ in place(count) or ()}
+
+
+def within_one(groups: Int64Array | None, job: Job) -> Spacing | None:
+    """What is asked of the tasks of a job that must lie in one group of nodes; None: nothing.
+
+    Args:
+        groups: (nodes,) the number of each node's.
+    """
+    if groups is None:
+        return None
+    places = PlaceTable({str(number): number for number in range(int(groups.max()) + 1)}, groups)
+    roles = tuple(role.name for role in job.roles)
+    return Spacing((SpacingRule(SpacingKind.TOGETHER, "", roles),), roles, lambda _: places)

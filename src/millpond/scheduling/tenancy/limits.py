@@ -129,7 +129,7 @@ class AccountLimitUsage:
 
     def exceeded_as_reserved(self, queue: str, amount: Amount, jobs: int) -> Limit | None:
         """The same for so many jobs of a queue, whoever their users are."""
-        return self._first_exceeded(self._accounts_of_queue(queue), amount, jobs) if self.in_force else None
+        return self._first_exceeded(self.accounts_of_queue(queue), amount, jobs) if self.in_force else None
 
     def _first_exceeded(self, accounts: Iterable[Account], amount: Amount, jobs: int) -> Limit | None:
         for account in accounts:
@@ -184,9 +184,10 @@ class AccountLimitUsage:
         return () if job.is_background else self._accounts(job.user, job.queue)
 
     def _accounts(self, user: str, queue: str) -> tuple[Account, ...]:
-        return ((user, ""), *self._accounts_of_queue(queue))
+        return ((user, ""), *self.accounts_of_queue(queue))
 
-    def _accounts_of_queue(self, queue: str) -> tuple[Account, ...]:
+    def accounts_of_queue(self, queue: str) -> tuple[Account, ...]:
+        """For whom all jobs of a queue count: for it, and for all queues above but the root."""
         return tuple([("", name) for name in self._queues.by_name[queue].accounts])
 
     def _count(self, job: Job, sign: int) -> None:
@@ -198,7 +199,7 @@ class AccountLimitUsage:
             self._of(account).jobs += sign
 
     def _add_reserved(self, queue: str, amount: Amount, jobs: int, sign: int) -> None:
-        accounts = self._accounts_of_queue(queue)
+        accounts = self.accounts_of_queue(queue)
         self._add(accounts, amount, sign)
         for account in accounts:
             self._of(account).jobs += sign * jobs
