@@ -8,6 +8,7 @@ import pytest
 from pod_bench import PodBench, eventually, start
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
+from millpond.engines.kubernetes import engine
 from millpond.engines.kubernetes.cluster import cluster_view
 from millpond.engines.kubernetes.cluster.cluster_lease import LeaseTimes
 from millpond.engines.kubernetes.cluster.cluster_nodes import TOLERATED, NodeRules
@@ -311,6 +312,29 @@ def test_an_unreachable_cluster_is_said_with_its_address(cluster: StandinCluster
         bench.open()
     cluster.start()
     bench.open()
+
+
+def test_an_api_server_that_turns_lists_away_is_given_up_and_one_that_answers_is_waited_for_as_long_as_it_takes(
+    cluster: StandinCluster, bench: PodBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.close()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(engine, "READY_WITHIN_S", 0.0)
+        cluster.refuses = lambda request, _: refusal(503, "ServiceUnavailable", "busy") if "nodes" in request else None
+        with pytest.raises(UnavailableError, match="busy"):
+            bench.open()
+        cluster.refuses = lambda _request, _: None
+        bench.open()
+
+
+def test_a_list_whose_rest_the_cluster_no_longer_has_is_begun_anew_at_the_start(
+    cluster: StandinCluster, bench: PodBench
+) -> None:
+    bench.close()
+    expired = [refusal(410, "Expired", "The provided continue parameter is too old")]
+    cluster.refuses = lambda request, _: expired.pop() if "nodes" in request and expired else None
+    bench.open()
+    assert {node.name for node in bench.engine.inventory().nodes} == {"n1", "n2"}
 
 
 def test_all_nodes_are_taken_where_the_configuration_says_so(cluster: StandinCluster, bench: PodBench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,13 +20,14 @@ from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.claims.claim_book import ClaimBook
 from millpond.engines.kubernetes.claims.claim_writing import ClaimWriter
 from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config, http_client
-from millpond.engines.kubernetes.cluster.api_channel import ErrorAnswerError
+from millpond.engines.kubernetes.cluster.api_channel import PASSING, ErrorAnswerError
 from millpond.engines.kubernetes.cluster.cluster_api import MOST_AT_ONCE, ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_lease import ClusterLease, LeaseTimes
 from millpond.engines.kubernetes.cluster.cluster_nodes import POOL_LABEL, NodeRules, is_of_agent, is_of_driver
 from millpond.engines.kubernetes.cluster.cluster_view import ClusterView, OurPods
 from millpond.engines.kubernetes.cluster.node_conditions import NodeConditions
 from millpond.engines.kubernetes.cluster.objects import PodObject
+from millpond.engines.kubernetes.cluster.reflector import GONE
 from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
 from millpond.engines.kubernetes.pods.live_pods import ClusterAccount
@@ -47,9 +49,11 @@ from millpond.model.sharing import GPU_SLICES
 from millpond.node.task.records import RunRecord, TaskId
 
 R = TypeVar("R")
-CONNECT_WITHIN_S: Final = 30.0
+READY_WITHIN_S: Final = 30.0
+"""An API server that turns requests away is waited for so long; one that answers, for as long as a list takes."""
+ANSWER_WITHIN_S: Final = 35.0
 LIST_AGAIN_S: Final = 0.5
-_TOO_MANY, _SERVER_ERRORS = 429, 500
+_LISTED_AGAIN: Final = PASSING | {GONE}
 KUBELET_CHOOSES: Final = "which cards of a node a pod gets, its kubelet and device plugin choose, not Millpond"
 NO_SLICES: Final = "no node of the cluster has an agent that gives out parts of cards (docs/kubernetes.md)"
 
@@ -117,7 +121,7 @@ class KubernetesEngine:
         self._thread = threading.Thread(target=self._loop.run_forever, name="kubernetes-engine", daemon=True)
         self._thread.start()
         try:
-            self._ask(self._begin())
+            self._ask(self._begin(), None)
         except BaseException:
             self.close()
             raise
@@ -171,14 +175,14 @@ class KubernetesEngine:
             self._lease,
         )
         try:
-            async with asyncio.timeout(CONNECT_WITHIN_S):
-                await self._lease.require_right()
-                await self._list_all()
-        except (httpx2.HTTPError, ErrorAnswerError, OSError, TimeoutError) as error:
+            await self._lease.require_right()
+            await self._list_all()
+        except (httpx2.HTTPError, ErrorAnswerError, OSError) as error:
             raise _unreachable(self.address, error) from error
 
     async def _list_all(self) -> None:
         """Look at the cluster once; a server of its API that is not ready yet, or has too much to do, is waited for."""
+        give_up_at = math.inf
         while True:
             try:
                 await self._claims.book.list_all()
@@ -187,7 +191,8 @@ class KubernetesEngine:
                 await self._view.list_all()
                 return
             except ErrorAnswerError as error:
-                if error.status_code < _SERVER_ERRORS and error.status_code != _TOO_MANY:
+                give_up_at = min(give_up_at, self._loop.time() + READY_WITHIN_S)
+                if error.status_code not in _LISTED_AGAIN or self._loop.time() >= give_up_at:
                     raise
             await asyncio.sleep(LIST_AGAIN_S)
 
@@ -388,8 +393,8 @@ class KubernetesEngine:
         else:
             loop.default_exception_handler(context)
 
-    def _ask(self, work: Coroutine[Any, Any, R]) -> R:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CONNECT_WITHIN_S + 5.0)
+    def _ask(self, work: Coroutine[Any, Any, R], within_s: float | None = ANSWER_WITHIN_S) -> R:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(within_s)
 
 
 def _unreachable(address: str, error: BaseException) -> UnavailableError:

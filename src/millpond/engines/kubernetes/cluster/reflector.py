@@ -27,7 +27,7 @@ PAGE = 500
 WATCH_S = (240, 480)
 """A watch ends after so long, at random, so that many do not end together."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 3.0
-_GONE = 410
+GONE = 410
 
 
 class WatchedObject(Protocol):
@@ -114,7 +114,7 @@ class Reflector(Generic[T]):
             except HistoryGoneError:
                 self._version = ""
             except (httpx2.HTTPError, ErrorAnswerError, OSError, msgspec.DecodeError, WatchEndedError) as error:
-                if isinstance(error, ErrorAnswerError) and error.status_code == _GONE:
+                if isinstance(error, ErrorAnswerError) and error.status_code == GONE:
                     self._version = ""
                 else:
                     self._note(error)
@@ -172,7 +172,7 @@ class Reflector(Generic[T]):
     def _take(self, line: WatchLine) -> None:
         if line.type == "ERROR":
             status = msgspec.json.decode(line.object, type=StatusObject)
-            if status.code == _GONE:
+            if status.code == GONE:
                 raise HistoryGoneError
             raise WatchEndedError(status.message or status.reason)
         if line.type == "BOOKMARK":
