@@ -19,6 +19,7 @@ from millpond.client.sdk import Client
 from millpond.client.sdk.transport.discovery import Address, read_server_file
 from millpond.client.sdk.transport.trust import trust
 from millpond.model.errors import ConflictError
+from millpond.server.runtime.kernel_compilation import COMPILED_WITHIN_S
 from millpond.specs.api.server import STANDBY_FILE
 
 READY_WITHIN_S = 120.0
@@ -79,20 +80,20 @@ class ServedPond:
             lambda: (left := read_server_file(self.state_dir, STANDBY_FILE)) is not None and left.pid == self.pid
         )
 
-    def _await(self, is_so: Callable[[], bool]) -> None:
-        give_up_at = time.monotonic() + READY_WITHIN_S
+    def _await(self, is_so: Callable[[], bool], within_s: float = READY_WITHIN_S) -> None:
+        give_up_at = time.monotonic() + within_s
         while not is_so():
             assert self._process is not None, "no server was started"
             if self._process.poll() is not None:
                 raise SystemExit(f"the server ended with code {self._process.returncode}:\n{self._log()[-4000:]}")
             if time.monotonic() > give_up_at:
                 self.abandon()
-                raise SystemExit(f"the server was not ready within {READY_WITHIN_S:g} s")
+                raise SystemExit(f"the server was not ready within {within_s:g} s")
             time.sleep(0.01)
 
     def await_kernels(self) -> None:
         """Wait until compiled kernels are in use, or will not be; a cluster of few nodes does without."""
-        self._await(lambda: any(words in self._log() for words in KERNELS_SETTLED))
+        self._await(lambda: any(words in self._log() for words in KERNELS_SETTLED), COMPILED_WITHIN_S + READY_WITHIN_S)
 
     def kill(self) -> None:
         """End the server without a chance to tidy up; its jobs go on."""

@@ -148,7 +148,7 @@ class ControlPlane:
         log = (self.folder / f"{name}.log").open("ab")
         self._processes[name] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
-    def _wait(self, within_s: float = 120.0) -> None:
+    def _wait(self, within_s: float = 300.0) -> None:
         import ssl
 
         context = ssl._create_unverified_context()
