@@ -44,6 +44,7 @@ def parts_of(nodes: list[NodeInfo], colouring: Colouring) -> list[list[tuple[int
 
 def test_the_slices_of_a_card_stand_side_by_side_as_wide_as_they_are() -> None:
     nodes = [node("n1", card(0, ("a", 250, "running"), ("b", 500, "frozen")), card(1))]
+    nodes[0].devices[0] = replace(nodes[0].devices[0], free_compute_milli=750)
     assert parts_of(nodes, Colouring.USE) == [[(0, 250, "held"), (250, 500, "resting")], []]
 
 
@@ -85,6 +86,29 @@ def test_a_free_card_that_is_closed_says_so_and_one_that_is_held_shows_its_holde
     assert parts_of(nodes, Colouring.USE) == [[(0, 1000, "closed")], [(0, 500, "held")]]
     assert parts_of(nodes, Colouring.HEALTH) == [[(0, 1000, "closed")]] * 2
     assert "closed (it runs hot)" in map_of(nodes, Colouring.USE, JOBS.get).groups[0].nodes[0].cards[1].text
+
+
+def test_cards_of_a_closed_node_are_not_shown_as_free() -> None:
+    shut = replace(node("n1", card(0), card(1, ("a", 500, "running")), card(2, ("b", 0, "frozen"))), schedulable=False)
+    assert parts_of([shut], Colouring.USE) == [[(0, 1000, "closed")], [(0, 500, "held")], [(0, 20, "resting")]]
+    empty, broken = replace(shut, devices=[card(0)]), node("n2", card(0, health="faulty"))
+    many = [empty, shut, broken, *(node(f"f{number}", card(0)) for number in range(MOST_IN_DETAIL))]
+    for colouring, held in ((Colouring.USE, "u1"), (Colouring.OWNER, "o1")):
+        looks = [cell.look for group in map_of(many, colouring, JOBS.get).groups for cell in group.blocks[0].cells]
+        assert [look for look in looks if look not in ("u0", "free")] == ["closed", "bad", held]
+
+
+def test_work_that_computes_is_seen_beside_suspended_work_of_the_same_part_of_a_card() -> None:
+    shared = replace(card(0, ("a", 1000, "frozen"), ("b", 500, "running")), free_compute_milli=250)
+    nodes = [node("n1", shared)]
+    assert parts_of(nodes, Colouring.USE) == [[(0, 500, "held"), (500, 250, "coming"), (750, 250, "resting")]]
+    assert map_of(nodes, Colouring.USE, JOBS.get).groups[0].nodes[0].cards[0].text.endswith("frozen (a)")
+
+
+def test_parts_that_the_hardware_cuts_out_of_a_card_are_told_apart() -> None:
+    parts = [replace(card(0), instance=number) for number in (1, 2)]
+    (drawn,) = map_of([node("n1", *parts)], Colouring.USE, JOBS.get).groups[0].nodes
+    assert [each.text for each in drawn.cards] == ["n1/0.1 V100: 0", "n1/0.2 V100: 0"]
 
 
 def test_only_a_job_that_the_reader_may_see_is_linked() -> None:

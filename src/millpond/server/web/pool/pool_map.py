@@ -19,6 +19,7 @@ from typing import Final
 from millpond.model.amounts import milli_text
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.resources import CARD_MILLI
+from millpond.model.states import TaskState
 from millpond.server.phrases.phrasebook import BETWEEN
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, SliceInfo
@@ -32,6 +33,8 @@ OWNERS_SHOWN: Final = 7
 
 _LOOKS: Final = {DeviceHealth.FAULTY.value: "bad", DeviceHealth.BUSY_ELSEWHERE.value: "foreign"}
 """Of cards that are not handed out, the worst first."""
+_RESTING: Final = {TaskState.FROZEN.value: "frozen", TaskState.SWAPPED.value: "swapped to host memory"}
+"""What is said of work that does not compute."""
 
 Find = Callable[[str], JobInfo | None]
 
@@ -239,45 +242,49 @@ class _Painter:
         cards = len(node.devices)
         held = sum(CARD_MILLI - device.free_compute_milli for device in node.devices)
         text = f"{node.name}: {milli_text(held)}/{cards}"
-        match self._colouring:
-            case Colouring.HEALTH:
-                look = _look_of_health(node)
-            case Colouring.OWNER:
-                holders: Counter[str] = Counter()
-                for device in node.devices:
-                    for each in device.slices:
-                        holders[_owner(each.job, self._find)] += each.compute_milli
-                look = self._owners[holders.most_common(1)[0][0]][0] if holders else "free"
-            case Colouring.USE:
-                look = f"u{-(-4 * held // (CARD_MILLI * cards)) if cards else 0}"
+        look = _look_of_health(node)
+        if self._colouring is Colouring.HEALTH or (look != "ok" and not held):  # nothing of it is free
+            return MapCell(text, look=look)
+        if self._colouring is Colouring.OWNER:
+            holders: Counter[str] = Counter()
+            for device in node.devices:
+                for each in device.slices:
+                    holders[_owner(each.job, self._find)] += each.compute_milli
+            look = self._owners[holders.most_common(1)[0][0]][0] if holders else "free"
+        else:
+            look = f"u{-(-4 * held // (CARD_MILLI * cards)) if cards else 0}"
         return MapCell(text, look=look)
 
     def _card(self, node: NodeInfo, device: DeviceInfo) -> MapCell:
-        name = f"{node.name}/{device.index}"
+        name = f"{node.name}/{device.index}{'' if device.instance is None else f'.{device.instance}'}"
         held = CARD_MILLI - device.free_compute_milli
         names = [f"{each.job} ({milli_text(each.compute_milli)})" for each in device.slices]
         health = "" if device.health == DeviceHealth.OK else _with_reason(device.health, device.health_detail)
         closed = "" if device.closure is None else _with_reason("closed", device.closure.reason)
         holding = f"{name} {device.model}: {milli_text(held)}{': ' + ', '.join(names) if names else ''}"
-        text = BETWEEN.join(filter(None, (holding, health, closed)))
+        rests = [f"{_RESTING[each.state]} ({each.job})" for each in device.slices if each.state in _RESTING]
+        text = BETWEEN.join(filter(None, (holding, *rests, health, closed)))
         known = {each.job for each in device.slices if self._find(each.job) is not None}
         job = next(iter(known)) if len(known) == 1 else ""
-        if self._colouring is Colouring.HEALTH or health or (closed and not held):
-            look = _LOOKS[device.health] if health else "closed" if closed or not node.schedulable else "ok"
+        is_shut = bool(closed) or not node.schedulable
+        if self._colouring is Colouring.HEALTH or health or (is_shut and not held and not device.slices):
+            look = _LOOKS[device.health] if health else "closed" if is_shut else "ok"
             return MapCell(text, (MapPart(0, CARD_MILLI, look),), job=job)
+        slices = sorted(device.slices, key=lambda part: part.state in _RESTING)  # which may be over what computes
+        wanted = [(each.compute_milli or 20, self._look(each)) for each in slices]  # one of memory alone is seen too
+        computing = [each.compute_milli for each in slices if each.state not in _RESTING]
+        wanted.insert(len(computing), (held - sum(computing), "coming"))  # of a job whose tasks were not there yet
         parts, begin = [], 0
-        for each in device.slices:
-            width = min(each.compute_milli or 20, CARD_MILLI - begin)  # one of memory alone is seen too
-            parts.append(MapPart(begin, width, self._look(each)))
-            begin += width
-        if begin < held:  # by a job whose tasks were not there yet when these were looked at
-            parts.append(MapPart(begin, held - begin, "coming"))
+        for milli, look in wanted:
+            if (width := min(milli, CARD_MILLI - begin)) > 0:
+                parts.append(MapPart(begin, width, look))
+                begin += width
         return MapCell(text, tuple(parts), job=job)
 
     def _look(self, part: SliceInfo) -> str:
         if self._colouring is Colouring.OWNER:
             return self._owners[_owner(part.job, self._find)][0]
-        return "held" if part.state == "running" else "resting" if part.state in ("frozen", "swapped") else "coming"
+        return "held" if part.state == "running" else "resting" if part.state in _RESTING else "coming"
 
 
 def _look_of_health(node: NodeInfo) -> str:
