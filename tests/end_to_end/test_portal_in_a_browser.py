@@ -275,6 +275,22 @@ def test_a_stream_that_could_not_begin_begins_when_the_server_answers(pond: Pond
 
 
 @pytest.mark.long
+def test_a_stream_in_which_the_server_says_nothing_any_more_is_lost_and_begun_again(pond: Pond, visit: Visit) -> None:
+    page = visit.enter(pond)
+    page.clock.install()
+    page.reload()
+    page.locator("#live[data-state=live]").wait_for()
+    os.kill(pond.server_pid, signal.SIGSTOP)  # as where a network drops what is sent: no connection ends
+    try:
+        page.clock.fast_forward("01:00")
+        page.locator("#live[data-state=lost]").wait_for()
+    finally:
+        os.kill(pond.server_pid, signal.SIGCONT)
+    page.locator("#live[data-state=live]").wait_for()
+    visit.forgive_refusals()
+
+
+@pytest.mark.long
 def test_a_list_lives_and_does_not_move_under_the_hand(pond: Pond, visit: Visit) -> None:
     first = submit(pond, "sleep 600", "--gpus", "1")
     page = visit.enter(pond)

@@ -29,7 +29,7 @@ def test_all_open_pages_hear_of_a_change_and_only_then() -> None:
         scene = Scene()
         streams = [scene.feed.events(lambda: True) for _ in range(3)]
         assert [await anext(each) for each in streams] == [b"event: hello\ndata: 0\n\n"] * 3
-        assert await anext(streams[0]) == b": \n\n", "nothing has changed: it is only kept open"
+        assert await anext(streams[0]) == b"event: alive\n\n", "nothing has changed"
         scene.version += 1
         for stream in streams:
             said = await anext(stream)

@@ -16,6 +16,7 @@ LOOK_EVERY_S: Final = 0.5
 PAGES_A_LOOK: Final = 6
 """So many pages at the most are told, and made anew, at each look."""
 KEEP_ALIVE_S: Final = 20.0
+"""After so long in which nothing changed, that is said: a page takes a longer silence for a lost connection."""
 
 
 @dataclass(eq=False, slots=True)
@@ -61,7 +62,7 @@ class ChangeFeed:
                 try:
                     await asyncio.wait_for(page.changed.wait(), KEEP_ALIVE_S)
                 except TimeoutError:
-                    yield b": \n\n"
+                    yield b"event: alive\n\n"
                     continue
                 page.changed.clear()
                 if not self._closing():

@@ -87,7 +87,8 @@ document.addEventListener("visibilitychange", () => { if (isStale) followChange(
 // ---- the stream of changes -----------------------------------------------------------------------------------------
 
 let shown = said.version; // the number of the last change that the page shows
-let isLost = false, tries = 0;
+let isLost = false, tries = 0, stream, silence;
+const SILENCE_MS = 50000; // the server says something every 20 s; of a connection that is cut off a browser hears nothing
 
 function lose() {
   live.dataset.state = "lost";
@@ -110,6 +111,11 @@ function logOut() {
   tell(said.saidOut);
 }
 
+function hear() {
+  clearTimeout(silence);
+  silence = setTimeout(() => { if (!document.hidden) { lose(); stream.reader?.cancel(); } }, SILENCE_MS);
+}
+
 const isRefused = (answer) => answer.status === 401 || answer.status === 403 || answer.redirected;
 
 // A stream that has begun is begun again by htmx; one that could not begin, here.
@@ -119,6 +125,7 @@ function beginAgain() {
 }
 
 if (live) {
+  for (const word of ["hello", "changed", "alive"]) live.addEventListener(word, hear);
   for (const change of ["hello", "changed"]) {
     live.addEventListener(change, ({ detail }) => {
       if (detail.data === shown) return;
@@ -126,7 +133,7 @@ if (live) {
       followChange();
     });
   }
-  live.addEventListener("htmx:sse:after:connection", find);
+  live.addEventListener("htmx:sse:after:connection", ({ detail }) => { stream = detail.connection; find(); hear(); });
   live.addEventListener("htmx:sse:before:connection", ({ detail }) => { detail.connection.cancelled = isLoggedOut; });
   live.addEventListener("htmx:sse:error", ({ detail }) => { if (isRefused(detail)) logOut(); else lose(); });
 }
