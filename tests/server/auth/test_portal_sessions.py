@@ -94,6 +94,10 @@ def test_a_limit_that_was_extended_and_a_session_that_rests_say_so(world: AuthWo
     world.settled()
     page = browser.get("/portal/sessions").text
     assert "1.8 h" in page
+    on_its_own = browser.get(f"/portal/jobs/{job}").text
+    assert ("1.8 h" in on_its_own, f"{job}/extend" in on_its_own) == (True, True)
+    seen_by_others = browser_of(world, "vic").get(f"/portal/jobs/{job}").text
+    assert ("1.8 h" in seen_by_others, "/extend" in seen_by_others) == (True, False)
     assert "/resume" in page
     assert "data-open" not in page, "there is nothing that answers"
 
