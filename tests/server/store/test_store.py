@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -238,6 +239,18 @@ def test_a_file_that_is_no_database_is_one_clear_error(tmp_path: Path) -> None:
     path.write_bytes(b"not a database at all, and long enough to be looked at" * 20)
     with pytest.raises(UnavailableError, match="cannot be opened"):
         Store(sqlite_url(path))
+
+
+@pytest.mark.parametrize("name", ["SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"])
+def test_a_full_disk_is_not_taken_for_a_damaged_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorname = name
+    monkeypatch.setattr(sqlite3.dbapi2, "connect", Mock(side_effect=error))
+    with pytest.raises(UnavailableError, match="the disk is full: make room there") as full:
+        Store(sqlite_url(tmp_path / "millpond.db"))
+    assert "restore" not in str(full.value)
 
 
 def test_a_database_lies_in_its_folder_whatever_signs_of_urls_that_has(tmp_path: Path) -> None:

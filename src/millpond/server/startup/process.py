@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except DBAPIError as error:
         log.critical("the database fails", exc_info=error)
-        helps = remedy(options.store)
+        helps = remedy(options.store, error.orig)
         print(f"pond: the database cannot be read or written ({error.orig}); {helps}", file=sys.stderr)
         return UnavailableError.exit_code
     except OSError as error:

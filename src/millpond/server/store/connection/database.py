@@ -21,6 +21,8 @@ LONGEST_PATH: Final = 480
 """Bytes of the path of a SQLite file, which takes 512 with the ends of the files beside it."""
 _SQLITE: Final = "sqlite:///"
 _DAMAGED: Final = "one that is damaged is restored from a backup (pond restore)"
+_FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
+"""What SQLite says where it has no room; the latter of the file beside the database that its connections share."""
 _POSTGRESQL: Final = (
     "it has to be there, for an account that may make tables in it and have 16 connections at a time, and not be "
     "read-only; one that is damaged is restored from a backup"
@@ -90,9 +92,13 @@ def password_notes(url: str) -> list[str]:
     return [f"{seen}; write it into ~/.pgpass of the server's account instead: HOST:PORT:DATABASE:USER:PASSWORD"]
 
 
-def remedy(url: str) -> str:
+def remedy(url: str, cause: BaseException | None) -> str:
     """What helps where a database cannot be read or written; ``url``: empty for SQLite."""
-    return _POSTGRESQL if url.startswith("postgresql") else f"check that it is there and whole; {_DAMAGED}"
+    if url.startswith("postgresql"):
+        return _POSTGRESQL
+    if getattr(cause, "sqlite_errorname", "") in _FULL:
+        return "the disk is full: make room there, then start again"
+    return f"check that it is there and whole; {_DAMAGED}"
 
 
 @contextlib.contextmanager
@@ -107,7 +113,7 @@ def _explained(url: str) -> Iterator[None]:
         raise UnavailableError(f"{shown} cannot be used ({error})", hint) from error
     except (DBAPIError, UnicodeDecodeError) as error:  # the latter: of a table that a damaged file names
         cause = getattr(error, "orig", error)
-        raise UnavailableError(f"{shown} cannot be opened ({cause})", remedy(url)) from error
+        raise UnavailableError(f"{shown} cannot be opened ({cause})", remedy(url, cause)) from error
 
 
 def _parsed(url: str) -> sa.URL:
