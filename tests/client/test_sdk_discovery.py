@@ -9,8 +9,8 @@ from contextlib import nullcontext
 import pytest
 
 from millpond.client.sdk import default_state_dir, find_server
-from millpond.client.sdk.transport.discovery import read_server_file
-from millpond.model.errors import UnavailableError
+from millpond.client.sdk.transport.discovery import Address, read_server_file
+from millpond.model.errors import InvalidInputError, UnavailableError
 
 NO_PROCESS = 2**22 + 1
 """Above what the kernel gives to any process."""
@@ -34,6 +34,26 @@ def test_the_environment_names_a_server(monkeypatch):
     monkeypatch.setenv("MILLPOND_URL", "http://pool.example:80/")
     monkeypatch.setenv("MILLPOND_TOKEN", "t")
     assert find_server().url == "http://pool.example:80"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://x", "http://", "http://[::1", "http://a b", "http://x:99999", "http://x:1\ny", f"http://{'a' * 64}", "a?b"],
+)
+def test_what_is_no_address_is_refused_as_that(monkeypatch, url):
+    monkeypatch.setenv("MILLPOND_URL", url)
+    monkeypatch.setenv("MILLPOND_TOKEN", "t")
+    with pytest.raises(InvalidInputError, match="is not a server's address"):
+        find_server()
+
+
+def test_a_token_may_end_a_line_and_has_no_other_characters_than_tokens_have(monkeypatch):
+    monkeypatch.setenv("MILLPOND_URL", "pool.example:80")
+    monkeypatch.setenv("MILLPOND_TOKEN", "t\r\n")
+    assert find_server() == Address("http://pool.example:80", "t")
+    for token in ("a\nb", "\u00e9"):
+        with pytest.raises(InvalidInputError, match="characters that no token has"):
+            find_server("http://x", token)
 
 
 def test_a_named_state_directory_beats_the_environment(monkeypatch, left_by_a_server):

@@ -13,7 +13,7 @@ from typing import TypeGuard
 from urllib.parse import urlsplit
 
 from millpond.client.sdk.transport.credentials import kept_login
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import SERVER_FILE, STANDBY_FILE, ServerFile
 
@@ -51,6 +51,25 @@ def is_on_this_machine(url: str) -> bool:
     return urlsplit(url).hostname in _LOOPBACK
 
 
+def server_url(text: str) -> str:
+    """The base address that is written, with a scheme and without a slash at the end.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    url = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises where it is none
+        host = (parts.hostname or "").encode("idna")
+        is_one = bool(host) and parts.scheme in ("http", "https") and not (parts.query or parts.username)
+    except ValueError:
+        is_one = False
+    if not is_one or " " in url or not url.isprintable():
+        raise InvalidInputError(f"{text!r} is not a server's address", "write for example http://pool:7433")
+    return url.rstrip("/")
+
+
 def find_server(url: str | None = None, token: str | None = None, state_dir: Path | None = None) -> Address:
     """The address of the server that is meant.
 
@@ -63,14 +82,16 @@ def find_server(url: str | None = None, token: str | None = None, state_dir: Pat
             ``default_state_dir()``.
 
     Raises:
+        InvalidInputError: the address or the token is none.
         UnavailableError: no server runs on the state directory, or another one takes over just now, or its files cannot
             be read.
     """
     if state_dir is None:
         url = url or os.environ.get("MILLPOND_URL")
         token = token or os.environ.get("MILLPOND_TOKEN")
+    url, token = url and server_url(url), token and _whole_token(token)
     if url and token:
-        return Address(url.rstrip("/"), token)
+        return Address(url, token)
     if state_dir is None and (url or not os.environ.get("MILLPOND_STATE")):
         login = kept_login(url)
         if login is not None:
@@ -84,9 +105,9 @@ def find_server(url: str | None = None, token: str | None = None, state_dir: Pat
         if url:
             raise _no_token(url)
         raise UnavailableError("no Millpond server is running here", NO_SERVER_REMEDY)
-    if url and not token and url.rstrip("/") != left.url:
+    if url and not token and url != left.url:
         raise _no_token(url)  # the token of the server here is for no other
-    address = (url or left.url).rstrip("/")
+    address = url or left.url
     certificate = left.certificate if address == left.url else ""
     return Address(address, token or _read_token(Path(left.token_path)), certificate=certificate)
 
@@ -113,6 +134,14 @@ def read_server_file(state_dir: Path, name: str = SERVER_FILE) -> ServerFile | N
 
 def _lives(left: ServerFile | None) -> TypeGuard[ServerFile]:
     return left is not None and Path(f"/proc/{left.pid}").exists()
+
+
+def _whole_token(text: str) -> str:
+    """A token as it is written; the end of a line may have come along from a file."""
+    token = text.strip()
+    if not (token.isascii() and token.isprintable()):
+        raise InvalidInputError("the token has characters that no token has", "copy it once more (MILLPOND_TOKEN)")
+    return token
 
 
 def _no_token(url: str) -> UnavailableError:

@@ -8,7 +8,6 @@ import platform
 import sys
 import webbrowser
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
@@ -18,7 +17,7 @@ from millpond.client.cli.error_output import say
 from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import Client
 from millpond.client.sdk.transport.credentials import StoredLogin, forget_login, keep_login
-from millpond.client.sdk.transport.discovery import is_on_this_machine
+from millpond.client.sdk.transport.discovery import is_on_this_machine, server_url
 from millpond.client.sdk.transport.login import log_in, require_answer
 from millpond.client.sdk.transport.oidc_login import Landing, SignOnAttempt
 from millpond.client.sdk.transport.trust import absolute
@@ -45,7 +44,7 @@ def login(
 
     The token is kept in $XDG_CONFIG_HOME/millpond/logins.json, for this user alone.
     """
-    address, authority = _address(url), absolute(ca)
+    address, authority = server_url(url), absolute(ca)
     if address.startswith("http:") and not is_on_this_machine(address):
         say(f"the way to {address} is not encrypted: who listens on the way can read the password")
     if oidc:
@@ -140,16 +139,3 @@ def whoami(client: Client, output: str) -> None:
     for held in info.disk:
         if held.used_bytes or held.limit_bytes is not None:
             click.echo(disk_text(held))
-
-
-def _address(text: str) -> str:
-    """The base address, with a scheme and without a slash at the end."""
-    url = text if "://" in text else f"http://{text}"
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.username)
-    except ValueError:
-        valid = False
-    if not valid:
-        raise InvalidInputError(f"{text!r} is not a server's address", "write for example http://pool:7433")
-    return url.rstrip("/")
