@@ -5,6 +5,7 @@ The programs are built once from Debian's source package (``tests/kubernetes/bui
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -138,6 +139,13 @@ class ControlPlane:
         process = self._processes.pop(name)
         process.kill()
         process.wait()
+
+    def forget_history(self) -> None:
+        """What came before now can be asked for no longer."""
+        url = f"http://127.0.0.1:{self._etcd_port}/v3"
+        with urllib.request.urlopen(f"{url}/maintenance/status", b"{}") as answer:
+            revision = json.load(answer)["header"]["revision"]
+        urllib.request.urlopen(f"{url}/kv/compaction", json.dumps({"revision": revision}).encode()).close()
 
     def stop(self) -> None:
         for name in reversed(list(self._processes)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 import subprocess
@@ -10,7 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,12 @@ import pytest
 import yaml
 from control_plane import ADMIN, ControlPlane
 from kubelet import Kubelet
+
+from millpond.engines.kubernetes.cluster import reflector
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config
+from millpond.engines.kubernetes.cluster.api_channel import ApiChannel, ErrorAnswerError
+from millpond.engines.kubernetes.cluster.objects import MetaOnly
+from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "end_to_end"))
 from real_pond import Pond, asked, until
@@ -89,6 +96,39 @@ def nodes(pond: Pond) -> list[dict[str, Any]]:
 
 def run(pond: Pond, *arguments: str) -> Any:
     return pond("run", "--cpus", "0.1", "--memory", "64MiB", *arguments)
+
+
+def test_a_list_whose_rest_the_cluster_has_forgotten_meanwhile_is_begun_anew(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector, "PAGE", 1)
+    asked: list[int] = []
+
+    class ForgetfulChannel(ApiChannel):
+        async def get(self, path: str, params: Mapping[str, str]) -> bytes:
+            if "continue" in params and not asked:
+                document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "late"}}
+                await asyncio.to_thread(apply, plane, document)
+                await asyncio.to_thread(plane.forget_history)
+                with pytest.raises(ErrorAnswerError) as told:
+                    await super().get(path, params)
+                asked.append(told.value.status_code)
+                raise told.value
+            return await super().get(path, params)
+
+    async def follow() -> set[str]:
+        channel = ForgetfulChannel(find_config(ClusterAccess(str(plane.kubeconfig()))), 0)
+        kind = ObjectKind("/api/v1/namespaces", MetaOnly)
+        namespaces = Reflector(channel, kind, lambda _: None, lambda _: None)
+        following = asyncio.create_task(namespaces.run())
+        await namespaces.ready.wait()
+        following.cancel()
+        await asyncio.wait([following])
+        await channel.aclose()
+        return {item.metadata.name for item in namespaces.objects.values()}
+
+    assert asyncio.run(follow()) >= {"default", "kube-system", "late"}
+    assert asked == [reflector.GONE]
 
 
 def test_the_rights_of_the_roles_are_all_that_is_needed(pond: Pond, plane: ControlPlane) -> None:
