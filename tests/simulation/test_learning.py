@@ -17,8 +17,9 @@ CROWDED = ("--format", "synthetic", "--jobs", "200", "--load", "1.1", "--cluster
 LONG_FIRST = learned_name([3.0 if figure == "length" else 0.0 for figure in LEARNED_FIGURES]).replace("3", "-3")
 
 
-def learn(*arguments: str) -> Result:
-    return CliRunner().invoke(command, [*CROWDED, "--workers", "2", *arguments], standalone_mode=False)
+def learn(*arguments: str, workers: int = 1) -> Result:
+    options = [*CROWDED, "--workers", str(workers), *arguments]
+    return CliRunner().invoke(command, options, standalone_mode=False)
 
 
 def test_what_was_learnt_is_the_last_line() -> None:
@@ -32,7 +33,9 @@ def test_what_was_learnt_is_the_last_line() -> None:
 
 @pytest.mark.long
 def test_the_same_trace_and_seed_teach_the_same() -> None:
-    first, second = (learn("--rounds", "3", "--samples", "4", "--seed", "3").stdout for _ in range(2))
+    first, second = (
+        learn("--rounds", "3", "--samples", "4", "--seed", "3", workers=workers).stdout for workers in (1, 2)
+    )
     assert first == second
 
 
