@@ -280,7 +280,7 @@ def test_a_list_goes_on_behind_a_job_that_had_to_wait_for_others(api: Api) -> No
 
 
 def test_waits_count_from_when_a_job_could_start_and_not_at_all_before(api: Api) -> None:
-    first = api.submit(name="first", gpus=4)
+    first = api.submit(name="first", gpus=4, preemptible=False)
     api.clock.now = 1_010.0
     second = api.submit(name="second", after=[first.id], gpus=4)
     api.clock.now = 1_050.0
