@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from millpond.client.cli import main
 from millpond.client.sdk import Client
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.logs import LogChunk
@@ -100,3 +101,18 @@ def server() -> Server:
 def client(server: Server) -> Iterator[Client]:
     with Client("http://pool:1", "secret", transport=httpx2.MockTransport(server)) as client:
         yield client
+
+
+@pytest.fixture
+def run_pond(
+    client: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command line against that server; its exit code, and what it printed on both streams."""
+    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main._run(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from millpond.client.cli import main
 from millpond.client.cli.printing import formats
 
 NOW = 1_000_000.0
@@ -21,17 +20,9 @@ MACHINE = {
 CLOSED = MACHINE | {"schedulable": False}
 
 
-@pytest.fixture
-def run_pond(client, capsys, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
+@pytest.fixture(autouse=True)
+def _clock_stands(monkeypatch):
     monkeypatch.setattr("millpond.client.cli.time_options.time.time", lambda: NOW)
-
-    def run(*arguments):
-        code = main._run(list(arguments))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from dataclasses import asdict
 import pytest
 import yaml
 
-from millpond.client.cli import main
 from millpond.client.cli.commands.control.rollout import lines_of
 from millpond.client.cli.commands.inspection.get import _steps
 from millpond.client.cli.commands.inspection.why import start_text
@@ -49,17 +48,9 @@ MACHINE = {
 }
 
 
-@pytest.fixture
-def run_pond(client, capsys, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
+@pytest.fixture(autouse=True)
+def _clock_stands(monkeypatch):
     monkeypatch.setattr("millpond.client.cli.commands.inspection.ps.time.time", lambda: 1070.0)
-
-    def run(*arguments):
-        code = main._run(list(arguments))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def test_jobs_are_listed_with_where_they_run_or_why_they_wait(server, run_pond, make_job):

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from millpond.client.cli import main
 from millpond.client.cli.commands.cluster.queue_edits import fields_in
 from millpond.model.errors import InvalidInputError
 
@@ -17,18 +16,6 @@ EDIT = {
     "version": 3,
     "effects": ["2 of 6 cards that vision holds are borrowed now"],
 }
-
-
-@pytest.fixture
-def run_pond(client, capsys, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
-
-    def run(*arguments):
-        code = main._run(list(arguments))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 @pytest.mark.parametrize(

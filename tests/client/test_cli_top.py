@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-import pytest
-
-from millpond.client.cli import main
 from millpond.client.cli.commands.cluster.top import device_lines, fitted
 from millpond.specs.api.pool.nodes import DeviceStatus, SamplePoint, SliceStatus
 
@@ -27,18 +24,6 @@ BARE = DeviceStatus(
     experimental=True, slices=[SliceStatus(job="a job of another group", attempt=1, task=12, role="", user="",
     state="frozen", share_class="normal", compute_milli=1000, limit_milli=1000, memory_mib=0)],
 )  # fmt: skip
-
-
-@pytest.fixture
-def run_pond(client, capsys, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
-
-    def run(*arguments):
-        code = main._run(list(arguments))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def test_a_device_stands_above_the_tasks_that_share_it() -> None:

@@ -9,25 +9,16 @@ import httpx2
 import pytest
 import yaml
 
-from millpond.client.cli import main
 from millpond.client.cli.printing import formats
 
 REASON = {"job": "train-abcde", "state": "queued", "cause": "no-room", "summary": "it asks for 4 GPUs; 2 are free"}
 TASK = {"task": 0, "role": "worker", "state": "running", "node": "n1"}
 
 
-@pytest.fixture
-def run_pond(client, capsys, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
     monkeypatch.setattr("millpond.client.cli.commands.inspection.get.time.time", lambda: 1070.0)
     monkeypatch.setattr("millpond.client.cli.commands.cluster.events.time.sleep", lambda _: None)
-
-    def run(*arguments):
-        code = main._run(list(arguments))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def event(seq, text, **fields):

@@ -8,21 +8,12 @@ from typing import Any
 
 import pytest
 
-from millpond.client.cli import main
 from millpond.client.cli.commands.cluster import webhooks
 
 
-@pytest.fixture
-def run_pond(client, capsys, monkeypatch):
-    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
     monkeypatch.setattr(webhooks, "_LOOK_EVERY_S", 0.0)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = main._run(list(arguments))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def delivery(state: str = "waiting", **more: Any) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +13,6 @@ from millpond.node.task.records import TaskId
 from millpond.server.wording import local_time
 
 HOUR_S = 3_600.0
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    made = Api(tmp_path / "state")
-    yield made
-    made.close()
 
 
 def predicted(api: Api, *values: float, missing: str = "") -> float:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -107,13 +106,6 @@ def test_dates_in_reports_make_no_program_faster_than_it_was_seen_to_be() -> Non
 def test_reports_without_a_step_that_is_a_number_are_named() -> None:
     assert measured([reported(1.0, None)]).ignored == "they have no step that is a number (report(step=...))"
     assert measured([reported(1.0, 1.0), reported(2.0, None)]).ignored == ""
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    made = Api(tmp_path / "state")
-    yield made
-    made.close()
 
 
 class Programs:

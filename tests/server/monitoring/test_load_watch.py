@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
-import pytest
 from api_world import Api
 
 from millpond.model.events import LoadSampled, PolicyChanged
@@ -95,13 +92,6 @@ def test_bursts_of_a_minute_are_hardly_told() -> None:
     for _ in range(24 * 60):
         told += cards.go_on(60.0, {"a": 1_000.0 * (draw.random() < 0.1)}, ONE)
     assert len(told) < 24 * 60 / 4
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    made = Api(tmp_path / "state")
-    yield made
-    made.close()
 
 
 class Vendor(DeviceVendor):

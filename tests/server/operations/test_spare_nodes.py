@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,13 +17,6 @@ pytestmark = pytest.mark.usefixtures("saved_daily")
 DAY_S = 86_400.0
 BEGIN = 20_000 * DAY_S
 RULE = PowerSavingRule(spare=2, cover=0.98)
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    made = Api(tmp_path / "state")
-    yield made
-    made.close()
 
 
 def live(spares: SpareNodes, days: float, begin: float = BEGIN, rule: PowerSavingRule = RULE) -> int:

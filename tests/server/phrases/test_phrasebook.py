@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from api_world import Api
@@ -30,13 +28,6 @@ TEMPLATES = [
     for catalogue in (PHRASES, REFUSALS)
 ]
 _OURS = re.compile(r"GPU|CPU|SIG[A-Z0-9+-]+|GiB|MiB")
-
-
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    made = Api(tmp_path / "state")
-    yield made
-    made.close()
 
 
 def left_in_english(text: str, *names: str) -> list[str]:

@@ -48,13 +48,6 @@ NOT_BEHIND_BUTTONS = (
 )
 
 
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[Api]:
-    made = Api(tmp_path / "state")
-    yield made
-    made.close()
-
-
 def texts_of(node: ast.expr, filler: str) -> list[str]:
     """What an expression may write, with ``filler`` for each of its values; nothing where that is not written there."""
     match node:
