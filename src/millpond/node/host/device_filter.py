@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from millpond.node.host.libc import libc
+
 DeviceNumber = tuple[int, int]
 """Major and minor number of a character device."""
 
@@ -104,7 +106,7 @@ def _bpf(command: int, attributes: bytes) -> int:
     if number is None:
         raise OSError(f"not known on {platform.machine()}")
     given = ctypes.create_string_buffer(attributes, _ATTRIBUTES_BYTES)
-    answer = int(ctypes.CDLL(None, use_errno=True).syscall(number, command, given, _ATTRIBUTES_BYTES))
+    answer = int(libc.syscall(number, command, given, _ATTRIBUTES_BYTES))
     if answer < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return answer

@@ -8,20 +8,18 @@ goes round permissions), setgroups(2): the library's function changes all thread
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from millpond.node.host.identities import MachineAccount
+from millpond.node.host.libc import last_error, libc
 
 T = TypeVar("T")
 
 SETGROUPS: Final = {"x86_64": 116, "aarch64": 159, "riscv64": 159, "loongarch64": 159, "ppc64le": 81, "s390x": 206}
 """Numbers of the system call by machine (asm/unistd.h)."""
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def with_rights_of(identity: MachineAccount | None, work: Callable[[], T]) -> T:
@@ -50,10 +48,9 @@ def _take_rights_of(identity: MachineAccount) -> None:
     number = SETGROUPS.get(platform.machine())
     if number is None:
         raise OSError(f"the groups of a thread cannot be set on {platform.machine()}")
-    if _libc.syscall(number, len(identity.groups), groups) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
-    for change, wanted in ((_libc.setfsgid, identity.gid), (_libc.setfsuid, identity.uid)):
+    if libc.syscall(number, len(identity.groups), groups) != 0:
+        raise last_error(f"the groups of {identity.name} cannot be taken on")
+    for change, wanted in ((libc.setfsgid, identity.gid), (libc.setfsuid, identity.uid)):
         change(wanted)
         if change(-1) != wanted:  # which changes nothing and says what it is
             raise OSError(f"files cannot be touched with the rights of {identity.name}")

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from millpond.node.host import procfs
 from millpond.node.host.files import read_json, write_json
+from millpond.node.host.libc import PR_SET_NO_NEW_PRIVS, last_error, libc
 
 _KINDS = {
     "user": 0x10000000,
@@ -31,14 +32,11 @@ _KINDS = {
     "pid": 0x20000000,
     "net": 0x40000000,
 }  # linux/sched.h, CLONE_NEW*
-_PR_SET_NO_NEW_PRIVS = 38  # linux/prctl.h
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1  # linux/sockios.h, linux/if.h
 _INTERFACE = struct.Struct("16sh22x")  # struct ifreq, as far as flags go
 
 _PROBE_S = 10.0
 _SET_UP_WITHIN_S = 5.0
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter_sandbox(outermost: int) -> None:
@@ -56,7 +54,7 @@ def enter_sandbox(outermost: int) -> None:
     os.fchdir(root)
     os.chroot(".")
     os.close(root)
-    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def make_network() -> None:
@@ -68,9 +66,9 @@ def make_network() -> None:
         OSError: the kernel makes none.
     """
     uid, gid = os.geteuid(), os.getegid()
-    if _libc.unshare(_KINDS["net"]) != 0:
-        if ctypes.get_errno() != errno.EPERM or _libc.unshare(_KINDS["user"] | _KINDS["net"]) != 0:
-            raise _error("a network of its own cannot be made")
+    if libc.unshare(_KINDS["net"]) != 0:
+        if ctypes.get_errno() != errno.EPERM or libc.unshare(_KINDS["user"] | _KINDS["net"]) != 0:
+            raise last_error("a network of its own cannot be made")
         own = Path("/proc/self")
         (own / "setgroups").write_text("deny")
         (own / "uid_map").write_text(f"{uid} {uid} 1")
@@ -140,8 +138,8 @@ def _enter(pid: int, names: Iterable[str], refusal: str) -> None:
     try:
         others = (name for name in names if _namespace(pid, name) != _namespace("self", name))
         kinds = sum(_KINDS[name] for name in others)
-        if kinds and _libc.setns(handle, kinds) != 0:
-            raise _error(refusal)
+        if kinds and libc.setns(handle, kinds) != 0:
+            raise last_error(refusal)
     finally:
         os.close(handle)
 
@@ -159,11 +157,6 @@ def _process_inside(outermost: int) -> int:
             return inside[0]
         time.sleep(0.01)
     raise ProcessLookupError(f"nothing runs in the sandbox of process {outermost}")
-
-
-def _error(what: str) -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, f"{what}: {os.strerror(number)}")
 
 
 if __name__ == "__main__":

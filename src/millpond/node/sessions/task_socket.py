@@ -13,7 +13,6 @@ library only.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import hashlib
 import os
@@ -28,6 +27,7 @@ import traceback
 from pathlib import Path
 
 from millpond.node.host.files import short_name
+from millpond.node.host.libc import PR_SET_PDEATHSIG, libc
 from millpond.node.sandbox.namespaces import share_network
 from millpond.node.task.identity import Identity
 from millpond.node.task.start_plan import TaskSocketPlan
@@ -40,7 +40,6 @@ LONGEST_NAME = 107
 """Bytes of the path of a Unix socket (unix(7)), without the NUL at its end."""
 
 _ADDRESS = "127.0.0.1"
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _BLOCK = 65_536
 _ANSWER_WITHIN_S = 5.0
 _BACKLOG = 128
@@ -48,8 +47,6 @@ _PORT = struct.Struct("!H")
 _TIMEVAL = struct.Struct("@ll")
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
 _ROOM_WITHIN_S = 0.1
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def task_socket_name(job: str, attempt: int, task: int) -> str:
@@ -122,7 +119,7 @@ def _keep(listener: socket.socket, plan: TaskSocketPlan, identity: Identity | No
                 os.setgroups(identity.groups)
                 os.setgid(identity.gid)
                 os.setuid(identity.uid)
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: another account would undo it
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: another account would undo it
         except OSError as error:
             os.write(reporting, f"{error.errno or 0} {error.strerror or error}".encode())
             os._exit(1)

@@ -6,7 +6,6 @@ Called by the supervisor's children, between fork and exec, and by the superviso
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import resource
 import signal
@@ -15,10 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 from millpond.node.host import cgroups
+from millpond.node.host.libc import PR_SET_PDEATHSIG, libc
 from millpond.node.sandbox.namespaces import enter_network
 from millpond.node.task.start_plan import ProcessLimits
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _FIRST_VICTIM = 500
 """The least that a task's ``oom_score_adj`` is (proc(5)): when memory runs out, tasks go before all else."""
 
@@ -29,8 +28,6 @@ _ANSWERED = tuple(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGS
 
 Streams = tuple[int | None, int, int]
 """Open files that a process reads from (None: nothing), writes to, and writes errors to."""
-
-libc = ctypes.CDLL(None, use_errno=True)
 
 
 def become_task(limits: ProcessLimits, network: int | None = None, answer: signal.Handlers = signal.SIG_DFL) -> None:
@@ -53,7 +50,7 @@ def become_task(limits: ProcessLimits, network: int | None = None, answer: signa
         _, most = resource.getrlimit(resource.RLIMIT_NPROC)
         processes = limits.processes if most == resource.RLIM_INFINITY else min(limits.processes, most)
         resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     with contextlib.suppress(OSError):  # a read-only /proc in a container: the kernel chooses as it likes
         score = os.open(_SCORE, os.O_RDWR)
         _raise_score(score)

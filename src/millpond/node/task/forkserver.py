@@ -22,8 +22,8 @@ import sys
 import traceback
 
 from millpond.node.host import procfs
+from millpond.node.host.libc import libc
 from millpond.node.task import supervisor
-from millpond.node.task.child_setup import libc
 
 PATH_BYTES = 4_096
 _FILES = 3

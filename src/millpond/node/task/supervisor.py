@@ -33,9 +33,10 @@ from typing import Any
 from millpond.node.containers import supervision
 from millpond.node.host import cgroups, procfs
 from millpond.node.host.files import keep_room, read_all, read_json, room_for, try_lock, write_json
+from millpond.node.host.libc import libc
 from millpond.node.sessions.exec_sessions import ExecSessions
 from millpond.node.task import running_tasks
-from millpond.node.task.child_setup import become_task, libc
+from millpond.node.task.child_setup import become_task
 from millpond.node.task.start_plan import TaskSocketPlan, TaskStartPlan
 from millpond.node.task.task_start import TaskStartup
 

@@ -15,9 +15,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError, UnavailableError
-from millpond.node.task.child_setup import libc
+from millpond.node.host.libc import PR_SET_PDEATHSIG, libc
 
-_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _NICENESS: Final = 5
 """The server's own threads go first."""
 _REFUSALS: Final = {kind.__name__: kind for kind in (InvalidInputError, NotFoundError, ConflictError)}
@@ -65,7 +64,7 @@ def answer_parent(answer: Callable[[Any], str]) -> int:
     Args:
         answer: makes of the request, as plain data, the answer as JSON.
     """
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a killed server waits for no answer any more
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a killed server waits for no answer any more
     os.nice(_NICENESS)
     try:
         text = answer(json.load(sys.stdin))

@@ -14,11 +14,12 @@ import os
 import resource
 from typing import Final
 
+from millpond.node.host.libc import PR_SET_NO_NEW_PRIVS, last_error, libc
+
 log = logging.getLogger(__name__)
 
 _PR_SET_DUMPABLE: Final = 4  # linux/prctl.h
 _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 23, 24
-_PR_SET_NO_NEW_PRIVS: Final = 38
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _CAPABILITY_VERSION_3: Final = 0x20080522  # linux/capability.h
 _MOST_CAPABILITIES: Final = 64
@@ -41,9 +42,6 @@ class _Header(ctypes.Structure):
     _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
 
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
 def give_up_rights(uid: int | None) -> None:
     """Have this process lose every right that it does not need, for good.
 
@@ -59,15 +57,15 @@ def give_up_rights(uid: int | None) -> None:
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     if uid is not None:
         for capability in range(_MOST_CAPABILITIES):
-            if _libc.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) == 1:
+            if libc.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) == 1:
                 _prctl(_PR_CAPBSET_DROP, capability)
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    if _libc.capset(ctypes.byref(_Header(_CAPABILITY_VERSION_3, 0)), ctypes.byref((ctypes.c_uint32 * 6)())) != 0:
-        raise _error("the capabilities of the SSH gateway cannot be dropped")
+    if libc.capset(ctypes.byref(_Header(_CAPABILITY_VERSION_3, 0)), ctypes.byref((ctypes.c_uint32 * 6)())) != 0:
+        raise last_error("the capabilities of the SSH gateway cannot be dropped")
     _prctl(_PR_SET_DUMPABLE, 0)  # no process of the same account looks into it
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
     _refuse_system_calls()
 
 
@@ -91,10 +89,5 @@ def _refuse_system_calls() -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, value, 0, 0, 0) != 0:
-        raise _error(f"the SSH gateway cannot give up its rights (prctl {option})")
-
-
-def _error(what: str) -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, f"{what}: {os.strerror(number)}")
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise last_error(f"the SSH gateway cannot give up its rights (prctl {option})")
