@@ -218,6 +218,12 @@ def test_more_cells_than_there_are_machines_are_refused_and_nothing_changes() ->
     assert world.running() == {"mine", "theirs"}
 
 
+def test_a_machine_that_does_not_exist_is_named() -> None:
+    world = World(*machines(2), queues=(queue("lab"), queue("others")))
+    with pytest.raises(InvalidInputError, match="queue 'lab' is owed machine 'n7', and no machine with cards has this"):
+        world.tell(QueueChanged(world.now, queue("lab", guarantee=16, pinned=("n1", "n7"))))
+
+
 def test_why_names_the_cell_that_no_hardware_is_left_for() -> None:
     world = World(*machines(1), queues=(LAB, queue("others")))
     world.tell(DeviceHealthChanged(world.now, "n0", "n0-3", DeviceHealth.FAULTY, "ECC"))

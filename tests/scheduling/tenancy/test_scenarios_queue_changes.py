@@ -79,3 +79,18 @@ def test_a_copy_goes_on_without_the_removed_queue() -> None:
     for twin in (world.core.fork(), Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))):
         assert not twin.has_queue("vision")
         assert twin.snapshot() == world.core.snapshot()
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "remedy"),
+    [
+        ("lab", "queue 'lab' takes no jobs: the queues below it do", "use one of: lab-a, lab-b"),
+        ("nowhere", "no queue 'nowhere'", "use one of: default, lab-a, lab-b, other"),
+    ],
+)
+def test_a_job_is_told_which_queues_take_it(name: str, what: str, remedy: str) -> None:
+    below = [queue(f"lab-{each}", parent="lab") for each in "ab"]
+    refusal = World(machine("n", 1), queues=[queue("lab"), *below, queue("other")]).core.check(single("j", queue=name))
+    assert refusal is not None
+    assert refusal.remedy is not None
+    assert (refusal.summary, refusal.remedy.change) == (what, remedy)

@@ -153,10 +153,14 @@ def _divided(node: Node, instances: tuple[str, ...]) -> Node:
 
 
 def _no_such_queue(state: State, queue: str) -> Infeasibility:
-    leaves = [node.queue.name for node in state.queues.leaves()]
+    tree = state.queues
+    leaves = [node.queue.name for node in tree.leaves()]
+    what = f"no queue {queue!r}"
+    if queue in tree.by_name:
+        leaves = [name for name in leaves if tree.is_below(name, queue)]
+        what = f"queue {queue!r} takes no jobs: the queues below it do"
     near = get_close_matches(queue, leaves, 1)
-    remedy = f"use one of: {', '.join(leaves)}"
-    return Infeasibility(f"queue {queue!r} takes no jobs", remedy, "queue", near[0] if near else leaves[0])
+    return Infeasibility(what, f"use one of: {', '.join(leaves)}", "queue", near[0] if near else leaves[0])
 
 
 def _no_nodes(pool: Pool, others: Sequence[str]) -> Infeasibility:

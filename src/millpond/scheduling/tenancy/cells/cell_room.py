@@ -35,6 +35,13 @@ def require_room(cluster: Cluster, before: Sequence[Queue], after: Sequence[Queu
     nodes = [node for node in cluster.nodes if node is not None and node.devices]
     if not nodes:
         return
+    there_already = {name for queue in before for name in queue.pinned} | {node.name for node in nodes}
+    for queue in after:
+        if unknown := [name for name in queue.pinned if name not in there_already]:
+            raise InvalidInputError(
+                f"queue {queue.name!r} is owed machine {unknown[0]!r}, and no machine with cards has this name",
+                "`pond nodes` lists the machines",
+            )
     kinds = kinds_of(nodes, [CellCount("node", 1), *(cell for each in (*before, *after) for cell in each.cells)])
     known = {level for kind in kinds.values() for level in kind.level_of}
     lacked = Assignment(kinds, before).missing
