@@ -22,7 +22,7 @@ from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import Cordon, Node, Pool
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
-from millpond.model.states import JobState, Outcome
+from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit, Queue
@@ -33,6 +33,7 @@ from millpond.scheduling.settings import Settings
 
 TEAMS = ("vision", "speech")
 HALF_HOURS = tuple(Window(minute, minute + 30) for minute in range(0, 1440, 60))
+QUOTAS = (Cause.QUEUE_LIMIT, Cause.USER_LIMIT, Cause.GUARANTEE_OF_OTHERS, Cause.LENDING_OVER)
 GONE = (NodePowerState.OFF, NodePowerState.BOOTING, NodePowerState.FAILED)
 
 
@@ -104,14 +105,17 @@ class DenseWorld:
             assert not held & gone, f"{record.id} is on a node that is switched off"
 
     def ask_why(self) -> None:
-        """A restart says the same of all jobs, and foresees nothing that is past."""
+        """A restart says the same of all jobs, and no start is foreseen that is past, or that a quota keeps off."""
         world = self.world
         twin = world.core.fork()
+        is_quiet = not any(task.state is TaskState.STOPPING for record in self._living() for task in record.tasks)
         for record in self._living():
             reason = world.why(record.id)
             assert twin.cause(record.id, world.now) == world.core.cause(record.id, world.now)
             if record.state is JobState.QUEUED and reason.start is not None and not reason.start.unknown:
                 assert reason.start.earliest_at >= world.now
+                if is_quiet and reason.cause in QUOTAS:
+                    assert (reason.start.likely_at or 0.0) > world.now, f"{record.id}: {reason}"
 
     # ---- what users request -------------------------------------------------------------------------------------
 
