@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from load_series import genai_requests, instant
-from millpond.forecasting.forecasters import DAY, NAIVE, RIDGE, WEEK
+from millpond.forecasting.forecasters import FORECASTERS, NAIVE
 from millpond.forecasting.outlook import LEAST_DAYS, TESTED_DAYS, roll
 from millpond.forecasting.series import DAY_S, LoadSeries
 
@@ -69,7 +69,7 @@ def ahead_of(demand: LoadSeries, part: float) -> np.ndarray:
     """How many replicas the forecast asks for in each step; 0 where none would have been served."""
     steps, count = demand.steps_in(READY_S + 2 * STEP_S), len(demand.values)
     begin, tested = LEAST_DAYS * demand.steps_in(DAY_S), TESTED_DAYS * demand.steps_in(DAY_S)
-    found = roll(demand, steps, part, ((NAIVE, DAY, WEEK, RIDGE), steps))
+    found = roll(demand, steps, part, (FORECASTERS, steps))
     naive = NAIVE.forecasts(demand, steps, 0)
     losses = [np.cumsum(np.nan_to_num(np.abs(demand.values - said[:count]))) for said in (found.said, naive)]
     asked = np.zeros(count)

@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boosted_trees import boosted_trees
-from millpond.forecasting.forecasters import DAY, NAIVE, RIDGE, WEEK, LoadForecaster, Repeated
+from millpond.forecasting.forecasters import DAY, FORECASTERS, NAIVE, WEEK, LoadForecaster, Repeated
 from millpond.forecasting.outlook import MEDIAN, LoadForecast, forecast_load, roll
 from millpond.forecasting.scores import coverage
 from millpond.forecasting.series import LoadSeries, NoForecast
 
 HOUR_S = 3_600.0
-PLAIN = (NAIVE, DAY, WEEK, RIDGE)
 
 
 def by_the_day(days: int, noise: float = 1.0) -> LoadSeries:
@@ -30,7 +29,7 @@ def walk(days: int) -> LoadSeries:
 
 
 def served(load: LoadSeries, ahead_s: float = 6 * HOUR_S) -> LoadForecast:
-    found = forecast_load(load, ahead_s, 0.9, PLAIN)
+    found = forecast_load(load, ahead_s, 0.9, FORECASTERS)
     assert isinstance(found, LoadForecast)
     return found
 
@@ -60,7 +59,7 @@ def assert_knows_the_past_alone(forecaster: LoadForecaster, end: int, seed: int)
     np.testing.assert_array_equal(said[begin : end + steps], truncated[begin:])
 
 
-@pytest.mark.parametrize("forecaster", PLAIN, ids=lambda each: each.name)
+@pytest.mark.parametrize("forecaster", FORECASTERS, ids=lambda each: each.name)
 @settings(max_examples=20)
 @given(end=st.integers(14 * 24 + 1, 16 * 24), seed=st.integers(0, 2**32 - 1))
 def test_what_comes_later_changes_no_bit_of_a_forecast(forecaster: LoadForecaster, end: int, seed: int) -> None:
@@ -77,8 +76,8 @@ def test_what_comes_later_changes_no_bit_of_what_trees_say(forecaster: LoadForec
 @given(end=st.integers(18 * 24, 20 * 24))
 def test_what_comes_later_changes_neither_who_speaks_nor_the_bound(end: int) -> None:
     load = by_the_day(20, noise=6.0)
-    whole = roll(load, 6, 0.9, (PLAIN, 17 * 24))
-    truncated = roll(LoadSeries(0.0, HOUR_S, load.values[:end].copy()), 6, 0.9, (PLAIN, 17 * 24))
+    whole = roll(load, 6, 0.9, (FORECASTERS, 17 * 24))
+    truncated = roll(LoadSeries(0.0, HOUR_S, load.values[:end].copy()), 6, 0.9, (FORECASTERS, 17 * 24))
     np.testing.assert_array_equal(whole.said[17 * 24 : end + 6], truncated.said[17 * 24 :])
     np.testing.assert_array_equal(whole.upper[17 * 24 : end + 6], truncated.upper[17 * 24 :])
 
@@ -110,13 +109,13 @@ def test_a_gap_in_the_past_is_stepped_over_and_one_at_the_end_is_named() -> None
     ],
 )
 def test_nothing_is_forecast_beyond_a_week_or_from_too_little(load: LoadSeries, ahead_s: float, reason: str) -> None:
-    assert forecast_load(load, ahead_s, 0.9, PLAIN) == NoForecast(reason)
+    assert forecast_load(load, ahead_s, 0.9, FORECASTERS) == NoForecast(reason)
 
 
 def test_a_forecast_that_was_worse_than_the_present_value_is_not_served() -> None:
     """Each day's shape is the last one's until the last week, which stands still."""
     load = by_the_day(28, noise=0.2)
     load.values[-4 * 24 :] = load.values[-4 * 24]
-    found = forecast_load(load, HOUR_S, 0.9, PLAIN)
+    found = forecast_load(load, HOUR_S, 0.9, FORECASTERS)
     assert isinstance(found, NoForecast)
     assert found.reason.startswith("it would be worse than the present value (skill -")

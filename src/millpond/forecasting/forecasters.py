@@ -1,4 +1,4 @@
-"""What a load will be some steps from now: as it is, as it was a day or a week before, or learnt by a ridge regression.
+"""What a load will be some steps from now: as it is, as it was a day or a week before, or learnt by ridge regressions.
 
 All answer in one form: an array with an entry for each step of the series and for those ahead, in which entry ``t`` is
 what was said at ``t - steps``, by nothing later than that. Fits are renewed each day of the series, so an entry does
@@ -8,14 +8,16 @@ not depend on how long the series goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
 
 from millpond.forecasting.series import DAY_S, HOUR_S, WEEK_S, LoadSeries
 
-RIDGE_PENALTY: Final = 3_000.0
-"""For features of unit variance; so much that a fit on two weeks leans on the present value."""
+PENALTY, STEADY_PENALTY = 30.0, 3_000.0
+"""For features of unit variance; the second so much that a fit on two weeks leans on the present value."""
 FEWEST_FITTED: Final = 48
 _MEANS_S: Final = (3 * HOUR_S, 6 * HOUR_S, DAY_S, WEEK_S)
 
@@ -58,6 +60,8 @@ class Repeated:
 class Learnt:
     """The change from the present value, by what lies behind and by the hour.
 
+    Learnt of square roots: that of a count varies about as much where it is high as where it is low (Bartlett, 1936).
+
     Args:
         fit: makes a model of features (one row each) and the changes that followed.
     """
@@ -68,8 +72,8 @@ class Learnt:
 
     def forecasts(self, load: LoadSeries, steps: int, begin: int) -> np.ndarray:
         """See ``LoadForecaster``."""
-        values, count, per_day = load.values, len(load.values), load.steps_in(DAY_S)
-        features = features_of(load, steps)
+        values, count, per_day = np.sqrt(load.values), len(load.values), load.steps_in(DAY_S)
+        features = features_of(replace(load, values=values), steps)
         changes = np.full(count, np.nan)
         changes[: max(0, count - steps)] = values[steps:] - values[: max(0, count - steps)]
         said = np.full(count + steps, np.nan)
@@ -80,7 +84,7 @@ class Learnt:
                 continue
             model = self._fit(features[known], changes[known])
             origins = np.arange(first, min(first + per_day, count))
-            said[origins + steps] = np.maximum(0.0, values[origins] + model(features[origins]))
+            said[origins + steps] = np.maximum(0.0, values[origins] + model(features[origins])) ** 2
         return said
 
 
@@ -101,7 +105,7 @@ def features_of(load: LoadSeries, steps: int) -> np.ndarray:
     return np.column_stack([*columns, np.eye(24)[hour]])
 
 
-def ridge(features: np.ndarray, changes: np.ndarray) -> Model:
+def ridge(penalty: float, features: np.ndarray, changes: np.ndarray) -> Model:
     """A ridge regression on features of unit variance (Hoerl and Kennard, 1970); what is unknown counts as the mean."""
     known = np.where(np.isnan(features).all(axis=0), 0.0, features)
     centre, scale = np.nanmean(known, axis=0), np.nanstd(known, axis=0) + 1e-9
@@ -111,7 +115,7 @@ def ridge(features: np.ndarray, changes: np.ndarray) -> Model:
         return found
 
     rows, level = scaled(known), changes.mean()
-    weights = np.linalg.solve(rows.T @ rows + RIDGE_PENALTY * np.eye(rows.shape[1]), rows.T @ (changes - level))
+    weights = np.linalg.solve(rows.T @ rows + penalty * np.eye(rows.shape[1]), rows.T @ (changes - level))
     # By the row, so that what is said does not depend on how many rows are asked for together.
     return lambda asked: level + (scaled(asked) * weights).sum(axis=1)
 
@@ -143,4 +147,7 @@ def _mean_of_known(rows: np.ndarray) -> np.ndarray:
 NAIVE: Final = Repeated("as now", 0.0)
 DAY: Final = Repeated("as a day before", DAY_S)
 WEEK: Final = Repeated("as a week before", WEEK_S)
-RIDGE: Final = Learnt("ridge", ridge)
+RIDGE: Final = Learnt("ridge", partial(ridge, PENALTY))
+STEADY_RIDGE: Final = Learnt("steady ridge", partial(ridge, STEADY_PENALTY))
+FORECASTERS: Final[tuple[LoadForecaster, ...]] = (NAIVE, DAY, WEEK, RIDGE, STEADY_RIDGE)
+"""Those that are held against each other."""

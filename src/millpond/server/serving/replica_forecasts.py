@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from millpond.forecasting.forecasters import DAY, NAIVE, RIDGE, WEEK
+from millpond.forecasting.forecasters import FORECASTERS
 from millpond.forecasting.outlook import LoadForecast, forecast_load
 from millpond.forecasting.series import NoForecast
 from millpond.server.monitoring.time_series.load_history import REPLICA_DEMAND, LoadHistory
@@ -71,7 +71,7 @@ class ReplicaForecasts:
         if (known is None or known[:2] != (step, ahead_s)) and not 0.0 <= now - self._forecast_at < _REST_S:
             self._forecast_at = now
             series = self._history.series(service, now)
-            found = forecast_load(series, ahead_s + 2 * series.step_s, PART, (NAIVE, DAY, WEEK, RIDGE))
+            found = forecast_load(series, ahead_s + 2 * series.step_s, PART, FORECASTERS)
             known = self._found[service] = step, ahead_s, found
         if known is None:
             return NOT_YET
