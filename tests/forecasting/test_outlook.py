@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boosted_trees import boosted_trees
-from millpond.forecasting.forecasters import DAY, FORECASTERS, NAIVE, WEEK, LoadForecaster, Repeated
+from millpond.forecasting.forecasters import DAY, FORECASTERS, NAIVE, RIDGE, WEEK, LoadForecaster, Repeated
 from millpond.forecasting.outlook import MEDIAN, LoadForecast, forecast_load, roll
 from millpond.forecasting.scores import coverage
 from millpond.forecasting.series import LoadSeries, NoForecast
@@ -47,6 +47,17 @@ def test_a_load_without_a_shape_stays_as_it_is() -> None:
     found = forecast_load(load, 6 * HOUR_S, 0.9, (NAIVE, DAY, WEEK))
     assert isinstance(found, LoadForecast)
     assert (found.by, found.likely, found.skill) == (NAIVE.name, load.values[-1], 0.0)
+
+
+def test_a_bursty_load_is_learnt_better_by_its_roots() -> None:
+    """The root of a square is the load itself, so that is how it would be learnt without roots."""
+    hours, begin = np.arange(28 * 24), 21 * 24
+    shape = 2.0 - 1.8 * np.cos(hours % 24 / 24 * 2 * np.pi)
+    values = shape * np.random.default_rng(0).gamma(0.5, 2.0, len(hours))
+    by_roots = RIDGE.forecasts(LoadSeries(0.0, HOUR_S, values), 6, begin)[:-6]
+    plain = np.sqrt(RIDGE.forecasts(LoadSeries(0.0, HOUR_S, values**2), 6, begin)[:-6])
+    error, plain_error = (np.abs(values - each)[begin:].sum() for each in (by_roots, plain))
+    assert error < 0.95 * plain_error
 
 
 def assert_knows_the_past_alone(forecaster: LoadForecaster, end: int, seed: int) -> None:
