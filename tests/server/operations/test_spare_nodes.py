@@ -59,6 +59,20 @@ def test_history_is_kept_for_a_fortnight(api: Api) -> None:
     assert [row.at for row in kept] == [BEGIN + day * DAY_S for day in range(25, 40)]
 
 
+def test_a_clock_that_is_set_a_year_forward_for_a_while_takes_no_history(api: Api) -> None:
+    store = api.store.time_series
+    live(SpareNodes(store), 3.5)
+    end = BEGIN + 3.5 * DAY_S
+    LoadHistory(store, NODE_DEMAND).note(end + 365 * DAY_S, {"default": 4})
+    history = LoadHistory(store, NODE_DEMAND)
+    history.note(end + 366 * DAY_S, {"default": 4})
+    history.note(end, {"default": 7})
+    for each in (history, LoadHistory(store, NODE_DEMAND)):
+        values = each.series("default", end + 60.0).values
+        assert values[-1] == 7.0
+        assert (~np.isnan(values)).sum() > 3 * 1_440
+
+
 def test_a_rule_without_a_part_to_cover_learns_nothing(api: Api) -> None:
     spares = SpareNodes(api.store.time_series)
     assert live(spares, 4.0, rule=replace(RULE, cover=None)) == 2

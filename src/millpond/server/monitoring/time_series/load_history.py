@@ -1,7 +1,8 @@
 """Loads of the past in equal steps, by name: what forecasts are made of.
 
 Charts need minutes for two days alone, forecasts for weeks; so this is a row for each day, of all names of a subject,
-written every ten minutes. A server that is killed leaves a gap of that length at the most.
+written every ten minutes. A server that is killed leaves a gap of that length at the most. The last days that have
+values are kept, so a clock that is set forward for a while takes none of them.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class LoadHistory:
             step = second // self._subject.step_s
             steps[step] = np.fmax(steps[step], load)
             self._changed.add(day)
-        if now - self._saved_at >= _SAVE_EVERY_S:
+        if not 0.0 <= now - self._saved_at < _SAVE_EVERY_S:
             self.save(now)
 
     def series(self, name: str, now: float) -> LoadSeries:
@@ -81,16 +82,15 @@ class LoadHistory:
             return
         self._saved_at = now
         days = self._read(now)
-        begin = (int(now) // DAY_S - self._subject.kept_days + 1) * DAY_S
-        for day in [day for day in days if day * DAY_S < begin]:
+        for day in sorted(days)[: -self._subject.kept_days]:
             del days[day]
         self._store.write([self._row(day, days[day]) for day in sorted(self._changed & days.keys())])
-        self._store.forget_subject(self._subject.name, begin)
+        self._store.forget_subject(self._subject.name, min(days) * DAY_S)
         self._changed.clear()
 
     def _read(self, now: float) -> dict[int, dict[str, np.ndarray]]:
         if self._days is None:
-            rows = self._store.between(self._subject.name, DAY_S, now - self._subject.kept_days * DAY_S, now)
+            rows = self._store.between(self._subject.name, DAY_S, 0.0, now)
             self._days = {
                 row.at // DAY_S: {name: np.array(values, dtype=float) for name, values in row.look.items()}
                 for row in rows
