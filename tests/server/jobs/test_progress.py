@@ -103,6 +103,14 @@ def test_dates_in_reports_make_no_program_faster_than_it_was_seen_to_be() -> Non
     assert meter.steps_per_s == pytest.approx(100.0 / 90.0)
 
 
+def test_a_speed_is_measured_anew_when_the_clock_was_set_back() -> None:
+    meter = ProgressMeter()
+    for begin, steps_per_s in ((90_000.0, 1.0), (0.0, 3.0)):
+        for second in range(10, 60, 10):
+            meter.look([reported(begin + second, (begin == 0.0) * 1_000.0 + steps_per_s * second)], begin + second)
+    assert meter.steps_per_s == pytest.approx(3.0)
+
+
 def test_reports_without_a_step_that_is_a_number_are_named() -> None:
     assert measured([reported(1.0, None)]).ignored == "they have no step that is a number (report(step=...))"
     assert measured([reported(1.0, 1.0), reported(2.0, None)]).ignored == ""
@@ -202,6 +210,15 @@ def test_a_speed_that_stays_is_told_once_and_one_that_swings_after_longer_and_lo
     assert len(pauses) >= 5
     assert pauses[0] >= 60.0
     assert min(pauses[4:]) >= 600.0
+
+
+def test_a_speed_is_told_soon_after_the_clock_was_set_back(api: Api) -> None:
+    job = api.submit(gpus=1)
+    programs = Programs(api)
+    programs.go_on(150.0, **{job.id: 3.0})
+    api.clock.now -= 86_400.0
+    programs.go_on(150.0, **{job.id: 9.0})
+    assert [event.steps_per_s for event in told(api, job.id)] == [3.0, pytest.approx(9.0)]
 
 
 def test_measuring_goes_on_after_a_restart_of_the_server_without_telling_the_same_again(api: Api) -> None:

@@ -60,6 +60,8 @@ class _Counter:
         report, marks = self.highest, self.marks
         if report is None or report.step is None or (marks and marks[-1].step == report.step):
             return
+        if marks and now < marks[-1].seen:
+            marks.clear()  # the clock was set back
         marks.append(_Mark(report.step, report.at, now))
         while len(marks) > 2 and marks[1].seen < now - WINDOW_S:
             marks.pop(0)

@@ -178,7 +178,7 @@ class _MeasuredRun:
         is_worth_it = bool(job.max_slowdown and measured[0] is not None) or _differs(measured, self._told)
         holds_more = measured[0] is not None and _is_more(self._memory_mib, self._told_memory_mib)
         pause_s = FIRST_PAUSE_S if holds_more else self._pause_s
-        if now - self._told_at < pause_s or not (is_worth_it or holds_more):
+        if 0.0 <= now - self._told_at < pause_s or not (is_worth_it or holds_more):
             return None
         if self._told != (None, ""):
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
