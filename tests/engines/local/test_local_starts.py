@@ -159,6 +159,13 @@ def test_a_file_that_is_no_program_is_refused_with_a_remedy(bench: Bench) -> Non
         assert refused.exit_code == 126
 
 
+def test_a_command_that_is_longer_than_the_kernel_takes_is_refused_with_a_remedy(bench: Bench) -> None:
+    bench.start("long", ("echo", "x" * 2**17))
+    (refused,) = bench.events(1)
+    assert isinstance(refused, Refused)
+    assert "Argument list too long; one argument or variable may have 128 KiB: send" in refused.reason
+
+
 def test_a_gang_of_which_one_task_cannot_start_is_undone_as_a_whole(bench: Bench) -> None:
     bench.define("half", "echo $$ > first; exec sleep 60", role_commands={"ps": ("no-such-program",)})
     placements = (Placement(0, "worker", "fake-1"), Placement(1, "ps", "fake-2"))

@@ -99,12 +99,11 @@ def _refusal(error: StartError, program: str, workdir: str, node: str) -> Refusa
             NOT_FOUND,
         )
     if error.errno in _BY_COMMAND:
-        return Refusal(
-            f"command {program!r} cannot be executed on node {node}: {error.text}; "
-            "make it executable, or name its interpreter before it",
-            False,
-            NOT_EXECUTABLE,
-        )
+        remedy = "make it executable, or name its interpreter before it"
+        if error.errno == errno.E2BIG:
+            remedy = "one argument or variable may have 128 KiB: send what is longer as a file (--ship)"
+        cause = f"command {program!r} cannot be executed on node {node}: {error.text}"
+        return Refusal(f"{cause}; {remedy}", False, NOT_EXECUTABLE)
     return Refusal(f"node {node} cannot start processes: {error.text}", True)
 
 
