@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sqlite3
 import stat
 import tarfile
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -332,6 +334,28 @@ def test_what_an_upgrade_left_beside_the_database_is_not_in_a_backup(state, data
     back_up(state, tmp_path / "b.tar.gz", 1000.0, jobs=False)
     restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
     assert sorted(path.name for path in (tmp_path / "fresh").iterdir()) == ["identity.json", "millpond.db", "token"]
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
+def test_a_backup_or_a_restore_that_is_terminated_leaves_nothing_of_it(
+    state: Path, database: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: signal.Signals
+) -> None:
+    def terminated(*_: object) -> None:
+        assert signal.getsignal(end) is not signal.SIG_DFL
+        signal.raise_signal(end)
+
+    back_up(state, tmp_path / "whole.tar.gz", 1000.0)
+    monkeypatch.setattr(backup, "_write", terminated)
+    monkeypatch.setattr(backup, "_unpack", terminated)
+    before = signal.signal(end, signal.SIG_DFL)
+    try:
+        for command, file, folder in (("backup", "b.tar.gz", state), ("restore", "whole.tar.gz", tmp_path / "fresh")):
+            arguments = [command, str(tmp_path / file), "--state-dir", str(folder)]
+            with pytest.raises(click.Abort):
+                CliRunner().invoke(cli, arguments, standalone_mode=False, catch_exceptions=False)
+    finally:
+        signal.signal(end, before)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["state", "whole.tar.gz"]
 
 
 def test_a_backup_to_standard_output_is_refused_and_leaves_no_file(

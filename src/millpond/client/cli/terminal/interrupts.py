@@ -1,4 +1,5 @@
-"""Ctrl-C where it would do harm: held back while something must not be half done, silenced once it was answered."""
+"""Ctrl-C where it would do harm: held back while something must not be half done, silenced once it was answered; and
+other ends that are to be as mild as it."""
 
 from __future__ import annotations
 
@@ -23,6 +24,19 @@ def held_back() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if came:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def with_termination() -> Iterator[None]:
+    """Inside the block, a service manager and a closed terminal end this as Ctrl-C does: what is half done goes."""
+    ends = [end for end in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(end) is signal.SIG_DFL]
+    for end in ends:
+        signal.signal(end, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for end in ends:
+            signal.signal(end, signal.SIG_DFL)
 
 
 def silence() -> None:

@@ -137,13 +137,13 @@ class RequestRelay:
             await send({"type": "http.response.start", "status": response.status, "headers": _passed(response, target)})
             async for part in response.aiter_stream():
                 if not holds():
-                    log.info("the answer of %s is broken off: its reader may no longer read it", target.way.url)
+                    log.info("the answer of %s is broken off: its reader may no longer read it", target.way.task.job)
                     return
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         except UNREACHED as error:
             # The answer has begun: all we can do is to break it off as well, which the missing end does.
-            log.info("the program at %s broke its answer off: %s", target.way.url, error)
+            log.info("the program of %s broke its answer off: %s", target.way.task.key, error)
         finally:
             await response.aclose()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millpond.client.cli.connection import state_dir_option
+from millpond.client.cli.terminal.interrupts import with_termination
 from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import default_state_dir
 from millpond.model.amounts import count_text
@@ -55,7 +56,8 @@ def backup(
         lock = Lock(_key(key_file, stdin, new=True), Cipher(cipher))
     elif key_file is not None:
         raise InvalidInputError("--key-file without --encrypt", "add --encrypt")
-    summary = back_up(state_dir or default_state_dir(), file, time.time(), jobs=not only_database, lock=lock)
+    with with_termination():
+        summary = back_up(state_dir or default_state_dir(), file, time.time(), jobs=not only_database, lock=lock)
     how = f", encrypted with {cipher}" if encrypt else ""
     click.echo(f"{count_text(summary.files, 'file')}, {summary.size_bytes / 2**20:.1f} MiB in {file}{how}")
     if summary.left_out:
@@ -81,7 +83,9 @@ def restore(file: Path, key_file: Path | None, stdin: bool, state_dir: Path | No
     needed = needed_key_of(file)
     if needed == "file" and key_file is None:
         raise InvalidInputError(f"{file} is encrypted by a key file", "name it with --key-file")
-    summary = put_back(file, directory, _key(key_file, stdin) if needed else None)
+    key = _key(key_file, stdin) if needed else None
+    with with_termination():
+        summary = put_back(file, directory, key)
     click.echo(f"{count_text(summary.files, 'file')} of Millpond {summary.version} in {directory}")
     click.echo(f"`pond up --state-dir {directory}` shows it; with --take-over it goes on in place of the original")
 
