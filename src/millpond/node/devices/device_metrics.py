@@ -7,10 +7,13 @@ alone. Names and units follow https://prometheus.io/docs/practices/naming/: base
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 
 from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import CARD_MILLI
+from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, SamplePoint, SliceStatus
 
 MOST_SLICES: Final = 2_000
 _MIB: Final = 2**20
@@ -18,62 +21,38 @@ _MILLI: Final = 1_000
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
-class NamedDevice(Protocol):
-    """By what a device is told from others of its node."""
+@dataclass(frozen=True, slots=True)
+class SliceFigures:
+    """What a task holds of a device of its node, and what it makes of it; None is unknown."""
 
-    @property
-    def index(self) -> int: ...
-    @property
-    def instance(self) -> int | None: ...
-    @property
-    def model(self) -> str: ...
-    @property
-    def fake(self) -> bool: ...
+    compute_milli: int
+    memory_mib: int
+    use_milli: int | None = None
+    memory_used_mib: int | None = None
 
 
-class LatestFigures(Protocol):
-    """The last look at a device; None is unknown. ``DeviceSample`` has it all."""
-
-    @property
-    def use_milli(self) -> int | None: ...
-    @property
-    def sm_milli(self) -> int | None: ...
-    @property
-    def tensor_milli(self) -> int | None: ...
-    @property
-    def memory_used_mib(self) -> int | None: ...
-    @property
-    def power_w(self) -> float | None: ...
-    @property
-    def temperature_c(self) -> int | None: ...
+MeasuredSlice = SliceFigures | SliceStatus
 
 
-class MeasuredSlice(Protocol):
-    """What one task holds of a device, and what it makes of it; None is unknown."""
+@dataclass(frozen=True, slots=True)
+class DeviceFigures:
+    """A device of a node, how it fares, and who holds what of it; ``latest`` is None where nothing was sampled lately.
 
-    @property
-    def compute_milli(self) -> int: ...
-    @property
-    def memory_mib(self) -> int: ...
-    @property
-    def use_milli(self) -> int | None: ...
-    @property
-    def memory_used_mib(self) -> int | None: ...
+    What a node says of its own devices: the server has more to say of each (``DeviceStatus``).
+    """
+
+    node: str
+    index: int
+    instance: int | None
+    model: str
+    fake: bool
+    memory_mib: int
+    health: str
+    latest: DeviceSample | None
+    slices: Sequence[MeasuredSlice]
 
 
-class MeasuredDevice(NamedDevice, Protocol):
-    """A device, how it fares, and who holds what of it; ``latest`` is None where nothing was sampled lately."""
-
-    @property
-    def node(self) -> str: ...
-    @property
-    def memory_mib(self) -> int: ...
-    @property
-    def health(self) -> str: ...
-    @property
-    def latest(self) -> LatestFigures | None: ...
-    @property
-    def slices(self) -> Sequence[MeasuredSlice]: ...
+MeasuredDevice = DeviceFigures | DeviceStatus
 
 
 def device_metrics(devices: Sequence[MeasuredDevice]) -> Iterator[str]:
@@ -95,7 +74,7 @@ def slice_metrics(devices: Sequence[MeasuredDevice]) -> Iterator[str]:
         yield gauge_text(f"millpond_slice_{name}", text, ((labels, figure(part)) for labels, part in slices))
 
 
-def device_labels(node: str, device: NamedDevice) -> str:
+def device_labels(node: str, device: MeasuredDevice | DeviceInfo) -> str:
     """The labels of a device."""
     number = str(device.index) if device.instance is None else f"{device.index}.{device.instance}"
     return labels_of(node=node, device=number, model=device.model, fake=str(device.fake).lower())
@@ -133,7 +112,7 @@ def _measured(field: str, unit: float) -> Callable[[MeasuredSlice], float | None
     return lambda part: _scaled(part, field, unit)
 
 
-def _scaled(of: LatestFigures | MeasuredSlice, field: str, unit: float) -> float | None:
+def _scaled(of: DeviceSample | SamplePoint | MeasuredSlice, field: str, unit: float) -> float | None:
     """None: nothing measures it."""
     value = getattr(of, field)
     return None if value is None else value * unit

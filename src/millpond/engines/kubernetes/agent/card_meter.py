@@ -6,14 +6,14 @@ text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from millpond.engines.kubernetes.agent.allocations import Allocation
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.telemetry import DeviceSample
-from millpond.node.devices.device_metrics import device_metrics, slice_metrics
+from millpond.node.devices.device_metrics import DeviceFigures, SliceFigures, device_metrics, slice_metrics
 from millpond.node.devices.vendor import STALE_AFTER_S
 from millpond.node.sharing.backend import SliceUsage
 from millpond.node.sharing.desired_state import DesiredState
@@ -21,31 +21,6 @@ from millpond.node.sharing.device_times import DeviceTimes
 from millpond.node.task.records import TaskId
 
 _MIB = 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class SliceFigures:
-    """What a pod has of a card, and what it makes of it (``device_metrics.MeasuredSlice``)."""
-
-    compute_milli: int
-    memory_mib: int
-    use_milli: int | None = None
-    memory_used_mib: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CardFigures:
-    """A card of the node (``device_metrics.MeasuredDevice``)."""
-
-    node: str
-    index: int
-    instance: int | None
-    model: str
-    fake: bool
-    memory_mib: int
-    health: str
-    latest: DeviceSample | None
-    slices: Sequence[SliceFigures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +69,7 @@ class CardMeter:
         cards = self.cards(node, now)
         return "".join((*device_metrics(cards), *slice_metrics(cards))).encode()
 
-    def cards(self, node: str, now: float) -> list[CardFigures]:
+    def cards(self, node: str, now: float) -> list[DeviceFigures]:
         """The cards as they were last seen; what was measured too long ago is unknown."""
         report, (sampled_at, samples), (counted_at, uses) = self.report, self._samples, self._uses
         samples = samples if now - sampled_at <= STALE_AFTER_S else {}
@@ -106,7 +81,7 @@ class CardMeter:
                 part = SliceFigures(grant.compute_milli, grant.memory_mib, use.use_milli, _used_mib(made, use))
                 slices.setdefault(grant.device, []).append(part)
         return [
-            CardFigures(
+            DeviceFigures(
                 node,
                 device.index,
                 device.instance,
