@@ -7,7 +7,7 @@ import json
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,14 +33,9 @@ class NotCarriedError(Exception):
 
 
 class ServerPatience:
-    """How long one thing is tried.
+    """How long one thing is tried."""
 
-    Args:
-        sleep: how to wait.
-    """
-
-    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._sleep = sleep
+    def __init__(self) -> None:
         self._wait_s = _FIRST_WAIT_S
         self._away_since: float | None = None
         self._unable_since: float | None = None
@@ -77,7 +72,7 @@ class ServerPatience:
         self._pause()
 
     def _pause(self) -> None:
-        self._sleep(self._wait_s)
+        time.sleep(self._wait_s)
         self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
 
 

@@ -122,9 +122,8 @@ class Machines:
         card = "" if request.card is None else await self._card(node, request.card)
 
         def closed(now: float) -> Event:
-            if card:
-                return _card_closed(node, card, request, caller.user, now)
-            return _closed(node, request, caller.user, now)
+            cordon = _cordon(request, caller.user, now)
+            return CardClosed(now, node, card, cordon) if card else NodeClosed(now, node, cordon)
 
         await self._queries.answered(self._loop.change_setting(closed))
         return await self._node(node, caller)
@@ -138,9 +137,8 @@ class Machines:
         card = "" if request.card is None else await self._card(node, request.card)
 
         def opened(now: float) -> Event:
-            if card:
-                return CardOpened(now, node, card, caller.user)
-            return NodeOpened(now, node, request.planned, caller.user)
+            by = caller.user
+            return CardOpened(now, node, card, by) if card else NodeOpened(now, node, request.planned, by)
 
         await self._queries.answered(self._loop.change_setting(opened))
         return await self._node(node, caller)
@@ -173,17 +171,8 @@ def place_name(node: str, card: int | None) -> str:
     return node if card is None else f"{node}/{card}"
 
 
-def _card_closed(node: str, card: str, request: CloseRequest, by: str, now: float) -> CardClosed:
-    """What closes a single card on request."""
-    is_planned = request.begin is not None
-    closure = Cordon(request.begin or now, request.until, request.reason, request.drain, is_planned, by)
-    return CardClosed(now, node, card, closure)
-
-
-def _closed(node: str, request: CloseRequest, by: str, now: float) -> NodeClosed:
-    """What closes a machine on request."""
+def _cordon(request: CloseRequest, by: str, now: float) -> Cordon:
+    """What closes a machine or a card on request; one that is planned always drains."""
     begin = now if request.begin is None else request.begin
     is_planned = request.begin is not None
-    return NodeClosed(
-        now, node, Cordon(begin, request.until, request.reason, request.drain or is_planned, is_planned, by)
-    )
+    return Cordon(begin, request.until, request.reason, request.drain or is_planned, is_planned, by)
