@@ -29,7 +29,7 @@ from millpond.server.jobs.reservations import Reservations
 from millpond.server.jobs.saved_views import SavedViews
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.jobs.task_inputs import TaskInputs
-from millpond.server.jobs.time_limits import TimeLimits
+from millpond.server.jobs.time_limits import time_left
 from millpond.server.jobs.what_if.service import WhatIf
 from millpond.server.monitoring.time_series.reader import TimeSeriesReader
 from millpond.server.runtime.clock import since_boot
@@ -44,7 +44,7 @@ from millpond.server.sessions.websockets import MOST_SESSIONS
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.files.datasets import Datasets
 from millpond.server.views.about import About, ServerFacts, ServerHealth
-from millpond.server.views.cells import Cells
+from millpond.server.views.cells import cells_seen_by
 from millpond.server.views.events import EventLog
 from millpond.server.views.hardware.machines import Machines
 from millpond.server.views.log_search import LogSearch
@@ -54,7 +54,7 @@ from millpond.server.views.queues import Queues
 from millpond.server.views.reports.history_export import HistoryExport
 from millpond.server.views.reports.usage import Bookkeeper, ReportRates
 from millpond.server.views.reports.wait_report import WaitReports
-from millpond.server.views.waits import Waits
+from millpond.server.views.waits import with_waits
 
 
 class Service:
@@ -131,17 +131,17 @@ class Service:
         self.notifications, self.webhook_trials = components.notifications.settings, components.notifications.trials
         self.webhooks = components.notifications.receivers
         self.queues = Queues(queries, loop, components.accounts, self.queue_settings, reasons.summary)
-        self.cells = Cells(queries, components.accounts)
+        self.cells_seen_by = partial(cells_seen_by, queries, components.accounts)
         orders = ActiveOrders(queries, time.monotonic)
         self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline, orders)
         self.next_jobs = NextJobs(loop.job_cache, queries, reasons, time.monotonic)
         self.overview = Overview(loop.job_cache, self.next_jobs, self.machines.idle_cards, time.time)
-        self.waits = Waits(store.histories)
+        self.with_waits = partial(with_waits, store.histories)
         self.submissions = Submissions(components, queries, requirements)
         self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)
         self.plans = Plans(components, queries, identity.unlimited)
         self.what_if = WhatIf(components, queries, self.history, time.time)
-        self.time_limits = TimeLimits(queries)
+        self.time_left = partial(time_left, queries)
         self.delete_job = partial(delete_job, components)
 
         revisions = Revisions(RevisionStore(store.database), time.time)

@@ -24,15 +24,9 @@ class LimitLeft:
     limit_s: float
 
 
-class TimeLimits:
-    """Asks the scheduler, as limits can be extended."""
-
-    def __init__(self, queries: CoreQueries) -> None:
-        self._queries = queries
-
-    async def left(self, jobs: Collection[str]) -> dict[str, LimitLeft]:
-        """What is left to those of these jobs that have a time limit and have not ended."""
-        return await self._queries.query(lambda core: limits_left(core, jobs)) if jobs else {}
+async def time_left(queries: CoreQueries, jobs: Collection[str]) -> dict[str, LimitLeft]:
+    """What is left to those of these jobs that have a time limit and have not ended; limits can be extended."""
+    return await queries.query(lambda core: limits_left(core, jobs)) if jobs else {}
 
 
 def limits_left(core: Core, jobs: Collection[str]) -> dict[str, LimitLeft]:

@@ -12,22 +12,15 @@ from millpond.server.views.queues import VEILED_QUEUES
 from millpond.specs.api.pool.cells import CellCardsInfo, CellChainInfo, CellMapInfo, CellNodeInfo, CellOwedInfo
 
 
-class Cells:
-    """Shows cells."""
+async def cells_seen_by(queries: CoreQueries, accounts: Accounts, caller: Caller) -> CellMapInfo:
+    """All hardware; queues that are not for the caller stand together under one word."""
+    chains = await queries.query(lambda core: core.scheduler.cell_map())
+    own = accounts.queues_for(caller, Verb.READ_JOBS)
 
-    def __init__(self, queries: CoreQueries, accounts: Accounts) -> None:
-        self._queries = queries
-        self._accounts = accounts
+    def named(queue: str) -> str:
+        return queue if not queue or caller.admin or queue in own else VEILED_QUEUES
 
-    async def seen_by(self, caller: Caller) -> CellMapInfo:
-        """All hardware; queues that are not for the caller stand together under one word."""
-        chains = await self._queries.query(lambda core: core.scheduler.cell_map())
-        own = self._accounts.queues_for(caller, Verb.READ_JOBS)
-
-        def named(queue: str) -> str:
-            return queue if not queue or caller.admin or queue in own else VEILED_QUEUES
-
-        return CellMapInfo(chains=[_chain(chain, named) for chain in chains])
+    return CellMapInfo(chains=[_chain(chain, named) for chain in chains])
 
 
 def _chain(chain: CellChain, named: Callable[[str], str]) -> CellChainInfo:

@@ -13,18 +13,12 @@ from millpond.server.store.histories import DecisionEntry, History, HistoryStore
 from millpond.specs.api.jobs.reasons import ReasonInfo, StartInfo, WaitInfo
 
 
-class Waits:
-    """Reads out of the log why jobs waited."""
-
-    def __init__(self, histories: HistoryStore) -> None:
-        self._histories = histories
-
-    async def added_to(self, reason: ReasonInfo) -> ReasonInfo:
-        """The reason of a job that waits no longer, with why it waited."""
-        if reason.state == JobState.QUEUED.value:
-            return reason
-        history = await asyncio.to_thread(self._histories.of_job, reason.job)
-        return replace(reason, waits=list(waits_in(history)))
+async def with_waits(histories: HistoryStore, reason: ReasonInfo) -> ReasonInfo:
+    """The reason of a job; of one that waits no longer with why it waited, as the log has it."""
+    if reason.state == JobState.QUEUED.value:
+        return reason
+    history = await asyncio.to_thread(histories.of_job, reason.job)
+    return replace(reason, waits=list(waits_in(history)))
 
 
 def waits_in(history: History) -> Iterator[WaitInfo]:

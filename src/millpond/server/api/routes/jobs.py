@@ -171,7 +171,7 @@ async def show(job: str, service: ServiceOf, access: Reader) -> JobInfo:
 @router.get("/{job}/why")
 async def why(job: str, service: ServiceOf, access: Reader) -> ReasonInfo:
     """Why a job waits, with the numbers, what would help, and when it should start; later, why it waited."""
-    return await service.waits.added_to(await service.jobs.why(job, reader_of(access.caller)))
+    return await service.with_waits(await service.jobs.why(job, reader_of(access.caller)))
 
 
 @router.post("/{job}/stop", status_code=202)

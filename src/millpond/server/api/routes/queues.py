@@ -35,7 +35,7 @@ async def list_queues(service: ServiceOf, access: ClusterReader) -> QueueList:
 @cells.get("/cells")
 async def list_cells(service: ServiceOf, access: ClusterReader) -> CellMapInfo:
     """Which cards are bound to whose cells, machine by machine; queues of other groups are not named."""
-    return await service.cells.seen_by(access.caller)
+    return await service.cells_seen_by(access.caller)
 
 
 @router.get("/{queue}")

@@ -134,7 +134,7 @@ async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf, 
     info = await service.jobs.show(job, reader)
     if attempt is not None:
         attempt_of(info, attempt)
-    reason = await service.waits.added_to(await service.jobs.why(job, reader))
+    reason = await service.with_waits(await service.jobs.why(job, reader))
     events = await service.events.of_job(job, reader)
     can_change = may_do(access.caller, Verb.CHANGE_JOBS, job_target(info))
     after = await service.lookup.jobs_before(info) if can_change else ()

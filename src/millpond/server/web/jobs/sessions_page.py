@@ -93,7 +93,7 @@ async def sessions_page(service: ServiceOf, access: Annotated[Access, may(Verb.R
     wanted = ListRequest(JobFilter((), caller.user, "", ""), False, MOST_SESSIONS, "", "")
     found = await service.jobs.listed(wanted, reader_of(caller))
     jobs = [job for job in found.jobs if job.kind in SERVING_KINDS and job.user == caller.user]
-    left = await service.time_limits.left([job.id for job in jobs])
+    left = await service.time_left([job.id for job in jobs])
     starters = await asyncio.to_thread(_starters, service, caller.user) if visit.may_submit else []
     return show(
         "jobs/sessions.html",

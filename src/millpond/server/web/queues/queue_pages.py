@@ -57,7 +57,7 @@ async def queues(service: ServiceOf, access: ClusterReader, visit: VisitOf) -> R
 @router.get("/cells")
 async def cells(service: ServiceOf, access: ClusterReader, visit: VisitOf) -> Response:
     """Cells drawn on the hardware."""
-    found = await service.cells.seen_by(access.caller)
+    found = await service.cells_seen_by(access.caller)
     broken = broken_cards(await service.machines.all(reader_of(access.caller)))
     return show(
         "pool/cells.html",
