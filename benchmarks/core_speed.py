@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration import TARGET_RATE, calibration_rate
+from calibration import TARGET_RATE, as_served, calibration_rate
 from millpond.model.decisions import Decision, Stop
 from millpond.model.events import Confirmed, Ended, JobSubmitted, NodeJoined, QueueChanged
 from millpond.model.hardware.devices import Device
@@ -98,6 +98,7 @@ class Driver:
             self.scheduler.handle(QueueChanged(0.0, queue))
         for node in cluster(nodes):
             self.scheduler.handle(NodeJoined(0.0, node))
+        as_served()
         parents = {queue.parent for queue in queues}
         leaves = [queue.name for queue in queues if queue.name not in parents]
         users = [(leaf, f"{leaf}-{user}") for leaf in leaves for user in range(USERS_PER_QUEUE)]
