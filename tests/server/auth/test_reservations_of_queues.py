@@ -8,9 +8,12 @@ import pytest
 from auth_world import API, AuthWorld, error_of
 
 from millpond.model.events import QueueChanged
+from millpond.model.reasons import Cause, Reason, StartEstimate
 from millpond.model.resources import Amount
+from millpond.model.states import JobState
 from millpond.model.tenancy.tenants import Queue
 from millpond.server.jobs import reservations
+from millpond.server.views.hardware.nodes import reason_info
 
 
 @pytest.fixture
@@ -96,6 +99,12 @@ def test_a_job_names_the_reservation_that_it_waits_for(shared: AuthWorld) -> Non
     assert "it waits for its reservation demo, which has not begun; that is 2096-10-02" in why["summary"]
     answer = shared.client("max").post(f"{API}/jobs", json={"command": "x", "gpus": 1, "reservation": "other"})
     assert (answer.status_code, error_of(answer).cause) == (404, "no reservation 'other'")
+
+
+def test_cards_that_are_kept_for_others_are_so_until_the_end_also_where_a_start_is_foreseen() -> None:
+    start = StartEstimate(3e9, 4e9, "")
+    kept = Reason(Cause.RESERVATION, "1 card is kept", (("reserved", 1),), start=start, opens_at=4e9)
+    assert reason_info("j", JobState.QUEUED, kept).summary.startswith("1 card is kept; until 2096-10-02")
 
 
 def test_a_group_is_given_no_limit_below_what_is_reserved_for_its_queue(shared: AuthWorld) -> None:

@@ -123,7 +123,8 @@ def _summary(reason: Reason) -> str:
         latest = local_time(dict(reason.numbers)["lines_up_by"])
         return f"{reason.summary} until {local_time(reason.opens_at)}; it lines up by {latest} at the latest"
     if reason.cause is Cause.RESERVATION and reason.opens_at is not None:
-        return f"{reason.summary}; {'that is' if reason.start is not None else 'until'} {local_time(reason.opens_at)}"
+        # Of one that has not begun it is the begin, and nothing is counted; of others, the end.
+        return f"{reason.summary}; {'until' if reason.numbers else 'that is'} {local_time(reason.opens_at)}"
     if reason.cause is Cause.KEPT and reason.opens_at is not None:
         return f"{reason.summary} until {local_time(reason.opens_at)}"
     if reason.cause is not Cause.NODES_CLOSED:
