@@ -105,6 +105,13 @@ def test_a_status_that_is_none_is_said_to_be_the_programs_fault(status: bytes) -
         asyncio.run(passed_on([(b"content-length", b"1")], (b"x",), b"x", answer=answer))
 
 
+def test_a_program_that_breaks_its_answer_off_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    _, got = asyncio.run(passed_on([], (b"",), b"\r\n\r\n", answer=ANSWER.replace(b"Length: 2", b"Length: 9")))
+    assert [message.get("body") for message in got] == [None, b"ok"]
+    assert "the program of j broke its answer off" in caplog.text
+
+
 def test_a_header_with_a_control_character_is_said_to_be_the_programs_fault() -> None:
     with pytest.raises(BrokenAnswerError, match="answered with a control character in x-own"):
         asyncio.run(passed_on([], (b"",), b"\r\n\r\n", answer=ANSWER.replace(b"yes", b"y\x01")))

@@ -143,7 +143,7 @@ class RequestRelay:
             await send({"type": "http.response.body", "body": b""})
         except UNREACHED as error:
             # The answer has begun: all we can do is to break it off as well, which the missing end does.
-            log.info("the program of %s broke its answer off: %s", target.way.task.key, error)
+            log.info("the program of %s broke its answer off: %s", target.way.task.job, error)
         finally:
             await response.aclose()
 
