@@ -13,11 +13,11 @@ from millpond.model.decisions import Decision, Start
 from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
 from millpond.model.hardware.nodes import Node
 from millpond.model.policy_trials import UNCHANGED, PolicyOverrides
-from millpond.model.states import TaskState
 from millpond.model.workloads import Job
 from millpond.node.task.records import TaskId
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
+from millpond.scheduling.state import ACTIVE
 from millpond.server.runtime.core import Core
 from millpond.server.store.formats import check_format
 from millpond.server.store.histories import DecisionEntry
@@ -27,8 +27,6 @@ from millpond.server.version import VERSION
 
 log = logging.getLogger(__name__)
 
-_HOLDING = (TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING)
-"""States in which a task's processes should exist."""
 
 MOST_LISTED: Final = 5
 """Jobs that lost their machine with a start are listed one by one, up to so many."""
@@ -153,7 +151,7 @@ def running_jobs(core: Core) -> list[Job]:
     return [
         record.job
         for record in core.scheduler.jobs.values()
-        if any(task.state in _HOLDING and task.placement is not None for task in record.tasks)
+        if any(task.state in ACTIVE and task.placement is not None for task in record.tasks)
     ]
 
 
@@ -178,7 +176,7 @@ def expected_tasks(core: Core, nodes: Sequence[Node]) -> dict[TaskId, str]:
         TaskId(record.id, record.attempt, task.number): task.placement.node
         for record in core.scheduler.jobs.values()
         for task in record.tasks
-        if task.state in _HOLDING and task.placement is not None and task.placement.node in there
+        if task.state in ACTIVE and task.placement is not None and task.placement.node in there
     }
 
 

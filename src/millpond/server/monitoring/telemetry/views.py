@@ -12,12 +12,12 @@ from millpond.model.sharing import ShareClass
 from millpond.model.states import TaskState
 from millpond.node.devices.fake import Tenant
 from millpond.scheduling.nodes.views import NodeView
+from millpond.scheduling.state import ACTIVE
 from millpond.server.monitoring.telemetry.sampling import Sampled, Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
 from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
 from millpond.specs.api.pool.nodes import DeviceStatus, SamplePoint, SliceInfo, SliceStatus
 
-_HOLDING = (TaskState.STARTING, TaskState.RUNNING, TaskState.FROZEN, TaskState.SWAPPED, TaskState.STOPPING)
 Uses = Mapping[SliceKey, SliceUse]
 Holdings = tuple[tuple[str, SliceInfo], ...]
 """Parts of devices, each behind the UUID of its device."""
@@ -84,7 +84,7 @@ def caps_by_device(jobs: Iterable[JobInfo]) -> dict[str, float]:
 def _grants(jobs: Iterable[JobInfo]) -> Iterator[tuple[JobInfo, TaskInfo, DeviceGrant]]:
     for job in jobs:
         for task in job.tasks:
-            if task.state in _HOLDING:
+            if task.state in ACTIVE:
                 yield from ((job, task, grant) for grant in task.devices)
 
 
