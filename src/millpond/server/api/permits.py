@@ -111,6 +111,8 @@ open_to_all = Depends(Permit(None))
 ClusterReader = Annotated[Access, may(Verb.READ_CLUSTER)]
 ClusterKeeper = Annotated[Access, may(Verb.CHANGE_CLUSTER)]
 Myself = Annotated[Access, may(Verb.READ_SELF)]
+JobLister = Annotated[Access, may(Verb.READ_JOBS)]
+JobSubmitter = Annotated[Access, may(Verb.SUBMIT_JOBS)]
 
 
 async def job_in_path(request: HTTPConnection) -> AccessTarget:
@@ -129,6 +131,10 @@ async def job_named(service: Service, name: str) -> AccessTarget:
     return job_target(info, name)
 
 
+JobReader = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
+JobChanger = Annotated[Access, may(Verb.CHANGE_JOBS, job_in_path)]
+
+
 async def user_in_path(request: HTTPConnection) -> AccessTarget:
     """The user that the path names."""
     return security_of(request).accounts.target_user(request.path_params["user"])
@@ -144,6 +150,9 @@ async def queue_in_path(request: HTTPConnection) -> AccessTarget:
     name = request.path_params["queue"]
     owner = security_of(request).accounts.group_of_queue(name)
     return AccessTarget("queue", name, groups=frozenset() if owner is None else frozenset({owner.name}))
+
+
+QueueChanger = Annotated[Access, may(Verb.CHANGE_CLUSTER, queue_in_path)]
 
 
 async def token_in_path(request: HTTPConnection) -> AccessTarget:

@@ -9,15 +9,13 @@ from fastapi import Query, Request, Response
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.description import api_router
 from millpond.server.api.long_answers import long_answer
-from millpond.server.api.permits import Access, ServiceOf, may
-from millpond.server.auth.roles import Verb
+from millpond.server.api.permits import JobLister, ServiceOf
 from millpond.server.jobs.curves.service import MOST_POINTS, MOST_RUNS, MOST_SHOWN, POINTS, CurvesRequest
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.jobs.curves import CurvesInfo
 
 router = api_router(tags=["files"])
 
-CurveReader = Annotated[Access, may(Verb.READ_JOBS)]
 _Job = Annotated[str, Query(max_length=LONGEST_JOB_ID)]
 CurveJobs = Annotated[
     tuple[_Job, ...], Query(alias="job", max_length=MOST_RUNS, description="Jobs; of an array or a sweep, its members.")
@@ -36,7 +34,7 @@ LastStep = Annotated[float | None, Query(alias="to", description="Only up to thi
 async def curves(
     http: Request,
     service: ServiceOf,
-    access: CurveReader,
+    access: JobLister,
     jobs: CurveJobs = (),
     metrics: CurveMetrics = (),
     points: CurveLength = POINTS,

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from millpond.model.errors import UnavailableError
 from millpond.server.api.description import BYTES_BODY, api_router
 from millpond.server.api.long_answers import long_answer
-from millpond.server.api.permits import Access, ServiceOf, dataset_in_path, job_in_path, may
+from millpond.server.api.permits import Access, JobReader, ServiceOf, dataset_in_path, job_in_path, may
 from millpond.server.api.ranges import SPAN_PATTERN, answer_with, sent_span
 from millpond.server.auth.roles import Verb, first_group
 from millpond.specs.api.jobs.files import (
@@ -35,7 +35,6 @@ router = api_router(tags=["files"])
 _SENDS = [may(Verb.SEND_FILES)]
 _Sender = Annotated[Access, may(Verb.SEND_FILES)]
 _READS_JOB = [may(Verb.READ_JOBS, job_in_path)]
-_JobReader = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
 _DataChanger = Annotated[Access, may(Verb.CHANGE_DATA, dataset_in_path)]
 
 _Attempt = Annotated[int | None, Query(ge=1, le=10**9)]
@@ -151,7 +150,7 @@ async def metrics(
     job: str,
     request: Request,
     service: ServiceOf,
-    access: _JobReader,
+    access: JobReader,
     attempt: _Attempt = None,
     task: Annotated[int | None, Query(ge=0, le=10**9)] = None,
     last: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
@@ -178,7 +177,7 @@ def result(job: str, request: Request, service: ServiceOf, attempt: _Attempt = N
 
 @router.get("/jobs/{job}/output", response_model=OutputList)
 async def output(
-    job: str, request: Request, service: ServiceOf, access: _JobReader, attempt: _Attempt = None
+    job: str, request: Request, service: ServiceOf, access: JobReader, attempt: _Attempt = None
 ) -> Response:
     """The files that an attempt left in its output folder (``MILLPOND_OUTPUT``)."""
     return await long_answer(

@@ -14,7 +14,16 @@ from starlette.websockets import WebSocketDisconnected
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.states import JobState
 from millpond.server.api.description import BYTES_BODY, api_router
-from millpond.server.api.permits import Access, AccessTokensOf, SecurityOf, ServiceOf, job_in_path, may
+from millpond.server.api.permits import (
+    Access,
+    AccessTokensOf,
+    JobChanger,
+    JobReader,
+    SecurityOf,
+    ServiceOf,
+    job_in_path,
+    may,
+)
 from millpond.server.auth.roles import Verb, demand, program_permission
 from millpond.server.jobs.task_inputs import InputPiece
 from millpond.server.monitoring.activity import Activity
@@ -35,9 +44,7 @@ from millpond.specs.job.serving import OPEN_PATH, ORIGIN_OPEN_PATH, SERVING_KIND
 router = api_router(prefix="/jobs", tags=["interactive"])
 services = api_router(prefix="/jobs", tags=["services"])
 
-Changer = Annotated[Access, may(Verb.CHANGE_JOBS, job_in_path)]
 Insider = Annotated[Access, may(Verb.USE_JOBS, job_in_path)]
-Seer = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
 TaskNumber: TypeAlias = Annotated[int, Query(ge=0, lt=2**31)]
 
 
@@ -47,7 +54,7 @@ async def link(
     service: ServiceOf,
     access_tokens: AccessTokensOf,
     security: SecurityOf,
-    access: Seer,
+    access: JobReader,
     alone: Annotated[bool, Query()] = False,
 ) -> LinkInfo:
     """A link that signs a browser in to what a job that has not ended serves. It works once, within a minute.
@@ -153,13 +160,13 @@ async def show(job: str, service: ServiceOf) -> ServiceInfo:
 
 
 @services.post("/{job}/revisions/plan")
-async def plan(job: str, body: RevisionRequest, service: ServiceOf, access: Changer) -> RevisionPlan:
+async def plan(job: str, body: RevisionRequest, service: ServiceOf, access: JobChanger) -> RevisionPlan:
     """What another job file would change of a service. Nothing is changed."""
     return await service.updating.plan(job, body, access.caller)
 
 
 @services.post("/{job}/revisions", status_code=201)
-async def begin(job: str, body: RevisionRequest, service: ServiceOf, access: Changer) -> ServiceInfo:
+async def begin(job: str, body: RevisionRequest, service: ServiceOf, access: JobChanger) -> ServiceInfo:
     """Have another revision of a service take the place of the present one, replica by replica."""
     found = await service.updating.begin(job, body, access.caller)
     access.note(f"revision {found.revisions[-1].number}")
@@ -167,7 +174,7 @@ async def begin(job: str, body: RevisionRequest, service: ServiceOf, access: Cha
 
 
 @services.post("/{job}/rollout", status_code=202)
-async def act(job: str, body: RolloutRequest, service: ServiceOf, access: Changer) -> ServiceInfo:
+async def act(job: str, body: RolloutRequest, service: ServiceOf, access: JobChanger) -> ServiceInfo:
     """Pause, go on with, promote or withdraw the revision that is on its way; without one, go back by one."""
     found = await service.updating.act(job, body)
     access.note(body.act)

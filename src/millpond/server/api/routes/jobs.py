@@ -16,7 +16,19 @@ from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID, Priority
 from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY, api_router
 from millpond.server.api.long_answers import long_answer
-from millpond.server.api.permits import Access, SecurityOf, ServiceOf, Word, job_in_path, job_named, may
+from millpond.server.api.permits import (
+    Access,
+    JobChanger,
+    JobLister,
+    JobReader,
+    JobSubmitter,
+    SecurityOf,
+    ServiceOf,
+    Word,
+    job_in_path,
+    job_named,
+    may,
+)
 from millpond.server.auth.roles import Verb, demand, job_target
 from millpond.server.http.error_responses import language_asked
 from millpond.server.http.streamed_answers import StreamedAnswer
@@ -51,18 +63,14 @@ _AUDITED: Final = 10
 
 router = api_router(prefix="/jobs", tags=["jobs"])
 
-Submitter = Annotated[Access, may(Verb.SUBMIT_JOBS)]
 Key = Annotated[str, Header(alias=IDEMPOTENCY_HEADER, max_length=200)]
-Lister = Annotated[Access, may(Verb.READ_JOBS)]
-Reader = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
-Changer = Annotated[Access, may(Verb.CHANGE_JOBS, job_in_path)]
 
 
 @router.post("", status_code=201, openapi_extra=JOB_FILE_BODY)
 async def submit(
     request: Request,
     service: ServiceOf,
-    access: Submitter,
+    access: JobSubmitter,
     key: Key = "",
 ) -> JobInfo:
     """Submit a job. The body is a job file as JSON; repeating the key gives the same job, never a second one."""
@@ -72,7 +80,7 @@ async def submit(
 
 
 @router.post("/batch", status_code=201, openapi_extra=JOB_FILES_BODY)
-async def submit_together(request: Request, service: ServiceOf, access: Submitter, key: Key = "") -> JobList:
+async def submit_together(request: Request, service: ServiceOf, access: JobSubmitter, key: Key = "") -> JobList:
     """Submit several jobs: all of them are taken, or none is. ``after`` in one may name another of them.
 
     The body is ``{"jobs": [JOB, ...]}``; repeating the key with the same body gives the same jobs.
@@ -85,7 +93,7 @@ async def submit_together(request: Request, service: ServiceOf, access: Submitte
 
 
 @router.post("/plan", openapi_extra=JOB_FILE_BODY)
-async def plan(request: Request, service: ServiceOf, access: Submitter) -> PlanInfo:
+async def plan(request: Request, service: ServiceOf, access: JobSubmitter) -> PlanInfo:
     """What would become of a job if it were submitted now: where, when, at whose cost. Nothing is submitted."""
     return await service.plans.make(await _document(request), access.caller)
 
@@ -137,7 +145,7 @@ async def _wanted(
 async def list_jobs(
     request: Request,
     service: ServiceOf,
-    access: Lister,
+    access: JobLister,
     wanted: Annotated[JobFilter, Depends(_wanted)],
     everything: Annotated[bool, Query(alias="all")] = False,
     limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
@@ -163,25 +171,25 @@ async def list_jobs(
 
 
 @router.get("/{job}")
-async def show(job: str, service: ServiceOf, access: Reader) -> JobInfo:
+async def show(job: str, service: ServiceOf, access: JobReader) -> JobInfo:
     """One job."""
     return await service.jobs.show(job, reader_of(access.caller))
 
 
 @router.get("/{job}/why")
-async def why(job: str, service: ServiceOf, access: Reader) -> ReasonInfo:
+async def why(job: str, service: ServiceOf, access: JobReader) -> ReasonInfo:
     """Why a job waits, with the numbers, what would help, and when it should start; later, why it waited."""
     return await service.with_waits(await service.jobs.why(job, reader_of(access.caller)))
 
 
 @router.post("/{job}/stop", status_code=202)
-async def stop(job: str, service: ServiceOf, access: Changer) -> JobInfo:
+async def stop(job: str, service: ServiceOf, access: JobChanger) -> JobInfo:
     """Ask for the end of a job: it gets notice, and after its grace it is ended by force."""
     return _noted(access, await service.changes.stop(job, access.caller.user))
 
 
 @router.post("/{job}/suspend", status_code=202)
-async def suspend(job: str, service: ServiceOf, access: Changer, swap: bool = False) -> JobInfo:
+async def suspend(job: str, service: ServiceOf, access: JobChanger, swap: bool = False) -> JobInfo:
     """Halt a running job where it is, or the running members of an array; its share of compute is free for others.
 
     Its memory stays; with ``swap`` its device memory moves to host memory, and its cards are free too.
@@ -190,13 +198,13 @@ async def suspend(job: str, service: ServiceOf, access: Changer, swap: bool = Fa
 
 
 @router.post("/{job}/resume", status_code=202)
-async def resume(job: str, service: ServiceOf, access: Changer) -> JobInfo:
+async def resume(job: str, service: ServiceOf, access: JobChanger) -> JobInfo:
     """Let a suspended job, or the suspended members of an array, go on as soon as there is room on their devices."""
     return _noted(access, await service.changes.resume(job, access.caller.user))
 
 
 @router.post("/{job}/requeue", status_code=202)
-async def requeue(job: str, service: ServiceOf, access: Changer, key: Key = "") -> JobInfo:
+async def requeue(job: str, service: ServiceOf, access: JobChanger, key: Key = "") -> JobInfo:
     """End the run of a job, or the runs of an array's members, with notice and grace; it waits for another.
 
     One that has ended is submitted again, by its owner: the answer is the new job. Repeating the key gives the same.
@@ -207,7 +215,7 @@ async def requeue(job: str, service: ServiceOf, access: Changer, key: Key = "") 
 
 
 @router.post("/{job}/priority", status_code=202)
-async def change_priority(job: str, body: PriorityRequest, service: ServiceOf, access: Changer) -> JobInfo:
+async def change_priority(job: str, body: PriorityRequest, service: ServiceOf, access: JobChanger) -> JobInfo:
     """Give a job another class of priority, or an array with all its members; its queue has to allow it."""
     info = await service.changes.change_priority(job, _priority(body.priority), access.caller.user)
     access.note(f"priority {body.priority}")
@@ -215,7 +223,7 @@ async def change_priority(job: str, body: PriorityRequest, service: ServiceOf, a
 
 
 @router.post("/{job}/migrate", status_code=202)
-async def migrate(job: str, body: MigrateRequest, service: ServiceOf, access: Changer) -> JobInfo:
+async def migrate(job: str, body: MigrateRequest, service: ServiceOf, access: JobChanger) -> JobInfo:
     """Have a running job go on with other cards; the field ``migration`` of the answer says which way it goes.
 
     Live where the engine can move its memory along on its node, else by an end and a start, which needs a job that
@@ -225,7 +233,7 @@ async def migrate(job: str, body: MigrateRequest, service: ServiceOf, access: Ch
 
 
 @router.post("/{job}/resize", status_code=202)
-async def resize(job: str, body: ResizeRequest, service: ServiceOf, access: Changer) -> JobInfo:
+async def resize(job: str, body: ResizeRequest, service: ServiceOf, access: JobChanger) -> JobInfo:
     """Give an elastic job another number of tasks: surplus ones get notice, missing ones join the rest.
 
     Of an array all members that wait or run get it.
@@ -234,19 +242,19 @@ async def resize(job: str, body: ResizeRequest, service: ServiceOf, access: Chan
 
 
 @router.post("/{job}/extend", status_code=202)
-async def extend(job: str, body: ExtendRequest, service: ServiceOf, access: Changer) -> JobInfo:
+async def extend(job: str, body: ExtendRequest, service: ServiceOf, access: JobChanger) -> JobInfo:
     """Give a job with a time limit more time."""
     return _noted(access, await service.changes.extend(job, body.by_s, access.caller.user))
 
 
 @router.get("/{job}/document")
-async def document(job: str, service: ServiceOf, access: Changer) -> dict[str, Any]:
+async def document(job: str, service: ServiceOf, access: JobChanger) -> dict[str, Any]:
     """The job file that a job was submitted with; for those who may change the job, as it may hold secrets."""
     return await service.lookup.document(job)
 
 
 @router.delete("/{job}")
-def delete(job: str, service: ServiceOf, access: Changer) -> JobInfo:
+def delete(job: str, service: ServiceOf, access: JobChanger) -> JobInfo:
     """Drop a job that has ended, and all that it wrote."""
     info = service.delete_job(job)
     access.note("deleted", before=info.state)
@@ -254,7 +262,7 @@ def delete(job: str, service: ServiceOf, access: Changer) -> JobInfo:
 
 
 @router.get("/{job}/events")
-async def events(job: str, service: ServiceOf, access: Reader) -> EventList:
+async def events(job: str, service: ServiceOf, access: JobReader) -> EventList:
     """A job's history: what happened and what was decided."""
     return EventList(events=await service.events.of_job(job, reader_of(access.caller)))
 
@@ -264,7 +272,7 @@ async def trials(
     job: str,
     request: Request,
     service: ServiceOf,
-    access: Reader,
+    access: JobReader,
     limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
 ) -> Response:
     """The trials of a sweep with their parameters and what they reported, the best first."""
@@ -280,7 +288,7 @@ async def logs(
     job: str,
     service: ServiceOf,
     security: SecurityOf,
-    access: Reader,
+    access: JobReader,
     task: Annotated[int | None, Query(ge=0)] = None,
     attempt: Annotated[int | None, Query(ge=1)] = None,
     offset: Annotated[int, Query(ge=0, lt=2**62)] = 0,

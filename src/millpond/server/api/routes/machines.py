@@ -12,6 +12,7 @@ from millpond.server.api.permits import (
     Access,
     ClusterKeeper,
     ClusterReader,
+    JobLister,
     SecurityOf,
     ServiceOf,
     Word,
@@ -157,7 +158,7 @@ async def happenings(
 @router.get("/history")
 async def history(
     service: ServiceOf,
-    access: Annotated[Access, may(Verb.READ_JOBS)],
+    access: JobLister,
     since: Annotated[float, Query(ge=0, le=LATEST, description="Seconds since 1970.")] = 0.0,
     until: Annotated[float, Query(ge=0, le=LATEST, description="Seconds since 1970.")] = LATEST,
     after: Annotated[str, Query(max_length=LONGEST_JOB_ID + 40, description="`next` of the answer before.")] = "",

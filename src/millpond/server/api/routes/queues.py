@@ -9,7 +9,15 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import Access, ClusterKeeper, ClusterReader, ServiceOf, may, queue_in_path
+from millpond.server.api.permits import (
+    Access,
+    ClusterKeeper,
+    ClusterReader,
+    QueueChanger,
+    ServiceOf,
+    may,
+    queue_in_path,
+)
 from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.runtime.queue_settings.book import changed_fields
 from millpond.server.runtime.queue_settings.service import QueueEdit, QueueEdited
@@ -21,7 +29,6 @@ from millpond.specs.flow_text import flow_text
 router = api_router(prefix="/queues", tags=["cluster"])
 cells = api_router(tags=["cluster"])
 
-QueueChanger = Annotated[Access, may(Verb.CHANGE_CLUSTER, queue_in_path)]
 SeenVersion = Annotated[int | None, Query(description="The version that was seen; refused if it is another by now.")]
 DryRun = Annotated[bool, Query(description="Only say what would come of it.")]
 

@@ -8,14 +8,13 @@ from fastapi import Path
 
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.description import api_router
-from millpond.server.api.permits import Access, ClusterReader, ServiceOf, may
-from millpond.server.auth.roles import AccessTarget, Verb
+from millpond.server.api.permits import ClusterReader, JobSubmitter, ServiceOf
+from millpond.server.auth.roles import AccessTarget
 from millpond.specs.api.pool.reservations import ReservationInfo, ReservationList, ReserveRequest
 from millpond.specs.validation import PLAIN_NAME
 
 router = api_router(tags=["cluster"])
 ReservationName = Annotated[str, Path(max_length=LONGEST_JOB_ID, pattern=PLAIN_NAME)]
-Reserver = Annotated[Access, may(Verb.SUBMIT_JOBS)]
 
 
 @router.get("/reservations")
@@ -25,7 +24,9 @@ async def list_reservations(service: ServiceOf, access: ClusterReader) -> Reserv
 
 
 @router.put("/reservations/{name}")
-async def reserve(name: ReservationName, body: ReserveRequest, service: ServiceOf, access: Reserver) -> ReservationInfo:
+async def reserve(
+    name: ReservationName, body: ReserveRequest, service: ServiceOf, access: JobSubmitter
+) -> ReservationInfo:
     """Reserve cards for a queue, or change the reservation of this name. What does not fit says when it does."""
     info = await service.reservations.put(name, body, access.caller)
     access.note(f"{info.cards} cards for {info.queue}", target=AccessTarget("reservation", name))
@@ -33,7 +34,7 @@ async def reserve(name: ReservationName, body: ReserveRequest, service: ServiceO
 
 
 @router.delete("/reservations/{name}", status_code=204)
-async def cancel_reservation(name: ReservationName, service: ServiceOf, access: Reserver) -> None:
+async def cancel_reservation(name: ReservationName, service: ServiceOf, access: JobSubmitter) -> None:
     """Give a reservation up; work on its cards goes on as any other."""
     await service.reservations.cancel(name, access.caller)
     access.note("cancelled", target=AccessTarget("reservation", name))

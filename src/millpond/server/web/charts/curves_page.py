@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 
 from millpond.model.states import JobState
-from millpond.server.api.permits import ServiceOf
-from millpond.server.api.routes.curves import CurveMetrics, CurveReader, FirstStep, LastStep
+from millpond.server.api.permits import JobLister, ServiceOf
+from millpond.server.api.routes.curves import CurveMetrics, FirstStep, LastStep
 from millpond.server.jobs.curves.service import MOST_RUNS, POINTS, CurvesRequest
 from millpond.server.views.visibility import reader_of
 from millpond.server.web.charts.line_charts import COLOURS, DASHES, Chart, Frame, Line, draw
@@ -76,7 +76,7 @@ class CurvesView:
 async def curves(
     request: Request,
     service: ServiceOf,
-    access: CurveReader,
+    access: JobLister,
     visit: VisitOf,
     jobs: JobNames = (),
     metrics: CurveMetrics = (),

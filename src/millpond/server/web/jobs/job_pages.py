@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse
 
 from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID, Kind
-from millpond.server.api.permits import Access, ServiceOf, Word, job_in_path, may
+from millpond.server.api.permits import Access, JobLister, JobReader, ServiceOf, Word, may
 from millpond.server.api.service import Service
 from millpond.server.auth.roles import Caller, Verb, job_target, program_permission
 from millpond.server.jobs.curves.service import MOST_RUNS
@@ -47,8 +47,6 @@ TRIALS_SHOWN: Final = 5
 MOST_TRIALS: Final = 2_000
 """Of a sweep with more, no page waits until all are compared."""
 
-Lister = Annotated[Access, may(Verb.READ_JOBS)]
-Reader = Annotated[Access, may(Verb.READ_JOBS, job_in_path)]
 
 router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
 
@@ -57,7 +55,7 @@ router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRo
 async def jobs(
     request: Request,
     service: ServiceOf,
-    access: Lister,
+    access: JobLister,
     visit: VisitOf,
     state: Annotated[tuple[JobState, ...], Query()] = (),
     user: Word = "",
@@ -128,7 +126,9 @@ async def saved_view(
 
 
 @router.get("/jobs/{job}")
-async def one_job(job: str, service: ServiceOf, access: Reader, visit: VisitOf, attempt: AttemptOf = None) -> Response:
+async def one_job(
+    job: str, service: ServiceOf, access: JobReader, visit: VisitOf, attempt: AttemptOf = None
+) -> Response:
     """One job with all that is known of it; ``attempt`` is the one whose output is shown, by default the latest."""
     reader = reader_of(access.caller)
     info = await service.jobs.show(job, reader)

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from millpond.model.errors import ConflictError, NotFoundError
 from millpond.model.folders import is_inside
 from millpond.model.states import JobState
-from millpond.server.api.permits import Access, ServiceOf, job_in_path, may
+from millpond.server.api.permits import JobReader, ServiceOf, job_in_path, may
 from millpond.server.api.ranges import answer_with
 from millpond.server.auth.roles import Verb
 from millpond.server.storage.files.outputs import MOST_SEEN, LeftFile
@@ -52,7 +52,7 @@ async def output_files(
     job: str,
     request: Request,
     service: ServiceOf,
-    access: Annotated[Access, may(Verb.READ_JOBS, job_in_path)],
+    access: JobReader,
     visit: VisitOf,
     attempt: AttemptOf = None,
 ) -> Response:

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from millpond.model.errors import UnavailableError
-from millpond.server.api.permits import Access, ServiceOf, may
+from millpond.server.api.permits import JobLister, JobSubmitter, ServiceOf
 from millpond.server.api.routes.jobs import Key
 from millpond.server.api.service import Service
 from millpond.server.auth.roles import Caller, Verb, job_target, program_permission
@@ -87,7 +87,7 @@ class SessionChoice:
 
 
 @router.get("/sessions")
-async def sessions_page(service: ServiceOf, access: Annotated[Access, may(Verb.READ_JOBS)], visit: VisitOf) -> Response:
+async def sessions_page(service: ServiceOf, access: JobLister, visit: VisitOf) -> Response:
     """One's own sessions, and what can be started."""
     caller = access.caller
     wanted = ListRequest(JobFilter((), caller.user, "", ""), False, MOST_SESSIONS, "", "")
@@ -114,9 +114,7 @@ async def _session(service: Service, caller: Caller, job: JobInfo, left: LimitLe
 
 
 @starts.post("/sessions", status_code=201)
-async def start_session(
-    body: StartRequest, service: ServiceOf, access: Annotated[Access, may(Verb.SUBMIT_JOBS)], key: Key = ""
-) -> JobInfo:
+async def start_session(body: StartRequest, service: ServiceOf, access: JobSubmitter, key: Key = "") -> JobInfo:
     """Start a session from a template, and before it what makes its environment where that is needed."""
     documents = await asyncio.to_thread(_documents, service, body, access.caller.user)
     session = (await service.submissions.submit(documents, key, access.caller))[-1]

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID
-from millpond.server.api.permits import Access, ServiceOf, may
+from millpond.server.api.permits import Access, JobSubmitter, ServiceOf
 from millpond.server.api.service import Service
 from millpond.server.auth.roles import Verb, demand, job_target
 from millpond.server.views.visibility import reader_of
@@ -38,7 +38,6 @@ from millpond.specs.api.jobs.reasons import PlanInfo, ReasonInfo, RemedyInfo
 from millpond.specs.api.models import adapter_of
 from millpond.specs.job.job_spec import JobSpec, document_again
 
-Submitter = Annotated[Access, may(Verb.SUBMIT_JOBS)]
 JobId = Annotated[str, Query(max_length=LONGEST_JOB_ID)]
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Does work that blocks."""
@@ -79,7 +78,7 @@ class _Begun:
 async def submit_page(
     request: Request,
     service: ServiceOf,
-    access: Submitter,
+    access: JobSubmitter,
     visit: VisitOf,
     template: Annotated[str, Query(max_length=200)] = "",
     origin: Annotated[str, Query(alias="from", max_length=LONGEST_JOB_ID)] = "",
@@ -127,7 +126,7 @@ async def _page(service: Service, access: Access, visit: PageReader, begun: _Beg
 
 @drafts.post("/draft", response_model=Draft)
 async def draft(
-    body: DraftRequest, request: Request, service: ServiceOf, access: Submitter, visit: VisitOf
+    body: DraftRequest, request: Request, service: ServiceOf, access: JobSubmitter, visit: VisitOf
 ) -> Response:
     """A draft with the changes made that were written into its form, and with all that is wrong with it."""
     access.act.continues = True  # nothing is changed but the text that came: it is no entry of the audit log
@@ -140,7 +139,9 @@ async def draft(
 
 
 @drafts.post("/plan")
-async def plan(body: DraftRequest, request: Request, service: ServiceOf, access: Submitter, visit: VisitOf) -> Response:
+async def plan(
+    body: DraftRequest, request: Request, service: ServiceOf, access: JobSubmitter, visit: VisitOf
+) -> Response:
     """The plan of a draft, as a part of the page; its JSON twin is ``POST /api/v1/jobs/plan``."""
 
     async def make(in_thread: InThread) -> Response:

@@ -12,7 +12,15 @@ from fastapi import APIRouter, Request, Response
 
 from millpond.model.errors import MillpondError
 from millpond.model.states import JobState
-from millpond.server.api.permits import Access, ClusterKeeper, ClusterReader, ServiceOf, may, queue_in_path
+from millpond.server.api.permits import (
+    Access,
+    ClusterKeeper,
+    ClusterReader,
+    QueueChanger,
+    ServiceOf,
+    may,
+    queue_in_path,
+)
 from millpond.server.api.service import Service
 from millpond.server.auth.roles import Verb
 from millpond.server.http.disconnects import while_connected
@@ -40,7 +48,6 @@ JOBS_SHOWN: Final = 50
 router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
 
 QueueReader = Annotated[Access, may(Verb.READ_JOBS, queue_in_path)]
-QueueChanger = Annotated[Access, may(Verb.CHANGE_CLUSTER, queue_in_path)]
 
 
 @router.get("/queues")
