@@ -155,7 +155,7 @@ async def one_job(
         card_charts={} if cards is None else history_pages.card_charts(cards),
         best_trials=await _best_trials(service, info),
         life=life_of(info, after, events, reason, now),
-        left=(await service.time_limits.left([job])).get(job),
+        left=(await service.time_left([job])).get(job),
         can_change=can_change,
         can_replace=can_change and submit_page.can_replace(info, reason),
         has_ended=has_ended,
