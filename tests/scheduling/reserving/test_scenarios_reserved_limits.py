@@ -14,6 +14,7 @@ from millpond.model.events import LimitChanged, QueueChanged, ReservationMade, R
 from millpond.model.hardware.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
+from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.windows import Window
@@ -266,3 +267,19 @@ def test_work_for_which_nothing_of_its_reservation_is_left_waits_behind_the_firs
     world.submit(single("last", 1, queue="owner"), lasting=10.0, known=True)
     assert world.state("last") is JobState.QUEUED
     assert world.core.cause("last", world.now).blocked_by == "wide"
+
+
+@pytest.mark.parametrize("cells", [(), (CellCount("node", 1),)])
+def test_work_that_leaves_for_a_reservation_of_its_queue_takes_back_nothing_that_this_counts_on(
+    cells: tuple[CellCount, ...],
+) -> None:
+    owner, lab = queue("owner", guarantee=8, cells=cells), queue("lab", guarantee=4)
+    world = World(machine("n0", 8), machine("n1", 8), queues=[owner, lab, queue("guest")])
+    world.submit(single("own", 8, queue="owner"), single("labs", 4, queue="lab"), single("guests", 4, queue="guest"))
+    world.tell(ReservationMade(world.now, AdvanceReservation("show", "owner", 8, BEGIN, UNTIL)))
+    world.go_to(BEGIN - 1.0)
+    assert world.running() == {"labs", "guests"}
+    world.go_to(BEGIN + 1.0)
+    assert world.running() == {"own", "labs", "guests"}
+    world.submit(single("more", 4, queue="owner"))
+    assert world.running() == {"own", "labs", "guests"}

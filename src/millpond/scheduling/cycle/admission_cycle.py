@@ -32,7 +32,7 @@ from millpond.scheduling.packing.packing import PairPacking
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import Group, JobRecord, TaskRecord
-from millpond.scheduling.reserving.counted_reservations import fits_ahead
+from millpond.scheduling.reserving.counted_reservations import fits_ahead, is_covered_beside_reserved
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
@@ -302,7 +302,7 @@ class AdmissionCycle:
             if not tasks:
                 return AdmissionVerdict.KEPT_OUT
         # Where its queue is owed cells, their exact cards, and who is on these leaves.
-        if uses_cells(self._state, record):
+        if uses_cells(self._state, record) and is_covered_beside_reserved(self._state, record):
             plan = self._in_cells(record, tasks, outcome)
             if plan is not None:
                 return self._keep(plan, outcome)

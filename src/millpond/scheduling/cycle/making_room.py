@@ -25,7 +25,7 @@ from millpond.scheduling.migration.consolidation import Consolidation
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import JobRecord
-from millpond.scheduling.reserving.counted_reservations import fits_ahead
+from millpond.scheduling.reserving.counted_reservations import fits_ahead, is_covered_beside_reserved
 from millpond.scheduling.suspension.suspension import is_leaving
 from millpond.scheduling.tenancy.admission import (
     is_guaranteed,
@@ -126,7 +126,7 @@ class RoomMaker:
             plan = self._clear_background(record)
             if plan is not None:
                 return plan
-        if is_guaranteed(self._state, record):
+        if is_guaranteed(self._state, record) and is_covered_beside_reserved(self._state, record):
             plan = self._planner.by_guarantee(record, self._mask_for_guarantee(record))
             if plan is not None:
                 return plan

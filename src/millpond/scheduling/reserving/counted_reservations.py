@@ -99,6 +99,21 @@ def fits_amount_ahead(
     return all(_is_admitted_beside(state, record, amount, rooms, asks) for rooms in _ahead_of(state, record))
 
 
+def is_covered_beside_reserved(state: State, record: JobRecord) -> bool:
+    """Whether a guarantee covers the least size of a waiting job beside all that is reserved while it would be there.
+
+    Asked in a walk, in which what is kept now counts. Else it takes nothing back: its queue would have that twice.
+    """
+    if not state.reserved.by_name:
+        return True
+
+    def is_covered(record: JobRecord, amount: Amount) -> bool:
+        return not state.entitlements.borrows(record, amount)
+
+    least = record.demand.least_amount
+    return is_covered(record, least) and fits_amount_ahead(state, record, least, is_covered)
+
+
 def charge_in_turn_of(state: State, record: JobRecord) -> None:
     """Count what is kept now as the walk does when it looks at a job, in the open transaction.
 
