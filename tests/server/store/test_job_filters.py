@@ -73,7 +73,7 @@ def test_each_filter_gives_the_jobs_that_it_names_page_by_page(store: Store) -> 
         found = [info.id for info in store.jobs.ended_jobs(100, wanted)]
         assert found == expected, wanted
         paged: list[str] = []
-        while page := store.jobs.ended_jobs(7, wanted):
+        while page := store.jobs.ended_jobs(17, wanted):
             paged += [info.id for info in page]
             wanted = replace(wanted, behind=(page[-1].submitted_at, page[-1].id))
         assert paged == expected, wanted
