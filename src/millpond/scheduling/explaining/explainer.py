@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from millpond.model import windows
+from millpond.model.amounts import count_text
 from millpond.model.errors import NotFoundError
 from millpond.model.reasons import Cause, DeadlineOutlook, Reason, Remedy, StartEstimate
 from millpond.model.states import JobState
@@ -334,7 +335,7 @@ class Explainer:
             return None
         alone = next((job for job in keepers[:MOST_KEEPERS] if fits_without([job])), None)
         holder, others = alone or keepers[0], 0 if alone else len(keepers) - 1
-        more = f" and {others} other job{'s' * (others != 1)}" if others else ""
+        more = f" and {count_text(others, 'other job')}" if others else ""
         how = "claimed" if holder in claims.by_job else "reserved"
         why = "other work is leaving for it" if how == "claimed" else "it is ahead, and would else wait ever longer"
         if self._state.jobs[holder].state is JobState.STOPPING:

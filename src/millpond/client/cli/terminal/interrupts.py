@@ -1,5 +1,5 @@
-"""Ctrl-C where it would do harm: held back while something must not be half done, silenced once it was answered; and
-other ends that are to be as mild as it."""
+"""Signals that end a command: Ctrl-C held back while something must not be half done, or silenced once it was answered;
+SIGTERM and SIGHUP taken as Ctrl-C."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def held_back() -> Iterator[None]:
 
 @contextmanager
 def with_termination() -> Iterator[None]:
-    """Inside the block, a service manager and a closed terminal end this as Ctrl-C does: what is half done goes."""
-    ends = [end for end in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(end) is signal.SIG_DFL]
-    for end in ends:
-        signal.signal(end, signal.default_int_handler)
+    """Inside the block, SIGTERM and SIGHUP end the command as Ctrl-C does, so that it removes what is half done."""
+    taken = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for each in taken:
+        signal.signal(each, signal.default_int_handler)
     try:
         yield
     finally:
-        for end in ends:
-            signal.signal(end, signal.SIG_DFL)
+        for each in taken:
+            signal.signal(each, signal.SIG_DFL)
 
 
 def silence() -> None:
