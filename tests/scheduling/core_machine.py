@@ -17,11 +17,12 @@ from explanation_oracle import changed_job
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from redone import essential, redo
-from scripts import Setting, jobs, policies, worlds
+from scripts import CONTENTS, Setting, jobs, policies, worlds
 from worlds import machine
 
 from ledgers import check_everything
 from millpond.model import events
+from millpond.model.contents import Content
 from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.energy import RateMeasure
 from millpond.model.errors import InconsistentStateError, MillpondError
@@ -549,6 +550,8 @@ class CoreMachine(RuleBasedStateMachine):
         load, held = number * 7 % 1_001, number * 5 % 1_001
         cards = [events.CardLoad(device.uuid, load, held) for device in node.devices[which % 3 :]]
         self.tell(events.LoadSampled(self.now, node.name, load, tuple(cards)))
+        contents = tuple(Content(name, 100 * number) for name in CONTENTS[number % 3 :])
+        self.tell(events.NodeContents(self.now, node.name, contents, 10 * which))
         if node.devices:
             index = which % len(node.devices)
             changed = replace(node.devices[index], health=health)

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from worlds import CARD_MIB, asks, machine, queue
 
+from millpond.model.contents import Content
 from millpond.model.hardware.nodes import Node, Pool, SharingPolicy
 from millpond.model.hardware.topology import Level
 from millpond.model.resources import Amount, TaskRequest
@@ -202,6 +203,9 @@ def roles(draw: st.DrawFn, name: str, requests: list[TaskRequest], *, elastic: b
     return Role(request, desired, draw(st.integers(1, desired)), desired + draw(st.integers(0, 2)), name)
 
 
+CONTENTS = ("image:a", "data:b@1")
+
+
 @st.composite
 def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
     """A job of any kind that asks for a place in either pool: one role or several, rigid, elastic, or of both kinds."""
@@ -247,4 +251,5 @@ def jobs(draw: st.DrawFn, id_: str, **fixed: Any) -> Job:
             job, preemptible=True, rest_preemptible=False, minimum_run_s=0.0, preemption_budget=UNBOUNDED_PREEMPTIONS
         )
         job = replace(job, priority=Priority.BACKGROUND)
+    job = replace(job, contents=tuple(Content(name, 900 * job.retries) for name in CONTENTS[: 1 + len(own) % 2]))
     return replace(job, **fixed)

@@ -15,6 +15,7 @@ from worlds import asks, elastic, gang, machine, single
 
 from ledgers import check_everything
 from millpond.model import events
+from millpond.model.contents import Content
 from millpond.model.decisions import Decision, Placement, Start
 from millpond.model.energy import RateMeasure
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
@@ -450,6 +451,7 @@ def happenings(bench: Bench) -> list[events.Event]:
             events.NodeClosed(now, node.name, Cordon(now, now + 50.0, drain=True)),
             events.NodeOpened(now, node.name),
             *(events.NodePowerChanged(now, node.name, state) for state in NodePowerState),
+            events.NodeContents(now, node.name, (Content("data:faces@3", 7_000),), 1_000),
             *(events.CardClosed(now, node.name, card, Cordon(now, drain=drain)) for drain in (False, True)),
             events.CardOpened(now, node.name, card),
             *(events.CardLayoutChanged(now, node.name, card, state, ("1g.10gb",), "j") for state in LayoutChangeState),

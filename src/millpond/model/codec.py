@@ -15,6 +15,7 @@ from typing import Any
 
 from millpond.model import (
     confinement,
+    contents,
     decisions,
     engine,
     events,
@@ -33,6 +34,7 @@ _MODULES = (
     card_layouts,
     cells,
     confinement,
+    contents,
     decisions,
     devices,
     engine,

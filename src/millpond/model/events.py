@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millpond.model.confinement import Confinement
+from millpond.model.contents import Content
 from millpond.model.energy import RateMeasure
 from millpond.model.hardware.card_layouts import LayoutChangeState
 from millpond.model.hardware.devices import DeviceHealth
@@ -283,6 +284,19 @@ class LoadSampled(Event):
     node: str
     load_milli: int
     cards: tuple[CardLoad, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContents(Event):
+    """What a node holds of images, data sets and models now; it replaces what was reported of it before.
+
+    Attributes:
+        fetch_rate: bytes per second at which it fetches what it lacks; 0: not known, so nothing follows from it.
+    """
+
+    node: str
+    contents: tuple[Content, ...]
+    fetch_rate: int
 
 
 @dataclass(frozen=True, slots=True)

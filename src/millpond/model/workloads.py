@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
+from millpond.model.contents import Content
 from millpond.model.errors import InvalidInputError
 from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.hardware.nodes import DEFAULT_POOL
@@ -191,6 +192,7 @@ class Job:
         only_on: which nodes it may have; empty: any of its pool.
         keep_s: the place of a task with which it fails for good is kept this long for a look inside; 0: it is not.
         spacing: how its tasks must lie towards each other.
+        contents: what each node that it runs on needs, and fetches where it is missing.
     """
 
     id: str
@@ -224,6 +226,7 @@ class Job:
     reservation: str = ""
     only_on: NodeSelection = ()
     spacing: tuple[SpacingRule, ...] = ()
+    contents: tuple[Content, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.id or len(self.id) > LONGEST_JOB_ID:

@@ -15,7 +15,7 @@ from worlds import World
 
 from ledgers import check_everything
 from millpond.model.errors import InconsistentStateError
-from millpond.model.events import JobSubmitted, LimitChanged, LoadSampled
+from millpond.model.events import JobSubmitted, LimitChanged, LoadSampled, NodeContents
 from millpond.model.hardware.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
@@ -100,6 +100,7 @@ def _irreversible(core: Scheduler, job: Job) -> list[Callable[[], object]]:
         lambda: cluster.update_node(replace(node, cpu_milli=1)),
         lambda: cluster.remove_node(node.name),
         lambda: core.handle(LoadSampled(state.now, node.name, 7)),
+        lambda: core.handle(NodeContents(state.now, node.name, (), 1)),
         lambda: state.queues.set_queue(queue),
         lambda: set_limit(state, limit),
         lambda: submit(state, job),

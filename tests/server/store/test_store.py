@@ -19,6 +19,7 @@ from fresh_databases import fresh_sqlite
 from millpond.model import decisions, events
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.confinement import Confinement, LimitKind
+from millpond.model.contents import Content
 from millpond.model.decisions import Grant, Placement, SuspendMode
 from millpond.model.energy import RateMeasure
 from millpond.model.errors import UnavailableError
@@ -120,6 +121,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.DeviceHealthChanged(1.0, "n", "u", DeviceHealth.BUSY_ELSEWHERE, "somebody"),
     events.DeviceReported(1.0, "n", "u", "XID 63"),
     events.LoadSampled(1.0, "n", 500),
+    events.NodeContents(1.0, "n", (Content("data:faces@3", 7_000), Content("image:python")), 125_000_000),
     events.JobSubmitted(1.0, JOB),
     events.NodeChoiceChanged(
         1.0,

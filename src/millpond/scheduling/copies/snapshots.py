@@ -59,6 +59,7 @@ def take(state: State, placer: Placer, claims: Claims) -> dict[str, Any]:
         "holds": {cause.value: text for cause, text in state.holds.items()},
         "nodes": [to_plain(node) for node in cluster.nodes if node is not None],
         "loads": cluster.loads.snapshot(),
+        "node_contents": cluster.contents.snapshot(),
         "jobs": [record_plain(state, record) for record in state.jobs.values()],
         "running": list(state.running),
         "suspended": list(state.suspended),
@@ -201,6 +202,7 @@ def _give_places(plain: dict[str, Any], state: State) -> None:
     for node in plain["nodes"]:
         cluster.add_node(from_plain(node))
     cluster.loads.restore(plain.get("loads", {}))  # not written at first
+    cluster.contents.restore(plain.get("node_contents", ()))  # not written at first
 
 
 def _give_experience(plain: dict[str, Any], state: State, placer: Placer) -> None:

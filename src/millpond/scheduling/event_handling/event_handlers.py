@@ -53,6 +53,7 @@ class EventHandlers:
             events.NodePowerChanged: nodes.power_changed,
             events.DeviceHealthChanged: nodes.device_health_changed,
             events.LoadSampled: nodes.load_sampled,
+            events.NodeContents: nodes.contents_reported,
             events.MigrateRequested: migrations.request,
             events.Confirmed: engine.confirmed,
             events.Refused: engine.refused,

@@ -45,8 +45,8 @@ class RequestClasses:
         self._known: WeakValueDictionary[object, RequestClass] = WeakValueDictionary()
 
     def of(self, job: Job) -> RequestClass:
-        """The demand of a job; jobs whose tasks ask for the same, of the same nodes and together alike, share it."""
-        alike = (job.roles, job.pool, job.together, job.together_required, job.only_on, job.spacing)
+        """The demand of a job; jobs whose tasks ask for the same, of like nodes and together alike, share it."""
+        alike = (job.roles, job.pool, job.together, job.together_required, job.only_on, job.spacing, job.contents)
         demand = self._known.get(alike)
         if demand is None:
             demand = self._known[alike] = RequestClass(job)

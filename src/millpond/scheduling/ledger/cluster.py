@@ -20,6 +20,7 @@ from millpond.model.resources import CARD_MILLI
 from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT, NameIndex
 from millpond.scheduling.ledger.capacity import Capacity
 from millpond.scheduling.ledger.card_loads import CardLoads
+from millpond.scheduling.ledger.content_index import ContentIndex
 from millpond.scheduling.ledger.hardware import Hardware
 from millpond.scheduling.ledger.hardware_index import HardwareIndex
 from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, SWAPPED, Holding, HoldState
@@ -51,6 +52,7 @@ class Cluster:
         """Changed by ``set_closed`` and ``set_card_closed``."""
         self.swapped = SwappedOff(self.arrays, hardware)
         self.loads = CardLoads(self.arrays, hardware)
+        self.contents = ContentIndex()
         self._shared_cards = SharedCards()
         self._free_milli_of: dict[str, int] = {}
         """``free_gpu_milli`` by pool."""
@@ -67,6 +69,7 @@ class Cluster:
         self.links.copy_from(other.links)
         self.swapped.copy_from(other.swapped)
         self.loads.copy_from(other.loads)
+        self.contents.copy_from(other.contents)
         self._shared_cards.copy_from(other._shared_cards)
         self.words.copy_from(other.words)
         self.hardware.copy_from(other.hardware)

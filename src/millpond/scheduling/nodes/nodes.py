@@ -65,6 +65,7 @@ class Nodes:
         else:
             self._state.cordons.set_power(event.node, None)
             cluster.remove_node(event.node)
+            cluster.contents.forget(event.node)
         self._placer.capacity_changed()
         for record, tasks in _by_job(self._tasks_on(index)):
             self._task_completion.end(record, tasks, Outcome.NODE_LOST, None, f"node {event.node} was lost", None)
@@ -115,6 +116,12 @@ class Nodes:
         """How busy a machine is; one that is gone is ignored."""
         self._state.journal.require_no_trial()
         self._state.cluster.loads.note(event)
+
+    def contents_reported(self, event: events.NodeContents) -> None:
+        """What a machine holds; one that is gone is ignored."""
+        self._state.journal.require_no_trial()
+        if event.node in self._state.cluster.node_index:
+            self._state.cluster.contents.note(event)
 
     def leave_failed_place(self, record: JobRecord) -> None:
         """Ask work to end that came, or stayed, where a device has failed meanwhile."""

@@ -19,6 +19,7 @@ from millpond.model.events import (
     Event,
     LoadSampled,
     NodeClosed,
+    NodeContents,
     NodeJoined,
     NodeLost,
     NodeOpened,
@@ -31,7 +32,7 @@ from millpond.server.store.schema import decisions, events
 from millpond.server.store.stored_json import value_in
 from millpond.server.store.tables import TableStore
 
-_SILENT: Final = (Tick.__name__, LoadSampled.__name__, ProgressMeasured.__name__)
+_SILENT: Final = tuple(kind.__name__ for kind in (Tick, LoadSampled, NodeContents, ProgressMeasured))
 """Events that are not shown among those of everything."""
 _OF_NODES: Final = tuple(
     kind.__name__

@@ -43,6 +43,9 @@ def settings_text(event: events.Event) -> str:
             return f"the clock was set forward by {lasting(round(seconds))}; time limits and usage do not count them"
         case events.LoadSampled(node=node, load_milli=load):
             return f"devices of {node} used to {load / 10:g} %"
+        case events.NodeContents(node=node, contents=contents):
+            size_gb = sum(content.bytes for content in contents) / 1e9
+            return f"{node} holds {count_text(len(contents), 'content')}, {size_gb:.1f} GB"
         case events.EnergyRatePredicted():
             return _rates_text(event)
         case events.Tick():

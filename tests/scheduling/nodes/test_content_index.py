@@ -1,0 +1,90 @@
+"""What nodes report of their contents says for how long they would fetch what a job needs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from worlds import World, machine
+
+from millpond.model.contents import MOST_CONTENTS, Content
+from millpond.model.errors import InvalidInputError
+from millpond.model.events import NodeContents, NodeJoined, NodeLost
+from millpond.scheduling.ledger.content_index import ContentIndex
+from millpond.scheduling.scheduler import Scheduler
+
+FACES, BASE = Content("data:faces@3", 3_000), Content("image:base", 1_000)
+
+
+def report(index: ContentIndex, node: str, *contents: Content, rate: int = 100) -> None:
+    index.note(NodeContents(0.0, node, contents, rate))
+
+
+def test_a_node_fetches_what_it_lacks_at_its_own_rate() -> None:
+    index = ContentIndex()
+    report(index, "a", FACES, BASE)
+    report(index, "b", BASE, rate=1_000)
+    report(index, "c")
+    assert index.fetch_s((FACES, BASE), ["a", "b", "c"]) == [0.0, 3.0, 40.0]
+
+
+def test_a_node_that_reported_nothing_holds_nothing_and_fetches_at_the_slowest_known_rate() -> None:
+    index = ContentIndex()
+    report(index, "a", FACES, rate=1_000)
+    report(index, "b", rate=10)
+    report(index, "c", rate=0)
+    assert index.fetch_s((FACES,), ["a", "b", "c", "new"]) == [0.0, 300.0, 300.0, 300.0]
+
+
+def test_an_unknown_size_is_that_of_the_largest_reported_under_the_name() -> None:
+    index = ContentIndex()
+    report(index, "a", Content("data:faces@3", 500))
+    report(index, "b", Content("data:faces@3", 700))
+    report(index, "c")
+    assert index.fetch_s((Content("data:faces@3"),), ["a", "c"]) == [0.0, 7.0]
+
+
+def test_nothing_follows_where_neither_sizes_nor_rates_are_known() -> None:
+    index = ContentIndex()
+    assert index.fetch_s((FACES,), ["a"]) is None
+    report(index, "a", BASE, rate=0)
+    assert index.fetch_s((FACES,), ["a"]) is None
+    report(index, "a", BASE)
+    assert index.fetch_s((Content("data:unknown"),), ["a"]) is None
+
+
+def test_a_report_replaces_the_one_before_and_a_node_that_is_forgotten_holds_nothing() -> None:
+    index = ContentIndex()
+    report(index, "a", FACES)
+    report(index, "a", BASE)
+    assert not index.holders(FACES.name)
+    assert index.holders(BASE.name) == {"a": 1_000}
+    index.forget("a")
+    index.forget("a")
+    assert not index.holders(BASE.name)
+    assert index.fetch_s((FACES, BASE), ["a"]) is None
+
+
+def test_of_a_long_report_the_first_contents_count() -> None:
+    index = ContentIndex()
+    report(index, "a", *(Content(f"data:{number}", 1) for number in range(MOST_CONTENTS + 1)))
+    assert index.holders(f"data:{MOST_CONTENTS - 1}")
+    assert not index.holders(f"data:{MOST_CONTENTS}")
+
+
+@pytest.mark.parametrize(("name", "size"), [("", 1), ("data:faces@3", -1)])
+def test_a_content_has_a_name_and_no_negative_size(name: str, size: int) -> None:
+    with pytest.raises(InvalidInputError, match="give it a name"):
+        Content(name, size)
+
+
+def test_contents_are_those_of_a_node_until_it_is_lost_and_outlive_a_restart_and_other_devices() -> None:
+    world = World(machine("a", 2), machine("b", 2))
+    core = world.core
+    for node in ("a", "b", "unknown"):
+        core.handle(NodeContents(world.now, node, (FACES,), 100))
+    core.handle(NodeJoined(world.now, machine("a", 3)))
+    core.handle(NodeLost(world.now, "b"))
+    for each in (core, core.fork(), Scheduler.restore(json.loads(json.dumps(core.snapshot())))):
+        assert each._state.cluster.contents.holders(FACES.name) == {"a": 3_000}
+        assert each._state.cluster.contents.fetch_s((FACES,), ["a", "b"]) == [0.0, 30.0]
