@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import stat
 import threading
@@ -25,7 +27,7 @@ from millpond.server.startup.local_engine import Launcher
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning import cache as data_cache
 from millpond.server.storage.provisioning import copying, host
-from millpond.server.storage.provisioning.cache import READ_IN_PLACE, CopyProgress, DataCache
+from millpond.server.storage.provisioning.cache import HALF_LIFE_S, READ_IN_PLACE, CopyProgress, DataCache
 from millpond.server.storage.provisioning.catalogue import CatalogueImage, held_as
 from millpond.server.storage.provisioning.containerfile import bases_of
 from millpond.server.storage.provisioning.staging import AT_ONCE, LONGEST_PAUSE_S, Item, Staging
@@ -68,11 +70,32 @@ class Shelf:
 
     def __init__(self, folder: Path, far: Path) -> None:
         self.in_use: set[str] = set()
-        self.folder = folder
-        self.cache = DataCache(folder, lambda: (DataSource("nfs", far, 1_000),), lambda: frozenset(self.in_use))
+        self.folder, self.far, self.now = folder, far, 0.0
+        self.cache = self.anew()
+
+    def anew(self) -> DataCache:
+        """As of a server that was started again."""
+        source = DataSource("nfs", self.far, 1_000)
+        return DataCache(self.folder, lambda: (source,), lambda: frozenset(self.in_use), lambda: self.now)
 
     def fetch(self, path: Path, stop: Callable[[], None] = lambda: None) -> str:
         return self.cache.fetch(path, CopyProgress(), stop)
+
+    def fetch_new(self, name: str, size: int, seconds: float = 1.0) -> str:
+        """A copy of a file that is made for this, which takes so long."""
+        (self.far / name).write_bytes(b"w" * size)
+        before = self.now
+
+        def take_time() -> None:
+            self.now = before + seconds
+
+        return self.fetch(self.far / name, take_time)
+
+    def wait(self, days: float) -> None:
+        """All that was wanted so far was wanted so much earlier."""
+        for record in self.folder.glob("*/*.json"):
+            then = record.stat().st_mtime - days * HALF_LIFE_S
+            os.utime(record, (then, then))
 
 
 @pytest.fixture
@@ -143,7 +166,7 @@ def test_a_changed_original_makes_another_copy_and_the_old_one_stays_as_it_was(s
     assert (shelf.cache.place(new) / "deep/words").read_bytes() == b"b" * 300
 
 
-def test_the_copy_wanted_longest_ago_makes_room_but_never_one_in_use(shelf: Shelf, far: Path) -> None:
+def test_a_copy_makes_room_but_never_one_in_use(shelf: Shelf, far: Path) -> None:
     one = shelf.fetch(far / "one")
     two = shelf.fetch(far / "two")
     assert not shelf.cache.has(one), "1,100 bytes do not fit into 1,000"
@@ -151,6 +174,82 @@ def test_the_copy_wanted_longest_ago_makes_room_but_never_one_in_use(shelf: Shel
     with pytest.raises(UnavailableError, match="full of data in use"):
         shelf.fetch(far / "one")
     assert shelf.cache.has(two)
+
+
+def test_of_copies_used_alike_the_one_wanted_longest_ago_makes_room(shelf: Shelf) -> None:
+    copies = []
+    for name in ("a", "b", "c"):
+        copies.append(shelf.fetch_new(name, 300))
+        shelf.wait(0.1)
+    shelf.fetch_new("d", 300)
+    assert [shelf.cache.has(key) for key in copies] == [False, True, True]
+
+
+def test_a_large_copy_that_is_hardly_used_goes_before_a_small_one_that_is_used_often(shelf: Shelf) -> None:
+    small = shelf.fetch_new("small", 100)
+    for _ in range(4):
+        shelf.fetch(shelf.far / "small")
+    shelf.wait(1)
+    large = shelf.fetch_new("large", 700)
+    shelf.fetch_new("another", 400)
+    assert (shelf.cache.has(small), shelf.cache.has(large)) == (True, False)
+
+
+def test_data_that_is_read_once_does_not_drive_out_what_is_used_daily_though_the_server_starts_anew(
+    shelf: Shelf,
+) -> None:
+    daily = shelf.fetch_new("daily", 400)
+    for _ in range(3):
+        shelf.wait(1)
+        shelf.cache = shelf.anew()
+        shelf.fetch(shelf.far / "daily")
+    shelf.wait(0.5)
+    for number in range(20):
+        shelf.cache = shelf.anew()
+        shelf.fetch_new(f"once-{number}", 400)
+    assert shelf.cache.has(daily)
+    shelf.wait(4)
+    shelf.fetch_new("later", 400)
+    assert shelf.cache.has(daily)
+    shelf.fetch_new("later still", 400)
+    assert not shelf.cache.has(daily), "it is not used any more"
+
+
+def test_of_copies_used_alike_the_one_that_took_longest_by_byte_stays(shelf: Shelf) -> None:
+    slow = shelf.fetch_new("many small files", 400, seconds=60)
+    quick = shelf.fetch_new("one large file", 400, seconds=1)
+    shelf.fetch_new("another", 400)
+    assert (shelf.cache.has(slow), shelf.cache.has(quick)) == (True, False)
+
+
+def test_a_copy_by_an_earlier_version_counts_as_used_once_and_is_counted_on(shelf: Shelf) -> None:
+    old = shelf.fetch_new("old", 400, seconds=400 / 125e6)
+    (record,) = shelf.folder.glob("*/*.json")
+    (before,) = shelf.cache.copies()
+    plain = json.loads(record.read_text())
+    then = record.stat().st_mtime
+    record.write_text(json.dumps({name: plain[name] for name in ("path", "size", "files", "checksum")}))
+    os.utime(record, (then, then))
+    assert shelf.cache.copies() == [before]
+    shelf.fetch(shelf.far / "old")
+    assert json.loads(record.read_text())["uses"] == pytest.approx(2, abs=0.1)
+    assert shelf.cache.has(old)
+
+
+def test_a_copy_is_used_though_the_disk_has_no_room_to_count_that(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = shelf.fetch(shelf.far / "one")
+
+    def full(*_args: Any, **_kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(data_cache, "write_json", full)
+    shelf.wait(3)
+    (before,) = shelf.cache.copies()
+    assert shelf.fetch(shelf.far / "one") == key
+    (after,) = shelf.cache.copies()
+    assert after.worth > before.worth
 
 
 def test_a_copy_whose_removal_was_cut_off_is_made_anew_and_what_was_left_of_others_goes(

@@ -4,14 +4,21 @@
 follows from the original's files, sizes and times: when they change, another copy is made, and jobs that read the old
 one go on with it. ``KEY.part`` is a copy on its way, in or out; what a killed server left of it is gone on with, or
 goes.
+
+Room is made by the copies that are worth least: the rate at which a copy is used times the seconds that another copying
+would take, by byte. That is GreedyDual-Size-Frequency (Cherkasova, "Improving WWW Proxies Performance with
+Greedy-Dual-Size-Frequency Caching Policy", 1998), with uses that fade, as in LRFU (Lee et al., 2001), for its clock.
 """
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,6 +32,14 @@ from millpond.specs.config.provisioning import DataSource
 READ_IN_PLACE: Final = ""
 """The key of what is read where it is, as it would not fit into the cache."""
 
+HALF_LIFE_S: Final = 86_400.0
+"""A use counts half as much after a day: jobs come again by the day, and a thousand trials in one night are forgotten
+in ten."""
+
+_SUPPOSED_SPEED: Final = 125_000_000.0
+"""Bytes a second, one Gbit/s, of a copy by an earlier version, which did not measure."""
+_LEAST: Final = 1e-12
+"""Seconds by byte, faster than any disk: what took no time that could be measured."""
 _DATA: Final = "data"
 _PART: Final = ".part"
 
@@ -48,13 +63,14 @@ class Copy:
     Attributes:
         key: ``SOURCE/`` and the name of its folder.
         size: bytes.
-        wanted_at: seconds since 1970.
+        worth: what it saves by staying, for comparison with others alone: the logarithm, and no other instant matters
+            than that of its last use, as all uses fade alike.
     """
 
     key: str
     path: str
     size: int
-    wanted_at: float
+    worth: float
 
 
 class DataCache:
@@ -64,14 +80,20 @@ class DataCache:
         folder: where they lie; made when the first one comes.
         sources: gives the places that are read so.
         in_use: gives the keys of copies that jobs wait for or read.
+        clock: seconds, from whatever beginning.
     """
 
     def __init__(
-        self, folder: Path, sources: Callable[[], tuple[DataSource, ...]], in_use: Callable[[], frozenset[str]]
+        self,
+        folder: Path,
+        sources: Callable[[], tuple[DataSource, ...]],
+        in_use: Callable[[], frozenset[str]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder.resolve()
         self._sources = sources
         self._in_use = in_use
+        self._clock = clock
 
     def source_of(self, path: Path) -> DataSource | None:
         """The source that a path lies in, after all links; None when in none."""
@@ -115,13 +137,16 @@ class DataCache:
             raise UnavailableError(f"{path} cannot be copied: {error.strerror}{where}", "see to the source") from error
 
     def copies(self) -> list[Copy]:
-        """Every whole copy, the one that was wanted longest ago first."""
+        """Every whole copy, the one that is worth least first."""
         found = []
         for record in self._folder.glob("*/*.json"):
             plain, key = read_json(record), f"{record.parent.name}/{record.stem}"
             if plain is not None and self.has(key):
-                found.append(Copy(key, plain["path"], plain["size"], record.stat().st_mtime))
-        return sorted(found, key=lambda copy: (copy.wanted_at, copy.key))
+                size, uses = plain["size"], plain.get("uses", 1.0)
+                seconds_per_byte = max(plain.get("seconds", size / _SUPPOSED_SPEED) / max(size, 1), _LEAST)
+                worth = math.log2(uses * seconds_per_byte) + record.stat().st_mtime / HALF_LIFE_S
+                found.append(Copy(key, plain["path"], size, worth))
+        return sorted(found, key=lambda copy: (copy.worth, copy.key))
 
     def _fetch(self, source: DataSource, path: Path, progress: CopyProgress, stop: Callable[[], None]) -> str:
         entries = copying.listing(path)
@@ -130,7 +155,7 @@ class DataCache:
         key = f"{source.name}/{copying.key_of(path, entries)}"
         record = self._record(key)
         if self.has(key):
-            os.utime(record)
+            _note_use(record)
             return key
         if size > source.limit or (self.place(key).exists() and key in self._in_use()):  # its record is lost
             return READ_IN_PLACE
@@ -142,6 +167,7 @@ class DataCache:
             stop()
             progress.add(more)
 
+        begun_at = self._clock()
         checksum = copying.copy(path, entries, part / _DATA, report_progress)
         if copying.listing(path) != entries:
             raise OSError(errno.ESTALE, "it changed while it was copied", str(path))
@@ -152,6 +178,8 @@ class DataCache:
                 "size": size,
                 "files": sum(not entry.is_folder for entry in entries),
                 "checksum": checksum,
+                "seconds": self._clock() - begun_at,
+                "uses": 1.0,
             },
             durable=True,
         )
@@ -159,7 +187,7 @@ class DataCache:
         return key
 
     def _make_room(self, source: DataSource, size: int, key: str) -> None:
-        """Drop copies that no job reads, those wanted longest ago first, until there is room.
+        """Drop copies that no job reads, those worth least first, until there is room.
 
         Raises:
             UnavailableError: what is left is in use.
@@ -197,3 +225,13 @@ class DataCache:
 
     def _record(self, key: str) -> Path:
         return self._folder / f"{key}.json"
+
+
+def _note_use(record: Path) -> None:
+    """Count one more use of a copy, beside what is left of those before it; not at the price of failing."""
+    plain, since_s = read_json(record), time.time() - record.stat().st_mtime
+    os.utime(record)
+    if plain is not None:
+        uses = 1.0 + plain.get("uses", 1.0) * 0.5 ** max(since_s / HALF_LIFE_S, 0.0)
+        with suppress(OSError):
+            write_json(record, {**plain, "uses": uses}, durable=True)
