@@ -266,6 +266,13 @@ def test_what_cannot_be_reserved_is_named_and_changes_nothing(
     assert json.dumps(world.core.snapshot()) == before
 
 
+def test_who_reserves_for_a_queue_without_a_guarantee_is_not_told_to_ask_for_less() -> None:
+    with pytest.raises(ConflictError) as caught:
+        reserve(two_teams(), 4, of="guest")
+    assert "ask an admin for a guarantee, or to reserve beyond it" in caught.value.remedy
+    assert "fewer" not in caught.value.remedy
+
+
 def test_reservations_that_overlap_share_the_guarantee_and_the_nearest_later_time_is_named() -> None:
     world = two_teams()
     reserve(world, 6, name="first")

@@ -35,6 +35,7 @@ from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.bounds import NO_BOUND, OTHER_MODELS
 from millpond.scheduling.tenancy.card_models import choices_of_reserved
 from millpond.scheduling.tenancy.limits import Account, AccountLimitUsage, AccountUsage
+from millpond.scheduling.tenancy.queue_node import QueueNode
 from millpond.scheduling.tenancy.queues import QueueTree
 
 _TAKEN = "reserved then, or held by work that cannot be asked to leave"
@@ -50,10 +51,12 @@ class Misfit:
     Attributes:
         why: a clause.
         fits_from: the nearest later begin at which one of its length fits; None where none was found.
+        remedy: what helps where it fits at no time that was found.
     """
 
     why: str
     fits_from: float | None = None
+    remedy: str = "reserve fewer cards, or for a shorter time"
 
 
 def misfit(state: State, wanted: AdvanceReservation) -> Misfit | None:
@@ -65,11 +68,14 @@ def misfit(state: State, wanted: AdvanceReservation) -> Misfit | None:
     require_sound(state, wanted)
     if _first_that_fits(state, wanted) is not None:
         return None
-    why, length_s = _why_not(state, _by_model(state, wanted)[0]), wanted.until - wanted.begin
+    judged, length_s = _by_model(state, wanted)[0], wanted.until - wanted.begin
+    why = _why_not(state, judged)
     for begin in _later_begins(state, wanted)[:MOST_TRIES]:
         if _first_that_fits(state, replace(wanted, begin=begin, until=begin + length_s)) is not None:
             return Misfit(why, begin)
-    return Misfit(why)
+    if wanted.beyond_guarantee or _guarantors(state.queues, judged):
+        return Misfit(why)
+    return Misfit(why, remedy="ask an admin for a guarantee, or to reserve beyond it: `--beyond-guarantee`")
 
 
 def require_sound(state: State, wanted: AdvanceReservation) -> None:
@@ -150,7 +156,7 @@ def agreed(state: State, wanted: AdvanceReservation) -> AdvanceReservation:
     """
     found = misfit(state, wanted)
     if found is not None:
-        remedy = "reserve fewer cards, or a shorter time"
+        remedy = found.remedy
         if found.fits_from is not None:
             remedy = f"it fits {found.fits_from - wanted.begin:.0f} s later"
         raise ConflictError(f"reservation {wanted.name!r} does not fit: {found.why}", remedy)
@@ -323,10 +329,9 @@ def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation)
         return f"{short} of its cards are guaranteed to other queues, or reserved then" if free < 0 else ""
     if tree.has_guarantees and not tree.blocks_guarantees(wanted.queue, asked):
         return ""
-    guarantors = [node for node in tree.by_name[wanted.queue].guarantors if node.cards_guaranteed(model)]
+    guarantors = _guarantors(tree, wanted)
     if not guarantors:
-        how = "an admin may reserve beyond the guarantee (--beyond-guarantee)"
-        return f"queue {wanted.queue} is guaranteed no cards{of_models}; {how}"
+        return f"queue {wanted.queue} is guaranteed no cards{of_models}"
     node = max(guarantors, key=lambda each: each.cards_left(model))
     if asked.card_mib > node.card_mib_left:
         return (
@@ -338,6 +343,12 @@ def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation)
         f"of the {given} cards{of_models} that queue {node.queue.name} is guaranteed, {left} are neither reserved then "
         "nor held by work that cannot be asked to leave"
     )
+
+
+def _guarantors(tree: QueueTree, wanted: AdvanceReservation) -> list[QueueNode]:
+    """The queues that guarantee a reservation any cards."""
+    model = _judged_model(tree, wanted)
+    return [node for node in tree.by_name[wanted.queue].guarantors if node.cards_guaranteed(model)]
 
 
 def _judged_model(tree: QueueTree, wanted: AdvanceReservation) -> str:

@@ -141,7 +141,7 @@ def _require_fit(core: Core, wanted: AdvanceReservation) -> None:
     found = core.scheduler.misfit(wanted, core.now)
     if found is None:
         return
-    remedy = "reserve fewer cards, or for a shorter time"
+    remedy = found.remedy
     if found.fits_from is not None:
         remedy = f"it fits from {local_time(found.fits_from + 59.0)} on"  # a full minute, and not before it
     raise ConflictError(f"reservation {wanted.name!r} does not fit: {found.why}", remedy)
