@@ -18,6 +18,7 @@ if CHROMIUM is None:
 pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 GRAVE = ("serious", "critical")
+TABLET = {"width": 768, "height": 1024}
 
 
 class Window:
@@ -56,6 +57,8 @@ def test_a_page_can_be_read_and_used_by_all_and_asks_nobody_else(window: Window,
         assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
         found = axe.Axe().run(page).response["violations"]
         assert [_said(each) for each in found if each["impact"] in GRAVE] == []
+    page.set_viewport_size(TABLET)
+    assert page.evaluate("document.documentElement.scrollWidth") <= TABLET["width"]
     assert window.wrong == []
     assert window.hosts == {"127.0.0.1"}
 

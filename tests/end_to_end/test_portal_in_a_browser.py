@@ -22,6 +22,7 @@ __all__ = ["chromium", "pond", "visit"]
 WORK = ("submit", "submit?template=vllm", "sessions")
 REPORTS = ("reports", "reports?by=job", "reports/waits", "reports/waits/jobs", "reports/mine", "what-if")
 PASSWORD = "correct horse battery"
+GROUND = "getComputedStyle(document.body).backgroundColor"
 
 
 def test_all_jobs_of_a_page_are_selected_on_a_phone(pond: Pond, visit: Visit) -> None:
@@ -40,7 +41,7 @@ def test_all_jobs_of_a_page_are_selected_on_a_phone(pond: Pond, visit: Visit) ->
 def test_every_page_fits_a_phone_and_a_desk_in_the_light_and_in_the_dark(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "echo " + "wide" * 100 + "; sleep 600", "--gpus", "1", "--name", "n" * 60)
     page = visit.enter(pond)
-    grounds = set()
+    grounds = []
     for scheme, size in (("light", DESKTOP), ("dark", PHONE)):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size(size)
@@ -58,10 +59,14 @@ def test_every_page_fits_a_phone_and_a_desk_in_the_light_and_in_the_dark(pond: P
             page.goto(f"{base_of(page)}/portal/{path}")
             assert page.locator("h1").is_visible()
             assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], path
-        grounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-    assert len(grounds) == 2
+        grounds.append(page.evaluate(GROUND))
+    light, dark = grounds
+    assert light != dark
+    page.emulate_media(color_scheme="light")
     page.click("#theme")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != list(grounds)[-1] or len(grounds) == 2
+    assert page.evaluate(GROUND) == dark
+    page.emulate_media(media="print")
+    assert page.evaluate(GROUND) == light, "ink is dark"
     pond("stop", job)
 
 
