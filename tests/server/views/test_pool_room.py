@@ -7,7 +7,7 @@ from dataclasses import replace
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.server.views.hardware.pool_room import PoolRooms, idle_holders
 from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
-from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo
+from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, SliceInfo
 
 NOW = 10_000.0
 
@@ -35,6 +35,16 @@ def test_whole_cards_parts_and_the_largest_block_are_told_apart() -> None:
     assert (large.model, large.cards, large.held_milli, large.usable_milli) == ("A100", 5, 1750, 3250)
     assert (large.whole, large.largest_block, large.block_node) == (3, 2, "n2")
     assert (small.model, small.cards, small.whole) == ("T4", 1, 1)
+
+
+def test_what_frozen_jobs_keep_of_cards_that_could_be_handed_out_is_told() -> None:
+    def kept(index: int, state: str, free_milli: int = 1000) -> DeviceInfo:
+        part = SliceInfo(job="b", task=0, state=state, compute_milli=500, limit_milli=500, memory_mib=5)
+        return replace(card(index, free_milli), slices=[part])
+
+    nodes = [node("n1", kept(0, "frozen"), kept(1, "frozen", 250), kept(2, "running", 500), kept(3, "swapped"))]
+    (room,) = PoolRooms().of([*nodes, replace(node("n2", kept(0, "frozen")), schedulable=False)])
+    assert (room.held_milli, room.usable_milli, room.frozen_milli) == (1250, 2750, 750)
 
 
 def test_what_cannot_be_handed_out_is_not_free() -> None:

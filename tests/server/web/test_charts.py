@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.server.catalogues import ENGLISH
+from millpond.server.web.charts.history_pages import MOST_CHARTS, charts_of
 from millpond.server.web.charts.line_charts import COLOURS, DASHES, Frame, Line, draw, look_of, number_text
 from millpond.server.web.rendering import PageReader, show, static_file
+from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
 
 
 def given_of(frame: Frame, *lines: Line) -> Any:
@@ -31,6 +33,16 @@ def test_a_part_of_a_line_leaves_its_frame_towards_the_points_beyond() -> None:
     shown = given_of(Frame(15, 25), Line("a", "o1", [0, 10, 20, 30, 40], [0, 1, 2, 3, 4]))
     assert shown["tables"] == [[[10, 20, 30], [1, 2, 3]]]
     assert (shown["begin"], shown["end"]) == (15, 25)
+
+
+def test_charts_of_each_figure_stand_in_the_same_order_and_are_those_of_the_highest() -> None:
+    names = [f"m{number:02}" for number in range(MOST_CHARTS + 1)]
+    series = [
+        NamedSeries(name=name, figures={"power_w": [1.0 + n], "heat": [99.0 - n]}) for n, name in enumerate(names)
+    ]
+    history = TimeSeriesInfo(subject="models", begin=0, end=60, step_s=60, at=[0], series=series)
+    assert [each.name for each in charts_of(history, [("power_w", "", "o1")])] == names[1:]
+    assert [each.name for each in charts_of(history, [("heat", "", "o1")])] == names[:-1]
 
 
 def test_nothing_is_known_of_a_span_in_which_no_line_has_a_value() -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.resources import CARD_MILLI
-from millpond.model.states import JobState
+from millpond.model.states import JobState, TaskState
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.pool.nodes import NodeInfo
@@ -46,6 +46,7 @@ def _both(before: ModelRoom, here: ModelRoom, node: str) -> ModelRoom:
         cards=before.cards + here.cards,
         held_milli=before.held_milli + here.held_milli,
         usable_milli=before.usable_milli + here.usable_milli,
+        frozen_milli=before.frozen_milli + here.frozen_milli,
         whole=before.whole + here.whole,
         largest_block=max(before.largest_block, here.whole),
         block_node=node if is_larger else before.block_node,
@@ -64,7 +65,9 @@ def _rooms_on(node: NodeInfo) -> dict[str, ModelRoom]:
         sums["cards"] += 1
         sums["held_milli"] += CARD_MILLI - device.free_compute_milli
         if can_take:
+            frozen = sum(each.compute_milli for each in device.slices if each.state == TaskState.FROZEN)
             sums["usable_milli"] += device.free_compute_milli
+            sums["frozen_milli"] += min(frozen, device.free_compute_milli)
             sums["whole"] += not device.holders
         sums["broken"] += device.health == DeviceHealth.FAULTY
         sums["elsewhere"] += device.health == DeviceHealth.BUSY_ELSEWHERE
@@ -78,6 +81,7 @@ def _room(model: str, sums: Counter[str]) -> ModelRoom:
         cards=sums["cards"],
         held_milli=sums["held_milli"],
         usable_milli=sums["usable_milli"],
+        frozen_milli=sums["frozen_milli"],
         whole=sums["whole"],
         broken=sums["broken"],
         elsewhere=sums["elsewhere"],

@@ -98,7 +98,7 @@ def pool_chart(history: TimeSeriesInfo, words: Mapping[str, str]) -> Chart:
 
 
 def charts_of(history: TimeSeriesInfo, lines: Sequence[tuple[str, str, str]]) -> list[NamedChart]:
-    """One chart for each series, those with the highest figures first.
+    """One chart for each of the series with the highest figures, in the order of their names.
 
     Args:
         lines: of each line its figure, its name and its look; series that lack the figure have no such line.
@@ -111,7 +111,7 @@ def charts_of(history: TimeSeriesInfo, lines: Sequence[tuple[str, str, str]]) ->
         found = [(series.figures.get(figure), name, look) for figure, name, look in lines]
         return draw([Line(name, look, history.at, ys) for ys, name, look in found if ys is not None], _frame(history))
 
-    return [NamedChart(each.name, drawn(each)) for each in shown[:MOST_CHARTS]]
+    return [NamedChart(each.name, drawn(each)) for each in sorted(shown[:MOST_CHARTS], key=lambda each: each.name)]
 
 
 def with_due(history: TimeSeriesInfo, fairness: FairnessInfo) -> TimeSeriesInfo:

@@ -15,6 +15,7 @@ class ModelRoom:
         cards: all of them.
         held_milli: what jobs hold of them.
         usable_milli: what could be handed out now: free parts of healthy cards of machines that are open.
+        frozen_milli: what frozen jobs keep of that, as they hold its memory.
         whole: how many of them are free as a whole, and could be handed out.
         largest_block, block_node: the most whole free cards of one machine, and its name; 0 and empty: there are none.
         broken: cards that are faulty.
@@ -26,6 +27,7 @@ class ModelRoom:
     cards: int = 0
     held_milli: int = 0
     usable_milli: int = 0
+    frozen_milli: int = 0
     whole: int = 0
     largest_block: int = 0
     block_node: str = ""
