@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from millpond.engines.task_ends import EndVerdict, Refusal
 from millpond.model.confinement import UNTOLD, Confinement
+from millpond.model.contents import Content
 from millpond.model.decisions import Decision
 from millpond.model.errors import InconsistentStateError, LeadershipLostError
 from millpond.model.events import (
@@ -19,6 +20,7 @@ from millpond.model.events import (
     Ended,
     Event,
     Kept,
+    NodeContents,
     NodeJoined,
     NodeLost,
     Noted,
@@ -95,6 +97,10 @@ class Outbox:
     def joined(self, node: Node) -> None:
         """A node is described anew."""
         self._put(lambda at: NodeJoined(at, node))
+
+    def holds(self, node: str, contents: Sequence[Content], fetch_rate: int) -> None:
+        """What a node that has joined holds, all of it."""
+        self._put(lambda at: NodeContents(at, node, tuple(contents), fetch_rate))
 
     def divided(self, card: str, change: LayoutChange) -> None:
         """The change of a card's layout is over; its node has joined before."""

@@ -15,7 +15,7 @@ import json
 import secrets
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -279,12 +279,14 @@ class StandinCluster:
         *,
         ready: bool = True,
         others: Plain | None = None,
+        images: Sequence[Plain] = (),
         **spec: Any,
     ) -> None:
         """A node, or another description of it.
 
         Args:
             others: what else it has, by the resource's name.
+            images: that it holds.
         """
         amounts = {"cpu": "32", "memory": "128Gi", "nvidia.com/gpu": str(cards), **(others or {})}
         labels = (
@@ -292,7 +294,8 @@ class StandinCluster:
             if labels is None
             else labels
         )
-        status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": str(ready)}]}
+        ready_condition = {"type": "Ready", "status": str(ready)}
+        status = {"allocatable": amounts, "conditions": [ready_condition], "images": list(images)}
         self.put("nodes", name, {"metadata": {"labels": labels}, "spec": spec, "status": status})
 
     def set_state(self, pod: str, phase: str, state: Plain, reason: str = "", message: str = "") -> None:

@@ -24,6 +24,7 @@ from millpond.model.events import (
     DeviceHealthChanged,
     DeviceReported,
     Event,
+    NodeContents,
     NodeJoined,
     NodeLost,
     Noted,
@@ -131,7 +132,7 @@ class EngineRouter:
                     yield from self._uncovered(event)
                 case NodeLost():
                     self._hidden[event.node].pop(cluster, None)
-                case DeviceHealthChanged() | DeviceReported() | CardLayoutChanged():
+                case DeviceHealthChanged() | DeviceReported() | CardLayoutChanged() | NodeContents():
                     if self._is_of(cluster, event.node):
                         yield event
                 case _:

@@ -106,6 +106,13 @@ def repository_of(reference: str) -> str:
     return re.split(r"[@:](?=[^/]*$)", reference, maxsplit=1)[0]
 
 
+def image_content(reference: str) -> str:
+    """As what nodes report an image that they hold: by its digest where that is named, else with its tag."""
+    name = whole(reference)
+    _, _, digest = name.partition("@")
+    return f"image:{repository_of(name)}@{digest}" if digest else f"image:{name}"
+
+
 def is_below(reference: str, prefixes: tuple[str, ...]) -> bool:
     """Whether a whole reference lies below a registry or repository such as ``nvcr.io`` or ``docker.io/pytorch``."""
     repository = repository_of(reference)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millpond.model.contents import Content
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
 from millpond.model.hardware.nodes import ANY_CLUSTER, CLUSTER_LABEL
 from millpond.model.hardware.topology import Level
@@ -21,6 +22,7 @@ from millpond.model.workloads import (
     Suspendable,
 )
 from millpond.specs.job.fields import CheckpointFile, Gpus
+from millpond.specs.job.images import image_content
 from millpond.specs.job.job_file import JobFile, RoleFile
 from millpond.specs.job.windows import model_of
 from millpond.specs.zoned_times import instant, is_span
@@ -67,6 +69,7 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
         spacing=tuple(each.rule for each in file.adopted.spacing)
         if file.adopted is not None
         else _in_one_cluster(file),
+        contents=() if file.image is None else (Content(image_content(file.image.name)),),
     )
 
 

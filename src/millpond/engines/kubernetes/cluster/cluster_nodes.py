@@ -16,12 +16,14 @@ from dataclasses import dataclass, field, replace
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.cluster.objects import NodeObject
 from millpond.engines.kubernetes.cluster.resource_amounts import ResourceAmounts, amounts_in, quantity
+from millpond.model.contents import Content
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.node_selection import Labels
 from millpond.model.hardware.nodes import DEFAULT_POOL, Node
 from millpond.model.sharing import GPU_SLICES
 from millpond.node.devices.nvidia import VENDOR as NVIDIA
 from millpond.node.devices.nvidia import model_name
+from millpond.specs.job.images import image_content, is_reference
 
 POOL_LABEL = "millpond.io/pool"
 """On nodes that are Millpond's: the name of their pool. A taint of the same key keeps other pods off."""
@@ -54,6 +56,10 @@ _SILENT = "the agent of its node does not answer the kubelet: it is given to nob
 _MIXED = "a pod on its node has a card from the vendor's device plugin, and it is not known which"
 SHARERS = 64
 """How many tasks at the most have parts of one card, which is what the gate has places for."""
+
+FETCH_RATE = 50_000_000
+"""Bytes per second at which a node is supposed to fetch images: over one Gbit/s, with one core that unpacks them.
+Those that come within a second are not told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +185,15 @@ def most_pods(node: NodeObject) -> float:
 def is_ready(node: NodeObject) -> bool:
     """Whether its kubelet says so."""
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+
+
+def contents_of(node: NodeObject) -> tuple[Content, ...]:
+    """The images that a node holds, by each of their names."""
+    large = [image for image in node.status.images or () if image.size_bytes >= FETCH_RATE]
+    named = {
+        image_content(name): image.size_bytes for image in large for name in image.names or () if is_reference(name)
+    }
+    return tuple(Content(name, size) for name, size in sorted(named.items()))
 
 
 def is_silent(node: NodeObject, cards: AgentCards) -> bool:

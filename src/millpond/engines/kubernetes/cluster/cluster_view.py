@@ -20,11 +20,13 @@ from millpond.engines.kubernetes.cluster.cluster_lease import ClusterLease
 from millpond.engines.kubernetes.cluster.cluster_nodes import (
     AGENT_DRIVER,
     DRIVER,
+    FETCH_RATE,
     POOL_LABEL,
     TAINT,
     AgentCards,
     DriverCards,
     NodeRules,
+    contents_of,
     describe_node,
     is_ready,
     labels_of,
@@ -35,7 +37,7 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import (
     with_name,
 )
 from millpond.engines.kubernetes.cluster.node_conditions import NodeConditions
-from millpond.engines.kubernetes.cluster.objects import NodeObject, PodObject
+from millpond.engines.kubernetes.cluster.objects import NodeImage, NodeObject, PodObject
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 from millpond.engines.kubernetes.cluster.resource_amounts import ResourceAmounts, asked_by, total
 from millpond.engines.kubernetes.loop_work import again_and_again
@@ -139,6 +141,8 @@ class ClusterView:
         self._pods = Reflector(channel, PODS, self._pod_changed, self._pod_deleted)
         self._on_node: defaultdict[str, dict[str, PodObject]] = defaultdict(dict)
         self._reported: dict[str, Node] = {}
+        self._held: dict[str, tuple[NodeImage, ...] | None] = {}
+        """By node, the images that the core was told of."""
         self._agents: dict[str, AgentReport] = {}
         self._loads: Mapping[str, Mapping[str, int]] = {}
         """By node, what its agent has measured of its cards; replaced as a whole, as other threads read it."""
@@ -257,6 +261,9 @@ class ClusterView:
                 self._marks = None
             if not self._is_listing:
                 self._outbox.joined(described)
+        if self._is_settled and (name not in self._held or self._held[name] != node.status.images):
+            self._held[name] = node.status.images
+            self._outbox.holds(name, contents_of(node), FETCH_RATE)
 
     def _why_closed(self, node: NodeObject, others: Sequence[PodObject], cards: AgentCards | DriverCards | None) -> str:
         """Why nothing new may start on a node; empty when it may."""
@@ -328,6 +335,7 @@ class ClusterView:
         if name in self._loads:
             self._loads = {node: loads for node, loads in self._loads.items() if node != name}
         if self._reported.pop(name, None) is not None:
+            self._held.pop(name, None)
             self._marks = None
             if not self._is_listing:
                 self.ours.node_lost(name)

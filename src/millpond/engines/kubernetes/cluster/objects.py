@@ -58,11 +58,19 @@ class NodeSpec(Struct):
     taints: list[NodeTaint] = []
 
 
+class NodeImage(Struct, frozen=True, rename="camel"):
+    """An image that a node holds, under all its names; with tags, and with digests."""
+
+    names: tuple[str, ...] | None = None
+    size_bytes: int = 0
+
+
 class NodeStatus(Struct):
     """What a kubelet says of its node."""
 
     allocatable: dict[str, str] = {}
     conditions: list[NodeCondition] = []
+    images: tuple[NodeImage, ...] | None = None
 
 
 class NodeObject(Struct):
