@@ -10,11 +10,13 @@ from real_pond import Pond, alive
 
 HERE = Path(__file__).resolve().parent
 LONG = {
+    "test_agents",
     "test_applying",
     "test_array_walks",
     "test_awkward_tasks",
     "test_changing_jobs",
     "test_chaos",
+    "test_clusters",
     "test_copies_of_servers",
     "test_encryption",
     "test_files_of_jobs",
@@ -29,9 +31,10 @@ LONG = {
     "test_make_up",
     "test_metrics_of_jobs",
     "test_monitoring",
-    "test_operating",
     "test_next_version",
+    "test_operating",
     "test_own_history",
+    "test_portal_in_a_browser",
     "test_proxy",
     "test_readme",
     "test_registry",

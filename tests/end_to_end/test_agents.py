@@ -37,7 +37,6 @@ async def ask(client: Client, tool: str, **arguments: Any) -> Any:
     return answer.structured_content
 
 
-@pytest.mark.long
 def test_an_agent_reads_everything_and_changes_nothing_unless_it_may(shared: Pond) -> None:
     assert shared("run", "--name", "first", "--", "echo one; echo two").returncode == 0
     assert shared("run", "--detach", "--gpus", "4", "--name", "long", "--", "sleep 600").returncode == 0

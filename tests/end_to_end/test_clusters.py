@@ -137,7 +137,6 @@ def test_jobs_of_the_machines_pool_are_its_processes(shared: Pond, shared_cluste
     assert home(shared_clusters, job) == ""
 
 
-@pytest.mark.long
 def test_a_cluster_that_is_away_when_the_server_starts_anew_costs_its_jobs_nothing(
     pond: Pond, clusters: dict[str, StandinCluster], config: Path
 ) -> None:
@@ -168,7 +167,6 @@ def test_a_cluster_that_is_away_when_the_server_starts_anew_costs_its_jobs_nothi
     pond("stop", stays)
 
 
-@pytest.mark.long
 def test_a_cluster_that_goes_away_takes_nothing_new_and_keeps_what_it_has(
     pond: Pond, clusters: dict[str, StandinCluster]
 ) -> None:

@@ -166,6 +166,7 @@ def test_a_part_of_a_card_is_for_a_node_with_an_agent_alone_and_ordered_of_it(
     assert "gate" in pond("get", job).stdout
 
 
+@pytest.mark.long
 def test_what_pods_are_not_given_is_refused_at_submission(pond: Pond, tmp_path: Path) -> None:
     preloaded = pond("run", "--detach", "--gpus", "0.5", "--set", "env.LD_PRELOAD=x.so", "--", "true")
     assert preloaded.returncode == 2
@@ -184,6 +185,7 @@ def test_what_pods_are_not_given_is_refused_at_submission(pond: Pond, tmp_path: 
     assert "listen on Unix sockets" in unreached.stderr
 
 
+@pytest.mark.long
 def test_folders_of_volumes_lie_in_pods_where_job_files_name_them(
     pond: Pond, cluster: StandinCluster, tmp_path: Path
 ) -> None:
@@ -216,6 +218,7 @@ def test_folders_of_volumes_lie_in_pods_where_job_files_name_them(
     assert variables["MILLPOND_OUTPUT"] == "/mnt/scratch/run1"
 
 
+@pytest.mark.long
 def test_a_folder_in_no_volume_is_refused_at_submission(pond: Pond) -> None:
     refused = pond("run", "--detach", "--data", "x=/etc", "--", "true")
     assert refused.returncode == 2
@@ -223,6 +226,7 @@ def test_a_folder_in_no_volume_is_refused_at_submission(pond: Pond) -> None:
     assert "/datasets/words, /mnt/scratch" in refused.stderr
 
 
+@pytest.mark.long
 def test_the_check_of_a_cluster_says_what_is_missing(pond: Pond, cluster: StandinCluster, config: Path) -> None:
     done = pond("kube", "check", "--config", str(config))
     assert done.returncode == 1
@@ -236,6 +240,7 @@ def test_the_check_of_a_cluster_says_what_is_missing(pond: Pond, cluster: Standi
     assert json.loads(away.stdout)[0]["grade"] == "broken"
 
 
+@pytest.mark.long
 def test_a_server_whose_lease_another_one_has_ends_and_says_why(pond: Pond, cluster: StandinCluster) -> None:
     (lease,) = cluster.names("leases.coordination.k8s.io")
     cluster.put("leases.coordination.k8s.io", lease, {"spec": {"holderIdentity": "another"}}, "team")

@@ -37,7 +37,6 @@ def test_all_jobs_of_a_page_are_selected_on_a_phone(pond: Pond, visit: Visit) ->
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
-@pytest.mark.long
 def test_every_page_fits_a_phone_and_a_desk_in_the_light_and_in_the_dark(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "echo " + "wide" * 100 + "; sleep 600", "--gpus", "1", "--name", "n" * 60)
     page = visit.enter(pond)
@@ -88,7 +87,6 @@ def test_output_is_followed_and_the_job_stopped_by_a_button(pond: Pond, visit: V
     assert page.get_by_role("button", name="Stop").count() == 0
 
 
-@pytest.mark.long
 def test_a_search_goes_through_all_of_a_long_output_and_the_view_goes_where_it_leads(pond: Pond, visit: Visit) -> None:
     command = "seq 400000; echo ValueError: odd; seq 400001 2000000; echo 'loss: nan'; seq 9; echo Needle"
     job = submit(pond, command, "--gpus", "0")
@@ -134,7 +132,6 @@ def test_a_search_goes_through_all_of_a_long_output_and_the_view_goes_where_it_l
         assert [hit.line for hit in found] == ["loss: nan", "ValueError: odd"]
 
 
-@pytest.mark.long
 def test_of_a_program_that_writes_faster_than_one_reads_the_latest_lines_are_there_whole_and_in_order(
     pond: Pond, visit: Visit
 ) -> None:
@@ -151,7 +148,6 @@ def test_of_a_program_that_writes_faster_than_one_reads_the_latest_lines_are_the
     pond("stop", job)
 
 
-@pytest.mark.long
 def test_marks_that_turn_the_direction_of_writing_are_shown_by_their_numbers_and_found_as_written(
     pond: Pond, visit: Visit
 ) -> None:
@@ -172,7 +168,6 @@ def test_marks_that_turn_the_direction_of_writing_are_shown_by_their_numbers_and
     assert "\u202e" not in log.inner_text()
 
 
-@pytest.mark.long
 def test_lines_in_view_are_filtered_while_one_types_and_it_is_said_when_none_is_left(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "echo ValueError: odd; seq 2000", "--gpus", "0")
     until(lambda: pond.job(job)["state"] == "succeeded")
@@ -187,7 +182,6 @@ def test_lines_in_view_are_filtered_while_one_types_and_it_is_said_when_none_is_
     expect(told).to_contain_text("Enter looks through all of the output")
 
 
-@pytest.mark.long
 def test_a_page_is_read_anew_only_when_something_has_changed(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "sleep 600", "--gpus", "1")
     until(lambda: pond.job(job)["state"] == "running")
@@ -203,7 +197,6 @@ def test_a_page_is_read_anew_only_when_something_has_changed(pond: Pond, visit: 
     pond("stop", job, other)
 
 
-@pytest.mark.long
 def test_a_page_that_is_not_seen_holds_no_stream_and_is_read_when_it_is_seen_again(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)
     page.goto(f"{base_of(page)}/portal/jobs")
@@ -224,7 +217,6 @@ def test_a_page_that_is_not_seen_holds_no_stream_and_is_read_when_it_is_seen_aga
     pond("stop", job)
 
 
-@pytest.mark.long
 def test_a_page_whose_login_has_ended_says_so_and_asks_no_more(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)
     page.locator("#live[data-state=live]").wait_for()
@@ -256,7 +248,6 @@ def test_a_button_and_a_form_that_no_server_answers_say_so_and_can_be_used_again
     visit.forgive_refusals()
 
 
-@pytest.mark.long
 def test_a_stream_that_could_not_begin_begins_when_the_server_answers(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)
     refused: list[str] = []
@@ -279,7 +270,6 @@ def test_a_stream_that_could_not_begin_begins_when_the_server_answers(pond: Pond
     visit.forgive_refusals()
 
 
-@pytest.mark.long
 def test_a_stream_in_which_the_server_says_nothing_any_more_is_lost_and_begun_again(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)
     page.clock.install()
@@ -295,7 +285,6 @@ def test_a_stream_in_which_the_server_says_nothing_any_more_is_lost_and_begun_ag
     visit.forgive_refusals()
 
 
-@pytest.mark.long
 def test_a_list_lives_and_does_not_move_under_the_hand(pond: Pond, visit: Visit) -> None:
     first = submit(pond, "sleep 600", "--gpus", "1")
     page = visit.enter(pond)
@@ -336,7 +325,6 @@ def test_a_person_with_a_password_is_led_to_what_they_wanted(pond: Pond, visit: 
     assert urlsplit(page.url).path == "/portal/login"
 
 
-@pytest.mark.long
 def test_a_report_leads_from_a_user_to_the_jobs_and_its_period_is_in_the_address(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "sleep 600", "--gpus", "1")
     page = visit.enter(pond)
@@ -362,7 +350,6 @@ def test_a_report_leads_from_a_user_to_the_jobs_and_its_period_is_in_the_address
     pond("stop", job)
 
 
-@pytest.mark.long
 def test_a_question_is_played_beside_the_server_answered_and_cancelled(pond: Pond, visit: Visit) -> None:
     waiting = [submit(pond, "sleep 600", "--gpus", "4", "--time-limit", "1h") for _ in range(4)]
     page = visit.enter(pond)
@@ -379,7 +366,6 @@ def test_a_question_is_played_beside_the_server_answered_and_cancelled(pond: Pon
     pond("stop", *waiting)
 
 
-@pytest.mark.long
 def test_nodes_are_closed_and_opened_by_buttons(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)
     page.goto(f"{base_of(page)}/portal/nodes")
@@ -403,7 +389,6 @@ def test_no_page_of_this_name_that_is_not_the_portals_reads_it(pond: Pond, chrom
     visit.context.close()
 
 
-@pytest.mark.long
 def test_a_lost_server_is_shown_and_found_again(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)
     page.locator("#live[data-state=live]").wait_for()
@@ -419,7 +404,6 @@ def test_a_lost_server_is_shown_and_found_again(pond: Pond, visit: Visit) -> Non
     visit.forgive_refusals()
 
 
-@pytest.mark.long
 def test_the_link_is_in_no_log(pond: Pond) -> None:
     log = Path(pond.state_dir / "server.log").read_text()
     assert "/portal/" in log

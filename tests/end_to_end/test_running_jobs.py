@@ -24,25 +24,16 @@ def test_the_output_and_the_exit_code_are_the_commands(shared):
     assert re.fullmatch(r"\d{4}-\d\d-\d\d [\d:]{8}\.\d\d (out|err)\n", last.stdout + last.stderr)
 
 
-def test_a_command_that_succeeds_ends_with_zero(shared):
-    assert shared("run", "--", "true").returncode == 0
-
-
+@pytest.mark.long
 def test_a_signal_is_shown_as_a_shell_shows_it(shared):
     assert shared("run", "--", "sh", "-c", "kill -SEGV $$").returncode == 128 + signal.SIGSEGV
 
 
-def test_a_command_runs_in_the_directory_it_was_typed_in(shared, tmp_path):
-    assert shared("run", "--", "pwd", cwd=tmp_path).stdout == f"{tmp_path}\n"
-
-
-def test_a_command_gets_the_variables_it_was_given(shared):
-    assert shared("run", "-e", "GREETING=grüß dich", "--", "printenv", "GREETING").stdout == "grüß dich\n"
-
-
-def test_a_task_with_a_fake_card_sees_no_real_one(shared):
-    script = 'echo "cuda=[$CUDA_VISIBLE_DEVICES] fake=[$MILLPOND_FAKE_DEVICES]"'
-    assert re.fullmatch(r"cuda=\[\] fake=\[\S+\]\n", shared("run", "--gpus", "1", "--", "sh", "-c", script).stdout)
+def test_a_command_has_its_directory_the_variables_it_was_given_and_with_a_fake_card_no_real_one(shared, tmp_path):
+    script = 'pwd; echo "$GREETING"; echo "cuda=[$CUDA_VISIBLE_DEVICES] fake=[$MILLPOND_FAKE_DEVICES]"'
+    done = shared("run", "-e", "GREETING=grüß dich", "--gpus", "1", "--", "sh", "-c", script, cwd=tmp_path)
+    assert done.returncode == 0
+    assert re.fullmatch(rf"{re.escape(str(tmp_path))}\ngrüß dich\ncuda=\[\] fake=\[\S+\]\n", done.stdout)
 
 
 def test_a_program_that_does_not_exist_fails_with_its_name(shared):
@@ -70,6 +61,7 @@ def test_the_example_gang_trains_and_agrees(shared):
     assert (ended.returncode, ended.stdout) == (0, f"{job_id}: succeeded\n")
 
 
+@pytest.mark.long
 def test_what_the_pool_could_never_run_is_refused_with_a_remedy(shared):
     before = shared("ps", "-a", "-o", "name").stdout
     too_much = ("--gpus 64", "--gpus 1 --tasks 9", "--gpus 1 --gpu-model V10O", "--gpus 1.5", "--gpus -1")
@@ -89,6 +81,7 @@ def test_what_is_piped_in_reaches_the_task_with_its_end(shared):
     assert shared("run", "--no-stdin", "--", "cat", given="hi\n").stdout == ""
 
 
+@pytest.mark.long
 def test_what_cannot_be_passed_on_is_said(shared):
     several = shared("run", "--tasks", "2", "--", "cat", given="hi\n")
     assert (several.returncode, several.stdout) == (0, "")
@@ -99,11 +92,13 @@ def test_what_cannot_be_passed_on_is_said(shared):
         assert "stdin" in done.stderr or "standard input" in done.stderr, wrong
 
 
+@pytest.mark.long
 def test_a_task_that_reads_no_further_is_not_waited_for(shared):
     done = shared("run", "--", "head", "-c", "3", given="x" * 5_000_000)
     assert (done.returncode, done.stdout) == (0, "xxx")
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_a_job_that_lacks_the_rest_of_its_input(shared):
     process = shared.start("run", "--", "sh", "-c", "read line; echo $line; cat", stdin=subprocess.PIPE)
     process.stdin.write("begun\n")
@@ -132,6 +127,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_return(shared):
     assert (ended.returncode, ended.stdout) == (143, f"{job_id}: cancelled\n")
 
 
+@pytest.mark.long
 def test_ctrl_c_in_the_output_of_a_job_leaves_the_job_alone_and_says_how_to_return(shared):
     job_id = shared("run", "--detach", "--", "sh", "-c", "echo begun; sleep 600").stdout.strip()
     process = shared.start("logs", "-f", job_id)
@@ -146,6 +142,7 @@ def test_ctrl_c_in_the_output_of_a_job_leaves_the_job_alone_and_says_how_to_retu
     shared("stop", job_id)
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_the_job_where_that_was_asked_for(shared):
     process = shared.start("run", "--stop-on-interrupt", "--", "sh", "-c", "echo begun; sleep 600")
     assert process.stdout.readline() == "begun\n"
@@ -183,6 +180,7 @@ def test_detached_work_is_listed_and_stopped(shared):
     assert job_id in again.stderr
 
 
+@pytest.mark.long
 def test_a_job_that_does_not_exist_has_its_own_exit_code(shared):
     for command in ("logs", "why", "wait", "stop"):
         done = shared(command, "no-such-job")
@@ -190,6 +188,7 @@ def test_a_job_that_does_not_exist_has_its_own_exit_code(shared):
         assert "no-such-job" in done.stderr
 
 
+@pytest.mark.long
 def test_nodes_are_listed_and_pretended_cards_are_called_fake(shared):
     table = shared("nodes").stdout.splitlines()
     assert len(table) == 3
@@ -200,6 +199,7 @@ def test_nodes_are_listed_and_pretended_cards_are_called_fake(shared):
     assert all(device["fake"] for node in nodes for device in node["devices"])
 
 
+@pytest.mark.long
 def test_retried_work_shows_every_run_in_one_stream(shared, tmp_path):
     script = "if [ -e again ]; then echo second; else touch again; echo first; exit 3; fi"
     done = shared("run", "--retries", "1", "--", "sh", "-c", script, cwd=tmp_path)
@@ -207,6 +207,7 @@ def test_retried_work_shows_every_run_in_one_stream(shared, tmp_path):
     assert "run 2" in done.stderr
 
 
+@pytest.mark.long
 def test_output_that_nobody_reads_on_does_not_end_the_job(shared):
     process = shared.start("run", "--", "sh", "-c", "yes | head -100000; sleep 1; echo end")
     process.stdout.read(10)
