@@ -79,9 +79,9 @@ def _routes_are_described_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of each kind."""
+    """An empty database of each kind; in quick tests, PostgreSQL has what is for it alone (`tests/server/store`)."""
     if request.param == "sqlite":
         return sqlite_url(tmp_path / "millpond.db")
     url: str = request.getfixturevalue("postgresql_url")

@@ -44,6 +44,7 @@ def test_output_of_pods_beyond_those_that_are_followed_comes_in_turns_and_all_of
         assert text_of(log_of(bench, job)) == "begun\nended\n"
 
 
+@pytest.mark.long
 def test_more_pods_run_than_a_client_has_connections(cluster: StandinCluster, bench: PodBench) -> None:
     cluster.keeps_logs_open = True
     for number in range(1, 121):

@@ -134,6 +134,7 @@ def test_one_that_is_cut_off_stops_before_the_next_begins_and_ends_when_it_sees_
     assert cluster.get("pods", "never-abcde-1-0") is None
 
 
+@pytest.mark.long
 def test_a_process_that_stood_still_binds_nothing_when_it_goes_on(cluster: StandinCluster, tmp_path: Path) -> None:
     with process(cluster, tmp_path / "first") as first:
         say(first, "first-abcde")
@@ -149,6 +150,7 @@ def test_a_process_that_stood_still_binds_nothing_when_it_goes_on(cluster: Stand
     assert cluster.get("pods", "never-abcde-1-0") is None
 
 
+@pytest.mark.long
 def test_a_process_that_was_killed_is_not_waited_for(cluster: StandinCluster, tmp_path: Path) -> None:
     with process(cluster, tmp_path / "first") as first:
         eventually(lambda: holder(cluster))

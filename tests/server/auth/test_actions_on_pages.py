@@ -259,6 +259,7 @@ def test_a_way_into_a_program_is_offered_to_those_alone_whom_it_lets_in(scene: S
     assert asked > len(ROLES)
 
 
+@pytest.mark.long
 def test_every_link_on_a_page_leads_its_reader_somewhere(scene: Scene) -> None:
     wrong = []
     for role in ("olga", "lea", "max", "reads", "nob"):
@@ -275,6 +276,7 @@ def test_every_link_on_a_page_leads_its_reader_somewhere(scene: Scene) -> None:
     assert wrong == []
 
 
+@pytest.mark.long
 def test_every_page_names_a_request_that_gives_a_program_the_same(scene: Scene) -> None:
     wrong = []
     for page, seen in scene.pages.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from auth_world import API, AuthWorld
 from test_audit import audit
 
@@ -28,6 +29,7 @@ def test_each_job_is_stopped_that_may_be_and_of_the_others_it_is_said_why_not(wo
         assert world.client("olga").get(f"{API}/jobs/{job}").json()["state"] in state
 
 
+@pytest.mark.long
 def test_hundreds_of_jobs_are_stopped_by_one_request(world: AuthWorld) -> None:
     jobs = [world.submit("max", gpus=4) for _ in range(130)]
     assert set(act(world, "max", "stop", *jobs).values()) <= {"stopping", "cancelled"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from auth_world import API, AuthWorld
 from test_portal import browser_of
 
@@ -54,6 +55,7 @@ def test_a_preempted_attempt_leads_to_the_job_that_got_the_room_those_alone_who_
     assert f'href="/portal/jobs/{other}"' in page
 
 
+@pytest.mark.long
 def test_of_very_many_attempts_the_latest_are_shown_and_offered(world: AuthWorld) -> None:
     job = world.submit("max", gpus=1, retries=110)
     for attempt in range(1, 105):

@@ -86,6 +86,7 @@ def test_jobs_of_one_instant_are_listed_each_once_page_by_page(world: AuthWorld,
     assert shown == sorted(ids if ended else living, reverse=order == "oldest")
 
 
+@pytest.mark.long
 def test_a_page_goes_on_behind_its_last_job_in_the_order_that_it_has(world: AuthWorld) -> None:
     for number in range(102):
         world.submit("max", name="many", gpus=1 + number % 3)

@@ -354,6 +354,7 @@ def test_nobody_reads_names_of_other_groups_on_any_page(world: AuthWorld) -> Non
     assert waits in browser_of(world, "sue").get("/portal/").text
 
 
+@pytest.mark.long
 def test_the_list_goes_on_behind_its_last_job_in_the_chosen_view(world: AuthWorld) -> None:
     jobs = []
     for _ in range(103):

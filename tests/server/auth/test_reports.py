@@ -127,6 +127,7 @@ def test_rows_add_up_to_the_total_which_is_the_same_by_whatever_is_added_up(
     assert totals[0]["cost"] == pytest.approx((1109 * 1.8 + 250 * 0.6) / 3600, abs=5e-3)
 
 
+@pytest.mark.long
 def test_a_month_has_its_part_of_what_goes_on_over_its_end(filled: AuthWorld) -> None:
     rows = {(row["name"], row["model"]): row["gpu_hours"] for row in usage(filled, "olga", by="month")["rows"]}
     assert rows["2001-03", "H100"] == pytest.approx(8 * (47 + 0), abs=1e-3)
@@ -261,6 +262,7 @@ def test_hostile_names_are_text_and_wrong_periods_are_explained(filled: AuthWorl
 # ---- what if --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_what_if_question_is_in_the_address_and_its_answer_says_who_gains_and_who_loses(
     world: AuthWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

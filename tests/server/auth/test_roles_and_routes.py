@@ -326,6 +326,7 @@ def test_each_role_gets_what_the_table_says(shared: AuthWorld, method: str, path
             assert SECRET not in answer.text.replace(answer.request.url.path, "") or "{job}" in path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "path"), [key for key in TABLE if "0" in TABLE[key].values()], ids=lambda part: part.removeprefix(API)
 )
@@ -350,6 +351,7 @@ def in_two_groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthWorl
     world.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "path"), [key for key in TABLE if "{" in key[1]], ids=lambda part: part.removeprefix(API)
 )

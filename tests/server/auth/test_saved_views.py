@@ -93,6 +93,7 @@ def test_names_that_cannot_stand_in_a_line_are_refused(shared: AuthWorld, name: 
     assert save(shared, "max", name).status_code == 422
 
 
+@pytest.mark.long
 def test_too_many_views_and_too_many_filters_are_refused(world: AuthWorld) -> None:
     for number in range(MOST_VIEWS):
         assert save(world, "max", f"v{number}").status_code == 201

@@ -232,6 +232,7 @@ def test_a_websocket_that_ended_is_no_connection_any_more(monkeypatch):
     assert not kept[0]._networks
 
 
+@pytest.mark.long
 def test_a_turn_of_the_event_loop_parses_a_piece_of_what_a_websocket_sends_and_no_message_is_lost(monkeypatch):
     pieces = []
     parse = ServerProtocol.receive_data

@@ -212,6 +212,7 @@ def test_what_the_server_was_started_with_is_never_changed(api: Api) -> None:
     assert settings(api).ordering == "fifo"
 
 
+@pytest.mark.long
 def test_a_history_that_is_too_short_has_gaps_or_cannot_be_replayed_changes_nothing(api: Api) -> None:
     adapter = adapter_of(api, ask=unanswered)
     lived(api, 1, every_s=12 * HOUR_S)
@@ -232,6 +233,7 @@ def test_a_history_that_is_too_short_has_gaps_or_cannot_be_replayed_changes_noth
     assert settings(api).ordering == "fifo"
 
 
+@pytest.mark.long
 def test_the_replay_is_a_child_process_that_gives_the_same_figures(api: Api) -> None:
     lived(api, 1)
     recorded = asyncio.run(api.service.history.recorded_with_present(BEGIN, api.clock.now, DAY_S, 1_000))
@@ -319,6 +321,7 @@ def test_a_server_that_was_down_at_the_hour_looks_when_it_starts_and_none_looks_
     assert adapter_of(api).latest == late.latest
 
 
+@pytest.mark.long
 def test_a_night_that_was_broken_off_says_so_and_is_not_tried_again_before_the_next(api: Api) -> None:
     class Killed(BaseException):
         """The end of the process."""

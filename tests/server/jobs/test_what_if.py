@@ -242,6 +242,7 @@ def test_a_caller_asks_one_question_at_a_time(api: Api, monkeypatch: pytest.Monk
     asyncio.run(both())
 
 
+@pytest.mark.long
 def test_a_child_process_gives_the_same_answer_or_the_refusal(api: Api) -> None:
     full(api)
     snapshot = api.loop.query(lambda core: json.dumps(core.scheduler.snapshot())).result(60)

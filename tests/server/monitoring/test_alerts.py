@@ -111,6 +111,7 @@ def test_every_figure_that_is_asked_for_is_told_by_the_server_and_by_the_guide(a
     assert [name for name in asked if re.sub(parts, "", re.sub(kinds, "", name)) not in guide] == []
 
 
+@pytest.mark.long
 def test_every_panel_of_the_dashboards_shows_something_of_a_server_that_has_everything(
     api: Api, tmp_path: Path
 ) -> None:
@@ -159,6 +160,7 @@ def values_at(tmp_path: Path, questions: list[tuple[str, str]], series: dict[str
     return [[dict(re.findall(r'(\w+)="([^"]*)"', labels)) for labels in re.findall(sample, each)] for each in found]
 
 
+@pytest.mark.long
 def test_a_server_that_does_not_answer_and_an_agent_that_is_away_for_long_are_told(tmp_path: Path) -> None:
     series = {
         'up{job="millpond",instance="server"}': "1x5 0x20",
@@ -181,6 +183,7 @@ def test_a_card_that_fails_is_told_after_a_minute(tmp_path: Path) -> None:
     assert firings(tmp_path, "MillpondCardFailed", "device", series, "5m", "9m") == [set(), {"0"}]
 
 
+@pytest.mark.long
 def test_a_machine_that_reports_fewer_cards_than_it_did_is_told_until_they_are_back(tmp_path: Path) -> None:
     series = {
         'millpond_node_gpus{node="lost",pool="default"}': "8x90 7x60",
@@ -195,6 +198,7 @@ def test_a_machine_that_reports_fewer_cards_than_it_did_is_told_until_they_are_b
     ]
 
 
+@pytest.mark.long
 def test_cards_that_others_have_for_hours_are_told_and_are_none_that_have_failed(api: Api, tmp_path: Path) -> None:
     api.loop.notify([DeviceHealthChanged(0.0, "n1", "n1-3", DeviceHealth.BUSY_ELSEWHERE, "used by others")])
     api.settled()
@@ -204,6 +208,7 @@ def test_cards_that_others_have_for_hours_are_told_and_are_none_that_have_failed
     assert firing(tmp_path, "MillpondCardsElsewhere", "node", "390m", series) == {"n1"}
 
 
+@pytest.mark.long
 def test_cards_that_are_held_and_do_nothing_are_counted_by_machine(tmp_path: Path) -> None:
     series = {
         f"millpond_device_held_idle_seconds{{{CARD.format('idle', 0)}}}": "600+60x120",
@@ -212,6 +217,7 @@ def test_cards_that_are_held_and_do_nothing_are_counted_by_machine(tmp_path: Pat
     assert firings(tmp_path, "MillpondCardsHeldIdle", "node", series, "60m", "100m") == [set(), {"idle"}]
 
 
+@pytest.mark.long
 def test_a_hot_card_is_told_and_one_that_cools_down_in_time_is_not(tmp_path: Path) -> None:
     series = {
         f"millpond_device_temperature_celsius{{{CARD.format('n1', 0)}}}": "80+1x30",
@@ -220,6 +226,7 @@ def test_a_hot_card_is_told_and_one_that_cools_down_in_time_is_not(tmp_path: Pat
     assert firings(tmp_path, "MillpondCardHot", "device", series, "12m", "16m") == [set(), {"0"}]
 
 
+@pytest.mark.long
 def test_a_queue_that_waits_below_its_guarantee_is_told_and_one_that_waits_beyond_it_is_not(tmp_path: Path) -> None:
     series = {}
     for queue, used in (("below", 2), ("beyond", 8)):
@@ -230,6 +237,7 @@ def test_a_queue_that_waits_below_its_guarantee_is_told_and_one_that_waits_beyon
     assert firings(tmp_path, "MillpondQueueBelowGuarantee", "queue", series, "20m", "40m") == [set(), {"below"}]
 
 
+@pytest.mark.long
 def test_free_cards_in_small_pieces_are_told_while_jobs_wait(tmp_path: Path) -> None:
     def pool(waiting: int, closed: int) -> dict[str, str]:
         series = {'millpond_jobs{queue="q",kind="train",state="queued"}': f"{waiting}x90"}
@@ -245,6 +253,7 @@ def test_free_cards_in_small_pieces_are_told_while_jobs_wait(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.long
 def test_work_that_leaves_its_cards_again_and_again_is_told_and_turns_at_a_calm_pace_are_not(tmp_path: Path) -> None:
     series = {}
     for instance, each_minute in (("thrashes", 1), ("turns", 0.1)):
@@ -254,6 +263,7 @@ def test_work_that_leaves_its_cards_again_and_again_is_told_and_turns_at_a_calm_
     assert firing(tmp_path, "MillpondSwapThrashing", "instance", "110m", series) == {"thrashes"}
 
 
+@pytest.mark.long
 def test_a_server_that_takes_nothing_on_and_a_certificate_near_its_end_are_told(tmp_path: Path) -> None:
     series = {
         'millpond_server_degraded{instance="one"}': "0x10 1x10",
@@ -267,6 +277,7 @@ def test_a_server_that_takes_nothing_on_and_a_certificate_near_its_end_are_told(
     assert firing(tmp_path, "MillpondTokenEnds", "instance", "90m", series) == {"one"}
 
 
+@pytest.mark.long
 def test_services_that_lack_replicas_for_long_are_told_by_their_queue(tmp_path: Path) -> None:
     series = {}
     for queue, running in (("lacks", "2x60"), ("has", "3x60"), ("catches-up", "2x10 3x50")):
@@ -275,6 +286,7 @@ def test_services_that_lack_replicas_for_long_are_told_by_their_queue(tmp_path: 
     assert firings(tmp_path, "MillpondReplicasMissing", "queue", series, "10m", "20m") == [set(), {"lacks"}]
 
 
+@pytest.mark.long
 def test_a_forecast_that_covers_less_than_it_should_is_told_by_its_pool(tmp_path: Path) -> None:
     series = {}
     for pool, met in (("low", 0.9), ("near", 0.95)):
@@ -305,6 +317,7 @@ def page_of(api: Api) -> str:
     return answer.text
 
 
+@pytest.mark.long
 def test_a_scheduler_whose_cycles_take_long_is_told_and_one_with_a_single_long_cycle_in_a_thousand_is_not(
     api: Api, tmp_path: Path
 ) -> None:
@@ -322,6 +335,7 @@ def test_a_scheduler_whose_cycles_take_long_is_told_and_one_with_a_single_long_c
     assert firing(tmp_path, alert, "instance", "20m", slow) == set(), "not before it has been so for a while"
 
 
+@pytest.mark.long
 def test_a_server_that_answers_one_request_in_ten_with_an_error_of_its_own_is_told(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +358,7 @@ def test_a_server_that_answers_one_request_in_ten_with_an_error_of_its_own_is_to
     assert firing(tmp_path, alert, "instance", "69m", exported(well, page_of(api))) == {"one"}
 
 
+@pytest.mark.long
 def test_a_job_that_has_waited_for_more_than_a_day_is_told_by_its_queue_and_one_that_runs_for_as_long_is_not(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -184,6 +184,7 @@ SETTINGS = st.builds(
 RULES = st.none() | st.builds(PowerRule, SETTINGS, st.dictionaries(st.sampled_from(ShareClass), SETTINGS))
 
 
+@pytest.mark.long
 @given(steps=st.lists(st.tuples(RULES, st.sets(st.sampled_from(ShareClass)), st.booleans()), max_size=12))
 def test_whatever_happened_between_all_is_as_it_was_at_the_end(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[PowerRule | None, set[ShareClass], bool]]

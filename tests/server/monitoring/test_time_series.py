@@ -202,6 +202,7 @@ def large(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[LargeP
     made.store.close()
 
 
+@pytest.mark.long
 def test_each_node_of_a_large_pool_has_minutes_of_the_last_hours_and_then_coarser_rows(large: LargePool) -> None:
     for held in (0, 500, 1000):
         large.held_milli = held
@@ -228,6 +229,7 @@ def test_what_is_kept_of_the_nodes_of_a_large_pool_is_bounded_by_time(large: Lar
         assert rows[0].at >= now - level.kept_s
 
 
+@pytest.mark.long
 def test_a_pool_that_grows_and_shrinks_keeps_the_history_of_its_nodes(large: LargePool) -> None:
     for large.nodes in (2, 3, 2):
         large.look(12, 5 * MINUTE)

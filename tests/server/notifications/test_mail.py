@@ -85,6 +85,7 @@ def test_a_user_is_told_in_the_language_of_their_portal(world: NoticeWorld, catc
     assert "可在此修改" in mail.get_content()
 
 
+@pytest.mark.long
 def test_hundreds_of_jobs_are_a_few_mails(world: NoticeWorld, catcher: MailCatcher) -> None:
     world.subscribe("ada", by_mail(Topic.CANCELLED))
     for part in range(3):

@@ -28,6 +28,7 @@ def live(spares: SpareNodes, days: float, begin: float = BEGIN, rule: PowerSavin
     return found
 
 
+@pytest.mark.long
 def test_the_fixed_spare_holds_until_a_forecast_has_shown_its_worth(api: Api) -> None:
     spares = SpareNodes(api.store.time_series)
     assert live(spares, 2.9) == 2
@@ -59,6 +60,7 @@ def test_history_is_kept_for_a_fortnight(api: Api) -> None:
     assert [row.at for row in kept] == [BEGIN + day * DAY_S for day in range(25, 40)]
 
 
+@pytest.mark.long
 def test_a_clock_that_is_set_a_year_forward_for_a_while_takes_no_history(api: Api) -> None:
     store = api.store.time_series
     live(SpareNodes(store), 3.5)

@@ -152,7 +152,8 @@ def differences(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any
         yield path, one, other
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 8))])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(8))
 def test_whatever_was_done_a_killed_servers_successor_shows_the_same(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

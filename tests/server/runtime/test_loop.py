@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from server_world import Clock, KilledError, Server, World, node, submission_of
 from sqlalchemy.exc import OperationalError
@@ -38,6 +38,7 @@ from millpond.server.store.connection.durable_writes import CommitInDoubtError
 from millpond.server.store.store import Store
 from millpond.server.views.events import story
 from millpond.specs.api.jobs.jobs import JobInfo
+from seeds import few_then_many
 
 
 def test_a_submitted_job_starts_runs_and_ends(server: Server) -> None:
@@ -555,48 +556,52 @@ def test_the_time_in_which_a_job_was_suspended_is_not_time_that_it_ran(tmp_path:
     server.store.close()
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(kills=st.lists(st.integers(1, 25), min_size=1, max_size=6))
+@pytest.mark.parametrize("examples", few_then_many([5], [60]))
 def test_wherever_the_server_is_killed_nothing_is_lost_and_nothing_runs_twice(
-    tmp_path_factory: pytest.TempPathFactory, kills: list[int]
+    tmp_path_factory: pytest.TempPathFactory, examples: int
 ) -> None:
-    state_dir, world, clock = tmp_path_factory.mktemp("state"), World((node(cards=32),)), Clock()
-    countdown = [*kills]
+    @settings(max_examples=examples)
+    @given(kills=st.lists(st.integers(1, 25), min_size=1, max_size=6))
+    def walk(kills: list[int]) -> None:
+        state_dir, world, clock = tmp_path_factory.mktemp("state"), World((node(cards=32),)), Clock()
+        countdown = [*kills]
 
-    def trip(_where: str) -> None:
-        if countdown:
-            countdown[0] -= 1
-            if countdown[0] == 0:
-                countdown.pop(0)
-                raise KilledError
+        def trip(_where: str) -> None:
+            if countdown:
+                countdown[0] -= 1
+                if countdown[0] == 0:
+                    countdown.pop(0)
+                    raise KilledError
 
-    submissions: list[Submission] = []
-    server: Server | None = None
-    for _ in range(200):
-        try:
-            if server is None:
-                server = Server(state_dir, world, clock, trip)
-            if len(submissions) < 8:
-                number = len(submissions)
-                submissions.append(server.submit(f"j{number}", gpus=1 + number % 3, tasks=1 + number % 2))
-            server.turn()
-            for task in world.running[:1]:
-                server.engine.finish(task)
-        except KilledError:
-            if server is not None:
-                server.store.close()
-            server = None
-            continue
-        if len(submissions) == 8 and not server.core.scheduler.jobs:
-            break
-    assert server is not None
-    assert not server.core.scheduler.jobs
-    answers = [submission.answer for submission in submissions]
-    accepted = [answer.result().id for answer in answers if answer.done() and answer.exception() is None]
-    assert all(server.store.jobs.ended_job(name).state == "succeeded" for name in accepted)
-    assert all(count == 1 for count in world.starts.values())
-    assert all(task.attempt == 1 for task in world.starts)
-    server.store.close()
+        submissions: list[Submission] = []
+        server: Server | None = None
+        for _ in range(200):
+            try:
+                if server is None:
+                    server = Server(state_dir, world, clock, trip)
+                if len(submissions) < 8:
+                    number = len(submissions)
+                    submissions.append(server.submit(f"j{number}", gpus=1 + number % 3, tasks=1 + number % 2))
+                server.turn()
+                for task in world.running[:1]:
+                    server.engine.finish(task)
+            except KilledError:
+                if server is not None:
+                    server.store.close()
+                server = None
+                continue
+            if len(submissions) == 8 and not server.core.scheduler.jobs:
+                break
+        assert server is not None
+        assert not server.core.scheduler.jobs
+        answers = [submission.answer for submission in submissions]
+        accepted = [answer.result().id for answer in answers if answer.done() and answer.exception() is None]
+        assert all(server.store.jobs.ended_job(name).state == "succeeded" for name in accepted)
+        assert all(count == 1 for count in world.starts.values())
+        assert all(task.attempt == 1 for task in world.starts)
+        server.store.close()
+
+    walk()
 
 
 POLICIES = (
@@ -608,52 +613,56 @@ POLICIES = (
 """Of version after version: what one decides, the next would not."""
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(kills=st.lists(st.integers(3, 40), min_size=2, max_size=6))
+@pytest.mark.parametrize("examples", few_then_many([2], [30]))
 def test_the_next_version_goes_on_where_the_killed_one_stood(
-    tmp_path_factory: pytest.TempPathFactory, kills: list[int]
+    tmp_path_factory: pytest.TempPathFactory, examples: int
 ) -> None:
-    state_dir, world, clock = tmp_path_factory.mktemp("state"), World((node("n1"), node("n2"))), Clock()
-    left, version, countdown = [*kills], 0, 0
+    @settings(max_examples=examples)
+    @given(kills=st.lists(st.integers(3, 40), min_size=2, max_size=6))
+    def walk(kills: list[int]) -> None:
+        state_dir, world, clock = tmp_path_factory.mktemp("state"), World((node("n1"), node("n2"))), Clock()
+        left, version, countdown = [*kills], 0, 0
 
-    def trip(_where: str) -> None:
-        nonlocal countdown
-        countdown -= 1
-        if countdown == 0:
-            raise KilledError
+        def trip(_where: str) -> None:
+            nonlocal countdown
+            countdown -= 1
+            if countdown == 0:
+                raise KilledError
 
-    server: Server | None = None
-    submitted: list[Submission] = []
-    for _ in range(300):
-        try:
-            if server is None:
-                countdown = left.pop() if left else 0
-                version += 1
-                server = Server(state_dir, world, clock, trip, POLICIES[version % len(POLICIES)])
-                assert overdrawn(server.core.scheduler._state.cluster) == ""
-            if len(submitted) < 14:
-                number = len(submitted)
-                priority = ("low", "normal", "high")[number % 3]
-                fields = {"gpus": 1 + number % 4, "tasks": 1 + number % 2, "priority": priority}
-                submitted.append(server.submit(f"j{number}", time_limit=f"{number + 20}s", **fields))
-            server.turn()
-            for task in world.running[: int(number > 6)]:
-                server.engine.finish(task)
-        except KilledError:
-            if server is not None:
-                server.store.close()
-            server = None
-            continue
-        if len(submitted) == 14 and not server.core.scheduler.jobs:
-            break
-    assert server is not None
-    assert not server.core.scheduler.jobs
-    answers = [submission.answer for submission in submitted]
-    accepted = [answer.result().id for answer in answers if answer.done() and answer.exception() is None]
-    assert all(server.store.jobs.ended_job(name) is not None for name in accepted)
-    assert all(count == 1 for count in world.starts.values()), "nothing runs twice"
-    assert verify(server.store).differences == ()
-    server.store.close()
+        server: Server | None = None
+        submitted: list[Submission] = []
+        for _ in range(300):
+            try:
+                if server is None:
+                    countdown = left.pop() if left else 0
+                    version += 1
+                    server = Server(state_dir, world, clock, trip, POLICIES[version % len(POLICIES)])
+                    assert overdrawn(server.core.scheduler._state.cluster) == ""
+                if len(submitted) < 14:
+                    number = len(submitted)
+                    priority = ("low", "normal", "high")[number % 3]
+                    fields = {"gpus": 1 + number % 4, "tasks": 1 + number % 2, "priority": priority}
+                    submitted.append(server.submit(f"j{number}", time_limit=f"{number + 20}s", **fields))
+                server.turn()
+                for task in world.running[: int(number > 6)]:
+                    server.engine.finish(task)
+            except KilledError:
+                if server is not None:
+                    server.store.close()
+                server = None
+                continue
+            if len(submitted) == 14 and not server.core.scheduler.jobs:
+                break
+        assert server is not None
+        assert not server.core.scheduler.jobs
+        answers = [submission.answer for submission in submitted]
+        accepted = [answer.result().id for answer in answers if answer.done() and answer.exception() is None]
+        assert all(server.store.jobs.ended_job(name) is not None for name in accepted)
+        assert all(count == 1 for count in world.starts.values()), "nothing runs twice"
+        assert verify(server.store).differences == ()
+        server.store.close()
+
+    walk()
 
 
 def test_a_clock_that_jumps_back_or_far_ahead_stops_nothing(server: Server) -> None:

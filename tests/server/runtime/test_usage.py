@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from server_world import Clock, Server, World
@@ -108,6 +109,7 @@ def test_a_restarted_server_goes_on_with_the_same_interval(server: Server, tmp_p
     again.store.close()
 
 
+@pytest.mark.long
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_books_never_charge_more_than_the_cards_there_are(tmp_path_factory, data: st.DataObject) -> None:

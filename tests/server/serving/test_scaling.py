@@ -145,6 +145,7 @@ def lived_through(service: Scaled, days: int) -> None:
 AHEAD = {"open_requests": 2, "down_after": "60s", "ahead": "10m"}
 
 
+@pytest.mark.long
 def test_replicas_are_on_their_way_before_the_load_of_each_day_comes(tmp_path: Path) -> None:
     service = Scaled(tmp_path, {"desired": 1, "min": 1, "max": 4}, AHEAD)
     service.clock.now += 12 * 86_400.0

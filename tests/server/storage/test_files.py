@@ -366,6 +366,7 @@ def test_nothing_but_regular_files_of_the_output_is_given_out(api: Api, path: st
     assert api.client.get(f"{JOBS}/{job.id}/output").json()["files"] == []
 
 
+@pytest.mark.long
 def test_an_output_nested_beyond_all_bounds_is_listed_measured_and_deleted(api: Api) -> None:
     job = api.submit()
     with nested(output_of(api, job.id), 2_500) as folder:

@@ -131,6 +131,7 @@ def test_a_copy_of_a_program_gives_nobody_the_rights_of_its_owner(shelf: Shelf, 
     assert stat.S_IMODE((copied / "deep/words").stat().st_mode) == 0o755
 
 
+@pytest.mark.long
 def test_folders_too_deep_in_each_other_are_refused_by_name(shelf: Shelf, far: Path) -> None:
     with nested(far / "one", 1_500), pytest.raises(InvalidInputError, match="one has folders too deep"):
         shelf.fetch(far / "one")
@@ -661,6 +662,7 @@ def test_a_build_upon_what_is_not_written_out_is_refused() -> None:
         bases_of("# escape=`\nFR`\nOM a\n")
 
 
+@pytest.mark.long
 def test_what_left_the_catalogue_or_was_replaced_there_goes_and_what_other_servers_hold_stays(
     api: Api, real_podman: RealPodman, tmp_path: Path
 ) -> None:

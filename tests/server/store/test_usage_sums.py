@@ -26,7 +26,7 @@ SINCE, UNTIL = 1_000.0, 9_000.0
 JOBS = ("plain-abcde", "array-fghij.0", "array-fghij.17", "array-fghij.4", "old-000123", "n1.2", "7", "service~2", "r9")
 
 
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
+@pytest.fixture(params=["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.long)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     is_postgresql = request.param == "PostgreSQL"
     url = fresh_postgresql(request.getfixturevalue("postgresql_url")) if is_postgresql else fresh_sqlite(tmp_path)
