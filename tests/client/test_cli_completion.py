@@ -12,7 +12,7 @@ from click.shell_completion import BashComplete
 
 from millpond.client.cli.command_suggestions import FOREIGN_WORDS
 from millpond.client.cli.command_table import COMMANDS
-from millpond.client.cli.job_completion import VARIABLE
+from millpond.client.cli.commands.server.completion import VARIABLE
 from millpond.client.cli.main import cli
 
 POND = Path(sys.executable).with_name("pond")
@@ -21,7 +21,7 @@ POND = Path(sys.executable).with_name("pond")
 @pytest.fixture
 def offered(client, monkeypatch):
     """The words that are offered for the last one of a command line."""
-    monkeypatch.setattr("millpond.client.cli.job_completion._connect", lambda _: client)
+    monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
 
     def offer(*words):
         return [

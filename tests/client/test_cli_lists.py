@@ -11,7 +11,7 @@ import yaml
 from millpond.client.cli.commands.control.rollout import lines_of
 from millpond.client.cli.commands.inspection.get import _steps
 from millpond.client.cli.commands.inspection.why import start_text
-from millpond.client.cli.printing.tables import Column, show
+from millpond.client.cli.printing.listing import Column, show
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import StartInfo
 from millpond.specs.api.services import ScalingInfo, ServiceInfo

@@ -11,7 +11,7 @@ import pytest
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.formats import precise_text
-from millpond.client.cli.printing.tables import Column, show
+from millpond.client.cli.printing.listing import Column, show
 from millpond.client.cli.printing.task_output import Output
 from millpond.client.cli.printing.waiting_line import WaitingLine
 from millpond.model.amounts import milli_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from millpond.client.cli.printing.tables import Column
+from millpond.client.cli.printing.listing import Column
 from millpond.specs.api.jobs.jobs import STOPPED_EARLY
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""What every command that lists something shares: its forms, and watching it change."""
+"""What every command that lists something shares: declared tables, the forms of a list, and watching it change.
+
+A table is drawn to the width of a terminal, or as plain columns for a pipe, where nothing is cut and nothing coloured.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,163 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import click
 
 from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.error_output import say
-from millpond.client.cli.printing.tables import Entry, ListTable
-from millpond.specs.escaped_text import json_text, yaml_text
+from millpond.specs.escaped_text import json_text, visible, yaml_text
 
 FORMS = ("table", "wide", "json", "yaml", "name")
 WATCH_EVERY_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J"
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        text: the cell of an entry; unused where rows are given as texts.
+        right: numbers stand at the right.
+        gives_way: is shortened when the terminal is narrow, to its title at most; a terminal that is narrower still
+            wraps the lines. Others are shortened only where they are very wide, and in the middle: names that begin
+            alike tend to end differently.
+        wraps: goes on in the next line when the terminal is narrow: sentences, of which nothing is to be lost.
+        whole: is never shortened, as people copy it.
+        wide: stands in the wide form of the table alone.
+        if_any: is left out where no entry has anything in it.
+    """
+
+    title: str
+    text: Callable[[Any], str] = str
+    right: bool = False
+    gives_way: bool = False
+    wraps: bool = False
+    whole: bool = False
+    wide: bool = False
+    if_any: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListTable(Generic[Entry]):
+    """A declared table: what each column shows of an entry. The first column names the entry."""
+
+    columns: Sequence[Column]
+
+    def show(self, entries: Sequence[Entry], wide: bool, empty: str = "") -> None:
+        """Print the table to standard output; with ``wide`` all columns, at their whole width."""
+        columns = [
+            column
+            for column in self.columns
+            if (wide or not column.wide) and not (column.if_any and not any(map(column.text, entries)))
+        ]
+        rows = [[column.text(entry) for column in columns] for entry in entries]
+        show(columns, rows, fitted=not wide, empty=empty)
+
+
+def show(columns: Sequence[Column], rows: Sequence[Sequence[str]], fitted: bool = True, empty: str = "") -> None:
+    """Print a table to standard output.
+
+    Args:
+        fitted: cut it to the terminal's width where there is one.
+        empty: what is said on standard error where there are no rows.
+    """
+    if not rows and empty:
+        say(empty)
+        return
+    rows = [[visible(cell) for cell in row] for row in rows]
+    if fitted and sys.stdout.isatty():
+        _draw(columns, rows)
+        return
+    texts = [[column.title for column in columns], *([cell or "-" for cell in row] for row in rows)]
+    widths = [max(_cells(row[index]) for row in texts) for index in range(len(columns))]
+    for row in texts:
+        cells = (_filled(cell, width, column) for cell, width, column in zip(row, widths, columns, strict=True))
+        click.echo("  ".join(cells).rstrip())
+
+
+def middle_cut(text: str, width: int, end: int) -> str:
+    """``text`` in at most ``width`` characters, of which the last ``end`` are its own last."""
+    return text if len(text) <= width else f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
+
+
+def _cells(text: str) -> int:
+    """How wide a terminal shows it: Chinese letters, for one, take the room of two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _filled(text: str, width: int, column: Column) -> str:
+    blanks = " " * (width - _cells(text))
+    return blanks + text if column.right else text + blanks
+
+
+def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    rows = [[_bounded(cell, column) for cell, column in zip(row, columns, strict=True)] for row in rows]
+    narrowest = 0
+    for index, column in enumerate(columns):
+        widest = max(_cells(text) for text in (column.title, *(row[index] for row in rows)))
+        least = min(widest, _LEAST_WRAPPED) if column.wraps else widest
+        narrowest += (_cells(column.title) if column.gives_way else least) + _GAP
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=not (column.gives_way or column.wraps),
+            min_width=None if column.gives_way else least,
+        )
+    for row in rows:
+        cells = zip(row, columns, strict=True)
+        table.add_row(
+            *(
+                Text(
+                    cell,
+                    style=_STYLES.get(cell, ""),
+                    no_wrap=not column.wraps,
+                    overflow="fold" if column.wraps else "ellipsis",
+                )
+                for cell, column in cells
+            )
+        )
+    console = Console()
+    console.width = max(console.width, narrowest)  # a narrower one would lose columns, the first of all
+    console.print(table)
+
+
+def _bounded(cell: str, column: Column) -> str:
+    return (
+        cell
+        if column.gives_way or column.wraps or column.whole
+        else middle_cut(cell, _WIDEST_UNCUT, _WIDEST_UNCUT // 2)
+    )
+
+
+_GAP = 2
+_LEAST_WRAPPED = 14
+_WIDEST_UNCUT = 32
+"""A column wider than this would leave nothing for those that give way."""
+_STYLES = {
+    "running": "green",
+    "succeeded": "green",
+    "queued": "yellow",
+    "starting": "yellow",
+    "stopping": "yellow",
+    "suspended": "yellow",
+    "failed": "red",
+    "cancelled": "dim",
+    "stopped early": "dim",
+}
 
 
 @dataclass(frozen=True, slots=True)

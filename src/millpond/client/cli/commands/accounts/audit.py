@@ -8,8 +8,7 @@ from functools import partial
 
 import click
 
-from millpond.client.cli.printing.listing import Listing, lists
-from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities

@@ -9,8 +9,7 @@ import click
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.accounts.limit_options import limit_options, limits_from, limits_text
 from millpond.client.cli.connection import with_client
-from millpond.client.cli.printing.listing import Listing, lists
-from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.sdk import Client
 from millpond.model.errors import NotFoundError
 from millpond.specs.api.accounts.accounts import AccountLimits, GroupInfo, GroupList, MemberInfo

@@ -11,8 +11,7 @@ from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.accounts.limit_options import limit_options, limits_from, limits_text
 from millpond.client.cli.connection import connect, state_dir_option, with_client
 from millpond.client.cli.error_output import say
-from millpond.client.cli.printing.listing import Listing, lists
-from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import Client
 from millpond.model.errors import NotFoundError

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli.connection import connect, state_dir_option
-from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.connection import connect, job_argument, state_dir_option
 from millpond.client.cli.printing import formats
-from millpond.client.cli.printing.listing import Listing, listing_options, show_listing
-from millpond.client.cli.printing.tables import Column, show
+from millpond.client.cli.printing.listing import Column, Listing, listing_options, show, show_listing
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
 from millpond.client.sdk.transport.reconnecting import Patience

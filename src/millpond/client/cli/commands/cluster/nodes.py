@@ -14,8 +14,7 @@ from millpond.client.cli.commands.cluster.roll import roll
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.formats import machine_state
-from millpond.client.cli.printing.listing import Listing, lists
-from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.sdk import Client
 from millpond.model.amounts import count_text, milli_text
 from millpond.model.errors import NotFoundError

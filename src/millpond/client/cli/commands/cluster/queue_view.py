@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from millpond.client.cli.printing import formats
-from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.cli.printing.listing import Column, ListTable
 from millpond.model.amounts import cards_text, count_text, memory_text, milli_text, seconds_text
 from millpond.specs.api.pool.queues import (
     QueueBorrower,

@@ -13,7 +13,7 @@ import click
 from millpond.client.cli.connection import with_client
 from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.printing import formats
-from millpond.client.cli.printing.tables import middle_cut
+from millpond.client.cli.printing.listing import middle_cut
 from millpond.client.sdk import Client
 from millpond.model.amounts import count_text
 from millpond.specs.api.pool.nodes import DeviceList, DeviceStatus, SliceStatus

@@ -11,8 +11,7 @@ import click
 from millpond.client.cli.commands.accounts.limit_options import disk_text
 from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.printing.formats import instant_text, span
-from millpond.client.cli.printing.listing import Listing, listing_options_with, show_listing
-from millpond.client.cli.printing.tables import Column, show
+from millpond.client.cli.printing.listing import Column, Listing, listing_options_with, show, show_listing
 from millpond.client.cli.time_options import parse_date, parse_past
 from millpond.client.sdk import Client
 from millpond.model.errors import InvalidInputError

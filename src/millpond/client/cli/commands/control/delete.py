@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.bulk_actions import confirmed, for_each, require_attended
-from millpond.client.cli.connection import connect, state_dir_option
-from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.connection import connect, job_argument, state_dir_option
 from millpond.model.amounts import count_text
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from millpond.client.cli.bulk_actions import act_on, for_each
-from millpond.client.cli.connection import with_client
-from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.connection import job_argument, with_client
 from millpond.client.sdk import Client
 from millpond.model.workloads import Priority
 

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import with_client
-from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.connection import job_argument, with_client
 from millpond.client.cli.printing import formats
-from millpond.client.cli.printing.listing import Listing, lists
-from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.services import Act
 from millpond.model.amounts import count_text

@@ -13,13 +13,12 @@ import click
 from millpond.client.cli.commands.control.rollout import lines_of
 from millpond.client.cli.commands.inspection.ps import places_text
 from millpond.client.cli.commands.inspection.why import facts_of
-from millpond.client.cli.connection import with_client
+from millpond.client.cli.connection import job_argument, with_client
 from millpond.client.cli.error_output import complain
 from millpond.client.cli.follow import exit_code_of
-from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import array_tables, formats
 from millpond.client.cli.printing.last_lines import drawn, last_lines
-from millpond.client.cli.printing.tables import show
+from millpond.client.cli.printing.listing import show
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
 from millpond.model.amounts import count_text

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli.connection import connect, state_dir_option
+from millpond.client.cli.connection import connect, job_argument, state_dir_option
 from millpond.client.cli.error_output import say
 from millpond.client.cli.follow import accounts_of, leave
-from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing.task_output import Output
 from millpond.client.cli.time_options import parse_past
 from millpond.client.sdk.resources.jobs import require_known

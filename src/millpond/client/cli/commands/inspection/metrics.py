@@ -8,9 +8,8 @@ from typing import Final
 
 import click
 
-from millpond.client.cli.job_completion import job_argument
-from millpond.client.cli.printing.listing import Listing, lists
-from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.cli.connection import job_argument
+from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.sdk import Client
 from millpond.specs.api.jobs.curves import CurveInfo, CurvesInfo
 from millpond.specs.api.jobs.files import MetricSeries

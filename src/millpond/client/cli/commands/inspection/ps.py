@@ -10,8 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from millpond.client.cli.printing import array_tables, formats
-from millpond.client.cli.printing.listing import Listing, lists
-from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED, MOST_JOBS, Only
 from millpond.model.amounts import count_text, pace_text

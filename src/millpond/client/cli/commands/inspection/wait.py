@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli.connection import connect, state_dir_option
+from millpond.client.cli.connection import connect, job_argument, state_dir_option
 from millpond.client.cli.error_output import say
 from millpond.client.cli.follow import exit_code_of
-from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.array_tables import best_text
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from millpond.client.cli.connection import with_client
-from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.connection import job_argument, with_client
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.last_lines import drawn, last_lines
 from millpond.client.sdk import Client

@@ -12,10 +12,9 @@ from millpond.client.cli.commands.interactive.dev_ssh import command as ssh_conf
 from millpond.client.cli.commands.interactive.dev_ssh import say_how_editors_open
 from millpond.client.cli.commands.interactive.exec import SHELL, run_beside
 from millpond.client.cli.commands.submission import template_needs
-from millpond.client.cli.connection import connect, state_dir_option, with_client
+from millpond.client.cli.connection import connect, job_argument, state_dir_option, with_client
 from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.client.cli.follow import NOT_STARTED, exit_code_of
-from millpond.client.cli.job_completion import job_argument
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.waiting_line import await_job
 from millpond.client.cli.template_completion import complete_template

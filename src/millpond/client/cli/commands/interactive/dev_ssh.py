@@ -6,9 +6,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from millpond.client.cli.connection import with_client
+from millpond.client.cli.connection import job_argument, with_client
 from millpond.client.cli.error_output import say
-from millpond.client.cli.job_completion import job_argument
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
 from millpond.client.sdk.resources.ssh_config import (

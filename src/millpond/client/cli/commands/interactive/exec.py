@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli.connection import connect, state_dir_option
-from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.connection import connect, job_argument, state_dir_option
 from millpond.client.cli.terminal import streams
 from millpond.client.sdk.sessions import Order, Session
 from millpond.model.errors import InvalidInputError

@@ -10,9 +10,8 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.commands.interactive.exec import task_option
-from millpond.client.cli.connection import connect, state_dir_option
+from millpond.client.cli.connection import connect, job_argument, state_dir_option
 from millpond.client.cli.error_output import complain, say
-from millpond.client.cli.job_completion import job_argument
 from millpond.client.sdk.sessions import Tunnel
 from millpond.client.sdk.transport.discovery import Address
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, UnavailableError

@@ -9,8 +9,7 @@ import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.error_output import say
-from millpond.client.cli.printing.listing import Listing, listing_options, show_listing
-from millpond.client.cli.printing.tables import Column, ListTable
+from millpond.client.cli.printing.listing import Column, Listing, ListTable, listing_options, show_listing
 from millpond.client.cli.template_completion import complete_template
 from millpond.specs.job.templates import all_templates, find_template, own_folder
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from millpond.client.cli.job_completion import VARIABLE
+VARIABLE = "_POND_COMPLETE"
+"""Set by the shell's script when it asks ``pond`` what could be meant."""
 
 
 @click.command("completion")

@@ -7,8 +7,7 @@ import webbrowser
 import click
 
 from millpond.client.cli.commands.accounts.login import has_browser
-from millpond.client.cli.connection import with_client
-from millpond.client.cli.job_completion import job_argument
+from millpond.client.cli.connection import job_argument, with_client
 from millpond.client.sdk import Client
 
 

@@ -20,7 +20,7 @@ from millpond.client.cli.commands.simulation.simulation_options import (
     write_text,
 )
 from millpond.client.cli.error_output import INTERRUPTED, say
-from millpond.client.cli.printing.tables import Column, show
+from millpond.client.cli.printing.listing import Column, show
 from millpond.model.errors import InvalidInputError
 from millpond.model.policies import ORDERINGS, PLACEMENTS, orderings_of, placements_of
 

@@ -16,7 +16,7 @@ from millpond.client.cli.commands.simulation.simulation_options import (
 )
 from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.client.cli.policy_options import OrderingChoice
-from millpond.client.cli.printing.tables import Column, show
+from millpond.client.cli.printing.listing import Column, show
 from millpond.model.errors import InvalidInputError
 from millpond.model.policies import without_weights
 

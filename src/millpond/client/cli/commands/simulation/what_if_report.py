@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from millpond.client.cli.printing import formats
-from millpond.client.cli.printing.tables import Column, show
+from millpond.client.cli.printing.listing import Column, show
 from millpond.model.amounts import count_text, milli_text
 from millpond.specs.api.reports.what_if import WhatIfInfo, WhatIfJob, WhatIfShare, WhatIfSide
 

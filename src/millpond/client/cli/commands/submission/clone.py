@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli.connection import connect, state_dir_option
+from millpond.client.cli.connection import connect, job_argument, state_dir_option
 from millpond.client.cli.error_output import say
-from millpond.client.cli.job_completion import job_argument
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError
 from millpond.specs.api.jobs.jobs import JobInfo

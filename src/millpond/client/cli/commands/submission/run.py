@@ -14,10 +14,9 @@ from typing import Any
 
 import click
 
-from millpond.client.cli.connection import connect, state_dir_option
+from millpond.client.cli.connection import complete_job, connect, state_dir_option
 from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.client.cli.follow import Follower, leave
-from millpond.client.cli.job_completion import complete_job
 from millpond.client.cli.printing import formats
 from millpond.client.cli.terminal.input_feeder import InputFeeder, is_redirected
 from millpond.client.cli.terminal.interrupts import held_back, silence
