@@ -118,13 +118,13 @@ def test_those_that_have_ended_have_no_such_order(world: AuthWorld) -> None:
 def test_a_line_that_took_long_to_find_is_used_for_a_while() -> None:
     clock, looks = Clock(0.0), list[float]()
 
-    async def query(question: Any, *, is_long: bool) -> Any:
+    async def ask(question: Any, *, is_long: bool) -> Any:
         looks.append(clock.now)
         clock.now += 0.5
         return question(SimpleNamespace(now=0.0, scheduler=SimpleNamespace(first_in_line=lambda most, now: ["b", "a"])))
 
     async def both() -> None:
-        orders = ActiveOrders(SimpleNamespace(query=query), clock)  # type: ignore[arg-type]
+        orders = ActiveOrders(SimpleNamespace(ask=ask), clock)  # type: ignore[arg-type]
         await asyncio.gather(orders.place_by("line"), orders.place_by("line"))
         assert looks == [0.0], "who asks meanwhile waits for the same look"
         clock.now = 9.0

@@ -29,8 +29,8 @@ class Line:
         self.answers = asyncio.Event()
         self.answers.set()
         self.failure: Exception | None = None
-        cache: Any = SimpleNamespace(get=self.jobs.get)
-        self.next = NextJobs(cache, self, self, self.clock)  # type: ignore[arg-type]
+        self.job_cache = SimpleNamespace(get=self.jobs.get)
+        self.next = NextJobs(self, self, self.clock)  # type: ignore[arg-type]
 
     def wait(self, *names: str, user: str = "ada") -> None:
         for name in names:
@@ -39,7 +39,7 @@ class Line:
                 id=name, name=name, queue="q", user=user, state="queued", submitted_at=0.0, **fields
             )
 
-    async def query(self, question: Callable[[Any], Any]) -> Any:
+    async def ask(self, question: Callable[[Any], Any]) -> Any:
         core = SimpleNamespace(now=0.0, scheduler=SimpleNamespace(first_in_line=lambda most, now: list(self.jobs)))
         return question(core)
 

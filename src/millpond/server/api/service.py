@@ -33,7 +33,6 @@ from millpond.server.jobs.time_limits import time_left
 from millpond.server.jobs.what_if.service import WhatIf
 from millpond.server.monitoring.time_series.reader import TimeSeriesReader
 from millpond.server.runtime.clock import since_boot
-from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.serving.front import ServiceFront
 from millpond.server.serving.registry import Revisions, RevisionStore
@@ -99,15 +98,14 @@ class Service:
         self.sessions = UserCounts(
             MOST_SESSIONS, "commands and forwarded connections of", "wait until some have ended, or close them"
         )
-        queries = CoreQueries(loop)
-        self.machines = Machines(loop, queries, components.isolation, identity.unlimited, identity.cards_not_closed)
+        self.machines = Machines(loop, components.isolation, identity.unlimited, identity.cards_not_closed)
         self.about = About(identity, loop, store.jobs, self.isolation, self.machines)
         self.disk = DiskBooks(
             store.jobs, Datasets(store.database), state_dir, components.accounts, components.files.sent
         )
-        self.reservations = Reservations(loop, queries, components.accounts)
+        self.reservations = Reservations(loop, components.accounts)
         self.saved_views = SavedViews(store.saved_views, components.accounts.group)
-        self.health = ServerHealth(loop, queries, store, self.disk, self.closing)
+        self.health = ServerHealth(loop, store, self.disk, self.closing)
         self.books = Bookkeeper(store, components.accounts, self.disk, rates)
         self.wait_reports = WaitReports(store.start_waits, loop.job_cache, components.accounts, time.time)
         self.sweeps = Trials(state_dir, store, self.lookup.find, components.job_files.file_of, loop.note)
@@ -124,37 +122,37 @@ class Service:
         self.logs = Logs(state_dir, self.lookup, self.closing)
         self.log_search = LogSearch(state_dir, self.lookup)
 
-        requirements = Requirements(components, queries, self.disk)
+        requirements = Requirements(components, self.disk)
         self.front = ServiceFront(loop, components.job_files.file_of)
-        reasons = Reasons(loop, self.lookup, components.reason_outside_core, queries)
+        reasons = Reasons(loop, self.lookup, components.reason_outside_core)
         self.queue_settings = components.queue_settings
         self.notifications, self.webhook_trials = components.notifications.settings, components.notifications.trials
         self.webhooks = components.notifications.receivers
-        self.queues = Queues(queries, loop, components.accounts, self.queue_settings, reasons.summary)
-        self.cells_seen_by = partial(cells_seen_by, queries, components.accounts)
-        orders = ActiveOrders(queries, time.monotonic)
+        self.queues = Queues(loop, components.accounts, self.queue_settings, reasons.summary)
+        self.cells_seen_by = partial(cells_seen_by, loop, components.accounts)
+        orders = ActiveOrders(loop, time.monotonic)
         self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline, orders)
-        self.next_jobs = NextJobs(loop.job_cache, queries, reasons, time.monotonic)
+        self.next_jobs = NextJobs(loop, reasons, time.monotonic)
         self.overview = Overview(loop.job_cache, self.next_jobs, self.machines.idle_cards, time.time)
         self.with_waits = partial(with_waits, store.histories)
-        self.submissions = Submissions(components, queries, requirements)
-        self.history = HistoryExport(store, loop.job_cache, components.job_files, queries)
-        self.plans = Plans(components, queries, identity.unlimited)
-        self.what_if = WhatIf(components, queries, self.history, time.time)
-        self.time_left = partial(time_left, queries)
+        self.submissions = Submissions(components, requirements)
+        self.history = HistoryExport(store, loop, components.job_files)
+        self.plans = Plans(components, identity.unlimited)
+        self.what_if = WhatIf(components, self.history, time.time)
+        self.time_left = partial(time_left, loop)
         self.delete_job = partial(delete_job, components)
 
         revisions = Revisions(RevisionStore(store.database), time.time)
         self.rollouts = Rollouts(loop, store.jobs, revisions, self.front, access, since_boot)
         self.services = Services(self.lookup, self.job_files, self.front, revisions, identity.origins, access)
-        self.updating = Updating(components.accounts, queries, requirements, self.services, self.rollouts)
+        self.updating = Updating(components.accounts, loop, requirements, self.services, self.rollouts)
 
         def longest(place: QueuePlace) -> float | None:
             own = longest_dev(components.accounts, components.queue_settings.rules, place)
             both = (None if own is None else own.seconds, identity.longest_dev_s)
             return min((most for most in both if most is not None), default=None)
 
-        self.changes = Changes(loop, queries, self.services, components.job_files, longest)
+        self.changes = Changes(loop, self.services, components.job_files, longest)
         self.requeueing = Requeueing(self.lookup, self.services, self.changes, self.submissions)
 
         self.time_series = TimeSeriesReader(store.time_series, time.time)

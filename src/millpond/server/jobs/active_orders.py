@@ -12,7 +12,7 @@ from typing import Final
 
 from millpond.model.states import JobState
 from millpond.model.workloads import Priority
-from millpond.server.runtime.queries import CoreQueries
+from millpond.server.runtime.loop import Loop
 from millpond.specs.api.jobs.jobs import ActiveOrder, JobInfo
 
 Place = tuple[float, float, str]
@@ -34,8 +34,8 @@ class ActiveOrders:
         clock: seconds that never go back.
     """
 
-    def __init__(self, queries: CoreQueries, clock: Callable[[], float]) -> None:
-        self._queries = queries
+    def __init__(self, loop: Loop, clock: Callable[[], float]) -> None:
+        self._loop = loop
         self._clock = clock
         self._line: Mapping[str, int] = {}
         self._until = float("-inf")
@@ -61,7 +61,7 @@ class ActiveOrders:
         async with self._turn:
             begun = self._clock()
             if begun >= self._until:
-                ask = self._queries.query(lambda core: core.scheduler.first_in_line(_ALL, core.now), is_long=True)
+                ask = self._loop.ask(lambda core: core.scheduler.first_in_line(_ALL, core.now), is_long=True)
                 self._line = {job: number for number, job in enumerate(await ask)}
                 now = self._clock()
                 self._until = now + _KEPT_FOR * (now - begun)

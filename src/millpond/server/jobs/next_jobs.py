@@ -14,8 +14,7 @@ from typing import Final
 
 from millpond.model.states import JobState
 from millpond.server.jobs.reasons import Reasons
-from millpond.server.runtime.active_jobs.job_cache import JobCache
-from millpond.server.runtime.queries import CoreQueries
+from millpond.server.runtime.loop import Loop
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo
@@ -42,9 +41,8 @@ class NextJobs:
         version: rises when something was found that was asked for before.
     """
 
-    def __init__(self, job_cache: JobCache, queries: CoreQueries, reasons: Reasons, clock: Callable[[], float]) -> None:
-        self._job_cache = job_cache
-        self._queries = queries
+    def __init__(self, loop: Loop, reasons: Reasons, clock: Callable[[], float]) -> None:
+        self._loop = loop
         self._reasons = reasons
         self._clock = clock
         self.version = 0
@@ -74,7 +72,7 @@ class NextJobs:
 
     def _seen(self, reader: Reader) -> list[tuple[int, JobInfo]]:
         """The jobs that a reader is shown, as far as they wait still, each with its place."""
-        placed = ((position, self._job_cache.get(job)) for position, job in enumerate(self._line, start=1))
+        placed = ((position, self._loop.job_cache.get(job)) for position, job in enumerate(self._line, start=1))
         waiting = (
             (position, info)
             for position, info in placed
@@ -90,7 +88,7 @@ class NextJobs:
         begun = self._clock()
         is_anew = self._until < begun
         if is_anew:
-            line = await self._queries.query(lambda core: core.scheduler.first_in_line(_LOOKED_AT, core.now))
+            line = await self._loop.ask(lambda core: core.scheduler.first_in_line(_LOOKED_AT, core.now))
             self.version += line != self._line
             self._line = line
         known = {} if is_anew else dict(self._found)

@@ -14,7 +14,6 @@ from millpond.server.runtime.active_jobs.job_cache import read_only_view
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.queries import CoreQueries
 from millpond.server.views.hardware.nodes import reason_info
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -34,10 +33,9 @@ class Reasons:
             query, with what explains a job that the core knows.
     """
 
-    def __init__(self, loop: Loop, lookup: JobLookup, outside_core: ReasonOutsideCore, queries: CoreQueries) -> None:
+    def __init__(self, loop: Loop, lookup: JobLookup, outside_core: ReasonOutsideCore) -> None:
         self._loop, self._lookup = loop, lookup
         self._outside_core = outside_core
-        self._queries = queries
         self._explainer = ReasonCache()
 
     async def added_to(self, infos: list[JobInfo], reader: Reader) -> list[JobInfo]:
@@ -51,7 +49,7 @@ class Reasons:
         """A job that waited a moment ago, as it is now, with the reason if it still waits: both of one instant."""
         if self._loop.read_only is not None:
             return read_only_view(info)
-        now, reason = await self._queries.query(
+        now, reason = await self._loop.ask(
             lambda core: (self._loop.job_cache.get(info.id), self._explain(core, info.id, briefly=True))
         )
         if now is None:
@@ -66,7 +64,7 @@ class Reasons:
         if not due or self._loop.read_only is not None:
             return infos
         due = due[:REASONS_IN_A_LIST]
-        found = await self._queries.query(lambda core: [foreseen(core, info) for info in due], is_long=True)
+        found = await self._loop.ask(lambda core: [foreseen(core, info) for info in due], is_long=True)
         known = {info.id: info for info in found}
         return [known.get(info.id, info) for info in infos]
 
@@ -76,7 +74,7 @@ class Reasons:
 
     async def summary(self, job: str, reader: Reader) -> str:
         """Why a job waits or runs, in a sentence; empty when it has ended."""
-        reason = await self._queries.query(lambda core: self._explain(core, job, briefly=True))
+        reason = await self._loop.ask(lambda core: self._explain(core, job, briefly=True))
         return "" if reason is None else (await self.veiled(reason, reader)).summary
 
     async def of(self, job: str) -> ReasonInfo | None:
@@ -85,7 +83,7 @@ class Reasons:
         if why is not None and info is not None:
             remedy = RemedyInfo(change=why.remedy)
             return ReasonInfo(job=job, state=info.state, cause="copy", summary=info.reason, remedy=remedy)
-        return await self._queries.query(lambda core: self._explain(core, job), is_long=True)
+        return await self._loop.ask(lambda core: self._explain(core, job), is_long=True)
 
     def _explain(self, core: Core, job: str, *, briefly: bool = False) -> ReasonInfo | None:
         """For the scheduler's thread: whom a job waits for, or why it waits or runs; None when it has ended."""

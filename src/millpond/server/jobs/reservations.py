@@ -20,7 +20,6 @@ from millpond.server.auth.queues import place_for
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, absent, allows, demand
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.queries import CoreQueries
 from millpond.server.wording import local_time
 from millpond.specs.api.pool.reservations import ReservationInfo, ReserveRequest
 
@@ -31,16 +30,13 @@ MOST_RESERVATIONS: Final = 50
 class Reservations:
     """Makes, changes, cancels and shows them."""
 
-    def __init__(self, loop: Loop, queries: CoreQueries, accounts: Accounts) -> None:
+    def __init__(self, loop: Loop, accounts: Accounts) -> None:
         self._loop = loop
-        self._queries = queries
         self._accounts = accounts
 
     async def seen_by(self, caller: Caller) -> list[ReservationInfo]:
         """Those for the queues of the groups whose jobs the caller may read; an admin sees all of them."""
-        found = await self._queries.query(
-            lambda core: [_info(view, core.now) for view in core.scheduler.reservations()]
-        )
+        found = await self._loop.ask(lambda core: [_info(view, core.now) for view in core.scheduler.reservations()])
         return [info for info in sorted(found, key=lambda each: (each.begin, each.name)) if self._sees(caller, info)]
 
     async def put(self, name: str, request: ReserveRequest, caller: Caller) -> ReservationInfo:
@@ -62,8 +58,8 @@ class Reservations:
                 raise ConflictError(f"there is a reservation {name!r} already", "choose another name")
             demand(caller, Verb.CHANGE_JOBS, self.target(before))
         make = partial(_made, name, request, caller.user if before is None else before.by)
-        await self._queries.query(lambda core: _require_fit(core, make(time.time())))
-        await self._queries.answered(self._loop.change_setting(lambda now: ReservationMade(now, make(now))))
+        await self._loop.ask(lambda core: _require_fit(core, make(time.time())))
+        await self._loop.answered(self._loop.change_setting(lambda now: ReservationMade(now, make(now))))
         after = await self._find(name)
         assert after is not None or request.until <= time.time(), "it was made"
         return after or _info(ReservationView(make(time.time()), {}, 0, ()), time.time())
@@ -79,9 +75,7 @@ class Reservations:
         if found is None or not self._sees(caller, found):
             raise absent("reservation", name)
         demand(caller, Verb.CHANGE_JOBS, self.target(found))
-        await self._queries.answered(
-            self._loop.change_setting(lambda now: ReservationCancelled(now, name, caller.user))
-        )
+        await self._loop.answered(self._loop.change_setting(lambda now: ReservationCancelled(now, name, caller.user)))
 
     def may_make(self, caller: Caller, queue: str) -> bool:
         """Whether the caller may reserve cards for a queue."""
@@ -96,7 +90,7 @@ class Reservations:
 
     async def _views(self) -> list[tuple[ReservationView, float]]:
         """All of them, with the scheduler's time."""
-        return await self._queries.query(lambda core: [(view, core.now) for view in core.scheduler.reservations()])
+        return await self._loop.ask(lambda core: [(view, core.now) for view in core.scheduler.reservations()])
 
     def target(self, info: ReservationInfo) -> AccessTarget:
         """A reservation as what a verb is applied to: its maker's, and that of the group that owns its queue."""

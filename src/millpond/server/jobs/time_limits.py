@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.queries import CoreQueries
+from millpond.server.runtime.loop import Loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class LimitLeft:
     limit_s: float
 
 
-async def time_left(queries: CoreQueries, jobs: Collection[str]) -> dict[str, LimitLeft]:
+async def time_left(loop: Loop, jobs: Collection[str]) -> dict[str, LimitLeft]:
     """What is left to those of these jobs that have a time limit and have not ended; limits can be extended."""
-    return await queries.query(lambda core: limits_left(core, jobs)) if jobs else {}
+    return await loop.ask(lambda core: limits_left(core, jobs)) if jobs else {}
 
 
 def limits_left(core: Core, jobs: Collection[str]) -> dict[str, LimitLeft]:

@@ -19,8 +19,7 @@ from millpond.model.hardware.card_layouts import LayoutChange, LayoutChangeState
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.scheduling.nodes.layout_planner import LayoutStep
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.queries import ANSWER_WITHIN_S
+from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,7 @@ from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorke
 from millpond.scheduling.nodes.power_planner import PowerCandidate, PowerPlanner, PowerStep
 from millpond.server.operations.power_hooks import PowerHooks
 from millpond.server.operations.spare_nodes import SpareNodes
-from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.queries import ANSWER_WITHIN_S
+from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
 from millpond.specs.config.power_saving import PowerHook, PowerSaving
 
 log = logging.getLogger(__name__)

@@ -6,13 +6,14 @@ alone.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from millpond.model import events
-from millpond.model.errors import MillpondError
+from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.reasons import Cause
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.core import Core
@@ -27,10 +28,13 @@ from millpond.server.runtime.inbox import (
     Submission,
     Wake,
     abandon,
+    answer_after,
 )
 from millpond.specs.api.jobs.jobs import JobInfo
 
 Answer = TypeVar("Answer")
+
+ANSWER_WITHIN_S: Final = 30.0
 
 
 class Loop:
@@ -86,6 +90,26 @@ class Loop:
         self._put(message)
         return message.answer
 
+    async def ask(self, question: Callable[[Core], Answer], *, is_long: bool = False) -> Answer:
+        """What ``query`` answers, for those who answer requests: see ``answered``."""
+        return await self.answered(self.query(question, is_long=is_long))
+
+    async def answered(self, future: Future[Answer]) -> Answer:
+        """Wait for the answer to a request; nobody waits for a scheduler that has ended.
+
+        Raises:
+            UnavailableError: the scheduler is not running, or takes too long.
+        """
+        if self.failure is not None:
+            raise answer_after(self.failure)
+        if dead := self.dead():
+            raise UnavailableError(dead, "see the server's log, then start it again")
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), ANSWER_WITHIN_S)
+        except TimeoutError as error:
+            hint = "look whether it was done before you try again"
+            raise UnavailableError(f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", hint) from error
+
     def notify(self, happened: Sequence[events.Event]) -> None:
         """Report events of the server itself, such as a configuration that was read again."""
         self.inbox.put(ServerEvents(tuple(happened)))
@@ -104,6 +128,12 @@ class Loop:
     def failure(self) -> Exception | None:
         """What ended the thread when it ended by itself: a defect, or that another server has taken over."""
         return self._failure.result() if self._failure.done() else None
+
+    def dead(self) -> str:
+        """Why this process will never take work on again; empty while it may."""
+        if self.failure is not None:
+            return answer_after(self.failure).cause
+        return "" if self.alive else "the scheduler is not running"
 
     def when_failed(self, callback: Callable[[], None]) -> None:
         """Call back once the thread has ended by itself; at once if it has already."""

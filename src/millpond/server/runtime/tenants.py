@@ -18,7 +18,6 @@ from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.records import Group, User
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.queries import CoreQueries
 
 
 class Tenants:
@@ -32,7 +31,6 @@ class Tenants:
         self._accounts = accounts
         self._isolation = isolation
         self._loop = loop
-        self._queries = CoreQueries(loop)
         self._clock = clock
 
     def events(self, core: Core) -> list[Event]:
@@ -54,7 +52,7 @@ class Tenants:
         Raises:
             InvalidInputError: it has queues below it, or is the root.
         """
-        await self._queries.query(lambda core: _check(core, queue))
+        await self._loop.ask(lambda core: _check(core, queue))
 
     async def check_limits(self, group: Group) -> None:
         """Whether a group can have its limits.
@@ -67,19 +65,17 @@ class Tenants:
             if core.scheduler.has_queue(group.queue):
                 core.scheduler.require_reserved(_limit_of(group))
 
-        await self._queries.query(check)
+        await self._loop.ask(check)
 
     async def changed_group(self, group: Group) -> None:
         """A group is new, or has other limits."""
-        self._loop.notify(await self._queries.query(lambda core: self._of_group(core, group)))
-        await self._queries.query(lambda core: None)
+        self._loop.notify(await self._loop.ask(lambda core: self._of_group(core, group)))
+        await self._loop.ask(lambda core: None)
 
     async def changed_user(self, user: User) -> None:
         """A user is new, or has other limits, or was disabled or enabled."""
-        self._loop.notify(
-            await self._queries.query(lambda core: [*self._of_user(core, user), *self.isolation_events(core)])
-        )
-        await self._queries.query(lambda core: None)
+        self._loop.notify(await self._loop.ask(lambda core: [*self._of_user(core, user), *self.isolation_events(core)]))
+        await self._loop.ask(lambda core: None)
 
     def _of_group(self, core: Core, group: Group) -> list[Event]:
         events: list[Event] = []

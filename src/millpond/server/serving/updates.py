@@ -14,7 +14,7 @@ from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
 from millpond.server.jobs.admission.dependency_names import with_ids
 from millpond.server.jobs.admission.requirements import Requirements
-from millpond.server.runtime.queries import CoreQueries
+from millpond.server.runtime.loop import Loop
 from millpond.server.serving.replica_counts import desired_now
 from millpond.server.serving.revisions import Phase
 from millpond.server.serving.rollouts import Rollouts
@@ -41,13 +41,13 @@ class Updating:
     def __init__(
         self,
         accounts: Accounts,
-        queries: CoreQueries,
+        loop: Loop,
         requirements: Requirements,
         services: Services,
         rollouts: Rollouts,
     ) -> None:
         self._accounts = accounts
-        self._queries = queries
+        self._loop = loop
         self._requirements = requirements
         self._services = services
         self._revisions = services.revisions
@@ -116,7 +116,7 @@ class Updating:
         self._rollouts.changed(revision.service)
 
     async def _replicas_of(self, present: JobInfo) -> int:
-        return await self._queries.query(lambda core: desired_now(core, present.id)) or 0
+        return await self._loop.ask(lambda core: desired_now(core, present.id)) or 0
 
     async def _checked(self, present: JobInfo, request: RevisionRequest, caller: Caller) -> JobSpec:
         if caller.user != present.user:

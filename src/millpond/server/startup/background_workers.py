@@ -38,8 +38,7 @@ from millpond.server.operations.retention import RetentionLimits, RetentionWorke
 from millpond.server.operations.spare_nodes import SpareNodes
 from millpond.server.runtime.clock import since_boot
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.queries import ANSWER_WITHIN_S
+from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
 from millpond.server.serving.autoscaler import Autoscaler
 from millpond.server.serving.replica_counts import Sizing
 from millpond.server.serving.replica_forecasts import ReplicaForecasts

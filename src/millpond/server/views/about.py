@@ -18,7 +18,6 @@ from millpond.scheduling.settings import Settings
 from millpond.server.auth.isolation import Isolation
 from millpond.server.runtime.clock import SLOWER_BY
 from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.queries import CoreQueries
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.store.jobs import JobStore
 from millpond.server.store.store import Store
@@ -82,7 +81,6 @@ class About:
         self.policies_by: Callable[[Settings], AdaptationInfo] | None = None
         self._identity = identity
         self._loop = loop
-        self._queries = CoreQueries(loop)
         self._job_store = job_store
         self._isolation = isolation
         self._machines = machines
@@ -101,7 +99,7 @@ class About:
 
     async def adaptation(self) -> AdaptationInfo:
         """Which policies hold, and how they are chosen."""
-        return self._adaptation(await self._queries.query(lambda core: core.scheduler.settings))
+        return self._adaptation(await self._loop.ask(lambda core: core.scheduler.settings))
 
     def _adaptation(self, settings: Settings) -> AdaptationInfo:
         if self.policies_by is not None:
@@ -115,7 +113,7 @@ class About:
             await self._machines.all(EVERYBODY),
         )
         identity = self._identity
-        settings = await self._queries.query(lambda core: core.scheduler.settings)
+        settings = await self._loop.ask(lambda core: core.scheduler.settings)
         chosen = self._adaptation(settings)
         said = [f"{local_time(chosen.looked_at)}: {chosen.result}"] if chosen.looked_at is not None else []
         return ServerInfo(
@@ -152,9 +150,8 @@ class ServerHealth:
         audit_trouble: says why entries of the audit log cannot be written; nothing, until there is one.
     """
 
-    def __init__(self, loop: Loop, queries: CoreQueries, store: Store, disk: DiskBooks, closing: Event) -> None:
+    def __init__(self, loop: Loop, store: Store, disk: DiskBooks, closing: Event) -> None:
         self._loop = loop
-        self._queries = queries
         self._store = store
         self._disk = disk
         self._closing = closing
@@ -164,11 +161,11 @@ class ServerHealth:
 
     def dead(self) -> str:
         """Why this process will never take work on again; empty while it may."""
-        return self._queries.dead()
+        return self._loop.dead()
 
     async def unready(self) -> str:
         """Why requests should not come here; empty when they should."""
-        known = self._queries.dead() or ("the server is stopping" if self._closing.is_set() else self._loop.trouble)
+        known = self._loop.dead() or ("the server is stopping" if self._closing.is_set() else self._loop.trouble)
         if known:
             return known
         reading = self._reading

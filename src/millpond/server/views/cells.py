@@ -7,14 +7,14 @@ from collections.abc import Callable
 from millpond.scheduling.tenancy.cells.cell_map import CellChain
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb
-from millpond.server.runtime.queries import CoreQueries
+from millpond.server.runtime.loop import Loop
 from millpond.server.views.queues import VEILED_QUEUES
 from millpond.specs.api.pool.cells import CellCardsInfo, CellChainInfo, CellMapInfo, CellNodeInfo, CellOwedInfo
 
 
-async def cells_seen_by(queries: CoreQueries, accounts: Accounts, caller: Caller) -> CellMapInfo:
+async def cells_seen_by(loop: Loop, accounts: Accounts, caller: Caller) -> CellMapInfo:
     """All hardware; queues that are not for the caller stand together under one word."""
-    chains = await queries.query(lambda core: core.scheduler.cell_map())
+    chains = await loop.ask(lambda core: core.scheduler.cell_map())
     own = accounts.queues_for(caller, Verb.READ_JOBS)
 
     def named(queue: str) -> str:

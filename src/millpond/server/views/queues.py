@@ -15,7 +15,6 @@ from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb, present
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.queries import CoreQueries
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.views.visibility import Reader, reader_of
 from millpond.specs.api.pool.queues import (
@@ -39,10 +38,7 @@ Explain = Callable[[str, Reader], Awaitable[str]]
 class Queues:
     """Shows queues; the jobs in them are counted once for all readers, until anything happens."""
 
-    def __init__(
-        self, queries: CoreQueries, loop: Loop, accounts: Accounts, settings: QueueSettings, explain: Explain
-    ) -> None:
-        self._queries = queries
+    def __init__(self, loop: Loop, accounts: Accounts, settings: QueueSettings, explain: Explain) -> None:
         self._settings = settings
         self._loop = loop
         self._known: tuple[tuple[int, int], list[tuple[QueueStatus, Limit]]] | None = None
@@ -53,7 +49,7 @@ class Queues:
         """All queues, each behind its parent."""
         version = self._loop.seq, self._loop.job_cache.version
         if self._known is None or self._known[0] != version:
-            self._known = version, await self._queries.query(_statuses)
+            self._known = version, await self._loop.ask(_statuses)
         return [self._shown(*each) for each in self._known[1]]
 
     async def seen_by(self, caller: Caller) -> list[QueueInfo]:
@@ -69,7 +65,7 @@ class Queues:
             scheduler = core.scheduler
             return [each.name for each in scheduler.queues() if scheduler.takes_jobs(each.name)]
 
-        return [each for each in await self._queries.query(look) if names is None or each in names]
+        return [each for each in await self._loop.ask(look) if names is None or each in names]
 
     def names_for(self, caller: Caller) -> frozenset[str] | None:
         """The names of those; None: all."""
@@ -87,7 +83,7 @@ class Queues:
             found = next((each for each in _statuses(core) if each[0].queue.name == name), None)
             return present(found, "queue", name), core.scheduler.queue_detail(name)
 
-        status, detail = await self._queries.query(look)
+        status, detail = await self._loop.ask(look)
         row = self._settings.row(name)
         return QueueDetailInfo(
             queue=self._shown(*status),

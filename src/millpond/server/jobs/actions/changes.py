@@ -25,7 +25,6 @@ from millpond.server.auth.queues import QueuePlace
 from millpond.server.operations.retention import remove_folder
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.storage.job_files import JobFiles
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -54,13 +53,11 @@ class Changes:
     def __init__(
         self,
         loop: Loop,
-        queries: CoreQueries,
         services: ServiceRevisions,
         job_files: JobFiles,
         longest_dev_s: LongestDev,
     ) -> None:
         self._loop = loop
-        self._queries = queries
         self._services = services
         self._job_files = job_files
         self._longest_dev_s = longest_dev_s
@@ -73,8 +70,8 @@ class Changes:
         """
         first, *others = self._services.live_jobs(job)
         for other in others:
-            await self._queries.answered(self._loop.stop_job(other, by))
-        return await self._queries.answered(self._loop.stop_job(first, by))
+            await self._loop.answered(self._loop.stop_job(other, by))
+        return await self._loop.answered(self._loop.stop_job(first, by))
 
     async def suspend(self, job: str, by: str, *, swap: bool = False) -> JobInfo:
         """Halt a running job where it is, or the members of an array that run; compute is free for others then.
@@ -131,7 +128,7 @@ class Changes:
         def change(record: JobRecord, now: float) -> PriorityChanged:
             return PriorityChanged(now, record.id, priority, by)
 
-        return await self._queries.answered(self._loop.change_job(ChangeJob(job, change, priority=priority, by=by)))
+        return await self._loop.answered(self._loop.change_job(ChangeJob(job, change, priority=priority, by=by)))
 
     async def migrate(self, job: str, request: MigrateRequest, by: str) -> JobInfo:
         """Have a running job go on with other cards: as it runs if that can be, else by an end and a start.
@@ -152,7 +149,7 @@ class Changes:
         def change(record: JobRecord, now: float) -> MigrateRequested:
             return MigrateRequested(now, job, request.to, request.restart, fixed, by)
 
-        return await self._queries.answered(self._loop.change_job(ChangeJob(job, change)))
+        return await self._loop.answered(self._loop.change_job(ChangeJob(job, change)))
 
     async def _change_each(
         self, job: str, event: Callable[[JobRecord, float], Event], concerns: Callable[[JobInfo], bool], in_words: str
@@ -161,12 +158,12 @@ class Changes:
         job = self._services.standing_for(job)
         array = self._loop.job_cache.get(job)
         if array is None or array.array is None:
-            return await self._queries.answered(self._loop.change_job(ChangeJob(job, event)))
+            return await self._loop.answered(self._loop.change_job(ChangeJob(job, event)))
         members = [info.id for info in self._loop.job_cache.newest_first() if info.parent == job and concerns(info)]
         if not members:
             raise ConflictError(f"no member of array {job!r} {in_words}", f"see `pond ps --members {job}`")
         asked = [self._loop.change_job(ChangeJob(member, event)) for member in members]
-        answers = await asyncio.gather(*map(self._queries.answered, asked), return_exceptions=True)
+        answers = await asyncio.gather(*map(self._loop.answered, asked), return_exceptions=True)
         failed = [answer for answer in answers if isinstance(answer, BaseException)]
         if len(failed) == len(members):
             raise failed[0]
@@ -219,7 +216,7 @@ class Changes:
                 )
             return TimeLimitChanged(now, job, limit + by_s, by)
 
-        return await self._queries.answered(self._loop.change_job(ChangeJob(job, change)))
+        return await self._loop.answered(self._loop.change_job(ChangeJob(job, change)))
 
 
 def delete_job(components: ServerComponents, job: str) -> JobInfo:

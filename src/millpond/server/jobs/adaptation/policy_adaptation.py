@@ -24,8 +24,7 @@ from millpond.scheduling.settings import Settings
 from millpond.server.jobs.adaptation import policy_replay
 from millpond.server.jobs.adaptation.night_record import Night, NightRecord
 from millpond.server.jobs.what_if.child import ask_child
-from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.queries import ANSWER_WITHIN_S
+from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
 from millpond.server.views.reports.history_export import HistoryExport
 from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
 from millpond.server.wording import local_time

@@ -16,7 +16,6 @@ from millpond.server.jobs.monitors.deadlines import check_deadline
 from millpond.server.jobs.what_if.plan import plan_apart
 from millpond.server.runtime.batch import refusal
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.views.visibility import reader_of
 from millpond.specs.api.jobs.reasons import PlanInfo
@@ -33,12 +32,11 @@ class Plans:
         unlimited: why all processes of a task together are not kept to its amounts; empty where they are.
     """
 
-    def __init__(self, components: ServerComponents, queries: CoreQueries, unlimited: str) -> None:
+    def __init__(self, components: ServerComponents, unlimited: str) -> None:
         self._unlimited = unlimited
         self._accounts, self._queue_settings = components.accounts, components.queue_settings
         self._forecaster, self._lookup = components.forecaster, components.lookup
-        self._on_cluster = components.on_cluster
-        self._queries = queries
+        self._on_cluster, self._loop = components.on_cluster, components.loop
         self._turns = UserTurns(_PLANS_AT_ONCE)
 
     async def make(self, document: Any, caller: Caller) -> PlanInfo:
@@ -66,7 +64,7 @@ class Plans:
             return json.dumps(core.scheduler.snapshot()), core.now
 
         async with self._turns.turn(caller.user):
-            snapshot, at = await self._queries.query(copy)
+            snapshot, at = await self._loop.ask(copy)
             plan = await plan_apart(snapshot, job, max(at, time.time()), forecast)
         if any(map(spec.file.names_memory, spec.commands)):
             plan = replace(plan, unlimited=self._unlimited)

@@ -10,7 +10,6 @@ from millpond.server.auth.queues import QueuePlace
 from millpond.server.auth.roles import Caller
 from millpond.server.jobs.admission.dependency_names import AwaitedJobs
 from millpond.server.runtime.batch import refusal
-from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.sessions.listening import require_listening
 from millpond.server.storage.disk_use import DiskBooks
@@ -26,9 +25,8 @@ class Requirements:
         disk: what all users hold on disk.
     """
 
-    def __init__(self, components: ServerComponents, queries: CoreQueries, disk: DiskBooks) -> None:
+    def __init__(self, components: ServerComponents, disk: DiskBooks) -> None:
         self._components = components
-        self._queries = queries
         self._disk = disk
 
     async def check_available(self, file: JobFile, place: QueuePlace, caller: Caller) -> None:
@@ -68,7 +66,7 @@ class Requirements:
         Raises:
             InvalidInputError: it never could.
         """
-        reason = await self._queries.query(lambda core: core.scheduler.check(job))
+        reason = await self._components.loop.ask(lambda core: core.scheduler.check(job))
         if reason is not None:
             raise refusal(reason)
 

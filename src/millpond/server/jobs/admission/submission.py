@@ -21,7 +21,6 @@ from millpond.server.jobs.monitors.deadlines import check_deadline, foreseen
 from millpond.server.runtime.batch import numbered
 from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.inbox import Submission
-from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.storage.job_files import Accepted
 from millpond.server.store.jobs import JobStore
@@ -47,9 +46,8 @@ class _Prepared:
 class Submissions:
     """Takes jobs on."""
 
-    def __init__(self, components: ServerComponents, queries: CoreQueries, requirements: Requirements) -> None:
+    def __init__(self, components: ServerComponents, requirements: Requirements) -> None:
         self._components = components
-        self._queries = queries
         self._requirements = requirements
 
     async def submit(self, documents: Sequence[Any], key: str, caller: Caller) -> list[JobInfo]:
@@ -82,7 +80,9 @@ class Submissions:
             keyed = _Keyed(documents[number], own or (f"{key}\0{number}" if key else ""))
             with numbered(number, count, spec.file.name or ""):
                 prepared.append(await self._prepare(with_ids(spec, awaited[number]), job_id, keyed, caller))
-        answers = await self._queries.answered(self._components.loop.submit(*(one.submission for one in prepared)))
+        answers = await self._components.loop.answered(
+            self._components.loop.submit(*(one.submission for one in prepared))
+        )
         return [
             await self._foreseen(replace(info, warnings=list(one.warnings)) if one.warnings else info)
             for info, one in zip(answers, prepared, strict=True)
@@ -90,7 +90,7 @@ class Submissions:
 
     async def _foreseen(self, info: JobInfo) -> JobInfo:
         """The answer, with the outlook for its deadline if it has one."""
-        return info if info.deadline is None else await self._queries.query(lambda core: foreseen(core, info))
+        return info if info.deadline is None else await self._components.loop.ask(lambda core: foreseen(core, info))
 
     async def _prepare(self, checked: JobSpec, job_id: str, keyed: _Keyed, caller: Caller) -> _Prepared:
         """A checked job file as a submission, everything that it refers to checked too."""

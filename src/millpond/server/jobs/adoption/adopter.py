@@ -27,7 +27,7 @@ from millpond.server.jobs.admission.submission import new_ids
 from millpond.server.jobs.adoption.gang_documents import name_of, place_of, spec_of
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.inbox import ChangeJob, Submission
-from millpond.server.runtime.queries import ANSWER_WITHIN_S
+from millpond.server.runtime.loop import ANSWER_WITHIN_S
 from millpond.server.server_components import ServerComponents
 from millpond.server.store.jobs import Owners
 from millpond.server.views.hardware.nodes import reason_info

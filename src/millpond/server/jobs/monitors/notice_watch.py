@@ -20,8 +20,7 @@ from millpond.server.notifications.notices import Notice, job_notice
 from millpond.server.notifications.outbox import KeyedNotice, NoticeOutbox
 from millpond.server.notifications.subscriptions import Subscriptions
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.queries import ANSWER_WITHIN_S
+from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.store.deliveries import Target
 from millpond.server.views.hardware.pool_room import idle_since

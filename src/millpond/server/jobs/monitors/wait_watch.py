@@ -18,8 +18,7 @@ from millpond.model.reasons import Cause, Reason
 from millpond.model.states import JobState
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker, for_each
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.queries import ANSWER_WITHIN_S
+from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
 from millpond.server.store.histories import HistoryStore
 
 LOOK_EVERY_S: Final = 15.0

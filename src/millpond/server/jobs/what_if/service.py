@@ -28,7 +28,6 @@ from millpond.server.jobs.what_if import play
 from millpond.server.jobs.what_if.changes import Change, settings_change
 from millpond.server.jobs.what_if.child import ask_child
 from millpond.server.runtime.batch import ended_already, refusal
-from millpond.server.runtime.queries import CoreQueries
 from millpond.server.server_components import ServerComponents
 from millpond.server.views.reports.history_export import HistoryExport
 from millpond.server.views.reports.recorded_jobs import Recorded
@@ -53,14 +52,12 @@ class WhatIf:
     def __init__(
         self,
         components: ServerComponents,
-        queries: CoreQueries,
         history: HistoryExport,
         clock: Callable[[], float],
     ) -> None:
         self._accounts, self._forecaster = components.accounts, components.forecaster
         self._queue_settings, self._on_cluster = components.queue_settings, components.on_cluster
-        self._lookup = components.lookup
-        self._queries = queries
+        self._lookup, self._loop = components.lookup, components.loop
         self._history = history
         self._clock = clock
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -86,7 +83,7 @@ class WhatIf:
 
     async def _answer(self, request: WhatIfRequest, caller: Caller) -> WhatIfInfo:
         self._require_own(request, caller)
-        copy, at = await self._queries.query(lambda core: (core.scheduler.fork(), core.now))
+        copy, at = await self._loop.ask(lambda core: (core.scheduler.fork(), core.now))
         begin_at = max(at, self._clock())
         recorded = await self._recorded(request.past, begin_at)
         change = await asyncio.to_thread(self._change, request, caller, copy, begin_at, recorded)

@@ -32,8 +32,7 @@ from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, ROOT_QUEUE
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.auth.accounts import Accounts
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.queries import ANSWER_WITHIN_S
+from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
 from millpond.server.runtime.queue_settings.book import QueueBook, QueueFacts
 from millpond.server.runtime.queue_settings.effects import changed_rooms, effects_of
 from millpond.server.store.queue_settings import QueueRow, QueueSettingsStore

@@ -19,7 +19,6 @@ from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
 from millpond.server.monitoring.telemetry.views import device_statuses, slices_by_device
 from millpond.server.runtime.loop import Loop
-from millpond.server.runtime.queries import CoreQueries
 from millpond.server.views.hardware.node_infos import NodeInfos
 from millpond.server.views.hardware.node_links import links_of
 from millpond.server.views.visibility import Reader, reader_of
@@ -41,11 +40,8 @@ class Machines:
         spares: gives how many empty nodes stay on, by pool; none, until nodes are switched.
     """
 
-    def __init__(
-        self, loop: Loop, queries: CoreQueries, isolation: Isolation, unlimited: str, cards_not_closed: str
-    ) -> None:
+    def __init__(self, loop: Loop, isolation: Isolation, unlimited: str, cards_not_closed: str) -> None:
         self._loop = loop
-        self._queries = queries
         self._isolation = isolation
         self._unlimited = unlimited
         self._cards_not_closed = cards_not_closed
@@ -72,7 +68,7 @@ class Machines:
             if known is not None and (known[0] == version or known[1] > asked):
                 return known[2]
             self._begun += 1
-            views = await self._queries.query(lambda core: core.scheduler.node_views())
+            views = await self._loop.ask(lambda core: core.scheduler.node_views())
             nodes = await asyncio.to_thread(self._made_of, views)
             self._known = version, self._begun, nodes
             return nodes
@@ -87,7 +83,7 @@ class Machines:
         Args:
             history: how many earlier samples are shown of each.
         """
-        nodes = await self._queries.query(lambda core: core.scheduler.node_views())
+        nodes = await self._loop.ask(lambda core: core.scheduler.node_views())
         slices = slices_by_device(self._loop.job_cache.newest_first(), self.slices.latest)
         found = device_statuses(nodes, slices, self.telemetry, history)
         return [reader.device(device, self._loop.job_cache.get) for device in found]
@@ -99,7 +95,7 @@ class Machines:
             NotFoundError: there is none of that name.
         """
         info = next((node for node in await self.all(reader) if node.name == name), None)
-        views = await self._queries.query(lambda core: core.scheduler.node_views())
+        views = await self._loop.ask(lambda core: core.scheduler.node_views())
         view = next((view for view in views if view.node.name == name), None)
         if info is None or view is None:
             raise NotFoundError(f"no node {name!r}", "`pond nodes` lists them")
@@ -125,7 +121,7 @@ class Machines:
             cordon = _cordon(request, caller.user, now)
             return CardClosed(now, node, card, cordon) if card else NodeClosed(now, node, cordon)
 
-        await self._queries.answered(self._loop.change_setting(closed))
+        await self._loop.answered(self._loop.change_setting(closed))
         return await self._node(node, caller)
 
     async def open(self, node: str, request: OpenRequest, caller: Caller) -> NodeInfo:
@@ -140,7 +136,7 @@ class Machines:
             by = caller.user
             return CardOpened(now, node, card, by) if card else NodeOpened(now, node, request.planned, by)
 
-        await self._queries.answered(self._loop.change_setting(opened))
+        await self._loop.answered(self._loop.change_setting(opened))
         return await self._node(node, caller)
 
     async def _card(self, node: str, index: int) -> str:
@@ -152,7 +148,7 @@ class Machines:
         """
         if self._cards_not_closed:
             raise UnavailableError(self._cards_not_closed, f"close its node: `pond nodes cordon {node}`")
-        views = await self._queries.query(lambda core: core.scheduler.node_views())
+        views = await self._loop.ask(lambda core: core.scheduler.node_views())
         found = [use.device for view in views if view.node.name == node for use in view.devices]
         card = next((device.card for device in found if device.index == index), None)
         if card is None:

@@ -20,9 +20,8 @@ from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI, TaskRequest
 from millpond.model.workloads import CheckpointMode, Job
-from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.forecasts import forecasts_at_submission
-from millpond.server.runtime.queries import CoreQueries
+from millpond.server.runtime.loop import Loop
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.store.store import Store
 from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
@@ -66,11 +65,10 @@ class _Part:
 class HistoryExport:
     """Reads jobs that ended, as rows of a trace or as they are."""
 
-    def __init__(self, store: Store, job_cache: JobCache, job_files: JobFiles, queries: CoreQueries) -> None:
+    def __init__(self, store: Store, loop: Loop, job_files: JobFiles) -> None:
         self._store = store
-        self._job_cache = job_cache
+        self._loop = loop
         self._job_files = job_files
-        self._queries = queries
 
     async def page(self, span: HistorySpan, reader: Reader) -> HistoryPage:
         """One part of the history, as far as these readers may see the jobs; the last one also says what is missing.
@@ -78,7 +76,7 @@ class HistoryExport:
         Raises:
             InvalidInputError: ``after`` is no place.
         """
-        nodes = await self._queries.query(lambda core: [view.node for view in core.scheduler.node_views()])
+        nodes = await self._loop.ask(lambda core: [view.node for view in core.scheduler.node_views()])
         devices = {device.uuid: device for node in nodes for device in node.devices}
         page = await asyncio.to_thread(self._page, span, reader, devices)
         if page.next:
@@ -134,7 +132,7 @@ class HistoryExport:
     def _running(self, now: float) -> list[tuple[JobInfo, Job, float]]:
         """The jobs that hold cards and have not ended, with the seconds of their run so far."""
         found = []
-        for info in self._job_cache.newest_first():
+        for info in self._loop.job_cache.newest_first():
             ran_s = info.ran_s(now)
             if info.array is None and ran_s is not None:
                 try:
@@ -150,7 +148,7 @@ class HistoryExport:
     def _live_between(self, since: float, until: float, reader: Reader) -> int:
         return sum(
             info.array is None and reader.sees(info) and since <= info.submitted_at < until
-            for info in self._job_cache.newest_first()
+            for info in self._loop.job_cache.newest_first()
         )
 
     def _page(self, span: HistorySpan, reader: Reader, devices: dict[str, Device]) -> HistoryPage:
