@@ -71,6 +71,31 @@ def test_the_node_with_the_fewest_visitors_is_taken() -> None:
     assert world.state("big").value == "running"
 
 
+def test_borrowed_work_leaves_a_cell_rather_than_work_within_a_guarantee() -> None:
+    world = World(*machines(2), queues=(LAB, queue("vision", guarantee=4), queue("others")))
+    world.submit(single("promised", 4, queue="vision"))
+    scattered(world, 12)
+    world.submit(single("big", 8, queue="lab"))
+    assert world.state("big") is JobState.RUNNING
+    assert world.state("promised") is JobState.RUNNING
+
+
+def test_the_node_on_which_the_least_work_is_lost_is_taken() -> None:
+    world = World(*machines(2), queues=(LAB, queue("others")))
+    world.submit(single("old", 8, queue="others"))
+    world.go_to(10_000.0)
+    scattered(world, 8)
+    world.submit(single("big", 8, queue="lab"))
+    assert world.state("old") is JobState.RUNNING
+
+
+def test_a_node_is_taken_back_however_many_others_hold_work_that_cannot_be_asked_yet() -> None:
+    world = World(*machines(24), queues=(LAB, queue("others", minimum_run_s=3_600.0), queue("more")))
+    world.submit(*(single(f"p{number}", 8, queue="others") for number in range(23)), single("open", 8, queue="more"))
+    world.submit(single("big", 8, queue="lab"))
+    assert world.state("big") is JobState.RUNNING
+
+
 def test_nobody_leaves_for_less_than_the_whole_plan() -> None:
     """A visitor that may not be asked protects its node: the other one is taken, or none."""
     world = World(*machines(2), queues=(LAB, queue("others")))

@@ -26,18 +26,26 @@ from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import uses_cells
 from millpond.scheduling.tenancy.cells.allocator import CellRequest
+from millpond.scheduling.tenancy.cells.losses import VisitorLosses
 
 TRIES = 16
 """How many machines a search passes over whose cells do not do: a bound on work."""
 
 
 def place_in_cells(
-    state: State, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None, *, preempts: bool = True
+    state: State,
+    record: JobRecord,
+    tasks: Sequence[TaskRecord],
+    mask: NodeMask | None,
+    losses: VisitorLosses | None = None,
+    *,
+    preempts: bool = True,
 ) -> Placed | None:
     """Holdings in cells, not taken yet, whoever is on their cards; None if there are none.
 
     Args:
         mask: (nodes,), 0 keeps a node out.
+        losses: what visitors would lose; with None they count alike.
         preempts: work of a lower class in the same queue may lose its cells.
     """
     cluster, book = state.cluster, state.cluster.cells
@@ -52,7 +60,7 @@ def place_in_cells(
         record.job.priority,
         preempts=preempts,
     )
-    found = book.places_for(record, request, both(mask, state.entitlements.allowed_nodes(record, tasks)))
+    found = book.places_for(record, request, both(mask, state.entitlements.allowed_nodes(record, tasks)), losses)
     if found is None:
         return None
     placed = []
@@ -96,9 +104,12 @@ class CellPlacer:
         Args:
             mask: (nodes,), 0 keeps a node out.
         """
-        state, journal = self._state, self._state.journal
+        state, journal, losses = self._state, self._state.journal, None
         for _ in range(TRIES):
-            placed = place_in_cells(state, record, tasks, mask)
+            placed = place_in_cells(state, record, tasks, mask, losses)
+            if placed is not None and losses is None and any(self._book.has_visitors(each) for _, each in placed):
+                losses = self._losses()
+                placed = place_in_cells(state, record, tasks, mask, losses)
             if placed is None:
                 return None
             mark = journal.begin()
@@ -110,6 +121,12 @@ class CellPlacer:
             mask = np.ones(state.cluster.arrays.node_count, dtype=np.uint8) if mask is None else mask.copy()
             mask[list(refused)] = 0
         return None
+
+    def _losses(self) -> VisitorLosses:
+        """What work beside cells would lose, by cell."""
+        roster, losses = self._state.roster, self._planner.loss_of_visitors()
+        devices, slots = roster.devices_of(losses > 0.0)
+        return self._book.losses(devices, slots, losses)
 
     def _take(self, record: JobRecord, placed: Placed) -> tuple[Plan | None, set[int]]:
         """Take a place off those who are there; else the nodes on which that cannot be."""

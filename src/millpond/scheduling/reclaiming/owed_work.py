@@ -10,6 +10,7 @@ import numpy as np
 
 from millpond.scheduling.ordering.base import Displaceable
 from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.reclaiming.roster import BoolArray
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.displacement import Displacement
@@ -38,6 +39,21 @@ class OwedWork:
         wanted = judged.harm < np.inf
         if len(judged.move_harm):
             wanted |= judged.move_harm < np.inf
+        owing = self._look(wanted)
+        path = self._state.queues.by_name[record.queue].path
+        is_other = np.array([node not in path for node in self._numbers] + [False])  # the last is nobody's
+        withheld = wanted & is_other[np.maximum(owing, NOBODY)]
+        judged.harm[withheld] = np.inf
+        if len(judged.move_harm):
+            judged.move_harm[withheld] = np.inf
+
+    def are_owed(self, wanted: BoolArray) -> BoolArray:
+        """(slots,) to which of these a guarantee is owed."""
+        owed: BoolArray = wanted & (self._look(wanted) > NOBODY)
+        return owed
+
+    def _look(self, wanted: BoolArray) -> Int64Array:
+        """What is owed to these, and to those that were looked at before."""
         if not len(self._owing):
             self._owing = np.full(len(wanted), NOT_KNOWN)
         owing, records = self._owing, self._state.roster.records
@@ -45,9 +61,4 @@ class OwedWork:
             job = records[slot]
             node = None if job is None else self._displacement.owing(job)
             owing[slot] = NOBODY if node is None else self._numbers.setdefault(node, len(self._numbers))
-        path = self._state.queues.by_name[record.queue].path
-        is_other = np.array([node not in path for node in self._numbers] + [False])  # the last is nobody's
-        withheld = wanted & is_other[np.maximum(owing, NOBODY)]
-        judged.harm[withheld] = np.inf
-        if len(judged.move_harm):
-            judged.move_harm[withheld] = np.inf
+        return owing

@@ -29,7 +29,9 @@ from millpond.scheduling.reclaiming.limits import within
 from millpond.scheduling.reclaiming.owed_work import OwedWork
 from millpond.scheduling.reclaiming.preemption_budget import cost_of
 from millpond.scheduling.reclaiming.roster import (
+    SLOT_ALIVE,
     SLOT_CARDS,
+    SLOT_IN_CELLS,
     SLOT_OWNER,
     SLOT_PRIORITY,
     SLOT_STARTED,
@@ -48,6 +50,9 @@ from millpond.scheduling.tenancy.queue_rank import QueueRank
 
 BACKGROUND_HARM = 1e-9
 """So little what background work loses counts beside what other work does."""
+
+OWED_HARM = 1e12
+"""So much more counts what work loses to which a guarantee is owed."""
 
 
 class Planner:
@@ -335,6 +340,22 @@ class Planner:
     def may_displace_visitor(self, record: JobRecord, visitor: JobRecord, owner: str) -> bool:
         """See ``Displacement``."""
         return self._displacement.may_displace_visitor(record, visitor, owner)
+
+    def loss_of_visitors(self) -> FloatArray:
+        """(slots,) what work beside cells loses if these are taken back, most where a guarantee is owed to it.
+
+        Infinite where it cannot be asked, 0 where it is in cells, or leaves already.
+        """
+        slots = self.state.roster.live
+        everybody = Priority.BACKGROUND, Priority.CRITICAL
+        asked = self._running.outside_cells(everybody)
+        loss, _ = self._lost_work(slots)
+        if self.state.queues.has_guarantees:
+            loss[self._owed.are_owed(asked)] *= OWED_HARM
+        loss[~asked] = np.inf
+        loss[(slots[SLOT_ALIVE] == 0.0) | (slots[SLOT_IN_CELLS] > 0.0)] = 0.0
+        loss[[job.slot for job in self.leaving if job.slot >= 0]] = 0.0
+        return loss
 
     def unprotected(self, classes: tuple[int, int]) -> BoolArray:
         """(slots,) whom nothing keeps from being asked to leave, of those from the lowest to the highest class."""

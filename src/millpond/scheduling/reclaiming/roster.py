@@ -308,6 +308,14 @@ class Roster:
         places = np.flatnonzero(wanted[slots])
         return nodes[places], slots[places]
 
+    def devices_of(self, wanted: BoolArray) -> tuple[Int64Array, Int64Array]:
+        """The devices that jobs, (slots,), hold, and the slots of these jobs: (holdings,) each."""
+        used = self.rows[:, : self._rows_used]
+        rows = np.flatnonzero((used[ROW_NODE] != NO_NODE) & wanted[used[ROW_SLOT]])
+        counts = used[ROW_DEVICES, rows]
+        held = np.arange(self.row_devices.shape[1]) < counts[:, None]
+        return self.row_devices[rows][held], np.repeat(used[ROW_SLOT, rows], counts)
+
     def of_queues(self, is_wanted: Callable[[str], bool]) -> list[JobRecord]:
         """All jobs of some queues."""
         owners = np.array([is_wanted(queue) for queue, _ in self._owner_numbers], dtype=np.bool_)

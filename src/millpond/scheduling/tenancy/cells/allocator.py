@@ -1,10 +1,10 @@
 """Where a gang goes in the cells that its queue is owed, and what others may not take of these.
 
 A gang is packed into one chain: its tasks, the smallest first, go to those bound units of its cluster that they fill
-best, else a further cell of the cluster is bound to hardware, the one with the fewest visitors. That is taken from the
-smallest clean cell that is large enough; from a larger one only if all that is owed to others still has a place. Where
-its cluster's own work of lower classes is in the way, that loses its cells: it stays as a visitor unless its cards are
-needed.
+best, else a further cell of the cluster is bound to hardware: the one with the fewest visitors or, where it is known
+what these would lose (``losses``), with the least of that. It is taken from the smallest clean cell that is large
+enough; from a larger one only if all that is owed to others still has a place. Where its cluster's own work of lower
+classes is in the way, that loses its cells: it stays as a visitor unless its cards are needed.
 
 All clusters together are owed no more than there is at any level, and nothing that cannot leave takes what the rest
 needs, so a request that fits what its cluster has left finds hardware with visitors on it at most. Hardware that breaks
@@ -23,6 +23,7 @@ from millpond.model.tenancy.chains import ChainSpec, ClusterSpec, require_fit
 from millpond.scheduling.tenancy.cells.chains import Cell, Chain, lower_first
 from millpond.scheduling.tenancy.cells.demotion import DemotionSearch, Entered
 from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
+from millpond.scheduling.tenancy.cells.losses import VisitorLosses
 
 NodeSet = Mapping[str, int]
 """Of chains, which of their nodes may be used, as bits; all of those that are not named."""
@@ -75,6 +76,36 @@ class CellPlan:
 
     places: tuple[CellPlace, ...]
     demoted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """Which machines of a chain may be used, and which of its cells come first.
+
+    Attributes:
+        nodes: as bits; None: all.
+    """
+
+    chain: Chain
+    nodes: int | None
+    losses: VisitorLosses | None
+
+    def includes(self, node: int) -> bool:
+        return self.nodes is None or bool(self.nodes >> node & 1)
+
+    def includes_any(self, level: int, cell: int) -> bool:
+        """Whether any machine of a cell may be used."""
+        return self.nodes is None or any(map(self.includes, self.chain.nodes_in(level, cell)))
+
+    def in_order(self, level: int, cells: int) -> Iterator[int]:
+        """Cells, as bits, from that on which a return costs least."""
+        if self.losses is None:
+            return self.chain.quietest(level, cells)
+        return iter(self.losses.in_order(self.chain, level, cells))
+
+    def harm(self, level: int) -> Sequence[float]:
+        """What it costs that all visitors leave, by cell of a level."""
+        return self.chain.visitors[level] if self.losses is None else self.losses.of(self.chain, level).tolist()
 
 
 class CellAllocator:
@@ -194,8 +225,13 @@ class CellAllocator:
 
     # ---- who gets what ------------------------------------------------------------------------------------------
 
-    def plan(self, request: CellRequest, allowed: NodeSet | None = None) -> CellPlan | None:
+    def plan(
+        self, request: CellRequest, allowed: NodeSet | None = None, losses: VisitorLosses | None = None
+    ) -> CellPlan | None:
         """Where a gang goes; None if what its clusters are owed has no room for it now. Changes nothing.
+
+        Args:
+            losses: what visitors would lose; with None they count alike.
 
         Raises:
             InvalidInputError: a cluster has no such cells at all; not where any cells of it will do.
@@ -206,7 +242,8 @@ class CellAllocator:
             for domain in self.domains_of(cluster, request.pin):
                 if request.models and domain.chain.spec.model not in request.models:
                     continue
-                plan = self._plan_in(domain, request, None if allowed is None else allowed.get(domain.chain.spec.name))
+                nodes = None if allowed is None else allowed.get(domain.chain.spec.name)
+                plan = self._plan_in(domain, request, _Reach(domain.chain, nodes, losses))
                 if plan is not None:
                     return plan
         return None
@@ -223,8 +260,8 @@ class CellAllocator:
                 f"{cluster} is owed no cells of {', '.join(request.models)}", f"it has {', '.join(sorted(models))}"
             )
 
-    def _plan_in(self, domain: Domain, request: CellRequest, allowed: int | None) -> CellPlan | None:
-        places = self._pack(domain, request, allowed)
+    def _plan_in(self, domain: Domain, request: CellRequest, reach: _Reach) -> CellPlan | None:
+        places = self._pack(domain, request, reach)
         for place in places:
             self.release(place.chain, place.leaves, request.owner)
         if places or not request.preempts:
@@ -232,7 +269,7 @@ class CellAllocator:
 
         def enter() -> Entered:
             nonlocal places
-            places = self._pack(domain, request, allowed)
+            places = self._pack(domain, request, reach)
             return [(place.chain, place.leaves, place.use) for place in places]
 
         entered, lost = DemotionSearch(self, self.lower(domain, request.priority), enter).find()
@@ -253,11 +290,11 @@ class CellAllocator:
                         found[use.owner] = use
         return sorted(found.values(), key=lambda use: (use.priority, use.owner))
 
-    def _pack(self, domain: Domain, request: CellRequest, allowed: int | None) -> tuple[CellPlace, ...]:
+    def _pack(self, domain: Domain, request: CellRequest, reach: _Reach) -> tuple[CellPlace, ...]:
         """Hold cells for all tasks, in their order; none, and nothing held, if one has no place."""
         name, taken = domain.chain.spec.name, list[CellPlace]()
         for task in sorted(range(len(request.cards)), key=lambda task: request.cards[task]):
-            found = self._unit(domain, request.cards[task], allowed)
+            found = self._unit(domain, request.cards[task], reach)
             if found is None:
                 break
             level, leaves = found
@@ -271,42 +308,41 @@ class CellAllocator:
             self.release(name, place.leaves, request.owner)
         return ()
 
-    def _unit(self, domain: Domain, cards: int, allowed: int | None) -> tuple[int, tuple[int, ...]] | None:
+    def _unit(self, domain: Domain, cards: int, reach: _Reach) -> tuple[int, tuple[int, ...]] | None:
         """The level of the cell and the cards that one task takes of a domain: of what is bound, else of a new cell."""
         chain = domain.chain
-        unit = next(self._bound_units(domain, cards, allowed), None)
+        unit = next(self._bound_units(domain, cards, reach), None)
         if unit is not None:
             cell = chain.bound_cell(chain.leaves(*unit)[0])
             assert cell is not None
-            return cell[0], tuple(sorted(self._closest(domain, unit, cards)))
+            return cell[0], tuple(sorted(self._closest(domain, unit, cards, reach)))
         if cards > chain.size[chain.node_level]:
             return None
         for level in lower_first(domain.unbound):
             if chain.size[level] < cards or domain.unbound[level] <= self.doomed(domain, level):
                 continue
-            number = self._find_clean(chain, level, allowed)
+            number = self._find_clean(reach, level)
             if number is None:
                 continue
-            nodes = chain.nodes_in(level, number)
             within = number
             if level > chain.node_level:
-                inside = sum(1 << node for node in nodes if allowed is None or allowed >> node & 1)
-                within = next(chain.quietest(chain.node_level, inside))
+                inside = sum(1 << node for node in chain.nodes_in(level, number) if reach.includes(node))
+                within = next(reach.in_order(chain.node_level, inside))
             unit = min(level, chain.node_level), within
-            return level, tuple(sorted(self._closest(domain, unit, cards)))
+            return level, tuple(sorted(self._closest(domain, unit, cards, reach)))
         return None
 
-    def _bound_units(self, domain: Domain, cards: int, allowed: int | None) -> Iterator[Cell]:
+    def _bound_units(self, domain: Domain, cards: int, reach: _Reach) -> Iterator[Cell]:
         """Units of bound cells with so many free cards, those first that are filled best, then with few visitors."""
         chain = domain.chain
         for free in range(cards, chain.size[chain.node_level] + 1):
             for level in sorted(domain.units):
                 if free < len(domain.units[level]):
-                    for number in chain.quietest(level, domain.units[level][free]):
-                        if allowed is None or allowed >> chain.nodes_in(level, number)[0] & 1:
+                    for number in reach.in_order(level, domain.units[level][free]):
+                        if reach.includes(chain.nodes_in(level, number)[0]):
                             yield level, number
 
-    def _closest(self, domain: Domain, cell: Cell, cards: int) -> list[int]:
+    def _closest(self, domain: Domain, cell: Cell, cards: int, reach: _Reach) -> list[int]:
         """So many free cards of a cell, close together, of cards alike those without visitors."""
         chain = domain.chain
         level, number = cell
@@ -320,48 +356,43 @@ class CellAllocator:
             child: sum(1 for leaf in chain.leaves(level - 1, child) if domain.is_free(leaf))
             for child in range(number * fan, (number + 1) * fan)
         }
-        visitors = chain.visitors[level - 1]
+        visitors = reach.harm(level - 1)
         while cards:
             able = [child for child in free if free[child] >= cards]
             if able:
                 best = min(able, key=lambda child: (visitors[child], free[child], child))
-                return chosen + self._closest_free(domain, (level - 1, best), cards)
+                return chosen + self._closest_free(domain, (level - 1, best), cards, reach)
             fullest = max(free, key=lambda child: (free[child], -visitors[child], -child))
             cards -= free[fullest]
-            chosen += self._closest_free(domain, (level - 1, fullest), free.pop(fullest))
+            chosen += self._closest_free(domain, (level - 1, fullest), free.pop(fullest), reach)
         return chosen
 
-    def _closest_free(self, domain: Domain, cell: Cell, cards: int) -> list[int]:
+    def _closest_free(self, domain: Domain, cell: Cell, cards: int, reach: _Reach) -> list[int]:
         free = [leaf for leaf in domain.chain.leaves(*cell) if domain.is_free(leaf)]
-        return free if len(free) == cards else self._closest(domain, cell, cards)
+        return free if len(free) == cards else self._closest(domain, cell, cards, reach)
 
-    def _find_clean(self, chain: Chain, level: int, allowed: int | None) -> int | None:
+    def _find_clean(self, reach: _Reach, level: int) -> int | None:
         """A clean cell of a level on nodes that may be used, of the smallest that is large enough."""
-        passed_over = False
+        chain, passed_over = reach.chain, False
         for at in range(level, chain.top + 1):
             if not chain.clean[at]:
                 continue
-            for number in chain.quietest(at, chain.clean[at]):
-                usable = chain.nodes_in(at, number)
-                if allowed is not None and not any(allowed >> node & 1 for node in usable):
+            for number in reach.in_order(at, chain.clean[at]):
+                if not reach.includes_any(at, number):
                     continue
-                found = self._descend(chain, at, number, level, allowed)
+                found = self._descend(reach, at, number, level)
                 if passed_over and not self.leaves_enough(chain, level, found):
                     break
                 return found
             passed_over = True
         return None
 
-    def _descend(self, chain: Chain, at: int, number: int, level: int, allowed: int | None) -> int:
-        """The quietest cell of a level in a clean one on nodes that may be used."""
+    def _descend(self, reach: _Reach, at: int, number: int, level: int) -> int:
+        """The first cell of a level in a clean one on nodes that may be used."""
         while at > level:
-            fan, at = chain.fans[at - 1], at - 1
+            fan, at = reach.chain.fans[at - 1], at - 1
             children = ((1 << fan) - 1) << number * fan
-            number = next(
-                child
-                for child in chain.quietest(at, children)
-                if allowed is None or any(allowed >> node & 1 for node in chain.nodes_in(at, child))
-            )
+            number = next(child for child in reach.in_order(at, children) if reach.includes_any(at, child))
         return number
 
     def leaves_enough(self, chain: Chain, level: int, number: int) -> bool:

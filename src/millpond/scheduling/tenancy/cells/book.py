@@ -24,10 +24,12 @@ from millpond.scheduling.elastic.gang_sizes import is_enough
 from millpond.scheduling.ledger.hardware import Hardware
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.ledger.journal import Journal
+from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.tenancy.cells.allocator import CellAllocator, CellRequest
 from millpond.scheduling.tenancy.cells.chains import lower_first
 from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
 from millpond.scheduling.tenancy.cells.hardware import Assignment, kinds_of
+from millpond.scheduling.tenancy.cells.losses import VisitorLosses
 from millpond.scheduling.tenancy.cells.rights import Place, RightSearch
 from millpond.scheduling.tenancy.cells.stakes import (
     ON_CARDS,
@@ -387,8 +389,24 @@ class CellBook:
 
     # ---- machines -----------------------------------------------------------------------------------------------
 
+    def losses(self, devices: Int64Array, works: Int64Array, losses: NDArray[np.float64]) -> VisitorLosses:
+        """What visitors would lose by cell.
+
+        Args:
+            devices, works: (cards,) the cards that work holds, and its number.
+            losses: (works,) what each loses if it has to leave.
+        """
+        where = [self._where.get(device, ("", 0)) for device in devices.tolist()]
+        chains, leaves = np.array([chain for chain, _ in where]), np.array([leaf for _, leaf in where], dtype=np.int64)
+        cards = {name: (leaves[chains == name], works[chains == name]) for name in self._allocator.chains}
+        return VisitorLosses(cards, losses)
+
     def places_for(
-        self, record: JobRecord, request: CellRequest, mask: NDArray[np.uint8] | None
+        self,
+        record: JobRecord,
+        request: CellRequest,
+        mask: NDArray[np.uint8] | None,
+        losses: VisitorLosses | None = None,
     ) -> list[tuple[list[int], Stake | None]] | None:
         """For each task of a request, its devices in the ledger; None if there is no place in cells.
 
@@ -396,8 +414,9 @@ class CellBook:
 
         Args:
             mask: (nodes,), 0 keeps a node out.
+            losses: see ``CellAllocator.plan``.
         """
-        plan = self._allocator.plan(request, self._allowed(record.job.pool, mask))
+        plan = self._allocator.plan(request, self._allowed(record.job.pool, mask), losses)
         if plan is None:
             return None
         index, own, found = self._hardware.device_index, class_in_cells(record), []
