@@ -8,6 +8,8 @@ import pytest
 from auth_world import API, AuthWorld, error_of
 from starlette.testclient import WebSocketDenialResponse
 
+from millpond.specs.job.serving import OPEN_PATH
+
 
 def opened(world: AuthWorld, job: str, user: str) -> bool:
     """Whether the proxy lets somebody's token in; nothing answers there, and what is not theirs is not there."""
@@ -91,6 +93,14 @@ def test_a_name_means_ones_own_job_and_of_several_none(world: AuthWorld) -> None
     notebook = world.submit("sam", kind="dev", name="chat")
     world.settled()
     assert notebook not in status_of(world, "chat", "vic")[1]
+
+
+def test_who_is_not_let_in_any_more_is_led_to_the_page_that_opens_the_job_again(world: AuthWorld) -> None:
+    browser = world.client(Accept="text/html")
+    assert '<a href="/portal/jobs/chat%22%3E">' in browser.get("/proxy/chat%22%3E/lab").text
+    used = browser.get(f"{OPEN_PATH}?ticket=used")
+    assert used.status_code == 403
+    assert '<a href="/portal/sessions">' in used.text
 
 
 def test_an_id_comes_before_a_name(world: AuthWorld) -> None:

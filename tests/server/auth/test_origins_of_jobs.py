@@ -72,6 +72,7 @@ def test_a_link_opens_no_other_job_than_its_own(world: AuthWorld, job: str) -> N
     chinese = at(world, other).get(wrong, headers={"Accept-Language": "zh-CN"})
     assert (chinese.headers["content-language"], '<html lang="zh-CN">' in chinese.text) == ("zh-CN", True)
     assert "used already" not in chinese.text
+    assert "/portal/" not in chinese.text, "there is none at this origin"
     stranger = at(world, other)
     for name, value in signed_in(world, job).cookies.items():
         stranger.headers["Cookie"] = f"{name}={value}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
@@ -90,7 +90,8 @@ class Proxy:
             used = NotAllowedError(
                 "this link was used already, or is too old", "ask for another one with pond dev open JOB"
             )
-            return pages.trouble(Headers(scope=scope), 403, used, html=True)
+            portal = "/portal/sessions" if job is None else ""
+            return pages.trouble(Headers(scope=scope), 403, used, html=True, portal=portal)
         if self._is_elsewhere(scope):
             return self._to_origin(scope, granted.job, f"{ORIGIN_OPEN_PATH}?ticket={self._access_tokens.link(granted)}")
         path = base_path(granted.job) if job is None else "/"
@@ -141,7 +142,8 @@ class Proxy:
             if job is None:
                 cause = "you are not signed in to this job, or no longer"
                 not_in = NotLoggedInError(cause, f"open it with pond dev open {address.job}")
-                return pages.trouble(headers, 401, not_in, html)
+                portal = "" if self._origins.domain else f"/portal/jobs/{quote(address.job, safe='')}"
+                return pages.trouble(headers, 401, not_in, html, portal=portal)
             if granted is not None and job != address.job:
                 return self._led_on(scope, replace(granted, job=job), address.below)
             holds = self._holding(scope, granted, await self._lookup.soon(self._front.routes.present(job)))

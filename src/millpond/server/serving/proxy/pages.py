@@ -36,13 +36,16 @@ _CODES: Final = {
 """By status, as in ``ErrorBody.code``."""
 
 
-def trouble(asked: Headers, status: int, error: MillpondError, html: bool, look_again: bool = False) -> Response:
+def trouble(
+    asked: Headers, status: int, error: MillpondError, html: bool, look_again: bool = False, portal: str = ""
+) -> Response:
     """Why a program cannot be shown, in the language that is asked for.
 
     Args:
         asked: the headers of the request.
         html: the client takes a page; otherwise it gets the API's error body.
         look_again: it may be otherwise in a moment; the page looks by itself.
+        portal: the page of the portal that opens the program again; empty: there is none at this origin.
     """
     language = language_asked(asked)
     cause, remedy = phrase_in(language, error.cause), phrase_in(language, error.remedy)
@@ -54,6 +57,8 @@ def trouble(asked: Headers, status: int, error: MillpondError, html: bool, look_
         return JSONResponse(body, status_code=status, headers=headers)
     again = f'<meta http-equiv="refresh" content="{LOOK_AGAIN_S}">' if look_again else ""
     more = f'<p class="more">{escape(remedy)}</p>' if remedy else ""
+    if portal:
+        more += f'<p><a href="{escape(portal)}">{escape(phrase_in(language, "or in the portal"))}</a></p>'
     return HTMLResponse(page(again, cause, more, language), status_code=status, headers=headers)
 
 
