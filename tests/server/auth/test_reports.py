@@ -83,7 +83,8 @@ def test_energy_is_shown_with_what_it_cost_and_what_is_not_known_of_it(filled: A
     assert (rows["a-2"]["energy_kwh"], rows["a-2"]["energy_cost"], rows["a-2"]["co2_kg"]) == (None, None, None)
     assert (found["energy_currency"], [gap["of"] for gap in found["gaps"]]) == ("EUR", ["price"])
     page = filled.client("olga").get(f"/portal/reports?{SPAN}&by=job")
-    assert "≥ 0.60" in page.text
+    for label, shown in (("Energy, EUR", "≥ 0.60"), ("kg CO₂", "≥ 0.900")):
+        assert re.search(f'<td data-label="{label}" class="number"><span title="[^"]+">{shown}</span></td>', page.text)
     assert "No price of energy is known:" in page.text
     assert ",3.0,1.0,0.6,2.0,0.9,3.0" in filled.client("olga").get(f"/portal/reports.csv?{SPAN}&by=job").text
 
