@@ -445,6 +445,7 @@ def test_only_those_who_may_submit_have_a_form_for_it(shared: AuthWorld) -> None
     browser = browser_of(shared, "vic")
     assert 'href="/portal/submit"' not in browser.get("/portal/").text
     assert browser.get("/portal/submit").status_code == 403
+    assert "To start one, ask a lead or an admin" in browser.get("/portal/sessions").text
     csrf = csrf_in(browser.get("/portal/").text)
     for path in ("/portal/submit/draft", "/portal/submit/plan"):
         answer = browser.post(path, json={"text": "command: a"}, headers={"X-CSRF-Token": csrf})

@@ -101,6 +101,10 @@ def test_what_a_role_may_not_do_is_said_in_words_and_not_by_the_name_of_the_righ
         demand(vic, Verb.READ_AUDIT)
     assert refused.value.cause == "vic (viewer of vision) may not read the audit log"
     assert "查看审计日志" in phrase_in(CHINESE, refused.value.cause)
+    assert refused.value.remedy == "ask a lead or an admin for a role that may"
+    with pytest.raises(NotAllowedError) as refused:
+        demand(vic, Verb.CHANGE_CLUSTER)
+    assert refused.value.remedy == "ask an admin", "no lead may either"
     assert [verb for verb in Verb if phrase_in(CHINESE, in_words(verb)) == in_words(verb)] == []
 
 

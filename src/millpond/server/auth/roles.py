@@ -289,7 +289,7 @@ def _not_allowed(caller: Caller, verb: Verb, what: str = "") -> NotAllowedError:
     role = ", ".join(f"{role.value} of {group}" for group, role in caller.roles) or "in no group"
     return NotAllowedError(
         f"{caller.user} ({'admin' if caller.admin else role}) may not {in_words(verb)}{':' if what else ''}{what}",
-        "ask a lead or an admin for a role that may",
+        "ask an admin" if RIGHTS[verb][UserRole.LEAD] is Scope.NONE else "ask a lead or an admin for a role that may",
     )
 
 
