@@ -16,45 +16,56 @@ from millpond.scheduling.scheduler import Scheduler
 FACES, BASE = Content("data:faces@3", 3_000), Content("image:base", 1_000)
 
 
+def index_of(*nodes: str) -> ContentIndex:
+    return World(*(machine(node) for node in nodes)).core._state.cluster.contents
+
+
+def seconds(index: ContentIndex, *contents: Content) -> list[float] | None:
+    found = index.fetch_s(contents)
+    return None if found is None else found.tolist()
+
+
 def report(index: ContentIndex, node: str, *contents: Content, rate: int = 100) -> None:
     index.note(NodeContents(0.0, node, contents, rate))
 
 
 def test_a_node_fetches_what_it_lacks_at_its_own_rate() -> None:
-    index = ContentIndex()
+    index = index_of("a", "b", "c")
     report(index, "a", FACES, BASE)
     report(index, "b", BASE, rate=1_000)
     report(index, "c")
-    assert index.fetch_s((FACES, BASE), ["a", "b", "c"]) == [0.0, 3.0, 40.0]
+    assert seconds(index, FACES, BASE) == [0.0, 3.0, 40.0]
 
 
 def test_a_node_that_reported_nothing_holds_nothing_and_fetches_at_the_slowest_known_rate() -> None:
-    index = ContentIndex()
+    index = index_of("a", "b", "c", "new")
     report(index, "a", FACES, rate=1_000)
     report(index, "b", rate=10)
     report(index, "c", rate=0)
-    assert index.fetch_s((FACES,), ["a", "b", "c", "new"]) == [0.0, 300.0, 300.0, 300.0]
+    assert seconds(index, FACES) == [0.0, 300.0, 300.0, 300.0]
 
 
 def test_an_unknown_size_is_that_of_the_largest_reported_under_the_name() -> None:
-    index = ContentIndex()
+    index = index_of("a", "b", "c")
     report(index, "a", Content("data:faces@3", 500))
     report(index, "b", Content("data:faces@3", 700))
     report(index, "c")
-    assert index.fetch_s((Content("data:faces@3"),), ["a", "c"]) == [0.0, 7.0]
+    assert seconds(index, Content("data:faces@3")) == [0.0, 0.0, 7.0]
 
 
-def test_nothing_follows_where_neither_sizes_nor_rates_are_known() -> None:
-    index = ContentIndex()
-    assert index.fetch_s((FACES,), ["a"]) is None
+def test_nothing_follows_where_neither_sizes_nor_rates_are_known_or_all_nodes_lack_the_same() -> None:
+    index = index_of("a", "b")
+    assert seconds(index, BASE) is None
     report(index, "a", BASE, rate=0)
-    assert index.fetch_s((FACES,), ["a"]) is None
+    assert seconds(index, BASE) is None
     report(index, "a", BASE)
-    assert index.fetch_s((Content("data:unknown"),), ["a"]) is None
+    assert seconds(index, Content("data:unknown")) is None
+    assert seconds(index, FACES) is None
+    assert seconds(index, BASE) == [0.0, 10.0]
 
 
 def test_a_report_replaces_the_one_before_and_a_node_that_is_forgotten_holds_nothing() -> None:
-    index = ContentIndex()
+    index = index_of("a", "b")
     report(index, "a", FACES)
     report(index, "a", BASE)
     assert not index.holders(FACES.name)
@@ -62,11 +73,11 @@ def test_a_report_replaces_the_one_before_and_a_node_that_is_forgotten_holds_not
     index.forget("a")
     index.forget("a")
     assert not index.holders(BASE.name)
-    assert index.fetch_s((FACES, BASE), ["a"]) is None
+    assert seconds(index, BASE) is None
 
 
 def test_of_a_long_report_the_first_contents_count() -> None:
-    index = ContentIndex()
+    index = index_of("a")
     report(index, "a", *(Content(f"data:{number}", 1) for number in range(MOST_CONTENTS + 1)))
     assert index.holders(f"data:{MOST_CONTENTS - 1}")
     assert not index.holders(f"data:{MOST_CONTENTS}")
@@ -87,4 +98,5 @@ def test_contents_are_those_of_a_node_until_it_is_lost_and_outlive_a_restart_and
     core.handle(NodeLost(world.now, "b"))
     for each in (core, core.fork(), Scheduler.restore(json.loads(json.dumps(core.snapshot())))):
         assert each._state.cluster.contents.holders(FACES.name) == {"a": 3_000}
-        assert each._state.cluster.contents.fetch_s((FACES,), ["a", "b"]) == [0.0, 30.0]
+        each.handle(NodeJoined(world.now, machine("c")))
+        assert seconds(each._state.cluster.contents, FACES)[-2:] == [0.0, 30.0]

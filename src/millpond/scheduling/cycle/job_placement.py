@@ -26,6 +26,7 @@ from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.placement.gangs import place_gang
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.mix import LearntMix, TypicalMix
+from millpond.scheduling.placement.nearest_contents import nearest_first
 from millpond.scheduling.placement.selector import Choice, Selector
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.placement.spaced_gangs import SpacedMembers
@@ -238,6 +239,17 @@ class Placer:
         return None
 
     def _place(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Placed | None:
+        """On the nodes that fetch what it lacks soonest, all of these tasks; else on any."""
+        fetch_s = self.cluster.contents.fetch_s(record.job.contents) if record.job.contents else None
+        if fetch_s is not None:
+            for step in nearest_first(fetch_s, record.expected_s or 0.0, mask):
+                near = self.within_allowed(record, tasks, step) if record.elastic else step
+                placed = self.place_all(record.job, tasks, near)
+                if placed is not None:
+                    return placed
+        return self._place_anywhere(record, tasks, mask)
+
+    def _place_anywhere(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Placed | None:
         job = record.job
         if len(record.tasks) == 1 and len(tasks) == 1:
             shape = self.cluster.words.shapes_of(record.demand)[0]

@@ -52,7 +52,7 @@ class Cluster:
         """Changed by ``set_closed`` and ``set_card_closed``."""
         self.swapped = SwappedOff(self.arrays, hardware)
         self.loads = CardLoads(self.arrays, hardware)
-        self.contents = ContentIndex()
+        self.contents = ContentIndex(hardware)
         self._shared_cards = SharedCards()
         self._free_milli_of: dict[str, int] = {}
         """``free_gpu_milli`` by pool."""

@@ -6,11 +6,19 @@ nothing and fetches at the slowest known rate; while no node has reported a rate
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from millpond.model.contents import MOST_CONTENTS, Content
 from millpond.model.events import NodeContents
+from millpond.scheduling.ledger.hardware import Hardware
+
+FloatArray = NDArray[np.float64]
+
+_MOST_REMEMBERED: Final = 1_000
 
 
 class HeldContents(NamedTuple):
@@ -33,11 +41,16 @@ class ContentIndex:
         version: rises with each change.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hardware: Hardware) -> None:
+        self._hardware = hardware
         self.of_nodes: dict[str, HeldContents] = {}
         self.version = 0
         self._holders: dict[str, dict[str, int]] = {}
         """By name of a content: how large it is on which nodes."""
+        self._stamp = (-1, -1)
+        self._rates: FloatArray | None = None
+        self._fetch_s: dict[tuple[Content, ...], FloatArray | None] = {}
+        """What was found while the stamp was this one."""
 
     def note(self, event: NodeContents) -> None:
         """A node that is there has reported what it holds."""
@@ -60,23 +73,42 @@ class ContentIndex:
         """The nodes that hold a content, with its size there."""
         return self._holders.get(name, {})
 
-    def fetch_s(self, contents: Sequence[Content], nodes: Sequence[str]) -> list[float] | None:
-        """Seconds for which each of some nodes would fetch what it lacks of these; None where nothing is known."""
-        rates = [held.fetch_rate for held in self.of_nodes.values() if held.fetch_rate]
-        sizes = {
-            content.name: content.bytes or max(self.holders(content.name).values(), default=0) for content in contents
-        }
-        if not rates or not any(sizes.values()):
+    def fetch_s(self, contents: tuple[Content, ...]) -> FloatArray | None:
+        """(nodes,) seconds for which each would fetch what it lacks of these; None: all alike, or not known.
+
+        To be left as it is.
+        """
+        stamp = (self.version, self._hardware.version)
+        if stamp != self._stamp or len(self._fetch_s) >= _MOST_REMEMBERED:
+            self._stamp, self._rates = stamp, None
+            self._fetch_s.clear()
+        if contents not in self._fetch_s:
+            self._fetch_s[contents] = self._find_fetch_s(contents)
+        return self._fetch_s[contents]
+
+    def _find_fetch_s(self, contents: tuple[Content, ...]) -> FloatArray | None:
+        sizes = {each.name: each.bytes or max(self.holders(each.name).values(), default=0) for each in contents}
+        rates = self._rates_of_nodes()
+        if rates is None or not any(sizes.values()):
             return None
-        slowest = min(rates)
-        nothing = HeldContents({}, slowest)
+        missing = np.full(len(rates), float(sum(sizes.values())))
+        for name, size in sizes.items():
+            missing[self._indices(self.holders(name))] -= size
+        seconds: FloatArray = missing / rates
+        return None if float(np.ptp(seconds)) == 0.0 else seconds
 
-        def seconds(node: str) -> float:
-            held = self.of_nodes.get(node, nothing)
-            missing = sum(size for name, size in sizes.items() if name not in held.sizes)
-            return missing / (held.fetch_rate or slowest)
+    def _rates_of_nodes(self) -> FloatArray | None:
+        """(nodes,) bytes per second, the slowest for those that reported none; None where nobody did."""
+        if self._rates is None:
+            known = {node: held.fetch_rate for node, held in self.of_nodes.items() if held.fetch_rate}
+            if not known:
+                return None
+            self._rates = np.full(len(self._hardware.nodes), float(min(known.values())))
+            self._rates[self._indices(known)] = list(known.values())
+        return self._rates
 
-        return [seconds(node) for node in nodes]
+    def _indices(self, nodes: Iterable[str]) -> list[int]:
+        return [self._hardware.node_index[node] for node in nodes]
 
     def copy_from(self, other: ContentIndex) -> None:
         """Know the same; what a node has reported never changes in place."""

@@ -1,0 +1,81 @@
+"""Work goes where what it needs lies, or comes soonest; where nothing is known of that, it goes by score alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripts import Setting, jobs, worlds
+from worlds import World, asks, elastic, gang, machine, single
+
+from millpond.model.contents import Content
+from millpond.model.events import NodeContents
+
+FACES = Content("data:faces@3", 6_000)
+NEEDED = (FACES,)
+
+
+def report(world: World, node: str, *contents: Content, rate: int = 100) -> None:
+    world.tell(NodeContents(world.now, node, contents, rate))
+
+
+def nodes_of(world: World, job: str) -> list[str]:
+    return [task.placement.node for task in world.core.jobs[job].tasks if task.placement is not None]
+
+
+@pytest.fixture
+def world() -> World:
+    """Three nodes of four cards: c holds the faces, b fetches them in 6 seconds, a in a minute."""
+    world = World(*(machine(name) for name in "abc"))
+    report(world, "a")
+    report(world, "b", rate=1_000)
+    report(world, "c", FACES)
+    return world
+
+
+def test_a_job_goes_to_the_node_that_holds_what_it_needs_and_else_where_it_comes_soonest(world: World) -> None:
+    world.submit(*(single(f"job-{number}", 3, contents=NEEDED) for number in range(3)))
+    assert [nodes_of(world, f"job-{number}") for number in range(3)] == [["c"], ["b"], ["a"]]
+
+
+def test_jobs_that_need_nothing_and_what_no_node_is_known_to_hold_go_by_score(world: World) -> None:
+    world.submit(single("any", 3))
+    assert nodes_of(world, "any") == ["a"]
+    world.submit(single("unknown", 4, contents=(Content("data:unknown"),)))
+    assert nodes_of(world, "unknown") == ["b"]
+
+
+def test_a_gang_goes_where_its_slowest_node_is_ready_soonest(world: World) -> None:
+    world.submit(gang("gang", 2, asks(4), contents=NEEDED))
+    assert sorted(nodes_of(world, "gang")) == ["b", "c"]
+
+
+def test_an_elastic_gang_is_not_made_smaller_to_lie_nearer(world: World) -> None:
+    world.submit(elastic("gang", (1, 2, 2), asks(4), contents=NEEDED))
+    assert sorted(nodes_of(world, "gang")) == ["b", "c"]
+
+
+def test_a_fetch_that_is_short_beside_the_run_does_not_break_into_an_empty_node(world: World) -> None:
+    world.submit(single("there", 1))
+    for job, length_s in (("long", 60_000.0), ("short", 60.0)):
+        world.submit(single(job, 1, contents=NEEDED), lasting=length_s, known=True)
+    assert nodes_of(world, "there") == nodes_of(world, "long") == ["a"]
+    assert nodes_of(world, "short") == ["c"]
+
+
+@settings(derandomize=True, deadline=None, max_examples=25)
+@given(setting=worlds(orderings=("default", "edf")), data=st.data(), holds=st.booleans())
+def test_what_all_nodes_hold_or_lack_decides_nothing(setting: Setting, data: Any, holds: bool) -> None:
+    drawn = [data.draw(jobs(f"job-{number}", contents=NEEDED)) for number in range(6)]
+
+    def play(contents: tuple[Content, ...], *, reports: bool) -> list[object]:
+        world = World(*setting.nodes, settings=setting.settings, pools=setting.pools, queues=setting.queues)
+        for node in setting.nodes if reports else ():
+            report(world, node.name, *(NEEDED if holds else ()))
+        world.submit(*(replace(job, contents=contents) for job in drawn))
+        return list(world.decisions)
+
+    assert play(NEEDED, reports=True) == play(NEEDED, reports=False) == play((), reports=True)
