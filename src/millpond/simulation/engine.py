@@ -19,6 +19,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.model.workloads import CheckpointMode, Job, Kind
 from millpond.simulation.costs import Costs
+from millpond.simulation.node_caches import NodeCaches
 from millpond.simulation.power_curves import PowerCurve
 from millpond.simulation.present_runs import NEVER, PresentRun
 from millpond.simulation.speeds import JobSpeed
@@ -44,6 +45,8 @@ class SimulatedEngine:
         jobs: every job that may be started, with its duration in seconds.
         truths: how fast each of them is on which cards, as far as that is known; measured like the steps of real jobs.
         curves: the same at power caps.
+        caches: what nodes hold of what jobs need; None: jobs start at once everywhere. Tasks that join a run, and work
+            that goes on elsewhere as it is, fetch nothing.
 
     Attributes:
         departures: ids of the decisions by which jobs left their cards without ending: room for others.
@@ -58,6 +61,7 @@ class SimulatedEngine:
         costs: Costs,
         truths: Sequence[JobSpeed | None] = (),
         curves: Sequence[PowerCurve | None] = (),
+        caches: NodeCaches | None = None,
     ) -> None:
         self.now = 0.0
         self.works = {job.id: Work(index, job, duration) for index, (job, duration) in enumerate(jobs)}
@@ -69,6 +73,7 @@ class SimulatedEngine:
         self.runs: list[tuple[int, float, float, tuple[Placement, ...], float]] = []
         self.departures: set[int] = set()
         self._nodes = nodes
+        self._caches = caches
         self._costs = costs
         self._agenda: list[tuple[float, int, int, Work, int, int]] = []
         self._answers: list[Event] = []
@@ -197,11 +202,21 @@ class SimulatedEngine:
         work.started = False
         work.measured, work.cap_w = math.nan, 0.0
         work.version += 1
+        delay += self._fetch(work)
         if delay:
             self._plan(self.now + delay, _CONFIRM, work, decision.id)
         else:
             self._begin(work, self.now)
             self._answers.append(Confirmed(self.now, decision.id))
+
+    def _fetch(self, work: Work) -> float:
+        """Seconds until all nodes of a run that starts have what it needs."""
+        if self._caches is None or not work.job.contents:
+            return 0.0
+        work.caching = tuple(dict.fromkeys(placement.node for placement in work.placements))
+        ready_at, changed = self._caches.begin(work.job.contents, work.caching, self.now)
+        self._answers += [self._caches.report(node, self.now) for node in changed]
+        return ready_at - self.now
 
     def _begin(self, work: Work, at: float) -> None:
         """Work starts, or goes on after a suspension."""
@@ -389,6 +404,9 @@ class SimulatedEngine:
 
     def _release(self, work: Work, at: float) -> None:
         """The job holds nothing any more."""
+        if self._caches is not None and work.caching:
+            self._caches.end(work.job.contents, work.caching)
+            work.caching = ()
         self._close_run(work, at)
         work.started = False
         work.rate = 0.0

@@ -36,6 +36,7 @@ from millpond.model.workloads import Checkpoint, CheckpointMode, Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.simulation.costs import Costs
 from millpond.simulation.engine import SimulatedEngine
+from millpond.simulation.node_caches import CacheSize, NodeCaches
 from millpond.simulation.node_power import SimulatedNodePower
 from millpond.simulation.power_curves import PowerCurve
 from millpond.simulation.present_runs import NEVER
@@ -98,6 +99,7 @@ class World:
         curves: how fast jobs, by their names in the workload, are at power caps, and what their cards draw; measured
             too. Jobs keep their names and slow-downs with ``durations`` that are known alone.
         speeds: how fast jobs, by their names in the workload, are on which cards. The policy learns what it measures.
+        cache: of each node, for what jobs need; None: that is everywhere. Not with ``durations`` none.
     """
 
     nodes: tuple[Node, ...]
@@ -118,6 +120,7 @@ class World:
     consolidates: bool = False
     packs: bool = False
     forecasts: Mapping[str, Forecast] | None = None
+    cache: CacheSize | None = None
 
     def __post_init__(self) -> None:
         if self.durations not in KNOWLEDGE:
@@ -199,6 +202,7 @@ class Simulation:
         works: what became of each job, in order of submission.
         cut_at: the instant at which it was broken off; ``NEVER`` where it came to its end.
         forecasts: what was predicted for each job, by its index (with durations ``predicted`` only).
+        caches: what nodes hold of what jobs need, where that matters.
     """
 
     def __init__(
@@ -228,7 +232,11 @@ class Simulation:
             self._jobs = [replace(entry.job, checkpoint=checkpoint) if saves else entry.job for entry in entries]
         lengths = (entry.duration_s for entry in entries)
         jobs = zip(self._jobs, lengths, strict=True)
-        self.engine = SimulatedEngine(world.nodes, jobs, world.costs, world.truths(), world.curves_of_jobs())
+        names = [node.name for node in world.nodes]
+        self.caches = None if world.cache is None else NodeCaches(world.cache, names)
+        self.engine = SimulatedEngine(
+            world.nodes, jobs, world.costs, world.truths(), world.curves_of_jobs(), self.caches
+        )
         learns = world.durations == "predicted" and world.forecasts is None
         self._predictor = DurationPredictor() if learns else None
         self._known = (world.forecasts or {}) if world.durations == "predicted" else {}
@@ -264,6 +272,9 @@ class Simulation:
         """
         for event in self.world.opening():
             self._handle(event)
+        if self.caches is not None:
+            for node in self.world.nodes:
+                self._handle(self.caches.report(node.name, self.world.start_at))
         arrivals = [entry.submit_at for entry in self.world.workload.jobs]
         arrived, total = 0, len(arrivals)
         engine, scheduler = self.engine, self._scheduler

@@ -35,13 +35,14 @@ class Work:
         curve: how fast it is at power caps, and what it draws; None: nothing is known of that.
         cap_w: at which its cards are kept; 0: none.
         measured: its rate when that was measured last; NaN in a run in which it was not.
+        caching: the nodes of its run whose caches hold what it uses.
     """
 
     __slots__ = (
-        "attempt", "booked_s", "cap_w", "curve", "ended_at", "fails_after_s", "failures", "first_start_at", "held_s",
-        "held_since", "index", "is_over", "job", "lost_s", "measured", "overhead_s", "placements", "preemptions",
-        "rate", "remaining_s", "run_service_s", "since", "started", "suspensions", "swapped_mib", "switching_s",
-        "task_count", "truth", "version",
+        "attempt", "booked_s", "caching", "cap_w", "curve", "ended_at", "fails_after_s", "failures", "first_start_at",
+        "held_s", "held_since", "index", "is_over", "job", "lost_s", "measured", "overhead_s", "placements",
+        "preemptions", "rate", "remaining_s", "run_service_s", "since", "started", "suspensions", "swapped_mib",
+        "switching_s", "task_count", "truth", "version",
     )  # fmt: skip
 
     def __init__(self, index: int, job: Job, duration_s: float) -> None:
@@ -74,6 +75,7 @@ class Work:
         self.curve: PowerCurve | None = None
         self.cap_w = 0.0
         self.measured = math.nan
+        self.caching: tuple[str, ...] = ()
 
     def advance(self, now: float) -> None:
         """Book the work done since the last call. Overhead is worked off first."""

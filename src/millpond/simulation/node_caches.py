@@ -1,0 +1,111 @@
+"""What simulated nodes hold of what jobs need, and for how long they fetch the rest.
+
+Each node fetches one thing after another at its rate, and keeps what was fetched as long as there is room: what was
+used longest ago makes room, what running work uses does not. What finds no room so is used and gone. A fetch counts as
+held from its begin on, as an engine knows of it then; who needs the same waits for its end.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millpond.model.contents import Content
+from millpond.model.errors import InvalidInputError
+from millpond.model.events import NodeContents
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSize:
+    """The cache of each node.
+
+    Attributes:
+        bytes: its size; 0: nothing is kept.
+        fetch_rate: bytes per second.
+    """
+
+    bytes: int
+    fetch_rate: int
+
+    def __post_init__(self) -> None:
+        if self.bytes < 0 or self.fetch_rate <= 0:
+            raise InvalidInputError(
+                f"a cache of {self.bytes} bytes that fetches {self.fetch_rate} a second",
+                "use 0 bytes or more, and a rate above 0",
+            )
+
+
+class _Cache:
+    """That of one node; ``ready_at`` is when each thing that it holds is there."""
+
+    def __init__(self) -> None:
+        self.held: OrderedDict[str, int] = OrderedDict()
+        self.ready_at: dict[str, float] = {}
+        self.users: dict[str, int] = {}
+        self.fetches_until = 0.0
+
+
+class NodeCaches:
+    """The caches of all nodes.
+
+    Attributes:
+        starts, hits: starts of work that needed anything, and those of them that had nothing to fetch.
+        fetched_bytes: by all nodes.
+    """
+
+    def __init__(self, size: CacheSize, nodes: Sequence[str]) -> None:
+        self._size = size
+        self._caches = {node: _Cache() for node in nodes}
+        self.starts = self.hits = self.fetched_bytes = 0
+
+    def report(self, node: str, at: float) -> NodeContents:
+        """What a node holds now."""
+        held = tuple(Content(name, size) for name, size in self._caches[node].held.items())
+        return NodeContents(at, node, held, self._size.fetch_rate)
+
+    def begin(self, contents: Sequence[Content], nodes: Sequence[str], now: float) -> tuple[float, list[str]]:
+        """Work starts: when all of its nodes have what it needs, and which of them hold other things than before."""
+        ready_at, changed, fetched = now, [], self.fetched_bytes
+        for node in nodes:
+            cache, before = self._caches[node], self.fetched_bytes
+            for content in contents:
+                ready_at = max(ready_at, self._use(cache, content, now))
+            if self.fetched_bytes > before:
+                changed.append(node)
+        self.starts += 1
+        self.hits += self.fetched_bytes == fetched
+        return ready_at, changed
+
+    def end(self, contents: Sequence[Content], nodes: Sequence[str]) -> None:
+        """Work that began on these nodes is over."""
+        for node in nodes:
+            users = self._caches[node].users
+            for content in contents:
+                users[content.name] -= 1
+
+    def _use(self, cache: _Cache, content: Content, now: float) -> float:
+        """Hold a content if there is room; returns when it is there."""
+        name = content.name
+        cache.users[name] = cache.users.get(name, 0) + 1
+        if name in cache.held:
+            cache.held.move_to_end(name)
+            return cache.ready_at[name]
+        cache.fetches_until = max(cache.fetches_until, now) + content.bytes / self._size.fetch_rate
+        self.fetched_bytes += content.bytes
+        if self._make_room(cache, content.bytes):
+            cache.held[name], cache.ready_at[name] = content.bytes, cache.fetches_until
+        return cache.fetches_until
+
+    def _make_room(self, cache: _Cache, size: int) -> bool:
+        """Drop what was used longest ago and is not in use, if that is enough."""
+        idle = [name for name in cache.held if not cache.users.get(name)]
+        free = self._size.bytes - sum(cache.held.values())
+        if free + sum(cache.held[name] for name in idle) < size:
+            return False
+        for name in idle:
+            if free >= size:
+                break
+            free += cache.held.pop(name)
+            del cache.ready_at[name]
+        return True
