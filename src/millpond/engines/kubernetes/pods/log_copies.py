@@ -21,7 +21,7 @@ from typing import Final
 import httpx2
 
 from millpond.engines.kubernetes.pods.pod_marks import CONTAINER
-from millpond.node.host.files import write_all
+from millpond.node.host.files import write_all, write_json
 from millpond.node.task.output import MARK_EVERY_US, Mark, Stream
 from millpond.node.task.records import TaskFiles
 
@@ -52,7 +52,9 @@ class LogFile:
         self._log = os.open(files.log, flags, 0o600)
         self._index = os.open(files.log_index, flags, 0o600)
         self._place = files.log.with_suffix(".copied")
-        self.last, self.count = _place_in(self._place)
+        self.last, self.count, size = _place_in(self._place)
+        self._ahead = b"" if size is None else _behind(files.log, size)
+        """What was copied behind that place, as a server was killed before it had noted it."""
         self._marked_us = 0
 
     def take(self, lines: list[bytes]) -> None:
@@ -65,10 +67,22 @@ class LogFile:
             self.count = self.count + 1 if at == self.last else 1
             self.last = at
             with contextlib.suppress(OSError):  # what a full disk has no room for is lost, as of local tasks
-                self._mark(at // 1000)
-                write_all(self._log, text)
-        with contextlib.suppress(OSError):
-            self._place.write_text(json.dumps([self.last, self.count]))
+                missing = self._missing_of(text)
+                if missing == text:
+                    self._mark(at // 1000)
+                write_all(self._log, missing)
+        with contextlib.suppress(
+            OSError
+        ):  # replaced at once: of a file that is written anew a killed server leaves none
+            write_json(self._place, [self.last, self.count, os.fstat(self._log).st_size])
+
+    def _missing_of(self, text: bytes) -> bytes:
+        """What of a line is not in the log."""
+        ahead, self._ahead = self._ahead, self._ahead[len(text) :]
+        if text.startswith(ahead[: len(text)]):
+            return text[len(ahead) :]
+        self._ahead = b""
+        return text
 
     def close(self) -> None:
         """Nothing more comes."""
@@ -236,17 +250,24 @@ class LogCopies:
                 target.take([rest])
 
 
+def _behind(path: Path, place: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(place)
+        return file.read()
+
+
 def _status(error: Exception) -> int | None:
     """What the cluster answered; None: nothing."""
     return error.response.status_code if isinstance(error, httpx2.HTTPStatusError) else None
 
 
-def _place_in(path: Path) -> tuple[int, int]:
+def _place_in(path: Path) -> tuple[int, int, int | None]:
+    """``last`` and ``count`` of a log, and its size then; None: an earlier version did not note that."""
     try:
-        last, count = json.loads(path.read_text())
-        return int(last), int(count)
+        last, count, *size = json.loads(path.read_text())
+        return int(last), int(count), int(size[0]) if size else None
     except (OSError, ValueError, TypeError):
-        return 0, 0
+        return 0, 0, 0
 
 
 def _instant(stamp: bytes) -> int:

@@ -1,0 +1,64 @@
+"""The output of pods is copied once, whenever the server that copies it is killed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from millpond.engines.kubernetes.pods.log_copies import LogFile
+from millpond.node.task.records import TaskFiles
+
+LINES = [b"2026-11-24T10:00:01Z one\n", b"2026-11-24T10:00:01Z two\n", b"2026-11-24T10:00:02Z three\n"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TaskFiles:
+    return TaskFiles(tmp_path / "run/task-0.json")
+
+
+def copied(files: TaskFiles, *lines: bytes) -> LogFile:
+    file = LogFile(files)
+    file.take(list(lines))
+    file.close()
+    return file
+
+
+def note_of(files: TaskFiles) -> Path:
+    return files.log.with_suffix(".copied")
+
+
+@pytest.mark.parametrize("kept", range(len(b"one\ntwo\nthree\n") + 1))
+def test_a_server_that_was_killed_before_it_noted_how_far_it_came_copies_nothing_twice(
+    files: TaskFiles, kept: int
+) -> None:
+    copied(files, *LINES)
+    note_of(files).unlink()
+    files.log.write_bytes(files.log.read_bytes()[:kept])
+    copied(files, *LINES)
+    assert files.log.read_bytes() == b"one\ntwo\nthree\n"
+
+
+def test_the_same_holds_behind_what_was_noted(files: TaskFiles) -> None:
+    copied(files, *LINES[:2])
+    noted = note_of(files).read_text()
+    copied(files, LINES[2])
+    note_of(files).write_text(noted)
+    file = copied(files, LINES[2], b"2026-11-24T10:00:03Z four\n")
+    assert files.log.read_bytes() == b"one\ntwo\nthree\nfour\n"
+    assert json.loads(note_of(files).read_text()) == [file.last, 1, len(b"one\ntwo\nthree\nfour\n")]
+
+
+def test_what_the_cluster_has_lost_meanwhile_stays_in_the_copy(files: TaskFiles) -> None:
+    copied(files, *LINES[:2])
+    note_of(files).unlink()
+    copied(files, LINES[2])
+    assert files.log.read_bytes() == b"one\ntwo\nthree\n"
+
+
+def test_a_note_of_an_earlier_version_is_gone_on_from(files: TaskFiles) -> None:
+    file = copied(files, *LINES[:2])
+    note_of(files).write_text(json.dumps([file.last, file.count]))
+    copied(files, LINES[2])
+    assert files.log.read_bytes() == b"one\ntwo\nthree\n"
