@@ -71,9 +71,7 @@ class LogFile:
                 if missing == text:
                     self._mark(at // 1000)
                 write_all(self._log, missing)
-        with contextlib.suppress(
-            OSError
-        ):  # replaced at once: of a file that is written anew a killed server leaves none
+        with contextlib.suppress(OSError):
             write_json(self._place, [self.last, self.count, os.fstat(self._log).st_size])
 
     def _missing_of(self, text: bytes) -> bytes:
