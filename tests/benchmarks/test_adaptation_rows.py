@@ -34,6 +34,7 @@ def bursts(monkeypatch: pytest.MonkeyPatch) -> Workload:
     return Workload((*jobs, job(999, 6 * 24 * HOUR_S, HOUR_S, cards=2)), "bursts")
 
 
+@pytest.mark.long
 def test_a_server_that_chooses_leaves_a_policy_by_which_short_jobs_wait(bursts: Workload) -> None:
     halves = (0.0, 6 * 24 * HOUR_S)
     fixed, chosen = (played(bursts, halves, "fifo", chooses=chooses) for chooses in (False, True))

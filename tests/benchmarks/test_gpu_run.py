@@ -110,6 +110,7 @@ def test_truth_comes_before_time_and_moves_come_last() -> None:
     assert [each.name for each in run.choose("m")] == list(CATALOGUE)
 
 
+@pytest.mark.long
 def test_a_measurement_that_breaks_off_is_a_failure_with_its_last_word(fake_driver: FakeDriver, tmp_path: Path) -> None:
     fake_driver.plan("cuDevicePrimaryCtxRetain", result=2)
     code, _ = measured(fake_driver, tmp_path, "--only", "m00")
@@ -120,6 +121,7 @@ def test_a_measurement_that_breaks_off_is_a_failure_with_its_last_word(fake_driv
     assert "CUDA_ERROR_OUT_OF_MEMORY" in result.reason
 
 
+@pytest.mark.long
 def test_cheap_measurements_say_where_they_were_made_and_what_was_found(
     fake_driver: FakeDriver, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ def traces(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_jobs_end_sooner_on_shared_cards(traces: Path) -> None:
     alone, shared = (played(traces, further, 1) for further in ((), ("--packs",)))
     assert shared.makespan_s < 0.9 * alone.makespan_s

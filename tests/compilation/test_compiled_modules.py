@@ -104,6 +104,7 @@ def test_a_folder_that_was_never_locked_is_removed_after_a_day(cache: Path, monk
     assert [path.name for path in cache.iterdir()] == ["compiling-now"]
 
 
+@pytest.mark.long
 def test_what_a_killed_build_left_is_removed_by_the_next_once_its_compiler_has_ended_too(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def test_what_comes_later_changes_no_bit_of_what_trees_say(forecaster: LoadForec
     assert_knows_the_past_alone(forecaster, 15 * 24 + 7, 1)
 
 
+@pytest.mark.long
 @settings(max_examples=10)
 @given(end=st.integers(18 * 24, 20 * 24))
 def test_what_comes_later_changes_neither_who_speaks_nor_the_bound(end: int) -> None:

@@ -29,6 +29,7 @@ def context(folder: Path, step: str) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", ["sleep 600", "while true; do echo 0123456789012345678901234567890123456789; done"])
 def test_a_build_whose_client_leaves_is_tidied_away(real_podman: RealPodman, tmp_path: Path, step: str) -> None:
     layers = tmp_path / "layers"
@@ -49,6 +50,7 @@ def test_a_build_whose_client_leaves_is_tidied_away(real_podman: RealPodman, tmp
     assert left_folders(tmp_path) == []
 
 
+@pytest.mark.long
 def test_a_build_of_a_killed_server_is_ended_by_the_next(real_podman: RealPodman, tmp_path: Path) -> None:
     before, folder = working(real_podman), context(tmp_path / "build-1", "sleep 600")
     order = [real_podman.program, "build", "--file", str(folder / "Containerfile"), str(folder)]

@@ -58,7 +58,7 @@ KINDS: dict[str, tuple[dict[str, Any], str, bool]] = {
     "tiresias": ({"ordering": "tiresias"}, "none", False),
     "srtf": ({"ordering": "srtf"}, "exact", False),
 }
-FEW = ("default", "suspending", "gandiva", "tiresias")
+FEW = ("default", "suspending")
 OTHERS = tuple(kind for kind in KINDS if kind not in FEW)
 
 

@@ -480,7 +480,7 @@ every_case = pytest.mark.parametrize(("kind", "state"), CASES, ids=lambda value:
 
 
 @every_case
-@pytest.mark.parametrize("shared_by", few_then_many([40], [4], [1]))
+@pytest.mark.parametrize("shared_by", few_then_many([80], [4], [1]))
 def test_every_event_leaves_the_books_in_order_and_the_job_comes_to_its_end(
     shared_by: int, kind: str, state: Callable[[Bench], None]
 ) -> None:

@@ -25,6 +25,7 @@ def pond(*arguments: str) -> Result:
     return CliRunner().invoke(command, arguments)
 
 
+@pytest.mark.long
 def test_a_comparison_writes_one_page_that_loads_nothing(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     result = pond(*CASE, "--policies", "fifo,srtf", "--workers", "2", "--html", str(page))
@@ -40,6 +41,7 @@ def test_a_comparison_writes_one_page_that_loads_nothing(tmp_path: Path) -> None
     assert not re.search(r"https?://|<link|src=|@import|url\(", text)
 
 
+@pytest.mark.long
 def test_a_policy_that_no_seed_can_change_runs_once_and_others_with_every_seed() -> None:
     fixed = Scenario("philly", str(DATA / "case.csv"), cluster="2x8")
     drawn = Scenario("synthetic", "10", cluster="2x8")

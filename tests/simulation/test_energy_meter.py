@@ -56,6 +56,7 @@ def drawn_by_runs(simulation: Simulation, end: float) -> tuple[dict[str, float],
     return by_job, idle
 
 
+@pytest.mark.long
 @given(seed=st.integers(0, 10_000), ordering=st.sampled_from(["default", "fifo", "tiresias"]), preempt=st.booleans())
 @settings(max_examples=15, deadline=None)
 def test_the_meter_of_the_log_agrees_with_a_count_of_what_the_engine_noted(

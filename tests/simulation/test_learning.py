@@ -22,6 +22,7 @@ def learn(*arguments: str, workers: int = 1) -> Result:
     return CliRunner().invoke(command, options, standalone_mode=False)
 
 
+@pytest.mark.long
 def test_what_was_learnt_is_the_last_line() -> None:
     result = learn("--rounds", "1", "--samples", "2", "--seed", "3")
     assert result.exception is None, result.output
@@ -39,6 +40,7 @@ def test_the_same_trace_and_seed_teach_the_same() -> None:
     assert first == second
 
 
+@pytest.mark.long
 def test_a_correction_that_does_harm_is_judged_and_not_recommended() -> None:
     result = learn("--judge", LONG_FIRST)
     assert result.return_value == 1

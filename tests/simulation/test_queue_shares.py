@@ -35,6 +35,7 @@ def worst_error(case: Case, policy: Policy) -> float:
     return max(abs(held[leaf] / total / entitled(case.queues, leaf) - 1.0) for leaf in held)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", FEW_POLICIES_FIRST, ids=lambda policy: policy.label)
 def test_ten_users_with_shorter_jobs_get_no_more_than_the_weight_of_their_queue(policy: Policy) -> None:
     queues = (Queue("a", weight=3.0), Queue("b"))
@@ -43,6 +44,7 @@ def test_ten_users_with_shorter_jobs_get_no_more_than_the_weight_of_their_queue(
     assert worst_error(case, policy) <= WITHIN
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", FEW_POLICIES_FIRST, ids=lambda policy: policy.label)
 def test_a_queue_of_cpu_work_and_one_of_card_work_get_equal_parts_of_what_each_needs_most(policy: Policy) -> None:
     queues, crowds = (Queue("a"), Queue("b")), (Crowd("a", cpus=2), Crowd("b", cpus=24))
@@ -58,6 +60,7 @@ def test_users_of_a_queue_get_equal_parts_under_fair_shares_however_long_their_j
     assert row["jain_of_users"] >= 0.98
 
 
+@pytest.mark.long
 def test_the_worst_user_fares_better_under_fair_shares_than_first_come_first_served() -> None:
     first_come, fair = (finish_times(ordering, 200)["rho_of_worst_user"] for ordering in ("fifo", "fair"))
     assert fair < first_come

@@ -207,6 +207,7 @@ def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.stdout == ""
 
 
+@pytest.mark.long
 def test_a_reader_of_the_table_that_has_gone_gives_the_exit_code_of_a_broken_pipe() -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -70,6 +70,7 @@ def test_spare_nodes_follow_a_forecast_of_the_rises_where_the_rule_wants_that() 
     assert forecast.powered_hours > fixed.powered_hours
 
 
+@pytest.mark.long
 @given(
     seed=st.integers(0, 10_000),
     spare=st.integers(0, 2),

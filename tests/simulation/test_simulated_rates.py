@@ -79,6 +79,7 @@ def test_where_all_hours_are_equal_flexible_jobs_start_as_all_others(drawn: list
     assert starts(play(flexible, flat)) == starts(play(rigid, flat))
 
 
+@pytest.mark.long
 @given(
     drawn=st.lists(st.tuples(st.floats(0.0, 30.0), st.sampled_from((0.2, 1.0, 5.0))), min_size=1, max_size=12),
     values=st.lists(st.sampled_from((-5.0, 1.0, 50.0, 51.0, 400.0)), min_size=24, max_size=24),

@@ -62,8 +62,8 @@ def halfway(workload: Workload, settings: Settings, at: float) -> dict[str, Any]
 @pytest.mark.parametrize(
     "settings",
     few_then_many(
-        [Settings(), Settings(preempt=True, preemption_cost=FREE)],
-        [Settings("srtf", preempt=True, preemption_cost=FREE)],
+        [Settings()],
+        [Settings(preempt=True, preemption_cost=FREE), Settings("srtf", preempt=True, preemption_cost=FREE)],
     ),
 )
 @pytest.mark.parametrize("seed", few_then_many([1], [2]))

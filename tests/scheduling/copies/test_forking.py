@@ -66,6 +66,7 @@ def test_what_happens_to_a_fork_changes_nothing_in_its_source() -> None:
     check_everything(twin.core)
 
 
+@pytest.mark.long
 def test_what_happens_to_a_source_changes_nothing_in_its_fork_nor_in_a_fork_of_that() -> None:
     world = world_of_all_kinds()
     before = world.core.snapshot()

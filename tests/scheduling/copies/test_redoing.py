@@ -141,6 +141,7 @@ def killed_while_it_runs(world: World, settings: Settings) -> Killed:
     return killed
 
 
+@pytest.mark.long
 def test_moves_that_are_under_way_go_on_where_a_server_was_killed() -> None:
     draws = random.Random(3)
     sizes = [draws.choice(((1, 14_400.0), (2, 7_200.0), (3, 600.0), (3, 900.0), (4, 600.0))) for _ in range(60)]
@@ -151,6 +152,7 @@ def test_moves_that_are_under_way_go_on_where_a_server_was_killed() -> None:
     assert killed_while_it_runs(world, Settings()).moves > 5
 
 
+@pytest.mark.long
 def test_pairs_on_the_same_cards_go_on_where_a_server_was_killed() -> None:
     draws = random.Random(5)
     kinds = [(f"k{number}", 1) for number in range(4)]

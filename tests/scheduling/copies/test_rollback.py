@@ -26,6 +26,7 @@ from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.ordering.queueing import enqueue, submit
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.tenancy.queue_changes import set_limit
+from seeds import few_then_many
 
 
 def fingerprint(core: Scheduler) -> dict[str, Any]:
@@ -57,18 +58,22 @@ derandomized = settings(
 )
 
 
-@derandomized
-@given(setting=worlds(orderings=("default", "edf")), data=st.data(), seed=st.integers(0, 999))
-def test_a_trial_that_is_rolled_back_leaves_no_trace(setting: Setting, data: Any, seed: int) -> None:
-    world = World(*setting.nodes, settings=setting.settings, pools=setting.pools, queues=setting.queues)
-    world.submit(*(data.draw(jobs(f"r{number}")) for number in range(4)))
-    for number in range(3):
-        world.tell(JobSubmitted(world.now, data.draw(jobs(f"w{number}"))))
-    world.tell(LimitChanged(world.now, Limit("ann", "", 100)))
-    before = fingerprint(world.core)
-    _try(world.core, random.Random(seed))
-    assert fingerprint(world.core) == before
-    check_everything(world.core)
+@pytest.mark.parametrize("examples", few_then_many([8], [40]))
+def test_a_trial_that_is_rolled_back_leaves_no_trace(examples: int) -> None:
+    @settings(derandomized, max_examples=examples)
+    @given(setting=worlds(orderings=("default", "edf")), data=st.data(), seed=st.integers(0, 999))
+    def rolled_back(setting: Setting, data: Any, seed: int) -> None:
+        world = World(*setting.nodes, settings=setting.settings, pools=setting.pools, queues=setting.queues)
+        world.submit(*(data.draw(jobs(f"r{number}")) for number in range(4)))
+        for number in range(3):
+            world.tell(JobSubmitted(world.now, data.draw(jobs(f"w{number}"))))
+        world.tell(LimitChanged(world.now, Limit("ann", "", 100)))
+        before = fingerprint(world.core)
+        _try(world.core, random.Random(seed))
+        assert fingerprint(world.core) == before
+        check_everything(world.core)
+
+    rolled_back()
 
 
 @pytest.mark.long

@@ -278,6 +278,7 @@ def test_work_of_a_higher_class_that_is_to_come_takes_the_room_of_what_runs() ->
     assert likely(Priority.HIGH) > likely(Priority.NORMAL) + 1_500.0
 
 
+@pytest.mark.long
 def test_a_job_that_shorter_ones_overtake_starts_once_it_is_overdue() -> None:
     world = World(machine("a", 4), machine("b", 4))
     world.submit(gang("wide", 2, asks(4)), lasting=14_400.0, known=True)
@@ -423,6 +424,7 @@ def test_most_is_expected_at_the_hour_of_the_day_at_which_most_came() -> None:
     assert came[8:11].sum() > 3 * came[14:17].sum()
 
 
+@pytest.mark.long
 def test_a_burst_is_expected_to_last_as_long_as_bursts_did() -> None:
     burst = [80, 80, 80, *[4] * 9]
     came = came_by_hour(remembering(*burst * 3, 80), 8).mean(axis=0)
@@ -430,6 +432,7 @@ def test_a_burst_is_expected_to_last_as_long_as_bursts_did() -> None:
     assert came[7] < 25.0
 
 
+@pytest.mark.long
 def test_in_quiet_hours_a_burst_may_come() -> None:
     came = came_by_hour(remembering(*[4, 4, 4, 4, 80, 80] * 4, 4, 4), 6).sum(axis=1)
     assert np.quantile(came, 0.1) < 60.0

@@ -204,6 +204,7 @@ def waiting(drawn: list[Any], base: str, own: str, users: bool) -> World:
     return world
 
 
+@pytest.mark.long
 @given(drawn=DRAWN, base=BASES, own=OWN)
 def test_each_group_has_its_turns_and_takes_them_in_its_own_order(drawn: list[Any], base: str, own: str) -> None:
     world, plain = waiting(drawn, base, own, users=False), waiting(drawn, base.split(",")[0], "", users=False)

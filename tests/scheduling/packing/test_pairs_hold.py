@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import World, machine, queue, single
@@ -152,6 +153,7 @@ class Restless(World):
         self.twin = Scheduler.restore(self.core.snapshot()) if self._draws.random() < 0.5 else self.core.fork()
 
 
+@pytest.mark.long
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32))
 def test_books_stay_true_and_restored_schedulers_go_on_alike(seed: int) -> None:

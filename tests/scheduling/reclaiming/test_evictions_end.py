@@ -81,6 +81,7 @@ def evictions(data: st.DataObject, preempt: bool) -> Iterator[tuple[int, Sequenc
         yield count, [each for each in found if each.for_job]
 
 
+@pytest.mark.long
 @given(st.data())
 @settings(max_examples=60, derandomize=True, deadline=None)
 def test_no_job_is_evicted_for_one_that_was_evicted_for_it(data: st.DataObject) -> None:

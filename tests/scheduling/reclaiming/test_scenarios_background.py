@@ -288,6 +288,7 @@ def test_no_queue_has_the_name_of_the_one_that_background_work_stands_in() -> No
         world.tell(JobSubmitted(0.0, single("a", queue=BACKGROUND_QUEUE)))
 
 
+@pytest.mark.long
 def test_a_fork_and_a_restored_twin_count_it_alike() -> None:
     world = World(*ONE, queues=(queue("red", limit=1),))
     world.submit(idler("idler", 3, queue="red", user="ann"))

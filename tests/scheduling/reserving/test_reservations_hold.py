@@ -274,17 +274,17 @@ def course_of(
     return course
 
 
-@pytest.mark.parametrize("seed", few_then_many(range(2), range(2, 10)))
+@pytest.mark.parametrize("seed", few_then_many(range(1), range(1, 10)))
 def test_work_within_a_confirmed_reservation_starts_at_its_time_whatever_arrives(seed: int) -> None:
     course_of(seed, 50).ask_for_guarantees()
 
 
-@pytest.mark.parametrize("seed", few_then_many([200, 201], range(202, 206)))
+@pytest.mark.parametrize("seed", few_then_many([200], range(201, 206)))
 def test_it_does_beside_gangs_that_give_up_what_they_have_beyond_a_minimum(seed: int) -> None:
     course_of(seed, 50, kind=ReservationsBesideGangs)
 
 
-@pytest.mark.parametrize("seed", few_then_many([100, 101], range(102, 106)))
+@pytest.mark.parametrize("seed", few_then_many([100], range(101, 106)))
 def test_a_node_that_fails_is_made_up_for_by_the_others(seed: int) -> None:
     course_of(seed, 50, fails=True)
 
@@ -294,12 +294,12 @@ def test_it_does_though_limits_and_hours_bound_its_queue(seed: int) -> None:
     course_of(seed, 120, kind=ReservationsBesideBounds)
 
 
-@pytest.mark.parametrize("seed", few_then_many([2], [0, 1, *range(3, 11)], range(11, 300)))
+@pytest.mark.parametrize("seed", few_then_many((), range(11), range(11, 300)))
 def test_it_does_though_groups_have_limits_and_suspended_work_wants_its_cards_back(seed: int) -> None:
     course_of(seed, 120, kind=ReservationsBesideGroups)
 
 
-@pytest.mark.parametrize("seed", few_then_many([1], [0, *range(2, 12)], range(12, 200)))
+@pytest.mark.parametrize("seed", few_then_many((), range(12), range(12, 200)))
 def test_it_does_though_cards_of_its_queue_or_of_others_are_owed_as_cells(seed: int) -> None:
     course_of(seed, 120, kind=ReservationsBesideCells)
 

@@ -184,6 +184,7 @@ amounts = st.builds(
 arrivals = st.lists(st.tuples(st.integers(0, 400), amounts, st.integers(1, 3), st.integers(1, 900)), max_size=25)
 
 
+@pytest.mark.long
 @given(arrivals)
 @settings(max_examples=60, deadline=None)
 def test_whoever_has_a_reservation_and_exact_lengths_never_sees_it_put_off(

@@ -118,6 +118,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.long
 @given(steps=STEPS)
 def test_the_sums_come_out_at_every_step_in_any_tree(steps: list[tuple[str, int, int, int]]) -> None:
     world = World(machine("n0", 8), machine("n1", 8, model="V100"))

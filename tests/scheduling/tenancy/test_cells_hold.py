@@ -34,7 +34,7 @@ def test_cells_are_the_same_in_every_copy_on_long_walks(seed: int) -> None:
     walk(CellWalk(seed), 400, checks_every=10)
 
 
-@pytest.mark.parametrize("seed", few_then_many(range(1), range(1, 8)))
+@pytest.mark.parametrize("seed", few_then_many((), range(8)))
 def test_no_path_on_which_work_gets_a_place_breaks_into_cells(seed: int) -> None:
     """Growth, suspending and resuming, migrating, turns and reservations."""
     walk(CellWalkOnAllPaths(seed), 50)
@@ -71,8 +71,8 @@ def test_places_that_are_claimed_beside_cells_are_there_again_when_the_log_is_re
 @pytest.mark.parametrize(
     ("kind", "seed"),
     few_then_many(
-        [(CellWalkInHierarchies, 5)],
-        [(CellWalk, 5), (CellWalkOnAllPaths, 1), *((kind, 2) for kind in KINDS)],
+        (),
+        [(CellWalkInHierarchies, 5), (CellWalk, 5), (CellWalkOnAllPaths, 1), *((kind, 2) for kind in KINDS)],
         [(kind, seed) for kind in KINDS for seed in range(6, 60)],
     ),
 )

@@ -223,6 +223,7 @@ def test_pinned_nodes_are_those_that_were_named() -> None:
     assert world.nodes_of("big") == ["n2"]
 
 
+@pytest.mark.long
 def test_the_cells_survive_a_snapshot_and_a_fork() -> None:
     world = World(*machines(2), queues=(LAB, queue("others", guarantee=8)))
     world.submit(single("big", 4, queue="lab"))

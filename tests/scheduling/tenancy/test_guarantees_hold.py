@@ -61,7 +61,7 @@ def test_what_is_not_preemptible_leaves_the_queues_beside_it_what_they_are_guara
     assert world.state("lent") is JobState.QUEUED
 
 
-@pytest.mark.parametrize("seed", few_then_many([1, 2, 111], range(3, 21)))
+@pytest.mark.parametrize("seed", few_then_many([111], range(1, 21)))
 def test_in_random_worlds_a_guarantee_is_met_after_one_round_and_nothing_is_borrowed_for_good(seed: int) -> None:
     walk = GuaranteeWalk(seed)
     for _ in range(50):
@@ -69,7 +69,7 @@ def test_in_random_worlds_a_guarantee_is_met_after_one_round_and_nothing_is_borr
         assert walk.wrong == []
 
 
-@pytest.mark.parametrize("seed", few_then_many([111, 251], [*range(100, 110), 129]))
+@pytest.mark.parametrize("seed", few_then_many([111], [*range(100, 110), 129, 251]))
 def test_in_random_worlds_gangs_of_which_a_core_stays_take_no_more_than_that_of_guarantees(seed: int) -> None:
     walk = GuaranteeWalk(seed, with_cores=True)
     for _ in range(50):
@@ -77,7 +77,7 @@ def test_in_random_worlds_gangs_of_which_a_core_stays_take_no_more_than_that_of_
         assert walk.wrong == []
 
 
-@pytest.mark.parametrize("seed", few_then_many([8, 22], [21, 53, *range(60, 72)]))
+@pytest.mark.parametrize("seed", few_then_many([8], [21, 22, 53, *range(60, 72)]))
 def test_in_random_worlds_guarantees_of_single_models_are_met_as_well(seed: int) -> None:
     walk = GuaranteeWalk(seed, with_models=True)
     for _ in range(50):

@@ -38,6 +38,7 @@ def two_of_them(cases: Mapping[str, tuple[Any, ...]]) -> list[Any]:
     return few_then_many([first, second], others)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
 def test_use_while_alone_is_no_debt(timed_card: GatedCard, history: list[tuple[str, float]]) -> None:
     check(timed_card, history, (500, 500), LATER_S)
@@ -110,6 +111,7 @@ KINDS: dict[str, tuple[list[int], list[int], list[float]]] = {
 """Guarantees, what each launches, and what each should have of the card in points of 100."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("guarantees", "kernels_ns", "wanted"), two_of_them(KINDS), ids=KINDS)
 def test_what_a_program_wants_is_known_when_it_comes_back(
     timed_card: GatedCard, guarantees: list[int], kernels_ns: list[int], wanted: list[float]
@@ -137,6 +139,7 @@ OTHERS: dict[str, tuple[list[int], list[int], list[int], list[float]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("guarantees", "before_ns", "after_ns", "wanted"), two_of_them(OTHERS), ids=OTHERS)
 def test_a_program_that_does_something_else_when_it_comes_back_is_found_out(
     timed_card: GatedCard, guarantees: list[int], before_ns: list[int], after_ns: list[int], wanted: list[float]
@@ -161,6 +164,7 @@ def come_back(
     return tasks
 
 
+@pytest.mark.long
 def test_a_few_short_launches_do_not_pass_for_what_a_program_wants(timed_card: GatedCard) -> None:
     timed_card.driver.set("launch_ns", LAUNCH_NS)
     tasks = timed_card.programs({"guarantee_milli": 100}, {"guarantee_milli": 900})

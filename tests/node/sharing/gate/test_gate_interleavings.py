@@ -259,6 +259,7 @@ def walk(
         assert (usage.processes, usage.used_bytes) == ({}, 0)
 
 
+@pytest.mark.long
 def test_programs_of_many_threads_go_on_and_end_whatever_they_do_meanwhile(card: GatedCard, program: Path) -> None:
     walk(card, program, 8)
 

@@ -160,6 +160,7 @@ def test_whoever_asks_for_the_next_library_still_gets_it(card: GatedCard, tmp_pa
     assert card.python(task, source, LD_PRELOAD=f"{card.gate_library}:{other}") == "1\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["the gate first", "the gate last"])
 @pytest.mark.parametrize("source", [INTERPOSER, DLSYM_INTERPOSER], ids=["of calls", "of dlsym"])
 def test_another_interposer_works_beside_the_gate_and_neither_calls_the_other_for_ever(

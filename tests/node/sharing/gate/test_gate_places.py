@@ -281,6 +281,7 @@ def test_a_thread_in_a_launch_keeps_no_other_back_for_ever_and_cancelled_leaves_
 AN_HOUR_AHEAD = ("unshare", "--time", "--monotonic", "3600")
 
 
+@pytest.mark.long
 def test_a_process_with_a_clock_of_its_own_uses_up_no_time_to_come_of_the_others(card: GatedCard) -> None:
     if subprocess.run([*AN_HOUR_AHEAD, "true"], capture_output=True).returncode:
         pytest.skip("no time namespace may be made here")

@@ -32,6 +32,7 @@ def used(card: GatedCard, tasks: Sequence[Task], kernels_ns: Sequence[int], seco
     return [(now - then) / seconds / 1e9 for now, then in zip(card.busy_ns(tasks), before, strict=True)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("programs", "part"), [(2, 0.25), (3, 1 / 3), pytest.param(8, 0.25, marks=pytest.mark.long)])
 def test_launch_bound_programs_together_lose_nothing(card: GatedCard, programs: int, part: float) -> None:
     tasks = card.programs(*[{"cap_mib": 100, "guarantee_milli": 1000 // programs}] * programs)
@@ -51,6 +52,7 @@ def test_launch_bound_programs_that_are_alike_go_on_all_at_once(card: GatedCard)
         assert found == pytest.approx([0.125] * 8, abs=0.075)  # of twenty, a slice of the driver's is one or two
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guarantees", [(100, 900), (300, 700)], ids=str)
 def test_what_a_launch_bound_program_leaves_goes_to_one_with_a_small_guarantee(
     card: GatedCard, guarantees: tuple[int, int]
@@ -59,6 +61,7 @@ def test_what_a_launch_bound_program_leaves_goes_to_one_with_a_small_guarantee(
     assert used(card, tasks, [round(0.6 * LAUNCH_NS)] * 2, 0.5) == pytest.approx([0.4, 0.6], abs=0.03)
 
 
+@pytest.mark.long
 def test_what_launches_took_before_does_not_count_for_shorter_ones(card: GatedCard) -> None:
     tasks = card.programs({"guarantee_milli": 100}, {"guarantee_milli": 900})
     for task in tasks:
@@ -69,6 +72,7 @@ def test_what_launches_took_before_does_not_count_for_shorter_ones(card: GatedCa
     assert used(card, tasks, [round(0.6 * LAUNCH_NS)] * 2, 0.5) == pytest.approx([0.4, 0.6], abs=0.03)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guarantees", [(100, 900), (300, 700), (500, 500)], ids=str)
 def test_a_launch_bound_program_that_could_use_more_keeps_to_its_share(
     card: GatedCard, guarantees: tuple[int, int]
@@ -78,6 +82,7 @@ def test_a_launch_bound_program_that_could_use_more_keeps_to_its_share(
     assert used(card, tasks, [round(0.6 * LAUNCH_NS), KERNEL_NS], 0.5) == pytest.approx(wanted, abs=0.03)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guarantees", [(300, 700), (500, 500), (700, 300)], ids=str)
 def test_a_launch_bound_program_and_one_that_takes_all_the_rest_use_the_whole_card(
     card: GatedCard, guarantees: tuple[int, int]
@@ -86,6 +91,7 @@ def test_a_launch_bound_program_and_one_that_takes_all_the_rest_use_the_whole_ca
     assert used(card, tasks, [LAUNCH_NS // 4, KERNEL_NS], 1) == pytest.approx([0.25, 0.75], abs=0.03)
 
 
+@pytest.mark.long
 def test_a_program_that_waits_for_each_launch_is_not_starved_by_long_kernels(card: GatedCard) -> None:
     [waits, other] = card.programs(*[{"guarantee_milli": 500}] * 2)
     assert waits.program is not None
@@ -113,6 +119,7 @@ def test_from_one_turn_to_the_next_the_card_hardly_rests(timed_card: GatedCard) 
 BACKFILL = {"share_class": ShareClass.BACKFILL, "in_flight_us": 500}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kernel_ns", [10_000, 500_000])
 @pytest.mark.parametrize("is_about", [False, True], ids=["never active", "active a moment ago"])
 def test_backfill_beside_idle_online_work_loses_nothing(timed_card: GatedCard, kernel_ns: int, is_about: bool) -> None:
@@ -126,6 +133,7 @@ def test_backfill_beside_idle_online_work_loses_nothing(timed_card: GatedCard, k
     assert found >= PART
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kernel_ns", "most"), [pytest.param(50_000, 1.05, marks=pytest.mark.long), (500_000, 1.3)])
 def test_requests_beside_backfill_are_hardly_later(timed_card: GatedCard, kernel_ns: int, most: float) -> None:
     [online, backfill] = timed_card.programs({"share_class": ShareClass.ONLINE}, BACKFILL)
