@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.node.sandbox.mount_points import other_places
+from millpond.node.sandbox.detection import other_places
 
 MOUNTINFO = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw

@@ -17,7 +17,7 @@ from millpond.node.devices.fake import VENDOR, VISIBLE_FAKES, FakeVendor, fake_n
 from millpond.node.devices.fake_layouts import FakeDivider
 from millpond.node.host.machine import fake_machine
 from millpond.node.task.records import TaskId
-from millpond.server.startup.card_layouts import with_layouts
+from millpond.server.startup.local_engine import with_layouts
 
 RULE = LayoutRule((("7g.141gb",), ("3g.71gb", "3g.71gb")), None, 600.0)
 CARD, NODE = "FAKE-fake-1-0", "fake-1"

@@ -7,7 +7,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.server.views.reports.exact_sums import rounded_together
+from millpond.server.views.reports.usage import rounded_together
 
 AMOUNTS = st.lists(st.floats(0, 1e7, allow_nan=False), max_size=50)
 

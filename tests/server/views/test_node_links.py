@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
-from millpond.server.views.hardware.node_links import links_of
+from millpond.server.views.hardware.machines import links_of
 
 
 def node(places: list[tuple[int, int]], link_map: str = "") -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.server.views.settings import shown_settings
+from millpond.server.views.about import shown_settings
 from millpond.specs.config.cluster import read_cluster
 
 TEXT = """

@@ -15,7 +15,7 @@ from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue, langua
 from millpond.server.notifications.notices import NOTICE_TEXTS
 from millpond.server.web.jobs.job_form import job_form
 from millpond.server.web.jobs.ready_templates import ready_templates
-from millpond.server.web.translations import FIXED_TEXTS, PORTAL_TEXTS
+from millpond.server.web.rendering import FIXED_TEXTS, PORTAL_TEXTS
 
 Texts = Callable[[], set[str]]
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]

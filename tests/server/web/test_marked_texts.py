@@ -8,8 +8,7 @@ import pytest
 
 from millpond.server.web.command_pages import COMMAND_PAGES
 from millpond.server.web.portal import portal_routes
-from millpond.server.web.rendering import _environment
-from millpond.server.web.translations import PORTAL_TEXTS
+from millpond.server.web.rendering import PORTAL_TEXTS, _environment
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,33 @@ what a reservation is for, and how long a job runs.
 
 from __future__ import annotations
 
-from millpond.model.policies import orderings_of, own_orderings_of
+from millpond.model.policies import learned_weights, orderings_of, own_orderings_of
+from millpond.scheduling.ordering import named
 from millpond.scheduling.ordering.base import Ordering
-from millpond.scheduling.ordering.registry import make_ordering
+from millpond.scheduling.ordering.default import Default
+from millpond.scheduling.ordering.learned import Learned
 from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.tenancy.queue_node import QueueNode
+
+_BY_NAME: dict[str, type[Ordering]] = {
+    "default": Default,
+    "fifo": named.Fifo,
+    "sjf": named.ShortestJobFirst,
+    "srtf": named.ShortestRemainingTime,
+    "srsf": named.SmallestRemainingService,
+    "ssf": named.SmallestServiceFirst,
+    "tiresias": named.Tiresias,
+    "edf": named.EarliestDeadline,
+    "fair": named.FairShare,
+}
+
+
+def make_ordering(name: str, settings: Settings) -> Ordering:
+    """The ordering of this name."""
+    if name in _BY_NAME:
+        return _BY_NAME[name](settings)
+    return Learned(settings, learned_weights(name))
 
 
 class Orderings:

@@ -24,12 +24,33 @@ from millpond.server.store.store import Store
 from millpond.server.store.stored_json import RESTORE
 from millpond.server.version import VERSION
 from millpond.server.views.hardware.machines import Machines
-from millpond.server.views.settings import shown_settings
 from millpond.server.views.visibility import EVERYBODY
 from millpond.server.wording import local_time, rounded_span
 from millpond.specs.api.accounts.ssh import SshInfo
 from millpond.specs.api.server import AdaptationInfo, ServerInfo, SettingsInfo
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
+from millpond.specs.config.webhooks import as_far_as_host
+
+
+def shown_settings(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration as an admin sees it: with each address as far as its host.
+
+    Secrets are in files of their own, which it only names. What is left are addresses: those of chat services let
+    anybody write to a room who knows all of them.
+    """
+    return {name: _shown(value) for name, value in document.items()}
+
+
+def _shown(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return shown_settings(value)
+        case list():
+            return [_shown(each) for each in value]
+        case str() if "://" in value:
+            return as_far_as_host(value)
+        case _:
+            return value
 
 
 @dataclass(frozen=True, slots=True)

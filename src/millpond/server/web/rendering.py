@@ -1,4 +1,5 @@
-"""How pages are made: templates that escape all they show, files named by hashes, headers that keep others out."""
+"""How pages are made: templates that escape all they show, in the languages of their readers, files named by hashes,
+headers that keep others out."""
 
 from __future__ import annotations
 
@@ -11,27 +12,61 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.ext import Extension
+from jinja2.lexer import Token, TokenStream
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 
 from millpond.model.amounts import MIB_IN_GIB, memory_text, milli_text, pace_text
 from millpond.server.auth.guard import PORTAL_FILES
 from millpond.server.auth.roles import Caller
-from millpond.server.catalogues import ENGLISH, LANGUAGES
+from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue
 from millpond.server.phrases.phrasebook import phrase_in
 from millpond.server.version import VERSION
 from millpond.server.web.charts.line_charts import number_text
 from millpond.server.web.command_pages import COMMAND_PAGES, page_of
-from millpond.server.web.translations import FIXED_TEXTS, LiteralTexts, words_in
 from millpond.server.wording import rounded_span
 
 _KINDS: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _FOREVER: Final = "public, max-age=31536000, immutable"
 LONGEST_SHOWN: Final = 300
 """Characters of a name, or of another word of users, that a page shows."""
+
+
+PORTAL_TEXTS: Final = TextCatalogue("millpond.server.web", "portal")
+"""What the templates say."""
+FIXED_TEXTS: Final = TextCatalogue("millpond.server.web", "fixed")
+"""Whole texts of the program's own tables: what fields of a job file mean, templates, verbs and objects of rights."""
+
+_LITERAL: Final = ("name", "lparen", "string", "rparen")
+
+
+def words_in(language: str) -> Callable[..., Markup]:
+    """What gives a template the words of a language for a text, with the values that it names."""
+    known = PORTAL_TEXTS.translation(language).gettext
+    return lambda text, **values: Markup(known(text)) % values
+
+
+class LiteralTexts(Extension):
+    """Has ``_('…')`` translated when a template is read: a long table says the same words in each of its rows."""
+
+    def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
+        """The template's tokens, with the words in place of each such call; they are markup, as the call gives it."""
+        words = cast(Callable[..., Markup], self.environment.globals["_"])
+        tokens, place = list(stream), 0
+        while place < len(tokens):
+            token, found = tokens[place], tokens[place : place + len(_LITERAL)]
+            if token.value == "_" and tuple(each.type for each in found) == _LITERAL:
+                yield Token(token.lineno, "string", str(words(found[2].value)))
+                yield Token(token.lineno, "pipe", "|")
+                yield Token(token.lineno, "name", "safe")
+                place += len(_LITERAL)
+            else:
+                yield token
+                place += 1
 
 
 @dataclass(frozen=True, slots=True)

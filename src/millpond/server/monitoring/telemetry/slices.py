@@ -1,10 +1,13 @@
-"""How much each running task uses of its part of a device: by what enforces that part, else by its processes."""
+"""How much each running task uses of its part of a device: by what enforces that part, else by its processes;
+and which processes are on a device: as its driver lists them, else those of the tasks that hold it."""
 
 from __future__ import annotations
 
+import pwd
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from millpond.model.hardware.telemetry import ProcessSample, SliceReading
@@ -12,7 +15,6 @@ from millpond.node.host import procfs
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.node.sharing.device_times import DeviceTimes
 from millpond.node.task.records import RunRecord
-from millpond.server.monitoring.telemetry.processes import processes_on
 from millpond.server.monitoring.telemetry.sampling import COST_SHARE, Telemetry
 from millpond.specs.api.pool.nodes import ProcessStatus
 
@@ -116,3 +118,58 @@ class SliceMeter(Periodic):
 def _sum(parts: Iterable[int | None]) -> int | None:
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
+
+
+MOST_LISTED: Final = 100
+
+
+def processes_on(device: str, telemetry: Telemetry, records: Iterable[RunRecord]) -> list[ProcessStatus]:
+    """The processes on a device, those of tasks first.
+
+    A driver in a container may count as the host does; numbers that mean nothing here are then nobody's.
+
+    Args:
+        device: its UUID.
+        records: the tasks that run on this machine.
+    """
+    tasks = {record.supervisor_pid: record for record in records}
+    sampled = telemetry.latest(device)
+    listed = None if sampled is None else sampled.sample.processes
+    if listed is None:
+        found = list(_of_tasks(device, tasks.values()))
+    else:
+        found = [_status(process, tasks.get(procfs.first_above(process.pid, tasks) or 0)) for process in listed]
+    return sorted(found, key=lambda each: (not each.job, each.pid))[:MOST_LISTED]
+
+
+def _of_tasks(device: str, records: Iterable[RunRecord]) -> Iterator[ProcessStatus]:
+    """All processes of the tasks that hold a device: which of them are on it is not known."""
+    for record in records:
+        if device in record.devices:
+            for pid in procfs.descendants(record.supervisor_pid):
+                yield _status(ProcessSample(pid), record)
+
+
+def _status(process: ProcessSample, record: RunRecord | None) -> ProcessStatus:
+    place = Path(f"/proc/{process.pid}")
+    try:
+        name, uid = (place / "comm").read_text().strip(), place.stat().st_uid
+    except OSError:  # it is over, or its number is not one of this container
+        name, uid = "", None
+    return ProcessStatus(
+        pid=process.pid,
+        name=name,
+        account="" if uid is None else _account(uid),
+        job="" if record is None else record.id.job,
+        task=None if record is None else record.id.task,
+        foreign=record is None and uid is not None,
+        use_milli=process.use_milli,
+        memory_mib=process.memory_mib,
+    )
+
+
+def _account(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.model.events import CardClosed, CardOpened, Event, NodeClosed, NodeOpened
-from millpond.model.hardware.nodes import Cordon
+from millpond.model.hardware.devices import Device
+from millpond.model.hardware.nodes import Cordon, Node
+from millpond.model.hardware.topology import LINK_MAPS, Link
 from millpond.node.host.machine import Machine
 from millpond.scheduling.nodes.views import NodeView
+from millpond.scheduling.placement.links import id_cost
 from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.roles import Caller
 from millpond.server.monitoring.idle_cards import IdleCards
@@ -20,7 +23,6 @@ from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
 from millpond.server.monitoring.telemetry.views import device_statuses, slices_by_device
 from millpond.server.runtime.loop import Loop
 from millpond.server.views.hardware.node_infos import NodeInfos
-from millpond.server.views.hardware.node_links import links_of
 from millpond.server.views.visibility import Reader, reader_of
 from millpond.specs.api.jobs.requests import CloseRequest, OpenRequest
 from millpond.specs.api.pool.nodes import DeviceStatus, NodeDetail, NodeInfo, SpareInfo
@@ -172,3 +174,25 @@ def _cordon(request: CloseRequest, by: str, now: float) -> Cordon:
     begin = now if request.begin is None else request.begin
     is_planned = request.begin is not None
     return Cordon(begin, request.until, request.reason, request.drain or is_planned, is_planned, by)
+
+
+def links_of(node: Node) -> list[list[str]]:
+    """A square matrix over the node's devices, in their order: a ``Link`` each, as ``nvlink-double``.
+
+    Empty where there is one device, or nothing is known: devices of which none has a switch or socket of its own.
+    """
+    devices = node.devices
+    costs = LINK_MAPS.get(node.link_map)
+    if costs is None or len(costs) != len(devices):
+        if len(devices) < 2 or not any(device.switch or device.socket for device in devices):
+            return []
+        costs = tuple(tuple(_cost(one, other) for other in devices) for one in devices)
+    return [[_name(costs, row, column) for column in range(len(devices))] for row in range(len(devices))]
+
+
+def _cost(one: Device, other: Device) -> int:
+    return 0 if one is other else int(id_cost(one.switch, other.switch, one.socket, other.socket))
+
+
+def _name(costs: Sequence[Sequence[int]], row: int, column: int) -> str:
+    return Link(costs[row][column]).name.lower().replace("_", "-")

@@ -17,7 +17,6 @@ from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.store.statistics.books import Share, UsageFilter, UsageSum
 from millpond.server.store.statistics.card_use import CardUseSum
 from millpond.server.store.store import Store
-from millpond.server.views.reports.exact_sums import rounded_together
 from millpond.specs.api.events import DeliveryInfo
 from millpond.specs.api.reports.usage import DiskInfo, RateGap, UsageList, UsageRow
 from millpond.specs.calendar_spans import months_within
@@ -43,6 +42,27 @@ _AMOUNTS: Final = {
 }
 """What is added up, and to how many digits."""
 _MAY_BE_UNKNOWN: Final = ("cost", "energy_kwh", "energy_cost", "co2_kg")
+
+
+_TIE: Final = 1e-6
+"""Halves are rounded up, however the amounts behind them were added up."""
+
+
+def rounded_together(amounts: Sequence[float], digits: int) -> tuple[list[float], float]:
+    """Amounts of one sign rounded to so many digits behind the point, and their sum, alike.
+
+    Each is rounded down or up; up are those that lose most otherwise (the method of largest remainders), so that
+    the rounded amounts add up to the rounded sum.
+    """
+    scale = 10**digits
+    units = [amount * scale + _TIE for amount in amounts]
+    total = math.floor(math.fsum(amounts) * scale + 0.5 + _TIE)
+    floors = [math.floor(each) for each in units]
+    missing = total - sum(floors)
+    by_loss = sorted(range(len(units)), key=lambda index: floors[index] - units[index])
+    for index in by_loss[:missing]:
+        floors[index] += 1
+    return [each / scale for each in floors], total / scale
 
 
 @dataclass(frozen=True, slots=True)
