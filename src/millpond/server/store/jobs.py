@@ -30,6 +30,7 @@ from millpond.server.store.tables import TableStore
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.job_ids import array_id
 
+_JOBS: Final = schema.jobs
 LIVE: Final = "live"
 DEPENDENT: Final = "dependent"
 """State of a job that waits for others and is not in the log yet."""
@@ -43,15 +44,15 @@ _ASKED_AT_ONCE: Final = 500
 _INDEXED: Final = ("parent", "name", "user", "queue", "state")
 _RARE: Final = 1_000
 """So many jobs are read one by one in a few milliseconds."""
-_IS_JOB: Final = sa.select(schema.jobs.c.id).where(schema.jobs.c.id == sa.bindparam("job"))
-_EXISTING: Final = sa.select(schema.jobs.c.id).where(schema.jobs.c.id.in_(sa.bindparam("jobs", expanding=True)))
-_LIVING: Final = _EXISTING.where(schema.jobs.c.ended_at.is_(None))
+_IS_JOB: Final = sa.select(_JOBS.c.id).where(_JOBS.c.id == sa.bindparam("job"))
+_EXISTING: Final = sa.select(_JOBS.c.id).where(_JOBS.c.id.in_(sa.bindparam("jobs", expanding=True)))
+_LIVING: Final = _EXISTING.where(_JOBS.c.ended_at.is_(None))
 _REPEATED: Final = sa.select(schema.idempotency_keys.c.job, schema.idempotency_keys.c.digest).where(
     schema.idempotency_keys.c.key == sa.bindparam("sought")
 )
 _ENDED: Final = (
-    schema.jobs.update()
-    .where(schema.jobs.c.id == sa.bindparam("job"), schema.jobs.c.state != DELETED)
+    _JOBS.update()
+    .where(_JOBS.c.id == sa.bindparam("job"), _JOBS.c.state != DELETED)
     .values(
         state=sa.bindparam("as"),
         ended_at=sa.bindparam("at"),
@@ -63,11 +64,11 @@ _ENDED: Final = (
 _LATEST_NAMED: Final = (
     sa.select(*OF_VIEW)
     .where(
-        schema.jobs.c.name == sa.bindparam("called"),
-        schema.jobs.c.parent == "",
-        schema.jobs.c.user == sa.bindparam("of"),
+        _JOBS.c.name == sa.bindparam("called"),
+        _JOBS.c.parent == "",
+        _JOBS.c.user == sa.bindparam("of"),
     )
-    .order_by(schema.jobs.c.submitted_at.desc(), schema.jobs.c.id)
+    .order_by(_JOBS.c.submitted_at.desc(), _JOBS.c.id)
     .limit(1)
 )
 
@@ -170,11 +171,10 @@ class Owners:
 
 def change_document(connection: sa.Connection, job: str, fields: Mapping[str, Any]) -> None:
     """Write other values of fields into the stored file of a job, if there is such a job."""
-    table = schema.jobs
-    text = connection.execute(sa.select(table.c.document).where(table.c.id == job)).scalar_one_or_none()
+    text = connection.execute(sa.select(_JOBS.c.document).where(_JOBS.c.id == job)).scalar_one_or_none()
     if text is not None:
         document = json.dumps({**document_of(text, job), **fields})
-        connection.execute(table.update().where(table.c.id == job).values(document=document))
+        connection.execute(_JOBS.update().where(_JOBS.c.id == job).values(document=document))
 
 
 class JobStore(TableStore):
@@ -198,7 +198,7 @@ class JobStore(TableStore):
         Raises:
             InvalidInputError: it is damaged.
         """
-        query = sa.select(schema.jobs.c.document).where(schema.jobs.c.id == array_id(job))
+        query = sa.select(_JOBS.c.document).where(_JOBS.c.id == array_id(job))
         text = self._value(query)
         return None if text is None else document_in(text, job)
 
@@ -208,7 +208,7 @@ class JobStore(TableStore):
         Raises:
             InvalidInputError: its file is damaged.
         """
-        query = sa.select(schema.jobs).where(schema.jobs.c.id == array_id(job))
+        query = sa.select(_JOBS).where(_JOBS.c.id == array_id(job))
         row = self._first(query)
         document = None if row is None else document_in(row.document, job)
         if row is None or document is None:
@@ -218,24 +218,21 @@ class JobStore(TableStore):
     def submission_times(self) -> dict[str, float]:
         """When each job that has not ended was submitted, whatever it had to wait for before the scheduler was told of
         it; without members of arrays."""
-        table = schema.jobs
-        wanted = (table.c.state == LIVE, table.c.parent == "", table.c.members == 0)
-        return dict(map(tuple, self._rows(sa.select(table.c.id, table.c.submitted_at).where(*wanted))))
+        wanted = (_JOBS.c.state == LIVE, _JOBS.c.parent == "", _JOBS.c.members == 0)
+        return dict(map(tuple, self._rows(sa.select(_JOBS.c.id, _JOBS.c.submitted_at).where(*wanted))))
 
     def sent_roots(self, field: str) -> list[tuple[str, str, str]]:
         """User, group and digest of every stored job in whose file a field names a content."""
-        table = schema.jobs
-        query = sa.select(table.c.id, table.c.user, table.c.group, table.c.document).where(
-            table.c.document.contains(f'"{field}": ', autoescape=True)
+        query = sa.select(_JOBS.c.id, _JOBS.c.user, _JOBS.c.group, _JOBS.c.document).where(
+            _JOBS.c.document.contains(f'"{field}": ', autoescape=True)
         )
         found = ((row.user, row.group, document.get(field)) for row, document in readable(self._rows(query)))
         return [(user, group, digest) for user, group, digest in found if isinstance(digest, str)]
 
     def live_documents_with(self, field: str) -> dict[str, dict[str, Any]]:
         """By job, the files of those that have not ended and in which a field stands, with whatever value."""
-        table = schema.jobs
-        query = sa.select(table.c.id, table.c.document).where(
-            table.c.ended_at.is_(None), table.c.document.contains(f'"{field}": ', autoescape=True)
+        query = sa.select(_JOBS.c.id, _JOBS.c.document).where(
+            _JOBS.c.ended_at.is_(None), _JOBS.c.document.contains(f'"{field}": ', autoescape=True)
         )
         return {row.id: document for row, document in readable(self._rows(query)) if field in document}
 
@@ -250,15 +247,14 @@ class JobStore(TableStore):
 
     def ended_with(self, fields: Sequence[str], before: float) -> list[str]:
         """Ids of jobs that ended before an instant and whose file has one of these fields."""
-        table = schema.jobs
-        has_one = sa.or_(*(table.c.document.contains(f'"{field}": ', autoescape=True) for field in fields))
-        parents = sa.select(table.c.id).where(table.c.members > 0, has_one)
-        query = sa.select(table.c.id).where(table.c.ended_at < before, sa.or_(has_one, table.c.parent.in_(parents)))
+        has_one = sa.or_(*(_JOBS.c.document.contains(f'"{field}": ', autoescape=True) for field in fields))
+        parents = sa.select(_JOBS.c.id).where(_JOBS.c.members > 0, has_one)
+        query = sa.select(_JOBS.c.id).where(_JOBS.c.ended_at < before, sa.or_(has_one, _JOBS.c.parent.in_(parents)))
         return self._column(query)
 
     def ended_job(self, job: str) -> JobInfo | None:
         """A job that has ended; None when it lives or never was."""
-        return last_view_in(self._first(sa.select(*OF_VIEW).where(schema.jobs.c.id == job)))
+        return last_view_in(self._first(sa.select(*OF_VIEW).where(_JOBS.c.id == job)))
 
     def ended_jobs(
         self, limit: int, wanted: JobFilter = ALL_JOBS, owners: Owners | None = None, of: str | None = ""
@@ -269,26 +265,25 @@ class JobStore(TableStore):
             wanted: which of these.
             of: the members of this array, by index; empty: jobs and arrays; None: jobs and members.
         """
-        table = schema.jobs
-        query = sa.select(*OF_VIEW).where(table.c.info.is_not(None))
+        query = sa.select(*OF_VIEW).where(_JOBS.c.info.is_not(None))
         query = query.where(*_matches(wanted, of, self._indexed(wanted, of)))
         if wanted.has_pattern:
             query = query.where(self._is_like(wanted.name))
         if wanted.behind is not None:
             query = query.where(*_stands_behind(*wanted.behind, oldest_first=wanted.oldest_first))
         if owners is not None:
-            query = query.where(sa.or_(table.c.user == owners.user, table.c.group.in_(owners.groups)))
+            query = query.where(sa.or_(_JOBS.c.user == owners.user, _JOBS.c.group.in_(owners.groups)))
         if of:  # indices rise with time, and those of one instant with their ids, the shorter first
-            query = query.order_by(table.c.submitted_at, sa.func.length(table.c.id), table.c.id).limit(limit)
+            query = query.order_by(_JOBS.c.submitted_at, sa.func.length(_JOBS.c.id), _JOBS.c.id).limit(limit)
         elif wanted.oldest_first:
-            query = query.order_by(table.c.submitted_at, table.c.id.desc()).limit(limit)
+            query = query.order_by(_JOBS.c.submitted_at, _JOBS.c.id.desc()).limit(limit)
         else:
-            query = query.order_by(table.c.submitted_at.desc(), table.c.id).limit(limit)
+            query = query.order_by(_JOBS.c.submitted_at.desc(), _JOBS.c.id).limit(limit)
         return [view_in(row) for row in self._rows(query)]
 
     def _is_like(self, pattern: str) -> sa.ColumnElement[bool]:
         """That a name is as a pattern says; by the index of all that lists are filtered by, whatever else is asked."""
-        name = schema.jobs.c.name
+        name = _JOBS.c.name
         if self._engine.dialect.name == "sqlite":
             return name.concat("").op("GLOB", is_comparison=True)(_literal_bracket(pattern))
         plain = re.sub(r"([\\%_])", r"\\\1", pattern)
@@ -306,7 +301,7 @@ class JobStore(TableStore):
         if of:
             return ("parent",)
         asked = _asked(wanted)
-        rare = (name for name, values in asked.items() if self._is_rare(schema.jobs.c[name], values))
+        rare = (name for name, values in asked.items() if self._is_rare(_JOBS.c[name], values))
         if len(asked) > 1 and (narrowest := next(rare, None)) is not None:
             return (narrowest,)
         if wanted.has_pattern:
@@ -333,14 +328,13 @@ class JobStore(TableStore):
         Returns:
             At most ``limit`` of them, and behind which place there may be more; None: there are none.
         """
-        table = schema.jobs
         at, job = behind
-        later = sa.or_(table.c.submitted_at > at, sa.and_(table.c.submitted_at == at, table.c.id > job))
-        query = sa.select(*OF_VIEW).where(table.c.info.is_not(None), table.c.members == 0)
-        query = query.where(later, table.c.submitted_at < until)
+        later = sa.or_(_JOBS.c.submitted_at > at, sa.and_(_JOBS.c.submitted_at == at, _JOBS.c.id > job))
+        query = sa.select(*OF_VIEW).where(_JOBS.c.info.is_not(None), _JOBS.c.members == 0)
+        query = query.where(later, _JOBS.c.submitted_at < until)
         if owners is not None:
-            query = query.where(sa.or_(table.c.user == owners.user, table.c.group.in_(owners.groups)))
-        rows = self._rows(query.order_by(table.c.submitted_at, table.c.id).limit(limit))
+            query = query.where(sa.or_(_JOBS.c.user == owners.user, _JOBS.c.group.in_(owners.groups)))
+        rows = self._rows(query.order_by(_JOBS.c.submitted_at, _JOBS.c.id).limit(limit))
         last = (rows[-1].submitted_at, rows[-1].id) if len(rows) == limit else None
         return [view_in(row) for row in rows], last
 
@@ -350,15 +344,13 @@ class JobStore(TableStore):
 
     def ended_counts(self) -> dict[str, int]:
         """How many jobs ended in which state; of arrays, their members count."""
-        table = schema.jobs
-        ended = sa.and_(table.c.info.is_not(None), table.c.members == 0)
-        query = sa.select(table.c.state, sa.func.count()).where(ended).group_by(table.c.state)
+        ended = sa.and_(_JOBS.c.info.is_not(None), _JOBS.c.members == 0)
+        query = sa.select(_JOBS.c.state, sa.func.count()).where(ended).group_by(_JOBS.c.state)
         return {row[0]: row[1] for row in self._rows(query)}
 
     def owners(self) -> list[JobOwner]:
         """Whose every job is."""
-        table = schema.jobs
-        query = sa.select(table.c.id, table.c.user, table.c.group, table.c.ended_at.is_not(None))
+        query = sa.select(_JOBS.c.id, _JOBS.c.user, _JOBS.c.group, _JOBS.c.ended_at.is_not(None))
         return [JobOwner(*row) for row in self._rows(query)]
 
     def is_job(self, job: str) -> bool:
@@ -379,16 +371,15 @@ class JobStore(TableStore):
 
     def dependents(self) -> list[NewJob]:
         """Jobs that wait for others, the oldest first."""
-        return self._jobs_where(schema.jobs.c.state == DEPENDENT)
+        return self._jobs_where(_JOBS.c.state == DEPENDENT)
 
     def open_arrays(self) -> list[NewJob]:
         """Arrays that have not ended, the oldest first."""
-        return self._jobs_where(sa.and_(schema.jobs.c.members > 0, schema.jobs.c.ended_at.is_(None)))
+        return self._jobs_where(sa.and_(_JOBS.c.members > 0, _JOBS.c.ended_at.is_(None)))
 
     def _jobs_where(self, condition: sa.ColumnElement[bool]) -> list[NewJob]:
         """Jobs with their files; a damaged file is empty, which is no job file."""
-        table = schema.jobs
-        query = sa.select(table).where(condition).order_by(table.c.submitted_at, table.c.id)
+        query = sa.select(_JOBS).where(condition).order_by(_JOBS.c.submitted_at, _JOBS.c.id)
         return [
             NewJob(
                 row.id,
@@ -404,22 +395,20 @@ class JobStore(TableStore):
 
     def member_states(self, array: str) -> dict[str, str]:
         """The members that were handed to the scheduler or ended before, with the state of their rows."""
-        query = sa.select(schema.jobs.c.id, schema.jobs.c.state).where(schema.jobs.c.parent == array)
+        query = sa.select(_JOBS.c.id, _JOBS.c.state).where(_JOBS.c.parent == array)
         return {row.id: row.state for row in self._rows(query)}
 
     def first_queued_at(self, array: str) -> float | None:
         """When the first member was handed to the scheduler; None: none was. Some may have ended before that."""
-        table = schema.jobs
-        was_queued = sa.or_(table.c.info.is_(None), table.c.info.not_like('%"eligible_at":null%'))
-        query = sa.select(table.c.submitted_at).where(table.c.parent == array, was_queued)
-        found: float | None = self._value(query.order_by(table.c.submitted_at).limit(1))
+        was_queued = sa.or_(_JOBS.c.info.is_(None), _JOBS.c.info.not_like('%"eligible_at":null%'))
+        query = sa.select(_JOBS.c.submitted_at).where(_JOBS.c.parent == array, was_queued)
+        found: float | None = self._value(query.order_by(_JOBS.c.submitted_at).limit(1))
         return found
 
     def first_member(self, array: str) -> JobInfo | None:
         """The last view of the member that was submitted first, if it has ended."""
-        table = schema.jobs
-        query = sa.select(*OF_VIEW).where(table.c.parent == array, table.c.info.is_not(None))
-        return last_view_in(self._first(query.order_by(table.c.submitted_at, table.c.id).limit(1)))
+        query = sa.select(*OF_VIEW).where(_JOBS.c.parent == array, _JOBS.c.info.is_not(None))
+        return last_view_in(self._first(query.order_by(_JOBS.c.submitted_at, _JOBS.c.id).limit(1)))
 
     def repeated(self, key: str) -> tuple[str, str] | None:
         """Job and digest of the submission that came with this idempotency key before."""
@@ -429,10 +418,10 @@ class JobStore(TableStore):
 
 def _stands_behind(at: float, job: str, *, oldest_first: bool) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
     """What is true of jobs behind one of an instant; the first of the two finds the place in the index."""
-    time, same = schema.jobs.c.submitted_at, schema.jobs.c.submitted_at == at
+    time, same = _JOBS.c.submitted_at, _JOBS.c.submitted_at == at
     if oldest_first:
-        return time >= at, sa.or_(time > at, sa.and_(same, schema.jobs.c.id < job))
-    return time <= at, sa.or_(time < at, sa.and_(same, schema.jobs.c.id > job))
+        return time >= at, sa.or_(time > at, sa.and_(same, _JOBS.c.id < job))
+    return time <= at, sa.or_(time < at, sa.and_(same, _JOBS.c.id > job))
 
 
 def _matches(wanted: JobFilter, of: str | None, indexed: Collection[str]) -> list[sa.ColumnElement[bool]]:
@@ -443,11 +432,11 @@ def _matches(wanted: JobFilter, of: str | None, indexed: Collection[str]) -> lis
     """
 
     def column(name: str) -> sa.ColumnElement[str]:
-        found = schema.jobs.c[name]
+        found = _JOBS.c[name]
         return found if name in indexed else found.concat("")
 
     conditions: list[sa.ColumnElement[bool]] = [column(name).in_(values) for name, values in _asked(wanted).items()]
-    conditions.append(schema.jobs.c.members == 0 if of is None else column("parent") == of)
+    conditions.append(_JOBS.c.members == 0 if of is None else column("parent") == of)
     return conditions
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Final
 
 import sqlalchemy as sa
 
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
+
+_TABLE: Final = schema.secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +39,28 @@ class SecretStore(TableStore):
 
     def save(self, row: SecretRow) -> None:
         """Keep a secret instead of the one of the same owner and name."""
-        self._save((schema.secrets, dataclasses.asdict(row)))
+        self._save((_TABLE, dataclasses.asdict(row)))
 
     def find(self, kind: str, owner: str, name: str) -> SecretRow | None:
         """One secret; None when there is none."""
-        row = self._first(sa.select(schema.secrets).where(_is(kind, owner, name)))
+        row = self._first(sa.select(_TABLE).where(_is(kind, owner, name)))
         return None if row is None else SecretRow(**row._mapping)
 
     def all(self) -> list[SecretRow]:
         """All of them, by owner and name."""
-        table = schema.secrets
-        query = sa.select(table).order_by(table.c.kind, table.c.owner, table.c.name)
+        query = sa.select(_TABLE).order_by(_TABLE.c.kind, _TABLE.c.owner, _TABLE.c.name)
         return [SecretRow(**row._mapping) for row in self._rows(query)]
 
     def others_of(self, kind: str, owner: str, name: str) -> int:
         """How many secrets of other names an owner has."""
-        table = schema.secrets
-        theirs = sa.and_(table.c.kind == kind, table.c.owner == owner, table.c.name != name)
-        row = self._first(sa.select(sa.func.count()).select_from(table).where(theirs))
+        theirs = sa.and_(_TABLE.c.kind == kind, _TABLE.c.owner == owner, _TABLE.c.name != name)
+        row = self._first(sa.select(sa.func.count()).select_from(_TABLE).where(theirs))
         return 0 if row is None else int(row[0])
 
     def drop(self, kind: str, owner: str, name: str) -> bool:
         """Forget a secret; false when there is none."""
-        return self._execute(schema.secrets.delete().where(_is(kind, owner, name))) > 0
+        return self._execute(_TABLE.delete().where(_is(kind, owner, name))) > 0
 
 
 def _is(kind: str, owner: str, name: str) -> sa.ColumnElement[bool]:
-    table = schema.secrets
-    return sa.and_(table.c.kind == kind, table.c.owner == owner, table.c.name == name)
+    return sa.and_(_TABLE.c.kind == kind, _TABLE.c.owner == owner, _TABLE.c.name == name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, replace
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -13,6 +14,8 @@ from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
 from millpond.specs.api.jobs.files import Visibility
 from millpond.specs.job.dataset_refs import DatasetRef
+
+_TABLE: Final = schema.datasets
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +62,13 @@ class Datasets(TableStore):
 
     def add(self, put: Dataset) -> Dataset:
         """The next version, whatever number it says; the latest one if that has the same content."""
-        table = schema.datasets
-        latest = sa.select(table).where(table.c.name == put.name).order_by(table.c.version.desc()).limit(1)
+        latest = sa.select(_TABLE).where(_TABLE.c.name == put.name).order_by(_TABLE.c.version.desc()).limit(1)
         with self._engine.begin() as connection:
             row = connection.execute(latest).first()
             if row is not None and row.digest == put.digest and not row.removed:
                 return Dataset(**row._mapping)
             fresh = replace(put, version=1 if row is None else row.version + 1)
-            connection.execute(table.insert().values(dataclasses.asdict(fresh)))
+            connection.execute(_TABLE.insert().values(dataclasses.asdict(fresh)))
         return fresh
 
     def find(self, name: str, version: int | None = None) -> Dataset:
@@ -75,11 +77,10 @@ class Datasets(TableStore):
         Raises:
             NotFoundError: it is not here.
         """
-        table = schema.datasets
-        there = sa.and_(table.c.name == name, table.c.removed.is_(False))
-        query = sa.select(table).where(there).order_by(table.c.version.desc()).limit(1)
+        there = sa.and_(_TABLE.c.name == name, _TABLE.c.removed.is_(False))
+        query = sa.select(_TABLE).where(there).order_by(_TABLE.c.version.desc()).limit(1)
         if version is not None:
-            query = query.where(table.c.version == version)
+            query = query.where(_TABLE.c.version == version)
         row = self._first(query)
         if row is None:
             raise _no_dataset(DatasetRef(name, version))
@@ -98,20 +99,17 @@ class Datasets(TableStore):
 
     def all(self) -> list[Dataset]:
         """Every version, by name, the latest first."""
-        table = schema.datasets
-        query = sa.select(table).where(table.c.removed.is_(False)).order_by(table.c.name, table.c.version.desc())
+        query = sa.select(_TABLE).where(_TABLE.c.removed.is_(False)).order_by(_TABLE.c.name, _TABLE.c.version.desc())
         return [Dataset(**row._mapping) for row in self._rows(query)]
 
     def share(self, name: str, visibility: Visibility) -> None:
         """Let others see all versions, or no more."""
-        table = schema.datasets
-        self._execute(table.update().where(table.c.name == name).values(visibility=visibility))
+        self._execute(_TABLE.update().where(_TABLE.c.name == name).values(visibility=visibility))
 
     def remove(self, found: Dataset) -> None:
         """Forget a version; its contents go with the next collection, as far as nothing else refers to them."""
-        table = schema.datasets
-        this = sa.and_(table.c.name == found.name, table.c.version == found.version)
-        self._execute(table.update().where(this).values(removed=True))
+        this = sa.and_(_TABLE.c.name == found.name, _TABLE.c.version == found.version)
+        self._execute(_TABLE.update().where(this).values(removed=True))
 
 
 def _no_dataset(ref: DatasetRef) -> NotFoundError:
