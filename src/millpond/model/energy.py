@@ -13,10 +13,10 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
+from millpond.model.units import DAY_S
 from millpond.model.windows import Window, is_open, next_change
 
 J_PER_KWH: Final = 3_600_000.0
-DAY_S: Final = 86_400.0
 
 
 class RateMeasure(StrEnum):

@@ -22,6 +22,7 @@ from millpond.model.decisions import Placement
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.telemetry import SliceReading
+from millpond.model.units import MIB
 from millpond.node.devices.vendor import OwnProcesses
 from millpond.node.host import procfs
 from millpond.node.host.machine import Machine
@@ -41,7 +42,6 @@ from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId
 
 _RETURN_AGAIN_S: Final = 5.0
-_MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class DeviceSharing:
         for entry in self._ledger:
             task, usage = entry.task, self._slices.usage(entry.task) or SliceUsage()
             swapped = entry.residence is Residence.SWAPPED
-            used_mib = None if usage.used_bytes is None else usage.used_bytes // _MIB
+            used_mib = None if usage.used_bytes is None else usage.used_bytes // MIB
             for device, mib in entry.memory_mib.items():
                 found.append(
                     SliceReading(

@@ -8,10 +8,10 @@ from typing import Any
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.telemetry import DeviceLink, DeviceSample, ProcessSample
 from millpond.model.hardware.topology import Link
+from millpond.model.units import MIB
 from millpond.node.devices.tool import ToolReading, ToolVendor, local_uuid, parse_json
 from millpond.node.devices.vendor import Fact
 
-_MIB = 1024 * 1024
 _NOISE = ("AMD", "Instinct", "Radeon")
 _LINKS = {"XGMI": Link.NVSWITCH, "PCIE": Link.CROSS_SOCKET}
 """On a board, XGMI joins all with all; for pairs over PCIe the tool does not say what lies between."""
@@ -126,5 +126,5 @@ def _process_samples(entries: list[dict[str, Any]]) -> list[ProcessSample]:
         about = entry.get("process_info", entry)
         if isinstance(about, dict) and "pid" in about:  # a text says that there is none
             memory = _value(about.get("memory_usage"), "vram_mem")
-            found.append(ProcessSample(int(about["pid"]), None if memory is None else round(memory / _MIB)))
+            found.append(ProcessSample(int(about["pid"]), None if memory is None else round(memory / MIB)))
     return found

@@ -13,10 +13,10 @@ from typing import Final
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import CARD_MILLI
+from millpond.model.units import MIB
 from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, SamplePoint, SliceStatus
 
 MOST_SLICES: Final = 2_000
-_MIB: Final = 2**20
 _MILLI: Final = 1_000
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
@@ -121,7 +121,7 @@ def _scaled(of: DeviceSample | SamplePoint | MeasuredSlice, field: str, unit: fl
 _DEVICE_FIGURES: Final[tuple[tuple[str, str, Callable[[MeasuredDevice], float | None]], ...]] = (
     ("granted_ratio", "Part of its compute that tasks hold", _granted_part),
     ("healthy", "Whether it works; 0: it has failed", lambda each: each.health != DeviceHealth.FAULTY),
-    ("memory_bytes", "Its memory", lambda each: each.memory_mib * _MIB),
+    ("memory_bytes", "Its memory", lambda each: each.memory_mib * MIB),
     ("use_ratio", "Part of the last moment in which it was computing", _sampled("use_milli", 1 / _MILLI)),
     (
         "sm_activity_ratio",
@@ -129,13 +129,13 @@ _DEVICE_FIGURES: Final[tuple[tuple[str, str, Callable[[MeasuredDevice], float | 
         _sampled("sm_milli", 1 / _MILLI),
     ),
     ("tensor_activity_ratio", "The same of its tensor cores", _sampled("tensor_milli", 1 / _MILLI)),
-    ("memory_used_bytes", "Memory in use, by tasks and others", _sampled("memory_used_mib", _MIB)),
+    ("memory_used_bytes", "Memory in use, by tasks and others", _sampled("memory_used_mib", MIB)),
     ("power_watts", "Power that it draws", _sampled("power_w", 1)),
     ("temperature_celsius", "Its temperature", _sampled("temperature_c", 1)),
 )
 _SLICE_FIGURES: Final[tuple[tuple[str, str, Callable[[MeasuredSlice], float | None]], ...]] = (
     ("granted_ratio", "Part of a card's compute that a task holds", lambda part: part.compute_milli / CARD_MILLI),
-    ("memory_bytes", "Memory of the card that it holds", lambda part: part.memory_mib * _MIB),
+    ("memory_bytes", "Memory of the card that it holds", lambda part: part.memory_mib * MIB),
     ("use_ratio", "Part of the last seconds in which its work was on the card", _measured("use_milli", 1 / _MILLI)),
-    ("memory_used_bytes", "Memory of the card that it uses", _measured("memory_used_mib", _MIB)),
+    ("memory_used_bytes", "Memory of the card that it uses", _measured("memory_used_mib", MIB)),
 )

@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from millpond.model.hardware.telemetry import DeviceSample
+from millpond.model.units import MIB
 from millpond.node.devices.tool import ToolReading, ToolVendor, local_uuid, parse_json
 from millpond.node.devices.vendor import Fact
 
-_MIB = 1024 * 1024
 _NOISE = re.compile(r"\((R|TM)\)|\bIntel\b|\bData Center\b|\bGPU\b|\bGraphics\b")
 
 
@@ -44,7 +44,7 @@ class IntelVendor(ToolVendor):
             entry.get("uuid") or local_uuid(self.name, number),
             use_milli=None if use is None else round(float(use) * 10),
             memory_used_mib=None if memory_used is None else round(float(memory_used)),
-            memory_mib=None if size is None else int(size) // _MIB,
+            memory_mib=None if size is None else int(size) // MIB,
             power_w=metrics.get("XPUM_STATS_POWER"),
             temperature_c=None if temperature is None else round(float(temperature)),
             clock_mhz=None if clock is None else round(float(clock)),

@@ -9,9 +9,9 @@ from typing import Any
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.telemetry import DeviceLink, DeviceSample
 from millpond.model.hardware.topology import Link
+from millpond.model.units import MIB
 from millpond.node.devices.vendor import NO_PROCESSES, Availability, DeviceVendor, Fact, OwnProcesses
 
-_MIB = 1024 * 1024
 _MULTIPLE_SWITCHES, _SAME_NODE = 2, 4
 """Levels of topology, from the binding's description: up to here behind common PCIe switches, or in one NUMA node."""
 
@@ -101,8 +101,8 @@ class MooreThreadsVendor(DeviceVendor):
         sample = DeviceSample(
             uuid,
             use_milli=None if use is None else use * 10,
-            memory_used_mib=None if used is None else used // _MIB,
-            memory_mib=None if total is None else total // _MIB,
+            memory_used_mib=None if used is None else used // MIB,
+            memory_mib=None if total is None else total // MIB,
             power_w=None if power_mw is None else power_mw / 1000,
             temperature_c=None if gpu is None else self._ask("mtmlGpuGetTemperature", gpu),
             clock_mhz=None if gpu is None else self._ask("mtmlGpuGetClock", gpu),

@@ -15,6 +15,7 @@ from typing import Any
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.telemetry import DeviceLink, DeviceSample
+from millpond.model.units import MIB
 from millpond.node.devices.nvidia_facts import facts_of, why_not_remapping, why_not_swapping
 from millpond.node.devices.nvidia_faults import NvmlEvents, driver_complaint
 from millpond.node.devices.nvidia_layouts import NvidiaDivider
@@ -37,7 +38,6 @@ from millpond.node.sharing.mig import NO_INSTANCES
 
 VENDOR = "nvidia"
 
-_MIB = 1024 * 1024
 _NOT_PART_OF_A_MODEL = re.compile(
     r"^(NVIDIA|Tesla|Quadro|GeForce)$|^(SXM\d*|PCIE?|NVL|HBM\d\w*|Generation|\d+G(i?B)?)$", re.IGNORECASE
 )
@@ -204,7 +204,7 @@ def _described(nvml: Nvml, handle: Any, index: int) -> Device | None:
     try:
         model = model_name(text(nvml.must("nvmlDeviceGetName", handle)) or model)
         memory = nvml.must("nvmlDeviceGetMemoryInfo", handle)
-        memory_mib = 0 if memory is None else int(memory.total) // _MIB
+        memory_mib = 0 if memory is None else int(memory.total) // MIB
         health, detail = driver_complaint(nvml, handle)
     except nvml.error as error:
         health, detail = DeviceHealth.FAULTY, f"the driver says: {error}"

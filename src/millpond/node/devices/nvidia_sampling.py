@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from millpond.model.hardware.telemetry import DeviceSample, ProcessSample
+from millpond.model.units import MIB
 from millpond.node.devices.nvidia_activity import ActivityMeter
 from millpond.node.devices.nvml import Nvml, identity
 
-_MIB = 1024 * 1024
 _MILLI = 1000
 _TEMPERATURE_OF_CHIP = 0
 _CLOCK_OF_SM = 1
@@ -79,8 +79,8 @@ class NvidiaSampler:
         return DeviceSample(
             uuid,
             use_milli=use_milli,
-            memory_used_mib=None if memory is None else int(memory.used) // _MIB,
-            memory_mib=None if memory is None else int(memory.total) // _MIB,
+            memory_used_mib=None if memory is None else int(memory.used) // MIB,
+            memory_mib=None if memory is None else int(memory.total) // MIB,
             power_w=None if power_mw is None else power_mw / _MILLI,
             energy_j=None if energy_mj is None else energy_mj / _MILLI,
             temperature_c=ask("nvmlDeviceGetTemperature", card, _TEMPERATURE_OF_CHIP),
@@ -103,7 +103,7 @@ class NvidiaSampler:
         memory_mib: dict[int, int | None] = {}
         for process in (process for running in lists for process in running or ()):
             known = memory_mib.get(process.pid)
-            mib = None if process.usedGpuMemory is None else int(process.usedGpuMemory) // _MIB
+            mib = None if process.usedGpuMemory is None else int(process.usedGpuMemory) // MIB
             memory_mib[process.pid] = known if mib is None else max(mib, known or 0)
         if len(memory_mib) == 1:  # the card's use is its own
             return tuple(ProcessSample(pid, mib, use_milli) for pid, mib in memory_mib.items())

@@ -14,6 +14,7 @@ from millpond.model.hardware.devices import SWAP_SHARE, Device
 from millpond.model.hardware.nodes import Node
 from millpond.model.hardware.telemetry import DeviceLink
 from millpond.model.hardware.topology import Link
+from millpond.model.units import MIB
 from millpond.node.devices.discovery import FoundVendors, find_vendors
 from millpond.node.devices.fake import VENDOR, FakeVendor, fake_nodes
 from millpond.node.devices.nvidia import VENDOR as NVIDIA
@@ -21,7 +22,6 @@ from millpond.node.devices.vendor import NO_PROCESSES, DeviceVendor, OwnProcesse
 from millpond.node.host import controllers
 from millpond.node.host.device_filter import DeviceNumber
 
-_MIB = 1024 * 1024
 _BOARD_DEVICES = 8
 
 
@@ -104,7 +104,7 @@ def describe_machine(
     found = find_vendors() if found is None else found
     inventories = [_inventory(vendor, own) for vendor in found.vendors]
     present = [each for each in inventories if each.devices]
-    memory_mib = _memory_bytes() // _MIB
+    memory_mib = _memory_bytes() // MIB
     can_swap = any(each.vendor.swaps() for each in present)
     node = Node(
         name=socket.gethostname(),

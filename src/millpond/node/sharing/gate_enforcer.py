@@ -14,6 +14,7 @@ from pathlib import Path
 from millpond.model.decisions import Grant
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.sharing import ShareClass, SliceHold
+from millpond.model.units import MIB
 from millpond.node.sandbox.sandbox import Mount
 from millpond.node.sharing.backend import Capability, EnforcementRequest, SliceEnforcer, SliceUsage, TaskEnv
 from millpond.node.sharing.gate.building import library
@@ -27,7 +28,6 @@ _IN_FLIGHT_US = 500
 """Work that a lower class may have on the card when a higher one comes for it."""
 _LEAST_GUARANTEE_MILLI = 10
 """A slice by memory alone has turns too."""
-_MIB = 1024 * 1024
 
 
 class GateEnforcer(SliceEnforcer):
@@ -110,7 +110,7 @@ class GateEnforcer(SliceEnforcer):
         with self._guard:
             region = self._regions.get(task)
             if region is not None and usage.used_bytes is not None:
-                region.match_driver(driver_mib * _MIB, usage.used_bytes)
+                region.match_driver(driver_mib * MIB, usage.used_bytes)
 
     def move(self, task: TaskId, devices: Sequence[str]) -> None:
         """See ``SliceEnforcer``."""

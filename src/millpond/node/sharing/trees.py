@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from millpond.model.units import MIB
 from millpond.node.host import cgroups, procfs
 from millpond.node.sharing.desired_state import DesiredState, DesiredStates
 from millpond.node.task import runner
 from millpond.node.task.records import RunRecord, TaskId
 
 _LOOK_AGAIN_S = 0.002
-_MIB = 1024 * 1024
 
 ChildrenByParent: TypeAlias = Mapping[int, Sequence[int]]
 """Processes of the machine, as ``procfs.children`` finds them."""
@@ -62,7 +62,7 @@ class RecordedProcesses:
     def let_have(self, mib: int) -> None:
         """See ``TaskProcesses``."""
         if self.record.memory_limit_mib:
-            cgroups.bound(self.record.groups, (self.record.memory_limit_mib + mib) * _MIB)
+            cgroups.bound(self.record.groups, (self.record.memory_limit_mib + mib) * MIB)
 
     def pids(self, by_parent: ChildrenByParent | None = None) -> list[int]:
         """See ``TaskProcesses``."""

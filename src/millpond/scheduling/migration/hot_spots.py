@@ -25,11 +25,12 @@ import numpy as np
 from millpond.model.decisions import Decision, Migrate, Stop
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI
+from millpond.model.units import DAY_S
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.migration import device_moves
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.migration.move_bounds import HORIZON_S, PAY_BACK, MoveBounds, runs_wholly
-from millpond.scheduling.migration.recent_moves import DAY_S, LOOK_EVERY_S
+from millpond.scheduling.migration.recent_moves import LOOK_EVERY_S
 from millpond.scheduling.migration.targets import devices_of
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.reclaiming.roster import SLOT_SAVES

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from millpond.model.units import DAY_S
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.settings import PreemptionCost
 
@@ -13,7 +14,6 @@ COOL_DOWN_S: Final = 1_800.0
 """So long after it was asked to move a job is not asked again."""
 LOOK_EVERY_S: Final = 60.0
 """So long after a look in vain for a node to empty it is not looked again."""
-DAY_S: Final = 86_400.0
 LEARNT_PART: Final = 0.25
 """How much the latest move counts in what is learnt."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from millpond.model.units import DAY_S, HOUR_S
 from millpond.scheduling.ordering.base import cards_of
 from millpond.scheduling.ordering.default import Default
 from millpond.scheduling.ordering.forecasts import NEVER, forecast_s
@@ -17,8 +18,6 @@ from millpond.scheduling.settings import Settings
 
 MOST = 3.0
 """The logarithm of the correction lies within plus or minus so much: a factor of 20."""
-
-HOUR_S, DAY_S = 3600.0, 86400.0
 
 
 class Learned(Default):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millpond.model.errors import InvalidInputError, NotFoundError, TooManyTriesError
+from millpond.model.units import DAY_S
 from millpond.server.auth.secrets import digest_of, is_same
 
 GOOD_FOR_S: Final = 1_800.0
@@ -21,7 +22,6 @@ MOST_TRIES: Final = 5
 MOST_CODES: Final = 5
 """Within a day, to one address, and for one user."""
 _DIGITS: Final = 8
-_DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class AddressCodes:
         """
         now, place = self._clock(), address.lower()
         with self._lock:
-            self._sent = [sent for sent in self._sent if now - sent.at < _DAY_S]
+            self._sent = [sent for sent in self._sent if now - sent.at < DAY_S]
             for of in ("user", "address"):
                 same = sum(getattr(sent, of) == {"user": user, "address": place}[of] for sent in self._sent)
                 if same >= MOST_CODES:

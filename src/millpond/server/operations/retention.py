@@ -18,6 +18,7 @@ from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
+from millpond.model.units import DAY_S
 from millpond.node.host.files import read_json, write_json
 from millpond.node.host.folder_trees import remove_tree
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
@@ -32,7 +33,6 @@ AT_ONCE: Final = 200
 """Jobs that are removed in one transaction."""
 PAUSE_S: Final = 0.05
 """Between two transactions."""
-_DAY_S: Final = 86_400.0
 _GIB: Final = 2**30
 _LOOKED: Final = "retention.json"
 """When jobs were last looked at, and when the clock last leapt, in the state directory."""
@@ -88,7 +88,7 @@ class RetentionWorker(Periodic):
         self._trouble = None
         now, forgotten = self._clock(), 0
         if self._limits.job_days is not None and self._is_believed(now):
-            forgotten = self._forget(now - self._limits.job_days * _DAY_S)
+            forgotten = self._forget(now - self._limits.job_days * DAY_S)
         removed = 0 if self._limits.log_gib is None else self._shrink(int(self._limits.log_gib * _GIB))
         if forgotten or removed:
             log.info("forgot %d jobs that ended long ago, removed the output of %d more", forgotten, removed)
@@ -105,18 +105,18 @@ class RetentionWorker(Periodic):
         path = self._state_dir / _LOOKED
         kept = read_json(path) or {}
         looked_at, leapt_at = (kept.get(name, now) for name in ("looked_at", "leapt_at"))
-        if now - looked_at > _DAY_S:
+        if now - looked_at > DAY_S:
             log.warning(
                 "the clock is %.1f days ahead of the last look for old jobs; none is forgotten for a day: "
                 "correct the clock if it is wrong",
-                (now - looked_at) / _DAY_S,
+                (now - looked_at) / DAY_S,
             )
             leapt_at = now
         elif not kept or now < leapt_at:  # it was set back
-            leapt_at = now - _DAY_S
+            leapt_at = now - DAY_S
         with suppress(OSError):  # a full disk must not keep old jobs
             write_json(path, {"looked_at": now, "leapt_at": leapt_at})
-        return bool(now - leapt_at >= _DAY_S)
+        return bool(now - leapt_at >= DAY_S)
 
     def _forget(self, before: float) -> int:
         """Folders first: what is left of a job that was forgotten by halves is found again the next time."""

@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from millpond.model.codec import to_plain
 from millpond.model.decisions import Decision
 from millpond.model.errors import UnavailableError
+from millpond.model.units import DAY_S
 from millpond.server.store import deliveries, schema
 from millpond.server.store.audit import AuditStore
 from millpond.server.store.connection.database import claim, connect
@@ -49,9 +50,8 @@ KEPT_EVENTS: Final = 1_000_000
 """The newest events that are kept behind a snapshot, for job histories and for replay in the simulator."""
 KEPT_SNAPSHOTS: Final = 2
 _EVENTS_AT_ONCE: Final = 1_000
-_DAY_S: Final = 86_400.0
-_KEYS_KEPT_S: Final = 7 * _DAY_S
-_DELIVERIES_KEPT_S: Final = 30 * _DAY_S
+_KEYS_KEPT_S: Final = 7 * DAY_S
+_DELIVERIES_KEPT_S: Final = 30 * DAY_S
 _TRIED_FOR_MS: Final = 500
 # What is run in every turn is put together once: that takes longer than running it.
 _NEW_JOBS, _NEW_KEYS, _NEW_EVENTS, _NEW_DECISIONS, _NEW_CLAIMS = (

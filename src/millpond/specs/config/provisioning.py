@@ -9,11 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from millpond.model.units import MIB
 from millpond.specs.job.fields import Memory, Name
 from millpond.specs.job.mounts import HostPath
 from millpond.specs.validation import Strict
-
-_MIB = 2**20
 
 
 class ContainersFile(Strict):
@@ -41,7 +40,7 @@ class SourceFile(Strict):
 
     def source(self) -> DataSource:
         """The checked form."""
-        return DataSource(self.name, FilePath(self.path), self.cache * _MIB)
+        return DataSource(self.name, FilePath(self.path), self.cache * MIB)
 
 
 @dataclass(frozen=True, slots=True)

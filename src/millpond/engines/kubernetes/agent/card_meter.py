@@ -13,14 +13,13 @@ from millpond.engines.kubernetes.agent.allocations import Allocation
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.telemetry import DeviceSample
+from millpond.model.units import MIB
 from millpond.node.devices.device_metrics import DeviceFigures, SliceFigures, device_metrics, slice_metrics
 from millpond.node.devices.vendor import STALE_AFTER_S
 from millpond.node.sharing.backend import SliceUsage
 from millpond.node.sharing.desired_state import DesiredState
 from millpond.node.sharing.device_times import DeviceTimes
 from millpond.node.task.records import TaskId
-
-_MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def _used_mib(made: Allocation, use: _GateUse) -> int | None:
     """A gate counts what is its task's wherever it lies: of a swapped one nothing is on the card."""
     if use.used_bytes is None:
         return None
-    return 0 if made.state is DesiredState.SWAPPED else use.used_bytes // _MIB
+    return 0 if made.state is DesiredState.SWAPPED else use.used_bytes // MIB
 
 
 def _health(device: Device, report: AgentReport) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from millpond.model.units import MIB
 from millpond.node.host import cgroups
 from millpond.node.host.files import read_json, write_json
 from millpond.node.sharing.trees import ChildrenByParent
@@ -16,7 +17,6 @@ CONTROL_GROUPS: Final = Path("/sys/fs/cgroup")
 _POD: Final = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f_-]{27})")
 _DEEPEST: Final = 4
 """A pod's group lies so far below the hierarchy's root at the most: the controller, all pods, their class, the pod."""
-_MIB: Final = 1024 * 1024
 
 
 def pids_by_pod() -> dict[str, list[int]]:
@@ -62,7 +62,7 @@ class PodProcesses:
         if limits:
             write_json(self.limits, limits, durable=True)  # before anything is changed: it is what there was at first
         for name, limit in limits.items():
-            cgroups.bound([name], limit + mib * _MIB)
+            cgroups.bound([name], limit + mib * MIB)
 
     def pids(self, by_parent: ChildrenByParent | None = None) -> list[int]:
         """See ``TaskProcesses``."""

@@ -31,10 +31,10 @@ from millpond.engines.kubernetes.cluster.resource_amounts import quantity
 from millpond.model.decisions import Grant
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.resources import CARD_MILLI
+from millpond.model.units import MIB
 
 MEMORY, MILLI_OF_CARD = "memory", "milli"
 _NOT_IN_NAMES: Final = re.compile("[^a-z0-9]+")
-_MIB: Final = 2**20
 _FAILED: Final = f"{AGENT_DRIVER}/failed"
 
 
@@ -133,7 +133,7 @@ def differs(has: Iterable[AllocatedDevice], grants: Iterable[Grant], devices: Ma
         for each in grants
     }
     return granted != {
-        (each.device, quantity(amounts.get(MILLI_OF_CARD, "0")), quantity(amounts.get(MEMORY, "0")) / _MIB)
+        (each.device, quantity(amounts.get(MILLI_OF_CARD, "0")), quantity(amounts.get(MEMORY, "0")) / MIB)
         for each in has
         for amounts in [each.consumed_capacity]
     }

@@ -23,9 +23,9 @@ from millpond.engines.kubernetes.claims.device_selectors import (
 from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER, CardTaint, DriverCards
 from millpond.engines.kubernetes.cluster.resource_amounts import quantity
 from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.units import MIB
 from millpond.node.devices.nvidia import VENDOR, model_name
 
-_MIB: Final = 2**20
 _WHOLE_CARD: Final = "gpu"
 _LAST_NUMBER: Final = re.compile(r"(\d+)$")
 _PCIE_ROOT, _NUMA_NODE = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
@@ -136,7 +136,7 @@ def _card(
         int(number[1]) if number else 0,
         VENDOR,
         model_name(product) if product else VENDOR,
-        int(quantity(str(device.capacity.get("memory", {}).get("value", "0"))) / _MIB),
+        int(quantity(str(device.capacity.get("memory", {}).get("value", "0"))) / MIB),
         switch=roots.setdefault(str(device.attributes.get(_PCIE_ROOT)), len(roots)),
         socket=sockets.setdefault(str(device.attributes.get(_NUMA_NODE)), len(sockets)),
     )

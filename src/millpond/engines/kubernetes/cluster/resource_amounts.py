@@ -12,8 +12,7 @@ from typing import Protocol
 from lightkube.utils.quantity import parse_quantity
 
 from millpond.engines.kubernetes.cluster.objects import ContainerSpec
-
-_MIB = 2**20
+from millpond.model.units import MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def _amounts_in(quantities: Iterable[tuple[str, str]], round_up: bool) -> Resour
     cards = {name: count for name, count in extended.items() if name.endswith("/gpu")}
     return ResourceAmounts(
         whole(round(numbers.get("cpu", 0.0) * 1000, 3)),
-        whole(round(numbers.get("memory", 0.0) / _MIB, 6)),
+        whole(round(numbers.get("memory", 0.0) / MIB, 6)),
         cards,
         {name: count for name, count in extended.items() if name not in cards},
     )

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from millpond.model.errors import UnavailableError
 from millpond.model.sharing import ShareClass
+from millpond.model.units import MIB
 from millpond.node.sharing.gate import layout
 
 CONTROL, USAGE, CARD = "control", "usage", "card"
@@ -24,7 +25,6 @@ SHARED = "shared"
 """Folder of a slice that has the card file in it: a sandbox shows what is put there later, but no other file."""
 WHOLE_MILLI = 1000
 
-_MIB = 1024 * 1024
 _MEMBERS = "members"
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock on 64-bit Linux
 _NEW_CARD = layout.Card(magic=layout.MAGIC, version=layout.VERSION, members=layout.MEMBERS)
@@ -307,8 +307,8 @@ def _control(member: int, settings: GateSettings, sequence: int, cards: int = 0)
         version=layout.VERSION,
         member=member,
         sequence=sequence,
-        cap_bytes=settings.cap_mib * _MIB,
-        context_bytes=settings.context_mib * _MIB,
+        cap_bytes=settings.cap_mib * MIB,
+        context_bytes=settings.context_mib * MIB,
         guarantee_milli=settings.guarantee_milli,
         limit_milli=settings.limit_milli,
         share_class=settings.share_class.rank,
@@ -324,11 +324,11 @@ def _control(member: int, settings: GateSettings, sequence: int, cards: int = 0)
 
 def _settings(control: layout.SliceControl) -> GateSettings:
     return GateSettings(
-        cap_mib=control.cap_bytes // _MIB,
+        cap_mib=control.cap_bytes // MIB,
         guarantee_milli=control.guarantee_milli,
         limit_milli=control.limit_milli,
         share_class=tuple(ShareClass)[min(control.share_class, len(ShareClass) - 1)],
-        context_mib=control.context_bytes // _MIB,
+        context_mib=control.context_bytes // MIB,
         in_flight_us=control.in_flight_us,
         floor_milli=control.floor_milli,
         refuse_managed=bool(control.refuse_managed),

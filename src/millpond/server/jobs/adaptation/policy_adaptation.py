@@ -19,6 +19,7 @@ from typing import Final
 from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
 from millpond.model.events import PolicyChanged
 from millpond.model.policy_trials import ClusterPolicies, PolicyOverrides, PolicyTrial
+from millpond.model.units import DAY_S
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.scheduling.settings import Settings
 from millpond.server.jobs.adaptation import policy_replay
@@ -54,7 +55,6 @@ LEAST_DAYS: Final = 3
 """From so much history on policies are chosen: each of the three windows has all hours of a day."""
 MOST_MISSING: Final = 0.2
 """If a greater part of the jobs cannot be replayed, nothing is judged by the others."""
-_DAY_S: Final = 86_400.0
 _UNFINISHED: Final = "not finished: the server ended meanwhile, or its log says why; the next night tries again"
 
 AskChild = Callable[[str, str, float, str], Awaitable[bytes]]
@@ -140,7 +140,7 @@ class PolicyAdapter(Periodic):
         return AdaptationInfo(
             chooses=rule is not None,
             policies=str(settings.policies),
-            next_at=None if rule is None else last_passing(self._clock(), rule.hour) + _DAY_S,
+            next_at=None if rule is None else last_passing(self._clock(), rule.hour) + DAY_S,
             looked_at=None if night is None else night.looked_at,
             result="" if night is None else night.text,
             changed_at=None if trial is None else trial.since,
@@ -163,7 +163,7 @@ class PolicyAdapter(Periodic):
             return (
                 "the policies stay as they are: every candidate holds, is pinned at the start, or was given up lately"
             )
-        recorded = await self._recorded(night.now - night.rule.days * _DAY_S, night)
+        recorded = await self._recorded(night.now - night.rule.days * DAY_S, night)
         begin = _begin_of_history(recorded.jobs, night)
         windows = windows_of(begin, night.now)
         tried = await self._replays(night, recorded, [night.present, *candidates], windows)
@@ -217,7 +217,7 @@ class PolicyAdapter(Periodic):
             UnavailableError: too many are missing to judge by the others.
         """
         try:
-            found = await self._history.recorded_with_present(begin, night.now, night.rule.days * _DAY_S, MOST_JOBS)
+            found = await self._history.recorded_with_present(begin, night.now, night.rule.days * DAY_S, MOST_JOBS)
         except InvalidInputError as error:
             raise UnavailableError(error.cause, "set fewer adapt.days") from error
         missing = sum(found.left_out.values())
@@ -278,10 +278,10 @@ def _begin_of_history(jobs: Sequence[RecordedJob], night: _Night) -> float:
     Raises:
         UnavailableError: they are too few.
     """
-    wanted = night.now - night.rule.days * _DAY_S
-    if jobs and jobs[0].submitted_at <= wanted + _DAY_S:
+    wanted = night.now - night.rule.days * DAY_S
+    if jobs and jobs[0].submitted_at <= wanted + DAY_S:
         return wanted
-    if jobs and jobs[0].submitted_at <= night.now - LEAST_DAYS * _DAY_S:
+    if jobs and jobs[0].submitted_at <= night.now - LEAST_DAYS * DAY_S:
         return jobs[0].submitted_at
     since = f"begins {local_time(jobs[0].submitted_at)}" if jobs else "is empty"
     raise UnavailableError(f"the history is too short: it {since}, {LEAST_DAYS} days are needed", "wait")

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from millpond.model.errors import InvalidInputError
+from millpond.model.units import DAY_S
 from millpond.server.monitoring.time_series.figures import FIGURES, Look, Subject, merged, part_of
 from millpond.server.monitoring.time_series.recorder import RESOLUTIONS, RESOLUTIONS_OF_PARTS, Resolution
 from millpond.server.store.statistics.time_series import SeriesRow, TimeSeriesStore
@@ -18,7 +19,6 @@ from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
 MOST_POINTS: Final = 1_500
 """Of each series in one answer."""
 _REMEMBERED: Final = 16
-_DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class TimeSeriesReader:
             InvalidInputError: the span is none.
         """
         end = self._clock() if span.end is None else span.end
-        begin = max(end - _DAY_S, 0.0) if span.begin is None else span.begin
+        begin = max(end - DAY_S, 0.0) if span.begin is None else span.begin
         if not begin < end:
             raise InvalidInputError("the span ends before it begins", "give an earlier `from`, or a later `to`")
         chosen = None if names is None else frozenset(names)

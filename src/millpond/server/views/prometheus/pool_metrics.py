@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import CARD_MILLI
+from millpond.model.units import MIB
 from millpond.node.devices.device_metrics import device_labels, family_text, gauge_text, labels_of, line_of
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo
@@ -20,7 +21,6 @@ from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo
 MOST_DEVICES: Final = 2_000
 HOT_C: Final = 80
 """A card of a large pool has its temperature told from here on; alerts begin above."""
-_MIB: Final = 2**20
 _MILLI: Final = 1_000
 
 Samples = Mapping[str, DeviceSample]
@@ -142,8 +142,8 @@ _NODE_FIGURES: Final[tuple[tuple[str, str, Callable[[NodeInfo], float]], ...]] =
     ("schedulable", "Whether new work may start there", lambda node: node.schedulable),
     ("cpus", "CPUs that may be handed out", lambda node: node.cpu_capacity_milli / _MILLI),
     ("free_cpus", "Of them, those that are free", lambda node: node.free_cpu_milli / _MILLI),
-    ("memory_bytes", "Memory", lambda node: node.memory_mib * _MIB),
-    ("free_memory_bytes", "Of it, what is free", lambda node: node.free_memory_mib * _MIB),
+    ("memory_bytes", "Memory", lambda node: node.memory_mib * MIB),
+    ("free_memory_bytes", "Of it, what is free", lambda node: node.free_memory_mib * MIB),
     ("gpus", "Cards", lambda node: len(node.devices)),
     ("granted_gpus", "Cards and parts of cards that tasks hold", _granted),
     ("whole_free_gpus", "Whole cards that new work could take", _whole_free),

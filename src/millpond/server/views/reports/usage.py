@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from millpond.model.energy import J_PER_KWH, EnergyRates, Rate
+from millpond.model.units import HOUR_S
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb
 from millpond.server.catalogues import ENGLISH
@@ -22,7 +23,6 @@ from millpond.specs.api.reports.usage import DiskInfo, RateGap, UsageList, Usage
 from millpond.specs.calendar_spans import months_within
 from millpond.specs.config.prices import PriceList
 
-_HOUR_S: Final = 3600.0
 _G_PER_KG: Final = 1000.0
 _AMOUNTS: Final = {
     "gpu_hours": 3,
@@ -209,19 +209,19 @@ def _by_model(sums: Iterable[_Summed]) -> list[_Summed]:
 
 
 def _row(total: UsageSum, measured: CardUseSum, prices: PriceList) -> UsageRow:
-    gpu_hours, energy = total.gpu_seconds / _HOUR_S, measured.energy
+    gpu_hours, energy = total.gpu_seconds / HOUR_S, measured.energy
     return UsageRow(
         name=total.name,
         model=total.model,
         jobs=total.jobs,
         gpu_hours=gpu_hours,
-        cpu_hours=total.cpu_seconds / _HOUR_S,
-        memory_gib_hours=total.memory_gib_seconds / _HOUR_S,
+        cpu_hours=total.cpu_seconds / HOUR_S,
+        memory_gib_hours=total.memory_gib_seconds / HOUR_S,
         cost=prices.cost(total.model, gpu_hours),
-        measured_gpu_hours=measured.measured_gpu_s / _HOUR_S,
-        busy_gpu_hours=measured.busy_gpu_s / _HOUR_S,
-        idle_gpu_hours=measured.idle_gpu_s / _HOUR_S,
-        energy_gpu_hours=energy.known_gpu_s / _HOUR_S,
+        measured_gpu_hours=measured.measured_gpu_s / HOUR_S,
+        busy_gpu_hours=measured.busy_gpu_s / HOUR_S,
+        idle_gpu_hours=measured.idle_gpu_s / HOUR_S,
+        energy_gpu_hours=energy.known_gpu_s / HOUR_S,
         energy_kwh=energy.energy_j / J_PER_KWH if energy.known_gpu_s else None,
         declared_kwh=energy.declared_j / J_PER_KWH,
         energy_cost=energy.cost if energy.priced_j else None,

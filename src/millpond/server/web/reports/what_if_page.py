@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from millpond.model.errors import InvalidInputError, MillpondError
 from millpond.model.policies import ORDERINGS, PLACEMENTS
+from millpond.model.units import DAY_S
 from millpond.server.api.permits import Access, ServiceOf, may
 from millpond.server.auth.roles import Verb
 from millpond.server.http.disconnects import while_connected
@@ -31,7 +32,6 @@ SPANS_DAYS: Final = (0, 1, 3, 7, 14, 30)
 FIELDS: Final = ("guarantee.gpus", "limit.gpus")
 JOBS_SHOWN: Final = 50
 MOST_ROWS: Final = 100
-_DAY_S: Final = 86_400.0
 
 router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
 
@@ -91,7 +91,7 @@ class WhatIfForm:
         Raises:
             InvalidInputError: a number is none.
         """
-        past = PastSpan(since=now - self.past_days * _DAY_S, until=now) if self.past_days else None
+        past = PastSpan(since=now - self.past_days * DAY_S, until=now) if self.past_days else None
         return WhatIfRequest(
             set=tuple(row.setting() for row in self.rows),
             add_nodes=_words(self.add_nodes),
