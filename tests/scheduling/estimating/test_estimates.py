@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -278,6 +279,21 @@ def test_work_of_a_higher_class_that_is_to_come_takes_the_room_of_what_runs() ->
     assert likely(Priority.HIGH) > likely(Priority.NORMAL) + 1_500.0
 
 
+def test_what_has_to_leave_comes_back_by_what_its_user_has_had_as_those_do_that_wait() -> None:
+    world = World(machine("a", 4), settings=Settings(preempt=True))
+    for number in range(48):
+        world.go_to(HOUR_S * number)
+        high = single(f"s{number}", 4, user=f"u{number}", priority=Priority.HIGH)
+        world.submit(high, lasting=600.0, known=True)
+    world.go_to(world.now + 3_000.0)
+    saves = Checkpoint(CheckpointMode.SIGNAL)
+    world.submit(single("runs", 4, user="ann", checkpoint=saves), lasting=5_000.0, known=True)
+    world.submit(single("waits", 4, user="bob", checkpoint=saves), lasting=8_000.0, known=True)
+    likely_at = start_of(world, "waits").likely_at
+    assert likely_at is not None
+    assert likely_at > world.now + 5_000.0
+
+
 @pytest.mark.long
 def test_a_job_that_shorter_ones_overtake_starts_once_it_is_overdue() -> None:
     world = World(machine("a", 4), machine("b", 4))
@@ -403,12 +419,21 @@ def remembering(*counts: int) -> World:
     return world
 
 
-def came_by_hour(world: World, hours: int, futures: int = 200) -> np.ndarray:
-    """(futures, hours) how many jobs come in the futures of a world."""
+def newcomers_of(world: World) -> Newcomers:
     state, placer = world.core._state, world.core._placer
     world.submit(gang("asked", 2, asks(4)))
     asked = world.core.jobs["asked"]
-    newcomers = Newcomers(state, PoolModeller(state, placer, view_of(state, placer, asked), asked), "default")
+    return Newcomers(state, PoolModeller(state, placer, view_of(state, placer, asked), asked), "default")
+
+
+def coming(world: World, until_s: float) -> list[tuple[float, Candidate]]:
+    """Who comes in a future of a world before an instant."""
+    return list(takewhile(lambda each: each[0] < until_s, newcomers_of(world).stream(np.random.default_rng(1))))
+
+
+def came_by_hour(world: World, hours: int, futures: int = 200) -> np.ndarray:
+    """(futures, hours) how many jobs come in the futures of a world."""
+    newcomers = newcomers_of(world)
     found = np.zeros((futures, hours))
     for future in range(futures):
         for at, _ in newcomers.stream(np.random.default_rng(future)):
@@ -430,6 +455,16 @@ def test_a_burst_is_expected_to_last_as_long_as_bursts_did() -> None:
     came = came_by_hour(remembering(*burst * 3, 80), 8).mean(axis=0)
     assert came[0] > 40.0
     assert came[7] < 25.0
+
+
+def test_the_rest_of_an_hour_brings_more_than_came_in_its_first_minutes() -> None:
+    world = remembering(0)
+    for number in range(120):
+        world.submit(single(f"s{number}", 1 + number % 2), lasting=1.0, known=True)
+        world.go_to(world.now + 60.0)
+    world.submit(single("first", 1), lasting=1.0, known=True)
+    world.go_to(world.now + 60.0)
+    assert {candidate.demand.total for _, candidate in coming(world, HOUR_S / 2)} >= {1_000, 2_000}
 
 
 @pytest.mark.long

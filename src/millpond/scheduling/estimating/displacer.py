@@ -106,13 +106,14 @@ class Displacer:
     def add(self, number: int, run: HeldRoom) -> None:
         """A job has begun to run."""
         rank, _, submitted, candidate = run.entry
-        self._highest = max(self._highest, rank[-1])
         place = self._place[number] = len(self._runs)
         self._runs.append((number, run))
         if place == self._table.shape[1]:
             self._table = np.concatenate((self._table, np.zeros_like(self._table)), axis=1)
         weighing = candidate.weighing
         whole, exact, size_class, weight, charge, loss = NEVER, False, 0, 0.0, NEVER, 0.0
+        if weighing is not None:
+            self._highest = max(self._highest, rank[-1] / weighing.stretch)
         if weighing is not None and not candidate.overdue:
             whole, exact, size_class = weighing.whole_s, weighing.is_exact, weighing.size_class
             weight, charge, loss = weighing.weight, weighing.charge, weighing.loss

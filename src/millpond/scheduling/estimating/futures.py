@@ -352,7 +352,7 @@ class Future:
         if candidate.loses_run:
             left_s, run_s = left_s + run_s, 0.0
         if candidate.weighing is not None:
-            rank = (*rank[:-1], leaving.key)
+            rank = (*rank[:-1], leaving.key * candidate.weighing.stretch)
         again = replace(
             candidate, rank=rank, length=Length(left_s), requeued_s=self.now - submitted,
             served_s=candidate.served_s + run_s, displaces_above=leaving.displaces_above,

@@ -25,6 +25,10 @@ from millpond.scheduling.state import State
 LEAST_ARRIVALS = 8
 """From fewer submissions nothing is learnt of later ones."""
 
+LATEST_ARRIVALS = 32
+"""So many submissions, if there were as many, say what comes in the rest of an hour: its own few would come again and
+again, in all futures."""
+
 FORESEEN_HOURS = 31 * 24
 MOST_AN_HOUR = 2000
 """No future looks at so many."""
@@ -93,13 +97,17 @@ class Newcomers:
         present = self._past[-1]
         if len(self._past) < 2:
             return present
-        before = self._past[-2]
+        before, latest = self._past[-2], list[JobRecord]()
+        for hour in reversed(self._past):
+            if len(latest) >= LATEST_ARRIVALS:
+                break
+            latest = hour.records + latest
         past_s = self._now % HOUR_S
         lean = LEAN_HOURS * HOUR_S / (past_s + LEAN_HOURS * HOUR_S)
         all_now, all_before = np.expm1(present.level), np.expm1(before.level)
         rate = (1.0 - lean) * present.rate + lean * before.rate
         level = float(np.log1p((1.0 - lean) * all_now + lean * all_before))
-        return _Hour(rate, level, present.records or before.records)
+        return _Hour(rate, level, latest)
 
     def may_overtake(self, target: Entry) -> bool:
         """Whether one of them could go before a waiting job."""

@@ -388,7 +388,8 @@ class PoolModeller:
 
     def _weighing(self, record: JobRecord) -> Weighing:
         whole_s, exact, weight, charge, loss = self._state.ordering.sizes(record)
-        return Weighing(whole_s, exact > 0.0, record.size_class, weight, charge, loss)
+        stretch = self._standing.stretch(record)
+        return Weighing(whole_s, exact > 0.0, record.size_class, weight, charge, loss, stretch)
 
     def _law(self) -> WaitBounds | None:
         state, pool = self._state, self._pool
@@ -406,11 +407,12 @@ class PoolModeller:
         )
 
     def _displacer(self) -> Displacer | None:
-        """Who leaves for whom, of those who run."""
+        """Who leaves for whom, of those who run and who may come."""
         state = self._state
         alive = state.roster.live[SLOT_ALIVE] > 0.0
         classes = {float(line[0][2].job.priority) for line in state.waiting.lines.values()}
         classes.update(np.unique(state.roster.live[SLOT_PRIORITY, alive]).tolist())
+        classes.update(float(record.job.priority) for hour in state.arrivals.hours for record in hour.records)
         by_class = state.settings.preempt_by_priority and len(classes) > 1
         if not (by_class or self._displaces):
             return None

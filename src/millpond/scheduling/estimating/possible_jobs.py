@@ -50,6 +50,7 @@ class Weighing:
         is_exact: it cannot outlive that.
         weight: of its size.
         charge, loss: by how much more a key that displaces it must be lower: at once, and for each second of its run.
+        stretch: by what its key is multiplied in its rank, for what its user has had.
     """
 
     whole_s: float
@@ -58,6 +59,7 @@ class Weighing:
     weight: float
     charge: float
     loss: float
+    stretch: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,12 +112,21 @@ class QueueRank:
         """The rank of a job, and when it came, which decides among equals; the lower, the earlier."""
         self._count_placed()
         tier = self._tier(record, record.demand.least_amount)
-        (key, arrival), priority, user = self._turns.of(record), -float(record.job.priority), record.job.user
+        (key, arrival), priority = self._turns.of(record), -float(record.job.priority)
         if not self.by_share:
             return (tier, priority, key), arrival
-        ((stretch, lag_s),) = self._standings_of(((record.queue, user if record.group is None else _ALL),))
+        stretch, lag_s = self._standing_of(record)
         key = key * stretch if key >= 0.0 else key + lag_s
-        return (tier, priority, *self.standing(record.queue, user), key), arrival
+        return (tier, priority, *self.standing(record.queue, record.job.user), key), arrival
+
+    def stretch(self, record: JobRecord) -> float:
+        """By what the key of a job is multiplied for what its user has had."""
+        return self._standing_of(record)[0] if self.by_share else 1.0
+
+    def _standing_of(self, record: JobRecord) -> tuple[float, float]:
+        user = record.job.user if record.group is None else _ALL
+        ((stretch, lag_s),) = self._standings_of(((record.queue, user),))
+        return stretch, lag_s
 
     def places(self, table: LineTable) -> tuple[FloatArray, ...]:
         """The places of the first of each line: the parts of a rank and behind them the arrivals, (lines,) each."""
