@@ -85,6 +85,9 @@ def test_output_is_followed_and_the_job_stopped_by_a_button(pond: Pond, visit: V
     page.locator("#job .s-cancelled").first.wait_for()
     log.get_by_text("The output ends here.").wait_for()
     assert page.get_by_role("button", name="Stop").count() == 0
+    expect(log).not_to_have_attribute("data-short", "")
+    page.reload()
+    expect(log).to_have_attribute("data-short", "")
 
 
 def test_a_search_goes_through_all_of_a_long_output_and_the_view_goes_where_it_leads(pond: Pond, visit: Visit) -> None:
