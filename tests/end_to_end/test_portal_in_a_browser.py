@@ -90,6 +90,21 @@ def test_output_is_followed_and_the_job_stopped_by_a_button(pond: Pond, visit: V
     expect(log).to_have_attribute("data-short", "")
 
 
+def test_the_output_waits_while_its_page_is_not_seen_so_that_many_pages_can_be_open(pond: Pond, visit: Visit) -> None:
+    job = submit(pond, "while sleep 0.2; do date; done", "--gpus", "1")
+    page = visit.enter(pond, job)
+    log = page.locator("#log-lines div")
+    log.nth(1).wait_for()
+    page.evaluate("Object.defineProperty(document, 'hidden', { get: () => window.isAway })")
+    turn = "(away) => { isAway = away; document.dispatchEvent(new Event('visibilitychange')); }"
+    with page.expect_event("requestfailed", lambda request: "follow=true" in request.url):
+        page.evaluate(turn, True)
+    with page.expect_request(lambda request: "follow=true" in request.url and "cursor=" in request.url):
+        page.evaluate(turn, False)
+    log.nth(log.count() + 1).wait_for()
+    pond("stop", job)
+
+
 def test_a_search_goes_through_all_of_a_long_output_and_the_view_goes_where_it_leads(pond: Pond, visit: Visit) -> None:
     command = "seq 400000; echo ValueError: odd; seq 400001 2000000; echo 'loss: nan'; seq 9; echo Needle"
     job = submit(pond, command, "--gpus", "0")

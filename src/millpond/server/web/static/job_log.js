@@ -5,6 +5,10 @@
 const MOST_LINES = 5000, FIRST_LINES = 1000;
 const TOGETHER_MS = 100; // what comes meanwhile is drawn at once
 const BYTES_AROUND = 16384; // before a place, and behind it
+// A page that is not seen takes none of the few connections that a browser has to one server.
+async function seen() {
+  while (document.hidden) await new Promise((turn) => document.addEventListener("visibilitychange", turn, { once: true }));
+}
 const turning = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g; // marks that turn the direction of writing
 const visible = (text) => text.replace(turning, (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`);
 const colours = /\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)/g;
@@ -28,6 +32,7 @@ class Output {
     for (const button of document.querySelectorAll("[data-find]")) {
       button.addEventListener("click", () => this.find(button.dataset.find, "back" in button.dataset));
     }
+    document.addEventListener("visibilitychange", () => { if (document.hidden) this.stop?.abort(); });
     this.follows.addEventListener("change", () => { if (this.isPlace && this.follows.checked) this.begin(); else this.toEnd(); });
     box.addEventListener("scroll", () => {
       if (this.follows.checked && box.scrollTop + box.clientHeight < box.scrollHeight - 60) this.follows.checked = false;
@@ -59,6 +64,8 @@ class Output {
       if (task) query.set("task", task);
       if (attempt) query.set("attempt", attempt);
       if (cursor) query.set("cursor", cursor);
+      await seen();
+      if (serial !== this.serial) return;
       this.stop = new AbortController();
       try {
         const answer = await ask(`${this.box.dataset.log}?${query}`, { signal: this.stop.signal });
