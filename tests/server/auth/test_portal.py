@@ -546,6 +546,10 @@ def test_a_block_of_a_large_map_leads_to_the_list_of_its_machines_and_these_to_t
     listed = [re.findall(r'href="/portal/nodes/(\w+)"', browser.get(link).text) for link in links]
     wanted = [(0, 50), (50, 100), (100, 200), (200, 250)]
     assert listed == [[node.name for node in nodes[begin:end]] for begin, end in wanted]
+    nodes[3] = replace(nodes[3], devices=[replace(device, health="faulty")])
+    nodes[7] = replace(nodes[7], schedulable=False)
+    (link,) = set(re.findall(r'<dt>(?:faulty|closed)</dt><dd><a [^>]*href="([^"]+)"', browser.get("/portal/").text))
+    assert re.findall(r'href="/portal/nodes/(\w+)"', browser.get(link).text) == ["m3", "m7"], "they need a look"
     page = browser.get(links[2]).text
     further = html.unescape(re.findall(r'href="([^"]+)" rel="next"', page)[0])
     assert browser.get(f"/portal/nodes{further}").text.count('id="node-c') == 50, "it is a page of the same block"

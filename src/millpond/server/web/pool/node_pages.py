@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Response
 
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.server.api.permits import ClusterReader, ServiceOf, Word
 from millpond.server.api.routes.time_series import Begin, End
 from millpond.server.auth.roles import Verb
@@ -19,7 +20,7 @@ from millpond.server.web.charts.history_pages import Back, charts_of, series_of,
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.pool.pool_map import NODES_IN_A_BLOCK, kind_of
 from millpond.server.web.rendering import show
-from millpond.specs.api.pool.nodes import NodeInfo
+from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo
 
 EVENTS_SHOWN: Final = 100
 
@@ -35,7 +36,7 @@ class NodeFilter:
 
     Attributes:
         name: a part of their names.
-        closed: closed ones alone.
+        closed: those alone that are closed, or have cards that are closed or not well.
         pool, kind, rack: None: of any; a kind is the cards of a machine, as the map names them, empty: none.
     """
 
@@ -49,7 +50,7 @@ class NodeFilter:
         """Whether a machine is listed."""
         return (
             self.name in node.name
-            and not (self.closed and node.schedulable)
+            and not (self.closed and node.schedulable and all(map(_takes_work, node.devices)))
             and self.pool in (None, node.pool)
             and self.rack in (None, node.rack)
             and (self.kind is None or self.kind == kind_of(node))
@@ -66,6 +67,10 @@ class NodeFilter:
         """All of it as a part of an address."""
         chosen = {"name": self.name} if self.name else {}
         return urlencode(chosen | ({"closed": "true"} if self.closed else {}) | self.place)
+
+
+def _takes_work(device: DeviceInfo) -> bool:
+    return device.health == DeviceHealth.OK and device.closure is None
 
 
 @router.get("")
