@@ -60,8 +60,8 @@ up: install
 down:
 	@if [ -x $(BIN)/pond ]; then $(POND) down; else echo 'nothing is installed here, so nothing runs'; fi
 
-# Three on two cores: one of them often waits, for a process or a page. What walks long or through many seeds, or measures
-# the gate in all its cases, is in `make test-long`.
+# Three on two cores: one of them often waits, for a process or a page. What walks long or through many seeds or real
+# programs, measures the gate in all its cases, or holds for both databases on PostgreSQL, is in `make test-long`.
 TESTERS := $(shell n=$$(nproc) && echo $$((n < 3 ? 3 : n)))
 test: dev
 	$(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal -m 'not long and not kubernetes'

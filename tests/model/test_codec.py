@@ -24,6 +24,7 @@ from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.windows import MINUTES_A_DAY, Window
 from millpond.model.workloads import UNBOUNDED_PREEMPTIONS, Job, Priority, Role
+from seeds import few_then_many
 
 MODEL_TYPES = sorted(
     {
@@ -134,9 +135,10 @@ def fitting(hint: Any) -> st.SearchStrategy[Any]:
     return simple[hint]
 
 
+@pytest.mark.parametrize("examples", few_then_many([5], [40]))
 @pytest.mark.parametrize("cls", MODEL_TYPES, ids=lambda cls: cls.__name__)
-def test_every_model_value_survives_the_way_through_json(cls: type) -> None:
-    @settings(max_examples=15, deadline=None, derandomize=True, database=None)
+def test_every_model_value_survives_the_way_through_json(cls: type, examples: int) -> None:
+    @settings(max_examples=examples, derandomize=True, database=None)
     @given(fitting(cls))
     def survives(value: Any) -> None:
         stored = json.dumps(to_plain(value))
