@@ -88,21 +88,24 @@ def _grants(jobs: Iterable[JobInfo]) -> Iterator[tuple[JobInfo, TaskInfo, Device
                 yield from ((job, task, grant) for grant in task.devices)
 
 
+def device_facts(device: Device) -> dict[str, Any]:
+    """What a device is, for the fields of ``DeviceFacts``."""
+    return {
+        "uuid": device.uuid,
+        "index": device.index,
+        "vendor": device.vendor,
+        "model": device.model,
+        "memory_mib": device.memory_mib,
+        "health": device.health.value,
+        "health_detail": device.health_detail,
+        "fake": device.fake,
+        "instance": device.instance,
+        "experimental": device.experimental,
+    }
+
+
 def _device_status(node: str, pool: str, device: Device) -> DeviceStatus:
-    return DeviceStatus(
-        node=node,
-        pool=pool,
-        uuid=device.uuid,
-        index=device.index,
-        instance=device.instance,
-        vendor=device.vendor,
-        model=device.model,
-        memory_mib=device.memory_mib,
-        health=device.health.value,
-        health_detail=device.health_detail,
-        fake=device.fake,
-        experimental=device.experimental,
-    )
+    return DeviceStatus(node=node, pool=pool, **device_facts(device))
 
 
 def _held(job: JobInfo, task: TaskInfo, grant: DeviceGrant) -> dict[str, Any]:

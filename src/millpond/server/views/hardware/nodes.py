@@ -8,6 +8,7 @@ from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause, DeadlineOutlook, Reason, StartEstimate
 from millpond.model.states import JobState
 from millpond.scheduling.nodes.views import DeviceUse, NodeView
+from millpond.server.monitoring.telemetry.views import device_facts
 from millpond.server.wording import local_time
 from millpond.specs.api.jobs.jobs import DeadlineInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo, StartInfo
@@ -55,21 +56,11 @@ def _closure_info(closure: Cordon) -> CordonInfo:
 
 
 def _device_info(use: DeviceUse, slices: list[SliceInfo]) -> DeviceInfo:
-    device = use.device
     return DeviceInfo(
-        uuid=device.uuid,
-        index=device.index,
-        vendor=device.vendor,
-        model=device.model,
-        memory_mib=device.memory_mib,
+        **device_facts(use.device),
         free_memory_mib=use.memory_free_mib,
         free_compute_milli=use.compute_free_milli,
-        health=device.health.value,
-        health_detail=device.health_detail,
-        fake=device.fake,
         holders=list(use.holders),
-        instance=device.instance,
-        experimental=device.experimental,
         slices=slices,
         closure=None if use.closure is None else _closure_info(use.closure),
         probation_until=use.probation_until,

@@ -24,17 +24,13 @@ class SliceInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceInfo:
-    """One device, its capacity, what is free of it, and who holds it.
+class DeviceFacts:
+    """What one device is.
 
     Attributes:
         instance: number of the part that the hardware cut out of the card ``index`` (MIG).
         health: a ``model.devices.DeviceHealth``; only an ``ok`` device is handed out.
         experimental: the adapter of its vendor was written from documentation alone.
-        holders: ids of the jobs with a slice of it.
-        slices: what each of their tasks holds.
-        closure: what keeps its card closed, its node aside.
-        probation_until: its card came back from a fault, and closes by itself if it fails once more before then.
     """
 
     uuid: str
@@ -42,14 +38,27 @@ class DeviceInfo:
     vendor: str
     model: str
     memory_mib: int
-    free_memory_mib: int
-    free_compute_milli: int
     health: str = "ok"
     health_detail: str = ""
     fake: bool = False
-    holders: list[str] = field(default_factory=list)
     instance: int | None = None
     experimental: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo(DeviceFacts):
+    """One device, what is free of it, and who holds it.
+
+    Attributes:
+        holders: ids of the jobs with a slice of it.
+        slices: what each of their tasks holds.
+        closure: what keeps its card closed, its node aside.
+        probation_until: its card came back from a fault, and closes by itself if it fails once more before then.
+    """
+
+    free_memory_mib: int
+    free_compute_milli: int
+    holders: list[str] = field(default_factory=list)
     slices: list[SliceInfo] = field(default_factory=list)
     closure: CordonInfo | None = None
     probation_until: float | None = None
@@ -220,13 +229,10 @@ class ProcessStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceStatus:
+class DeviceStatus(DeviceFacts):
     """A device, its latest figures, and who holds what of it.
 
     Attributes:
-        instance: number of the part that the hardware cut out of the card ``index`` (MIG).
-        health: a ``model.devices.DeviceHealth``.
-        experimental: the adapter of its vendor was written from documentation alone.
         latest: None where nothing was sampled lately.
         processes: who is on it, where one machine is asked about: as its driver lists them, else all of the tasks that
             hold it.
@@ -235,16 +241,6 @@ class DeviceStatus:
 
     node: str
     pool: str
-    uuid: str
-    index: int
-    instance: int | None = None
-    vendor: str
-    model: str
-    memory_mib: int
-    health: str
-    health_detail: str = ""
-    fake: bool = False
-    experimental: bool = False
     latest: SamplePoint | None = None
     slices: list[SliceStatus] = field(default_factory=list)
     processes: list[ProcessStatus] = field(default_factory=list)
