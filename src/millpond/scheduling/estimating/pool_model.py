@@ -152,8 +152,8 @@ def _resources(state: State, placer: Placer, nodes: Int64Array) -> tuple[Resourc
     compute, cpu, memory = placer.selector.free_compute(), arrays.cpu_free_milli, arrays.memory_free_mib
     return (
         Resource(_compute, compute[nodes], CARD_MILLI),
-        Resource(_cpu, cpu[nodes], max(int(cpu[nodes].max(initial=0)) // 16, 1)),
-        Resource(_memory, memory[nodes], max(int(memory[nodes].max(initial=0)) // 16, 1)),
+        Resource(lambda shape: shape.cpu_milli, cpu[nodes], max(int(cpu[nodes].max(initial=0)) // 16, 1)),
+        Resource(lambda shape: shape.memory_mib, memory[nodes], max(int(memory[nodes].max(initial=0)) // 16, 1)),
     )
 
 
@@ -312,7 +312,7 @@ class PoolModeller:
         slots = state.roster.slots_on(np.array(self._nodes, dtype=np.int64)).tolist()
         found = [record for slot in slots if (record := state.roster.records[slot]) is not None]
         found += [record for record in state.running.values() if record.slot < 0]
-        return sorted(found, key=_sequence)
+        return sorted(found, key=lambda record: record.sequence)
 
     def _leaves_s(self, record: JobRecord) -> float:
         """When a running job has to leave, in seconds: by its window, a drain, or as it is kept no longer."""
@@ -473,17 +473,5 @@ class PoolModeller:
         return found
 
 
-def _sequence(record: JobRecord) -> int:
-    return record.sequence
-
-
 def _compute(shape: Shape) -> int:
     return shape.total_compute_milli
-
-
-def _cpu(shape: Shape) -> int:
-    return shape.cpu_milli
-
-
-def _memory(shape: Shape) -> int:
-    return shape.memory_mib

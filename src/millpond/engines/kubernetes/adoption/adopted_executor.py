@@ -384,18 +384,13 @@ class AdoptedExecutor:
 
     def pod_changed(self, pod: ScheduledPod) -> None:
         """A pod of others is there, or has changed."""
-        taken = self._taken.by_pod.get(pod.key)
-        if taken is None or taken.pod.metadata.uid != pod.metadata.uid:
-            return
-        taken.pod = pod
-        self._followed(taken)
+        if (taken := self._renewed(pod)) is not None:
+            self._followed(taken)
 
     def pod_deleted(self, pod: ScheduledPod) -> None:
         """A pod of others is gone."""
-        taken = self._taken.by_pod.get(pod.key)
-        if taken is None or taken.pod.metadata.uid != pod.metadata.uid:
+        if (taken := self._renewed(pod)) is None:
             return
-        taken.pod = pod
         if pod.metadata.deletion_timestamp is None:
             pod.metadata.deletion_timestamp = "now"
         taken.is_gone = True
@@ -418,6 +413,14 @@ class AdoptedExecutor:
             pending = self._pending.get(taken.mark.job)
             if pending is not None:
                 self._look_at(pending)
+
+    def _renewed(self, pod: ScheduledPod) -> TakenPod | None:
+        """What stands for a task, as it is now; None of a pod that does not."""
+        taken = self._taken.by_pod.get(pod.key)
+        if taken is None or taken.pod.metadata.uid != pod.metadata.uid:
+            return None
+        taken.pod = pod
+        return taken
 
     def _followed(self, taken: TakenPod) -> None:
         pending = self._pending.get(taken.mark.job)
@@ -494,5 +497,4 @@ class AdoptedExecutor:
     def _mark_of(self, pod: ScheduledPod) -> TaskMark | None:
         """The mark of a pod that this server, or one in whose place it goes on, has bound."""
         annotations = pod.metadata.annotations
-        is_ours = annotations.get(SERVER_LABEL) in self._servers and bool(pod.node)
-        return TaskMark.of(annotations) if is_ours else None
+        return TaskMark.of(annotations) if pod.node and self.has_bound(annotations) else None

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from grpclib.const import Cardinality, Handler
-from grpclib.server import Server, Stream
+from grpclib.const import Handler
+from grpclib.server import Server
 
-from millpond.engines.kubernetes.agent.kubelet_messages import messages
+from millpond.engines.kubernetes.agent.kubelet_messages import answering, messages
 from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER
 from millpond.model.errors import MillpondError
 from millpond.node.host.files import short_name
@@ -108,42 +108,35 @@ class ClaimPlugin:
 
     def __mapping__(self) -> dict[str, Handler]:
         """The calls, as the library looks them up."""
-        one = Cardinality.UNARY_UNARY
         return {
-            f"{_REGISTRATION}/GetInfo": Handler(self._info, one, messages.Empty, messages.PluginInfo),
-            f"{_REGISTRATION}/NotifyRegistrationStatus": Handler(
-                self._notified, one, messages.RegistrationStatus, messages.Empty
+            f"{_REGISTRATION}/GetInfo": answering(self._info, messages.Empty, messages.PluginInfo),
+            f"{_REGISTRATION}/NotifyRegistrationStatus": answering(
+                self._notified, messages.RegistrationStatus, messages.Empty
             ),
-            f"{_SERVICE}/NodePrepareResources": Handler(
-                self._prepared, one, messages.ClaimsRequest, messages.PrepareResponse
+            f"{_SERVICE}/NodePrepareResources": answering(
+                self._prepared, messages.ClaimsRequest, messages.PrepareResponse
             ),
-            f"{_SERVICE}/NodeUnprepareResources": Handler(
-                self._unprepared, one, messages.ClaimsRequest, messages.UnprepareResponse
+            f"{_SERVICE}/NodeUnprepareResources": answering(
+                self._unprepared, messages.ClaimsRequest, messages.UnprepareResponse
             ),
         }
 
-    async def _info(self, stream: Stream[Any, Any]) -> None:
-        await stream.recv_message()
+    async def _info(self, _: Any) -> Any:
         endpoint = str(self._sockets[0])
-        info = messages.PluginInfo(type=_KIND, name=AGENT_DRIVER, endpoint=endpoint, supported_versions=[_VERSION])
-        await stream.send_message(info)
+        return messages.PluginInfo(type=_KIND, name=AGENT_DRIVER, endpoint=endpoint, supported_versions=[_VERSION])
 
-    async def _notified(self, stream: Stream[Any, Any]) -> None:
-        status = await stream.recv_message()
-        assert status is not None, "a call of one request has it"
+    async def _notified(self, status: Any) -> Any:
         if status.plugin_registered:
             log.info("registered %s with the kubelet", AGENT_DRIVER)
             self.registered.set()
         else:
             log.warning("the kubelet does not take %s: %s", AGENT_DRIVER, status.error)
-        await stream.send_message(messages.Empty())
+        return messages.Empty()
 
-    async def _prepared(self, stream: Stream[Any, Any]) -> None:
-        asked = await stream.recv_message()
-        assert asked is not None, "a call of one request has it"
+    async def _prepared(self, asked: Any) -> Any:
         claims = [NamedClaim(each.namespace, each.uid, each.name) for each in asked.claims]
         entries = [messages.PreparedEntry(key=each.uid, value=await self._answer(each)) for each in claims]
-        await stream.send_message(messages.PrepareResponse(claims=entries))
+        return messages.PrepareResponse(claims=entries)
 
     async def _answer(self, claim: NamedClaim) -> Any:
         try:
@@ -155,9 +148,7 @@ class ClaimPlugin:
         device = messages.PreparedDevice(pool_name=share.pool, device_name=share.device, cdi_device_ids=[share.cdi_id])
         return messages.PreparedClaim(devices=[device])
 
-    async def _unprepared(self, stream: Stream[Any, Any]) -> None:
-        asked = await stream.recv_message()
-        assert asked is not None, "a call of one request has it"
+    async def _unprepared(self, asked: Any) -> Any:
         entries = []
         for each in asked.claims:
             try:
@@ -166,4 +157,4 @@ class ClaimPlugin:
             except OSError as failure:
                 error = str(failure)
             entries.append(messages.UnpreparedEntry(key=each.uid, value=messages.UnpreparedClaim(error=error)))
-        await stream.send_message(messages.UnprepareResponse(claims=entries))
+        return messages.UnprepareResponse(claims=entries)

@@ -20,7 +20,7 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 from grpclib.server import Server, Stream
 
-from millpond.engines.kubernetes.agent.kubelet_messages import messages
+from millpond.engines.kubernetes.agent.kubelet_messages import answering, messages
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
 from millpond.model.errors import MillpondError
 from millpond.node.host.files import short_name
@@ -131,17 +131,16 @@ class DevicePlugin:
 
     def __mapping__(self) -> dict[str, Handler]:
         """The calls, as the library looks them up."""
-        one, many = Cardinality.UNARY_UNARY, Cardinality.UNARY_STREAM
-        calls: dict[str, tuple[Callable[[Any], Awaitable[None]], Cardinality, Any, Any]] = {
-            "GetDevicePluginOptions": (self._options, one, messages.Empty, messages.DevicePluginOptions),
-            "ListAndWatch": (self._list_and_watch, many, messages.Empty, messages.ListAndWatchResponse),
-            "Allocate": (self._allocated, one, messages.AllocateRequest, messages.AllocateResponse),
+        service, many = f"/{_VERSION}.DevicePlugin", Cardinality.UNARY_STREAM
+        watch = Handler(self._list_and_watch, many, messages.Empty, messages.ListAndWatchResponse)
+        return {
+            f"{service}/GetDevicePluginOptions": answering(self._options, messages.Empty, messages.DevicePluginOptions),
+            f"{service}/ListAndWatch": watch,
+            f"{service}/Allocate": answering(self._allocated, messages.AllocateRequest, messages.AllocateResponse),
         }
-        return {f"/{_VERSION}.DevicePlugin/{name}": Handler(*call) for name, call in calls.items()}
 
-    async def _options(self, stream: Stream[Any, Any]) -> None:
-        await stream.recv_message()
-        await stream.send_message(messages.DevicePluginOptions())
+    async def _options(self, _: Any) -> Any:
+        return messages.DevicePluginOptions()
 
     async def _list_and_watch(self, stream: Stream[Any, Any]) -> None:
         await stream.recv_message()
@@ -154,14 +153,12 @@ class DevicePlugin:
             listed = [messages.Device(ID=name, health=_HEALTHY if well else _UNHEALTHY) for name, well in told.items()]
             await stream.send_message(messages.ListAndWatchResponse(devices=listed))
 
-    async def _allocated(self, stream: Stream[Any, Any]) -> None:
-        asked = await stream.recv_message()
-        assert asked is not None, "a call of one request has it"
+    async def _allocated(self, asked: Any) -> Any:
         try:
             gifts = [await self._allocate(list(each.devicesIDs)) for each in asked.container_requests]
         except MillpondError as error:
             raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from error
-        await stream.send_message(messages.AllocateResponse(container_responses=[_response(each) for each in gifts]))
+        return messages.AllocateResponse(container_responses=[_response(each) for each in gifts])
 
 
 def _response(gifts: ContainerGifts) -> Any:

@@ -8,10 +8,13 @@ and value, as the wire has it.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from grpclib.const import Cardinality, Handler
+from grpclib.server import Stream
 
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto
 _PACKAGE: Final = "millpond.kubelet"
@@ -67,3 +70,14 @@ def _classes() -> SimpleNamespace:
 
 messages: Final = _classes()
 """The class of each message, by its name."""
+
+
+def answering(answer: Callable[[Any], Awaitable[Any]], request: Any, answered: Any) -> Handler:
+    """A call of one request and one answer, as the library looks it up."""
+
+    async def handle(stream: Stream[Any, Any]) -> None:
+        asked = await stream.recv_message()
+        assert asked is not None, "a call of one request has it"
+        await stream.send_message(await answer(asked))
+
+    return Handler(handle, Cardinality.UNARY_UNARY, request, answered)
