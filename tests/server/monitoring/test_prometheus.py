@@ -29,7 +29,7 @@ from millpond.node.task.records import TaskId
 from millpond.scheduling.nodes.views import NodeView
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.server.monitoring.instruments import MOST_QUEUES, Instruments
-from millpond.server.views.hardware import node_infos
+from millpond.server.views.hardware import machines
 from millpond.server.views.hardware.nodes import node_info
 from millpond.server.views.prometheus import metrics_page, pool_metrics
 from millpond.server.views.prometheus.pool_metrics import (
@@ -219,7 +219,7 @@ def test_once_the_machines_are_described_a_scrape_describes_only_those_that_chan
         described.append(view.node.name)
         return node_info(view, slices, marks)
 
-    monkeypatch.setattr(node_infos, "node_info", noted)
+    monkeypatch.setattr(machines, "node_info", noted)
     with monkeypatch.context() as patched:
         patched.setattr(pool_metrics, "line_of", None)
         assert Page(api).values("millpond_node_free_cpus", node="n1")

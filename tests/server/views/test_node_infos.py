@@ -13,7 +13,7 @@ from millpond.model.events import DeviceHealthChanged, NodeJoined
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.node.task.records import TaskId
 from millpond.scheduling.nodes.views import NodeView
-from millpond.server.views.hardware.node_infos import NodeInfos
+from millpond.server.views.hardware.machines import NodeInfos
 from millpond.specs.api.jobs.jobs import JobInfo
 
 MARKS = ("", "")

@@ -13,7 +13,7 @@ from threading import Event
 from millpond.engines.task_access import TaskAccess
 from millpond.server.auth.queues import QueuePlace, longest_dev
 from millpond.server.http.long_answers import LongAnswers
-from millpond.server.http.user_counts import UserCounts
+from millpond.server.http.user_turns import UserCounts
 from millpond.server.jobs.actions.changes import Changes, delete_job
 from millpond.server.jobs.actions.requeueing import Requeueing
 from millpond.server.jobs.active_orders import ActiveOrders

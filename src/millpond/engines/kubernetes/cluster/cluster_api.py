@@ -12,6 +12,7 @@ import asyncio
 import itertools
 import math
 import random
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -23,8 +24,8 @@ from lightkube.resources.core_v1 import Secret, Service
 
 from millpond.engines.kubernetes.cluster.api_channel import PASSING, ApiAnswer, ApiChannel
 from millpond.engines.kubernetes.cluster.objects import EventsOfObject, MetaOnly, PodObject, StatusObject
-from millpond.engines.kubernetes.cluster.quotas import may_free_up
 from millpond.engines.kubernetes.cluster.request_turns import BINDING, CHANGE, RequestTurn, RequestTurns, making_for
+from millpond.engines.kubernetes.cluster.resource_amounts import quantity
 from millpond.engines.kubernetes.pods.pod_files import secret_name
 from millpond.engines.kubernetes.pods.pod_marks import TaskMark
 from millpond.engines.task_ends import Refusal
@@ -45,6 +46,27 @@ _JSON: Final = {"Content-Type": "application/json"}
 _NONE: Final[Mapping[str, str]] = {}
 
 Shared: TypeAlias = "Secret | Service"
+
+_EXCEEDED: Final = re.compile(r"exceeded quota: [^,]+, requested: (.*), used: .*, limited: (.*)")
+
+
+def may_free_up(message: str, alike: int) -> bool:
+    """Whether a refusal is that of a quota which has room for so many alike when nothing else uses it.
+
+    Args:
+        alike: how many objects that ask for the same are needed at once.
+
+    Source: ``k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go``, ``checkRequest``.
+    """
+    found = _EXCEEDED.search(message)
+    if found is None:
+        return False
+    requested, limited = (dict(_pairs(text)) for text in found.groups())
+    return all(amount * alike <= limited.get(name, amount * alike) for name, amount in requested.items())
+
+
+def _pairs(text: str) -> list[tuple[str, float]]:
+    return [(name, quantity(amount)) for name, _, amount in (each.strip().partition("=") for each in text.split(","))]
 
 
 class ClusterRefusedError(Exception):
