@@ -24,6 +24,7 @@ FOUND_ANEW = {
     "displaced_at",
     "affinities",
     "roster_width",
+    "fetch_waits",
 }
 """Parts of a snapshot that only a cycle brings up to date, and that bear on later cycles alone."""
 ALSO_OF_JOBS = {

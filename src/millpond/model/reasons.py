@@ -110,6 +110,8 @@ class Cause(StrEnum):
     """The ordering is strict, and a job ahead finds no room; or it gives the cards to work that goes first."""
     HELD_BACK = "held-back"
     """There is room, but it is left for a while to the shorter work that is expected."""
+    NEARER_CONTENTS = "nearer-contents"
+    """There is room, but a node that holds what it needs should be free before that could be fetched elsewhere."""
     ROOM_BEING_MADE = "room-being-made"
     """Others are being ended or suspended for it."""
     NOT_ISOLATED = "not-isolated"

@@ -81,6 +81,7 @@ class State:
         pair_speeds: how fast jobs are alone and beside which others.
         guests: running jobs on the cards of others, by id, see ``packing``.
         fresh: jobs that joined a waiting line since the last cycle.
+        fetch_waits: until when jobs wait at the most for nodes that hold what they need, by id (``cycle.fetch_waits``).
         holds: why nothing new starts anywhere, in words, by kind of trouble; empty while all is well.
         window_changes: heap of (instant, sequence, job): when the windows of jobs open or close, see
             ``scheduling.tenancy.windows``.
@@ -131,6 +132,7 @@ class State:
         self.deadlines: list[tuple[float, str, int]] = []
         self.paused: list[tuple[float, int, JobRecord]] = []
         self.fresh: list[JobRecord] = []
+        self.fetch_waits: dict[str, float] = {}
         self.holds: dict[Cause, str] = {}
         self.window_changes: list[tuple[float, int, JobRecord]] = []
         self.is_unfinished = False

@@ -66,6 +66,7 @@ def take(state: State, placer: Placer, claims: Claims) -> dict[str, Any]:
         "growing": list(state.growing),
         "roster_width": state.roster.width,
         "fresh": [record.id for record in state.fresh],
+        "fetch_waits": dict(state.fetch_waits),
         "outbox": [to_plain(decision) for decision in state.outbox],
         "pending": [to_plain(decision) for decision in state.pending.values()],
         "usage": state.usage.snapshot(),
@@ -241,6 +242,7 @@ def _give_jobs(plain: dict[str, Any], state: State) -> None:
     state.guests = {job: state.jobs[job] for job in plain.get("guests", ())}  # not written at first
     if "held" in plain:  # not written at first
         state.held.restore(plain["held"], state.jobs)
+    state.fetch_waits = dict(plain.get("fetch_waits", {}))  # not written at first
     state.fresh = [state.jobs[job] for job in plain["fresh"] if job in state.jobs]
     state.roster.widen(plain.get("roster_width", 0))  # not written at first
     enrolled = {item["job"]["id"] for item in plain["jobs"] if item["on_roster"]}

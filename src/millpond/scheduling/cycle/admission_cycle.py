@@ -8,13 +8,14 @@ successors are claimed until they have left.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
 from millpond.model.reasons import Cause
 from millpond.scheduling.cycle.cell_placement import CellPlacer
 from millpond.scheduling.cycle.claims import Claims, KeptOff, both, charge_placed
+from millpond.scheduling.cycle.fetch_waits import FetchWaits
 from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
 from millpond.scheduling.cycle.line_heads import Heads, TableHeads
 from millpond.scheduling.cycle.making_room import RoomMaker
@@ -67,6 +68,7 @@ class CycleOutcome:
     plans: list[Plan]
     blocked: list[JobRecord]
     held_back: list[JobRecord]
+    fetch_waits: list[tuple[str, float]] = field(default_factory=list)
 
 
 class AdmissionCycle:
@@ -74,6 +76,7 @@ class AdmissionCycle:
 
     Attributes:
         places: where jobs may be placed beside what is kept for others.
+        fetch_waits: who waits for nodes that hold what they need.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class AdmissionCycle:
         self._packing = packing
         self._reserved = ReservedPlaces(state)
         self._cells = CellPlacer(state, planner)
+        self.fetch_waits = FetchWaits(state, claims, reserver)
         self.places = OpenPlaces(state, placer, claims, reserver, self._cells)
         self._room_maker = RoomMaker(reserver, planner, claims, self._reserved, self._cells, consolidation)
         self._bounded = False
@@ -118,6 +122,7 @@ class AdmissionCycle:
             return
         self._starter.settle_claims()
         self._packing.before_walk()
+        self.fetch_waits.prune()
         # 2. The lines are walked on a trial ledger, in order of rank; see ``_consider`` for steps 3 to 6.
         journal = self._state.journal
         mark = journal.begin()
@@ -128,6 +133,7 @@ class AdmissionCycle:
         self._claims.end_walk()
         for record in outcome.held_back:
             self._state.ordering.held_back(record)
+        self._state.fetch_waits.update(outcome.fetch_waits)
         # 8. Without plans the trial is kept; else it is rolled back, and carried out as far as no departure is needed.
         if not outcome.plans:
             self._claims.charge(-1)
@@ -319,7 +325,10 @@ class AdmissionCycle:
                 return AdmissionVerdict.KEPT_OUT
             # 5. Place, off the nodes that are claimed or reserved for others or close too soon; where guarantees name
             # models of cards, on those that one covers first.
+            mark = self._state.journal.begin() if record.job.contents else None
             placed = self._place_on_guaranteed(record, tasks) or self._place(record, tasks)
+            if mark is not None and self._had_better_wait(record, placed, mark, outcome):
+                return AdmissionVerdict.NOT_ADMITTED
         # 6. Make room, by the least disruptive rule that allows it.
         if placed is None and len(outcome.plans) < PLANS_PER_CYCLE:
             plan = self._room_maker.plan(record)
@@ -332,6 +341,16 @@ class AdmissionCycle:
         charge_placed(self._state, record, placed)
         outcome.placed.append((record, placed, cause))
         return AdmissionVerdict.PLACED
+
+    def _had_better_wait(self, record: JobRecord, placed: Placed | None, mark: int, outcome: CycleOutcome) -> bool:
+        """End the trial of a place where a job may have to fetch what it needs: it is given back, if the job waits."""
+        wait = None if placed is None else self.fetch_waits.find(record, placed)
+        if wait is None:
+            self._state.journal.commit()
+            return False
+        self._state.journal.rollback(mark)
+        outcome.fetch_waits.append((record.id, wait.until))
+        return True
 
     def _consider_reserved(self, record: JobRecord, outcome: CycleOutcome) -> AdmissionVerdict | None:
         """Place one job on cards that are reserved for its queue; None where it may start on others."""

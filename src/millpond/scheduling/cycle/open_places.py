@@ -54,9 +54,13 @@ class OpenPlaces:
 
     def has_any(self, record: JobRecord) -> bool:
         """Whether there is a place for a job, in whose turn that is asked; nothing is taken."""
+        return self.first(record) is not None
+
+    def first(self, record: JobRecord) -> Placed | None:
+        """The place that there is; nothing is taken."""
         self.begin_walk()
         mark = self._state.journal.begin()
         tasks = admitted_tasks(self._state, record)
         placed = self.take(record, tasks) if tasks else None
         self._state.journal.rollback(mark)
-        return placed is not None
+        return placed

@@ -170,12 +170,23 @@ class Reserver:
             nodes.extend(place // by_node.shape[1] for place in order)
         return Reservation(record.id, tuple(dict.fromkeys(nodes)), at)
 
+    def soonest_by_node(self, record: JobRecord) -> FloatArray:
+        """(nodes,) when each has room for a job of one task; infinite for never."""
+        ((_, by_node),) = self._times(record, each=True)
+        return by_node[:, 0]
+
     def _waiting_roles(self, record: JobRecord) -> list[int]:
         """By index, the roles of which tasks have to start."""
         return sorted({task.role_index for task in least_tasks(record.job, record.queued())})
 
     def _times(
-        self, record: JobRecord, only: Sequence[int] = (), kept: Sequence[int] = (), gone: Sequence[int] = ()
+        self,
+        record: JobRecord,
+        only: Sequence[int] = (),
+        kept: Sequence[int] = (),
+        gone: Sequence[int] = (),
+        *,
+        each: bool = False,
     ) -> list[tuple[int, FloatArray]]:
         """For each role: how many tasks have to start, and (nodes, copies) when each node has room for 1, 2, … .
 
@@ -184,6 +195,7 @@ class Reserver:
             kept: it has these so far. Every node's instant is wanted then, not only those before the soonest that was
                 found, and that of other nodes with good certainty.
             gone: slots of the roster that leave no more room than they have left.
+            each: every node's instant is wanted.
         """
         state, job = self.state, record.job
         most_copies = MOST_COPIES_PER_NODE if required_groups(state.cluster, job) is None else len(record.tasks)
@@ -201,7 +213,7 @@ class Reserver:
             ends[stay] = soonest[stay]
         closed = self._open_by_hand()
         tasks = least_tasks(job, record.queued())
-        is_single = len(tasks) == 1 and not (kept or job.together_required or state.cordons.has_spans)
+        is_single = len(tasks) == 1 and not (each or kept or job.together_required or state.cordons.has_spans)
         allowed = self._allowed_nodes(record, tasks)
         found = []
         for index in self._waiting_roles(record):

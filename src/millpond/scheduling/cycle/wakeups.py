@@ -40,6 +40,8 @@ class Wakeups:
             changes.append(state.paused[0][0])
         if state.waiting.count and not state.holds:
             changes += self._chances(now)
+        if state.fetch_waits:
+            changes += [until for until in state.fetch_waits.values() if until > now]
         if state.suspended:
             changes.append(next_end(state))
         if self._cycle.consolidation.is_wanted:

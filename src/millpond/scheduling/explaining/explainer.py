@@ -12,13 +12,14 @@ from functools import partial
 from typing import Final
 
 from millpond.model import windows
-from millpond.model.amounts import count_text
+from millpond.model.amounts import count_text, seconds_text
 from millpond.model.errors import NotFoundError
 from millpond.model.reasons import Cause, DeadlineOutlook, Reason, Remedy, StartEstimate
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.cycle.fetch_waits import FetchWait
 from millpond.scheduling.cycle.job_placement import NodeMask, Placer
 from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.elastic.growth import missing_tasks
@@ -78,6 +79,7 @@ class Explainer:
         self._time_slicing = time_slicing
         self._capacity = EmptyCluster(state, placer)
         self._places = cycle.places
+        self._fetch_waits = cycle.fetch_waits
         self._capacity_gap = CapacityGap(state, placer, claims)
         self._what_if = WhatIfTrial(state, placer, claims, cycle)
         self.estimates = KeptEstimates(state, placer, claims)
@@ -259,6 +261,12 @@ class Explainer:
         if state.holds_back(record) and self._places.has_any(record):
             text = "there is room, but it is left for a while to shorter work that is expected"
             return Reason(Cause.HELD_BACK, text)
+        if (wait := self._fetch_wait(record)) is not None:
+            node, soon_s = state.cluster.node_name(wait.node), seconds_text(round(wait.free_at - state.now))
+            text = f"there is room, but node {node}, where less of what it needs is missing, should be free in {soon_s}"
+            return Reason(
+                Cause.NEARER_CONTENTS, f"{text}; to fetch it elsewhere takes {seconds_text(round(wait.fetch_s))}"
+            )
         mask = claims.mask(record)
         if not self._what_if.finds_room(record, mask):
             fits = partial(self._what_if.finds_room, record)
@@ -277,6 +285,10 @@ class Explainer:
             )
         since = "it came in just now" if record.requeued_at == state.now else "there is room for it now"
         return Reason(Cause.NOT_CONSIDERED, f"{since}; the next cycle looks at it")
+
+    def _fetch_wait(self, record: JobRecord) -> FetchWait | None:
+        placed = self._places.first(record) if record.job.contents else None
+        return None if placed is None else self._fetch_waits.find(record, placed)
 
     def _breaks_into_cells(self, record: JobRecord) -> bool:
         """Whether a job has no place but such as would leave less than is owed as cells."""
