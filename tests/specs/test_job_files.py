@@ -17,7 +17,7 @@ from millpond.model.workloads import CheckpointMode, Kind, Priority
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.images import ImageRequest, is_below, whole
-from millpond.specs.job.job_spec import check_job, read_jobs
+from millpond.specs.job.job_spec import check_job, read_jobs, stored_job
 
 FULL = """\
 kind: train
@@ -245,6 +245,17 @@ def test_contradictions_and_wrong_values_are_refused_in_words(text: str, words: 
     assert words in problem.message
     assert problem.line >= 1
     assert problem.hint
+
+
+def test_what_linux_hands_to_no_program_is_refused_at_submission_and_read_where_it_is_stored() -> None:
+    for text, words in [
+        (f"command: echo {'é' * 64_000}\n", "an argument of more than 128 KB"),
+        (f"command: [echo, {'x' * 128_001}]\n", "an argument of more than 128 KB"),
+        (f"command: x\nenv: {{LIST: {'x' * 127_997}}}\n", "the variable LIST has more than 128 KB"),
+    ]:
+        assert words in only_problem(text).message
+    assert check_job({"command": ["echo", "x" * 128_000], "env": {"LIST": "x" * 127_996}})
+    assert stored_job({"command": "x" * 200_000})
 
 
 @pytest.mark.parametrize(

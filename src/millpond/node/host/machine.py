@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from millpond.model.amounts import count_text
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.devices import SWAP_SHARE, Device
 from millpond.model.hardware.nodes import Node
@@ -79,7 +80,9 @@ def fake_machine(nodes: tuple[Node, ...]) -> Machine:
     cards = sum(len(node.devices) for node in nodes)
     vendor = FakeVendor(nodes)
     nodes = tuple(replace(node, devices=with_cap_ranges(node.devices, vendor.power())) for node in nodes)
-    return Machine(nodes, {VENDOR: vendor}, (f"{cards} fake GPUs on {len(nodes)} fake nodes",))
+    return Machine(
+        nodes, {VENDOR: vendor}, (f"{count_text(cards, 'fake GPU')} on {count_text(len(nodes), 'fake node')}",)
+    )
 
 
 def describe_machine(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
 from millpond.model.hardware.nodes import DEFAULT_POOL
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE
@@ -43,9 +43,12 @@ _ENV_NAME = re.compile(VARIABLE)
 _SCALE_TO_ZERO: Final = Scale.model_validate({"idle_after": Scale.model_fields["idle_after"].default}, context=STORED)
 """The rule of a service that may go without replicas and names none."""
 _ONE_TASK: Final = Tasks(desired=1, min=1, max=1)
+_MOST_BYTES: Final = 128_000
+"""Linux gives programs arguments and variables of up to 128 KiB each; the rest is for what shell lines begin with."""
+_AS_A_FILE: Final = "send what is longer as a file (--ship)"
 
 
-def _command(value: Any) -> Any:
+def _command(value: Any, info: ValidationInfo) -> Any:
     """A shell line as text, a program with arguments as a tuple."""
     words = value if isinstance(value, list) else [value]
     for word in words:
@@ -60,10 +63,12 @@ def _command(value: Any) -> Any:
         raise BadValueError("an empty command", "say what to run")
     if any("\0" in text for text in texts):
         raise BadValueError("a command with a NUL character", "remove it")
+    if info.context is not STORED and any(len(text.encode()) > _MOST_BYTES for text in texts):
+        raise BadValueError("a command with an argument of more than 128 KB", _AS_A_FILE)
     return texts if isinstance(value, list) else texts[0]
 
 
-def _env(value: Any) -> Any:
+def _env(value: Any, info: ValidationInfo) -> Any:
     if not isinstance(value, dict):
         return value
     for name, content in value.items():
@@ -71,6 +76,8 @@ def _env(value: Any) -> Any:
             raise BadValueError(f"{name!r} is not a name of a variable", "use letters, digits and _")
         if isinstance(content, bool) or not isinstance(content, (str, int)) or "\0" in str(content):
             raise BadValueError(f"the value {content!r} of {name} is not text", "put it in quotes")
+        if info.context is not STORED and len(name) + len(str(content).encode()) > _MOST_BYTES:
+            raise BadValueError(f"the variable {name} has more than 128 KB", _AS_A_FILE)
     return {name: str(content) for name, content in value.items()}
 
 

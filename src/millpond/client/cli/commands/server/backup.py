@@ -14,6 +14,7 @@ from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import default_state_dir
 from millpond.model.amounts import count_text
 from millpond.model.errors import InvalidInputError
+from millpond.specs.quantities import size_text
 
 if TYPE_CHECKING:
     from millpond.server.auth.vault.keys import KeySource
@@ -59,7 +60,7 @@ def backup(
     with with_termination():
         summary = back_up(state_dir or default_state_dir(), file, time.time(), jobs=not only_database, lock=lock)
     how = f", encrypted with {cipher}" if encrypt else ""
-    click.echo(f"{count_text(summary.files, 'file')}, {summary.size_bytes / 2**20:.1f} MiB in {file}{how}")
+    click.echo(f"{count_text(summary.files, 'file')}, {size_text(summary.size_bytes)} in {file}{how}")
     if summary.left_out:
         left_out = count_text(summary.left_out, "file")
         why = "which cannot be read, lie too deep in folders, or have holes of more than 64 GiB"
