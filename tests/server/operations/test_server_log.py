@@ -6,7 +6,9 @@ import json
 import logging
 import sys
 
-from millpond.server.operations.server_log import JsonLines
+import pytest
+
+from millpond.server.operations.server_log import JsonLines, LogFormat, set_up_log
 
 
 def line_of(message: str, *arguments: object, error: BaseException | None = None) -> str:
@@ -38,3 +40,13 @@ def test_an_error_has_its_trace_in_the_same_line() -> None:
         line = line_of("a defect", error=sys.exc_info()[1])
     assert "ValueError: broken" in json.loads(line)["trace"]
     assert "\n" not in line
+
+
+def test_what_clients_send_that_is_no_http_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("alembic", "httpx2", "uvicorn"):
+        caplog.set_level(logging.NOTSET, logger=name)  # and as before at the end
+    set_up_log(LogFormat.TEXT)
+    server = logging.getLogger("uvicorn.error")
+    server.warning("Invalid HTTP request received.")
+    server.error("no more files")
+    assert [record.message for record in caplog.records] == ["no more files"]

@@ -9,7 +9,8 @@ import sys
 from enum import Enum
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-_TALKATIVE = ("alembic", "uvicorn", "httpx2")
+_LEVELS = {"alembic": logging.WARNING, "httpx2": logging.WARNING, "uvicorn": logging.ERROR}
+"""The least that libraries may write. Of the HTTP server's warnings any client could make as many as it likes."""
 
 
 class LogFormat(Enum):
@@ -36,9 +37,9 @@ class JsonLines(logging.Formatter):
 
 
 def set_up_log(form: LogFormat) -> None:
-    """Have everything from ``info`` on written to standard error; of libraries only warnings."""
+    """Have everything from ``info`` on written to standard error; of libraries less."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form is LogFormat.JSON else logging.Formatter(_TEXT))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for name in _TALKATIVE:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, level in _LEVELS.items():
+        logging.getLogger(name).setLevel(level)
