@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from millpond.client.cli.commands.server import background, up
 from millpond.client.cli.main import cli
+from millpond.client.cli.terminal.interrupts import held_back, with_termination
 from millpond.model.errors import UnavailableError
 from millpond.server.http.listener import listen
 from millpond.server.startup import process
@@ -131,16 +132,18 @@ def test_a_server_whose_database_only_stumbles_is_waited_for(tmp_path: Path, unr
 @pytest.mark.parametrize(
     ("hangs", "said"), [(False, "the server was ended before it was ready"), (True, "`kill -9 {pid}` ends it at once")]
 )
-def test_ctrl_c_before_a_server_is_ready_ends_it_and_says_so(
+@pytest.mark.parametrize("came", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_before_a_server_is_ready_ends_it_and_says_so(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     unready_server: UnreadyServer,
     hangs: bool,
     said: str,
+    came: signal.Signals,
 ) -> None:
     unready_server.hangs = hangs
-    monkeypatch.setattr(unready_server.clock, "sleep", lambda _: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(unready_server.clock, "sleep", lambda _: signal.raise_signal(came))
     with pytest.raises(KeyboardInterrupt):
         background.start([], tmp_path)
     assert unready_server.ended
@@ -159,6 +162,21 @@ def test_a_machine_without_cards_is_told_how_to_find_out_why_and_to_pretend_some
         name="vm", pool="default", cpu_milli=2000, free_cpu_milli=2000, memory_mib=2048, free_memory_mib=2048
     )
     assert up.summary([node], engine) == f"1 node, 0 cards: {helps}"
+
+
+@pytest.mark.usefixtures("_ctrl_c_interrupts")
+def test_a_signal_that_ends_a_command_waits_for_what_must_not_be_half_done() -> None:
+    done = False
+
+    def work() -> None:
+        nonlocal done
+        with with_termination(), held_back():
+            signal.raise_signal(signal.SIGTERM)
+            done = True
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done
 
 
 @pytest.mark.usefixtures("_ctrl_c_interrupts")

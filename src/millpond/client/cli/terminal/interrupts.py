@@ -31,12 +31,18 @@ def with_termination() -> Iterator[None]:
     """Inside the block, SIGTERM and SIGHUP end the command as Ctrl-C does, so that it removes what is half done."""
     taken = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
     for each in taken:
-        signal.signal(each, signal.default_int_handler)
+        signal.signal(each, _as_ctrl_c)
     try:
         yield
     finally:
         for each in taken:
             signal.signal(each, signal.SIG_DFL)
+
+
+def _as_ctrl_c(_number: int, frame: FrameType | None) -> None:
+    """Do what Ctrl-C does now, also where it is held back; where it is ignored, as behind ``&``, interrupt."""
+    handler = signal.getsignal(signal.SIGINT)
+    (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
 
 
 def silence() -> None:

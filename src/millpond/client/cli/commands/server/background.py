@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 
 from millpond.client.cli.error_output import say
-from millpond.client.cli.terminal.interrupts import held_back
+from millpond.client.cli.terminal.interrupts import held_back, with_termination
 from millpond.client.sdk.transport.discovery import Address, read_server_file
 from millpond.client.sdk.transport.trust import trust
 from millpond.model.errors import MillpondError, UnavailableError
@@ -42,14 +42,16 @@ def start(arguments: Sequence[str], state_dir: Path) -> Started:
         UnavailableError: it could not start (port in use, a second server, a directory it may not write), or answers
             that it takes no requests (its database is damaged).
         MillpondError: it ended in another way, or was not ready in time.
-        KeyboardInterrupt: Ctrl-C came before it was ready; it was told to end, and what became of it was said.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP came before it was ready; it was told to end, and what became of it
+            was said.
     """
     log = state_dir / LOG_NAME
     process: subprocess.Popen[bytes] | None = None
     try:
-        with held_back():
-            process, begin = _begin(arguments, state_dir, log)
-        return _await_ready(process, state_dir, log, begin)
+        with with_termination():
+            with held_back():
+                process, begin = _begin(arguments, state_dir, log)
+            return _await_ready(process, state_dir, log, begin)
     except KeyboardInterrupt:
         if process is not None:
             _end_interrupted(process)
