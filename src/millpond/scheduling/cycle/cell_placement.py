@@ -26,7 +26,7 @@ from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import uses_cells
 from millpond.scheduling.tenancy.cells.allocator import CellRequest
-from millpond.scheduling.tenancy.cells.losses import VisitorLosses
+from millpond.scheduling.tenancy.cells.losses import CellLosses
 
 TRIES = 16
 """How many machines a search passes over whose cells do not do: a bound on work."""
@@ -37,7 +37,7 @@ def place_in_cells(
     record: JobRecord,
     tasks: Sequence[TaskRecord],
     mask: NodeMask | None,
-    losses: VisitorLosses | None = None,
+    losses: CellLosses | None = None,
     *,
     preempts: bool = True,
 ) -> Placed | None:
@@ -122,7 +122,7 @@ class CellPlacer:
             mask[list(refused)] = 0
         return None
 
-    def _losses(self) -> VisitorLosses:
+    def _losses(self) -> CellLosses:
         """What work beside cells would lose, by cell."""
         roster, losses = self._state.roster, self._planner.loss_of_visitors()
         devices, slots = roster.devices_of(losses > 0.0)

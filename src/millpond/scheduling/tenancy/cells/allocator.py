@@ -23,7 +23,7 @@ from millpond.model.tenancy.chains import ChainSpec, ClusterSpec, require_fit
 from millpond.scheduling.tenancy.cells.chains import Cell, Chain, lower_first
 from millpond.scheduling.tenancy.cells.demotion import DemotionSearch, Entered
 from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
-from millpond.scheduling.tenancy.cells.losses import VisitorLosses
+from millpond.scheduling.tenancy.cells.losses import CellLosses
 
 NodeSet = Mapping[str, int]
 """Of chains, which of their nodes may be used, as bits; all of those that are not named."""
@@ -88,7 +88,7 @@ class _Reach:
 
     chain: Chain
     nodes: int | None
-    losses: VisitorLosses | None
+    losses: CellLosses | None
 
     def includes(self, node: int) -> bool:
         return self.nodes is None or bool(self.nodes >> node & 1)
@@ -226,7 +226,7 @@ class CellAllocator:
     # ---- who gets what ------------------------------------------------------------------------------------------
 
     def plan(
-        self, request: CellRequest, allowed: NodeSet | None = None, losses: VisitorLosses | None = None
+        self, request: CellRequest, allowed: NodeSet | None = None, losses: CellLosses | None = None
     ) -> CellPlan | None:
         """Where a gang goes; None if what its clusters are owed has no room for it now. Changes nothing.
 

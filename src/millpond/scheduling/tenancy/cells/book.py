@@ -29,7 +29,7 @@ from millpond.scheduling.tenancy.cells.allocator import CellAllocator, CellReque
 from millpond.scheduling.tenancy.cells.chains import lower_first
 from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
 from millpond.scheduling.tenancy.cells.hardware import Assignment, kinds_of
-from millpond.scheduling.tenancy.cells.losses import VisitorLosses
+from millpond.scheduling.tenancy.cells.losses import CellLosses
 from millpond.scheduling.tenancy.cells.rights import Place, RightSearch
 from millpond.scheduling.tenancy.cells.stakes import (
     ON_CARDS,
@@ -389,7 +389,7 @@ class CellBook:
 
     # ---- machines -----------------------------------------------------------------------------------------------
 
-    def losses(self, devices: Int64Array, works: Int64Array, losses: NDArray[np.float64]) -> VisitorLosses:
+    def losses(self, devices: Int64Array, works: Int64Array, losses: NDArray[np.float64]) -> CellLosses:
         """What visitors would lose by cell.
 
         Args:
@@ -399,14 +399,14 @@ class CellBook:
         where = [self._where.get(device, ("", 0)) for device in devices.tolist()]
         chains, leaves = np.array([chain for chain, _ in where]), np.array([leaf for _, leaf in where], dtype=np.int64)
         cards = {name: (leaves[chains == name], works[chains == name]) for name in self._allocator.chains}
-        return VisitorLosses(cards, losses)
+        return CellLosses(cards, losses)
 
     def places_for(
         self,
         record: JobRecord,
         request: CellRequest,
         mask: NDArray[np.uint8] | None,
-        losses: VisitorLosses | None = None,
+        losses: CellLosses | None = None,
     ) -> list[tuple[list[int], Stake | None]] | None:
         """For each task of a request, its devices in the ledger; None if there is no place in cells.
 

@@ -12,7 +12,7 @@ EACH_VISIT = 1e-12
 """So little each visit counts beside what work loses: of cells that cost as much, the quietest comes first."""
 
 
-class VisitorLosses:
+class CellLosses:
     """Losses by cell, found for a level when they are asked for.
 
     Args:
