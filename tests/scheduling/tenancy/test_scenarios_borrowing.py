@@ -331,6 +331,27 @@ def test_what_no_queue_can_be_is_refused_and_changes_nothing(fault: dict[str, An
     assert world.core.snapshot() == before
 
 
+@pytest.mark.parametrize("cards", [1, 4], ids=["on one node", "on nodes apart"])
+def test_what_is_borrowed_leaves_before_younger_work_within_the_guarantee_of_its_group(cards: int) -> None:
+    machines = [machine("n", 4)] if cards == 1 else [machine(f"n{number}", 4) for number in range(4)]
+    queues = (
+        queue("group", guarantee=3 * cards),
+        queue("x", parent="group", guarantee=cards),
+        queue("y", parent="group"),
+        queue("z"),
+    )
+    world = World(*machines, queues=queues)
+    world.submit(*(single(f"z{number}", cards, queue="z") for number in range(3)))
+    world.go_to(600.0)
+    world.submit(single("y", cards, queue="y"))
+    world.go_to(900.0)
+    world.submit(single("x", cards, queue="x"))
+    assert {"x", "y"} < world.running()
+    assert [stop.job for stop in world.of_kind(Stop)] == [
+        stop.job for stop in world.of_kind(Stop) if stop.job[0] == "z"
+    ]
+
+
 def test_borrowed_work_that_is_not_preemptible_stays() -> None:
     world = World(*POOL, queues=(queue("a", guarantee=4), queue("b")))
     world.submit(single("big", 4, queue="a", preemptible=False))

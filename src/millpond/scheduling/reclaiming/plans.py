@@ -52,7 +52,10 @@ BACKGROUND_HARM = 1e-9
 """So little what background work loses counts beside what other work does."""
 
 OWED_HARM = 1e12
-"""So much more counts what work loses to which a guarantee is owed."""
+"""So much more counts what work loses to which a guarantee is owed,"""
+
+OWED_LATER_S = 1e11
+"""and as if it had started so long before it does it leave among what is on its node."""
 
 
 class Planner:
@@ -140,15 +143,33 @@ class Planner:
         harm = np.where(allowed, harm, np.inf)
         rule = Rule(Cause.RECLAIMED, harm, preference, mask, may_grow, parts=parts, is_open=is_open, still=still)
         if limiting is None:
-            return self._find(record, rule, accepts)
+            return self._find_borrowed(record, rule, accepts)
         # Those who hold what the limit allows help twice if they also hold the room, so they are asked alone first.
         under = limiting.queue.name
         harm = within(state, under, harm)
         parts = [part for part in parts if state.queues.is_below(part.record.queue, under)]
         if not parts and not (harm < np.inf).any():
             return None
-        plan = self._find(record, replace(rule, harm=harm, parts=parts, under=under), accepts)
-        return plan or self._find(record, replace(rule, under=under), accepts)
+        plan = self._find_borrowed(record, replace(rule, harm=harm, parts=parts, under=under), accepts)
+        return plan or self._find_borrowed(record, replace(rule, under=under), accepts)
+
+    def _find_borrowed(self, record: JobRecord, rule: Rule, accepts: Callable[[Plan], bool] | None) -> Plan | None:
+        """Search, and once more if work would leave to which a guarantee is owed, for what is borrowed instead.
+
+        That would only take back the same from others, and had lost its run for nothing.
+        """
+        would_leave: list[JobRecord] = []
+
+        def spares_owed(plan: Plan) -> bool:
+            would_leave.extend(job for job in plan.leaving if self._displacement.owing(job) is not None)
+            return not would_leave and (accepts is None or accepts(plan))
+
+        plan = self._find(record, rule, spares_owed)
+        if not would_leave:
+            return plan
+        owed = self._owed.are_owed(rule.harm < np.inf)
+        harm = np.where(owed, OWED_HARM * rule.harm, rule.harm)
+        return self._find(record, replace(rule, harm=harm, preference=rule.preference - OWED_LATER_S * owed), accepts)
 
     def by_priority(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """End work of lower classes."""
