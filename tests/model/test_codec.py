@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from millpond.model import codec
 from millpond.model.codec import from_plain, to_plain
+from millpond.model.contents import Content
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import Ended, JobSubmitted
 from millpond.model.hardware.topology import Level
@@ -93,6 +94,11 @@ def jobs() -> st.SearchStrategy[Job]:
     return st.builds(made, id=st.text(min_size=1, max_size=120), roles=some_roles, retries=st.integers(0, 9), **free)
 
 
+def contents() -> st.SearchStrategy[Content]:
+    """Valid contents."""
+    return st.builds(Content, st.text(min_size=1, max_size=8), st.integers(0, 1 << 50))
+
+
 def reservations() -> st.SearchStrategy[AdvanceReservation]:
     """Valid reservations."""
     name, some = st.text(min_size=1, max_size=8), st.integers(1, 1 << 50)
@@ -112,7 +118,7 @@ def fields_of(cls: type) -> list[tuple[dataclasses.Field[Any], Any]]:
 def fitting(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a field's type."""
     validated = {SliceRequest: slices, TaskRequest: requests, Role: roles, Job: jobs, Window: windows}
-    validated |= {AdvanceReservation: reservations, CellCount: cell_counts}
+    validated |= {AdvanceReservation: reservations, CellCount: cell_counts, Content: contents}
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return st.one_of(*[st.none() if part is type(None) else fitting(part) for part in parts])

@@ -7,21 +7,26 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final
+
+_TERMINATIONS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Ctrl-C inside the block takes effect at its end, when its outcome is known."""
+    """Ctrl-C inside the block, and what is taken as such, takes effect at its end, when its outcome is known."""
     came: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
         came.append(number)
 
-    before = signal.signal(signal.SIGINT, note)
+    as_ctrl_c = [each for each in _TERMINATIONS if signal.getsignal(each) is signal.default_int_handler]
+    before = {each: signal.signal(each, note) for each in (signal.SIGINT, *as_ctrl_c)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
     if came:
         raise KeyboardInterrupt
 
@@ -29,20 +34,14 @@ def held_back() -> Iterator[None]:
 @contextmanager
 def with_termination() -> Iterator[None]:
     """Inside the block, SIGTERM and SIGHUP end the command as Ctrl-C does, so that it removes what is half done."""
-    taken = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    taken = [each for each in _TERMINATIONS if signal.getsignal(each) is signal.SIG_DFL]
     for each in taken:
-        signal.signal(each, _as_ctrl_c)
+        signal.signal(each, signal.default_int_handler)
     try:
         yield
     finally:
         for each in taken:
             signal.signal(each, signal.SIG_DFL)
-
-
-def _as_ctrl_c(_number: int, frame: FrameType | None) -> None:
-    """Do what Ctrl-C does now, also where it is held back; where it is ignored, as behind ``&``, interrupt."""
-    handler = signal.getsignal(signal.SIGINT)
-    (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
 
 
 def silence() -> None:
