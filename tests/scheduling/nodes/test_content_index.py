@@ -37,6 +37,15 @@ def test_a_node_fetches_what_it_lacks_at_its_own_rate() -> None:
     assert seconds(index, FACES, BASE) == [0.0, 3.0, 40.0]
 
 
+def test_a_copy_knows_what_was_reported_and_nothing_of_what_it_knew_before() -> None:
+    index, twin = index_of("a", "b"), index_of("a", "b")
+    report(index, "a", FACES)
+    report(twin, "b", FACES)
+    assert seconds(twin, FACES) == [30.0, 0.0]
+    twin.copy_from(index)
+    assert seconds(twin, FACES) == seconds(index, FACES) == [0.0, 30.0]
+
+
 def test_a_node_that_reported_nothing_holds_nothing_and_fetches_at_the_slowest_known_rate() -> None:
     index = index_of("a", "b", "c", "new")
     report(index, "a", FACES, rate=1_000)

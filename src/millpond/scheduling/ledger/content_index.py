@@ -112,6 +112,7 @@ class ContentIndex:
 
     def copy_from(self, other: ContentIndex) -> None:
         """Know the same; what a node has reported never changes in place."""
+        self._stamp = (-1, -1)  # versions of two histories may be equal by chance
         self.of_nodes = dict(other.of_nodes)
         self.version = other.version
         self._holders = {name: dict(holders) for name, holders in other._holders.items()}

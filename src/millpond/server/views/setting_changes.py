@@ -44,8 +44,7 @@ def settings_text(event: events.Event) -> str:
         case events.LoadSampled(node=node, load_milli=load):
             return f"devices of {node} used to {load / 10:g} %"
         case events.NodeContents(node=node, contents=contents):
-            size_gb = sum(content.bytes for content in contents) / 1e9
-            return f"{node} holds {count_text(len(contents), 'content')}, {size_gb:.1f} GB"
+            return f"{node} reports what it holds, by {count_text(len(contents), 'name')}"
         case events.EnergyRatePredicted():
             return _rates_text(event)
         case events.Tick():
