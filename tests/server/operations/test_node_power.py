@@ -18,7 +18,8 @@ from api_world import Api
 from millpond.model.events import NodeJoined, NodeLost
 from millpond.model.hardware.node_power import PowerSavingRule
 from millpond.server.monitoring.time_series.load_history import NODE_DEMAND, LoadHistory
-from millpond.server.operations.node_power import NodePowerWorker, PowerHooks, send_magic_packet
+from millpond.server.operations.node_power import NodePowerWorker
+from millpond.server.operations.power_hooks import PowerHooks, send_magic_packet
 from millpond.server.operations.spare_nodes import SpareNodes
 from millpond.specs.config.power_saving import PowerHook, PowerSaving
 

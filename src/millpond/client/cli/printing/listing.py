@@ -25,6 +25,22 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 Entry = TypeVar("Entry")
 
+_GAP = 2
+_LEAST_WRAPPED = 14
+_WIDEST_UNCUT = 32
+"""A column wider than this would leave nothing for those that give way."""
+_STYLES = {
+    "running": "green",
+    "succeeded": "green",
+    "queued": "yellow",
+    "starting": "yellow",
+    "stopping": "yellow",
+    "suspended": "yellow",
+    "failed": "red",
+    "cancelled": "dim",
+    "stopped early": "dim",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -151,23 +167,6 @@ def _bounded(cell: str, column: Column) -> str:
         if column.gives_way or column.wraps or column.whole
         else middle_cut(cell, _WIDEST_UNCUT, _WIDEST_UNCUT // 2)
     )
-
-
-_GAP = 2
-_LEAST_WRAPPED = 14
-_WIDEST_UNCUT = 32
-"""A column wider than this would leave nothing for those that give way."""
-_STYLES = {
-    "running": "green",
-    "succeeded": "green",
-    "queued": "yellow",
-    "starting": "yellow",
-    "stopping": "yellow",
-    "suspended": "yellow",
-    "failed": "red",
-    "cancelled": "dim",
-    "stopped early": "dim",
-}
 
 
 @dataclass(frozen=True, slots=True)

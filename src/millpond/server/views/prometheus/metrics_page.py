@@ -1,7 +1,6 @@
-"""The page that Prometheus scrapes: counters, the current state, and the accuracy of forecasts.
+"""The page that Prometheus scrapes: counters, and the current state.
 
-Names and units follow https://prometheus.io/docs/practices/naming/: base units, ratios from 0 to 1. Labels
-are pools and queues: those by service would be unbounded texts of users.
+Names and units follow https://prometheus.io/docs/practices/naming/: base units, ratios from 0 to 1.
 """
 
 from __future__ import annotations
@@ -10,17 +9,17 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import Final, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from millpond.model.errors import MillpondError, UnavailableError
-from millpond.model.states import JobState, TaskState
+from millpond.model.states import JobState
 from millpond.node.devices.device_metrics import device_metrics, slice_metrics
 from millpond.server.auth.tokens import TokenRegistry
 from millpond.server.monitoring.instruments import ALL_OTHERS, MOST_QUEUES
@@ -28,6 +27,7 @@ from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.version import VERSION
 from millpond.server.views.about import ServerHealth
 from millpond.server.views.hardware.machines import Machines
+from millpond.server.views.prometheus.forecast_metrics import gauge, power_states, replicas, spare_forecasts
 from millpond.server.views.prometheus.pool_metrics import (
     MOST_DEVICES,
     KnownNodes,
@@ -50,67 +50,6 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _MILLI: Final = 1_000
 POOL_WITHIN_S: Final = 2.0
 """While something is wrong, figures of the pool are left out that take longer: a scrape has ten seconds for all."""
-
-
-def power_states(nodes: Iterable[NodeInfo]) -> Iterator[Metric]:
-    """How many machines of each pool are at which power."""
-    counts = Counter((node.pool, node.power) for node in nodes)
-    yield gauge(
-        "millpond_nodes", "Machines by their power: on, off, or on their way", ("pool", "power"), counts.items()
-    )
-
-
-def spare_forecasts(spares: Sequence[SpareInfo]) -> Iterator[Metric]:
-    """How many empty machines stay on, and what the forecast behind that would have been worth."""
-    for name, text, figure in _SPARE_FIGURES:
-        found = [((each.pool,), value) for each in spares if (value := figure(each)) is not None]
-        yield gauge(f"millpond_pool_{name}", text, ("pool",), found)
-
-
-def replicas(
-    jobs: Iterable[JobInfo], scaling: Mapping[str, ScalingInfo], named: Callable[[str], str]
-) -> Iterator[Metric]:
-    """How many replicas the rules of services ask for and have, by queue, and how many services have a forecast.
-
-    Args:
-        named: gives the label of a queue.
-    """
-    wanted, running, forecasts = Counter[str](), Counter[str](), Counter[str]()
-    for job in jobs:
-        rule = scaling.get(job.id)
-        if rule is None:
-            continue
-        queue = named(job.queue)
-        wanted[queue] += rule.wanted
-        running[queue] += sum(task.state == TaskState.RUNNING for task in job.tasks)
-        if rule.ahead_s is not None:
-            forecasts["no" if rule.forecast is None else "yes"] += 1
-    by_queue: tuple[tuple[str, str, Counter[str]], ...] = (
-        ("wanted", "Replicas that the rules of its services ask for", wanted),
-        ("running", "Replicas of these services that run", running),
-    )
-    for name, text, counts in by_queue:
-        yield gauge(f"millpond_queue_{name}_replicas", text, ("queue",), [((of,), n) for of, n in counts.items()])
-    text = "Services whose rule asks for a forecast, by whether there is one"
-    yield gauge("millpond_services", text, ("forecast",), [((of,), n) for of, n in forecasts.items()])
-
-
-_SPARE_FIGURES: Final[tuple[tuple[str, str, Callable[[SpareInfo], float | None]], ...]] = (
-    ("spare_nodes", "Empty machines that stay on", lambda each: each.spare),
-    ("forecast_cover_ratio", "Part of the rises of demand that a forecast is to cover", lambda each: each.cover),
-    ("forecast_met_ratio", "Part that it would have covered in the tested days", lambda each: each.coverage),
-    ("forecast_skill", "Part of the loss of the fixed number that it saves; 1 is perfect", lambda each: each.skill),
-)
-
-
-def gauge(
-    name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]
-) -> GaugeMetricFamily:
-    """A family of current values."""
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for names, value in values:
-        family.add_metric(names, value)
-    return family
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,23 @@
-"""``pond nodes``: machines, their cards, what is free, and what takes no new work for a while.
-
-Pretended cards are marked wherever they are shown.
-"""
+"""``pond nodes``: machines, their cards, and what is free. Pretended cards are marked wherever they are shown."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import Any
 
 import click
 
-from millpond.client.cli.bulk_actions import for_each
 from millpond.client.cli.command_suggestions import NamingGroup
+from millpond.client.cli.commands.cluster.cordon import cordon, drain, maintain, uncordon
 from millpond.client.cli.commands.cluster.join import join
 from millpond.client.cli.commands.cluster.roll import roll
-from millpond.client.cli.connection import with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
-from millpond.client.cli.printing.formats import card_state, machine_state
+from millpond.client.cli.printing.formats import machine_state
 from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
-from millpond.client.cli.time_options import WRITTEN, future
 from millpond.client.sdk import Client
 from millpond.model.amounts import count_text, milli_text
-from millpond.model.errors import InvalidInputError, NotFoundError
+from millpond.model.errors import NotFoundError
 from millpond.model.resources import CARD_MILLI
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, NodeList, SliceInfo, SpareInfo
 
@@ -151,97 +144,6 @@ def _draw_with_cards(nodes: list[NodeInfo]) -> None:
     if cards:
         click.echo()
         _CARDS.show(cards, wide=False)
-
-
-_machines = click.argument("names", nargs=-1, required=True, metavar="NODE...")
-_places = click.argument("names", nargs=-1, required=True, metavar="NODE[/CARD]...")
-_reason = click.option("--reason", default="", metavar="TEXT", help="Why, for those whose jobs wait.")
-
-
-def _until(required: bool = False) -> Callable[..., Any]:
-    text = f"When it opens by itself: {WRITTEN}" + ("." if required else " [default: on `uncordon`].")
-    return click.option("--until", metavar="WHEN", required=required, callback=future, help=text)
-
-
-@click.command("cordon")
-@_places
-@_reason
-@_until()
-@with_client
-def cordon(client: Client, names: tuple[str, ...], reason: str, until: float | None) -> int:
-    """Start nothing new on each NODE, or each CARD of one by its number; running work goes on."""
-    return _change(names, lambda name, card: client.close_node(name, reason=reason, until=until, card=card))
-
-
-@click.command("drain")
-@_places
-@_reason
-@_until()
-@with_client
-def drain(client: Client, names: tuple[str, ...], reason: str, until: float | None) -> int:
-    """Empty each NODE or CARD: nothing new starts there, and preemptible work leaves.
-
-    It gets notice and its grace period, and runs again from its queue. Other work may go on to its end.
-    """
-    return _change(names, lambda name, card: client.close_node(name, reason=reason, until=until, drain=True, card=card))
-
-
-@click.command("maintain")
-@_machines
-@_reason
-@click.option(
-    "--from",
-    "begin",
-    metavar="WHEN",
-    required=True,
-    is_eager=True,
-    callback=future,
-    help=f"When it is emptied: {WRITTEN}.",
-)
-@_until(required=True)
-@with_client
-def maintain(client: Client, names: tuple[str, ...], reason: str, begin: float, until: float) -> int:
-    """Plan to empty each NODE.
-
-    Work that is known to run into that time does not start there from now on, unless it may be preempted and saves
-    itself on notice.
-    """
-    return for_each(names, lambda name: _tell(client.close_node(name, reason=reason, until=until, begin=begin)))
-
-
-@click.command("uncordon")
-@_places
-@click.option("--planned", is_flag=True, help="Give up what is planned for it, too.")
-@with_client
-def uncordon(client: Client, names: tuple[str, ...], planned: bool) -> int:
-    """Let new work start on each NODE or CARD again."""
-    return _change(names, lambda name, card: client.open_node(name, planned=planned, card=card))
-
-
-def _change(names: Sequence[str], act: Callable[[str, int | None], NodeInfo]) -> int:
-    """Do it to each machine or card, and print how it is then."""
-
-    def change(place: str) -> None:
-        name, slash, number = place.rpartition("/")
-        if not slash:
-            _tell(act(place, None))
-            return
-        if not number.isascii() or not number.isdigit():
-            raise InvalidInputError(f"no card {place!r}", "write NODE/CARD with the card's number, as n1/3")
-        node = act(name, int(number))
-        device = next(device for device in node.devices if device.index == int(number))
-        click.echo(f"{place}: {card_state(device)}{_waits_for(device)}")
-
-    return for_each(names, change)
-
-
-def _tell(node: NodeInfo) -> None:
-    click.echo(f"{node.name}: {machine_state(node)}")
-
-
-def _waits_for(device: DeviceInfo) -> str:
-    is_draining = device.closure is not None and device.closure.drain and device.holders
-    return f"; waits for {', '.join(device.holders)}" if is_draining else ""
 
 
 for subcommand in (cordon, drain, get, join, maintain, roll, uncordon):
