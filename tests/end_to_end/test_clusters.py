@@ -12,6 +12,7 @@ import pytest
 from real_pond import FAKE_GPUS, Pond, until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "kubernetes"))
+from foreign_pods import condition, foreign_pod
 from standin_cluster import StandinCluster
 
 pytestmark = pytest.mark.end_to_end
@@ -34,13 +35,13 @@ clusters = pytest.fixture(two_clusters)
 shared_clusters = pytest.fixture(scope="module")(two_clusters)
 
 
-def config_of(clusters: dict[str, StandinCluster], folder: Path) -> Path:
+def config_of(clusters: dict[str, StandinCluster], folder: Path, **more: object) -> Path:
     ways = {}
     for name, cluster in clusters.items():
         (folder / name).mkdir()
         ways[name] = {"kubeconfig": str(cluster.kubeconfig(folder / name))}
     config = folder / "pond.yaml"
-    config.write_text(json.dumps({"kubernetes": {"clusters": ways, "machine": "here", "image": "train:1"}}))
+    config.write_text(json.dumps({"kubernetes": {"clusters": ways, "machine": "here", "image": "train:1", **more}}))
     return config
 
 
@@ -188,6 +189,45 @@ def test_a_cluster_that_goes_away_takes_nothing_new_and_keeps_what_it_has(
     until(lambda: pond.job(stays)["state"] == "succeeded")
     assert pond.job(stays)["attempt"] == 1
     assert "goes to cluster west, which has room for it" in pond("events", second).stdout
+
+
+def node_of(cluster: StandinCluster, pod: str) -> str:
+    """The node that a pod of others was bound to; empty while it waits."""
+    return str((cluster.get("pods", pod) or {"spec": {}})["spec"].get("nodeName", ""))
+
+
+def test_pods_of_others_are_bound_in_their_own_cluster_and_found_again(
+    clusters: dict[str, StandinCluster], tmp_path: Path
+) -> None:
+    config = config_of(clusters, tmp_path, adopt=True)
+    pond = Pond(tmp_path / "state")
+    up(pond, config)
+    try:
+        for cluster in clusters.values():
+            foreign_pod(cluster, "same", cards=4)
+        until(lambda: [node_of(cluster, "same")[:1] for cluster in clusters.values()] == ["e", "w"])
+        foreign_pod(clusters["east"], "next", cards=4)  # west has room, where this pod is not
+        until(lambda: condition(clusters["east"], "next"))
+        jobs = {job["id"]: job for job in json.loads(pond("ps", "-o", "json").stdout)["jobs"]}
+        assert sorted(job["name"] for job in jobs.values()) == ["next", "same", "same"]
+        pond.kill_server()
+        up(pond, config)
+        again = {job["id"]: job for job in json.loads(pond("ps", "-o", "json").stdout)["jobs"]}
+        assert {job: each["attempt"] for job, each in again.items()} == {
+            job: each["attempt"] for job, each in jobs.items()
+        }
+        clusters["east"].finish("same")
+        until(lambda: node_of(clusters["east"], "next") == "e1")
+        pond.kill_server()
+        clusters_now = {"east": clusters["east"]}
+        (tmp_path / "fewer").mkdir()
+        fewer = config_of(clusters_now, tmp_path / "fewer", adopt=True)
+        refused = pond("up", "--detach", "--config", str(fewer), "--fake-gpus", FAKE_GPUS)
+        assert refused.returncode != 0
+        assert "stands for the pods of Pod team/same of cluster west" in refused.stderr
+        up(pond, config)
+    finally:
+        pond("down", "--keep-jobs")
 
 
 def test_the_check_looks_at_each_cluster_and_joining_one_names_it(

@@ -77,7 +77,6 @@ def test_one_cluster_has_no_name() -> None:
         ("{clusters: {east: {kubeconfig: /e}, west: {kubeconfig: /e}}}", "clusters east and west are one"),
         ("{clusters: {any: {kubeconfig: /e}}}", "a cluster cannot be called any"),
         ("{clusters: {here: {kubeconfig: /e}}, machine: here}", "a cluster cannot be called here"),
-        ("{clusters: {east: {kubeconfig: /e}}, adopt: true}", "pods of others are scheduled in one cluster alone"),
         ("{clusters: {east: {kubeconfigs: /e}}}", "kubeconfigs"),
     ],
 )

@@ -11,14 +11,15 @@ import pytest
 
 from millpond.engines.clusters import late_engine
 from millpond.engines.clusters.engine_router import EngineRouter
-from millpond.engines.clusters.late_engine import LateEngine
+from millpond.engines.clusters.late_engine import ClusterEngine, LateEngine
 from millpond.engines.clusters.routed_access import NoAccess
-from millpond.engines.server_engine import ServerEngine
+from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey, GangTerms
 from millpond.engines.task_access import TaskAccess
 from millpond.model.decisions import Decision, Placement, Start, Stop
 from millpond.model.engine import Inventory, Observed
 from millpond.model.errors import UnavailableError
 from millpond.model.events import Confirmed, Ended, Event, NodeJoined, NodeLost, Noted, Refused
+from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, selects
 from millpond.model.hardware.nodes import Node
 from millpond.model.hardware.telemetry import SliceReading
 from millpond.model.reasons import Cause
@@ -39,6 +40,10 @@ class RecordingEngine:
     access: TaskAccess = field(default_factory=lambda: NoAccess("asked"))
     running: tuple[RunRecord, ...] = ()
     is_closed: bool = False
+    waiting: list[FoundGang] = field(default_factory=list)
+    stands_for: dict[str, GangKey] = field(default_factory=dict)
+    answers: dict[GangKey, str] = field(default_factory=dict)
+    found: Callable[[], None] = field(default=lambda: None)
 
     def inventory(self) -> Inventory:
         return Inventory(tuple(self.nodes), self.tasks)
@@ -63,6 +68,21 @@ class RecordingEngine:
         return self.not_shared
 
     why_nothing_is_halted = why_no_card_is_closed = why_nothing_is_shared
+
+    def when_found(self, call: Callable[[], None]) -> None:
+        self.found = call
+
+    def gangs(self) -> Sequence[FoundGang]:
+        return self.waiting
+
+    def entrust(self, jobs: Mapping[str, GangKey]) -> None:
+        self.stands_for |= jobs
+
+    def withdraw(self, job: str) -> None:
+        self.stands_for.pop(job, None)
+
+    def answer(self, key: GangKey, text: str) -> None:
+        self.answers[key] = text
 
     def close(self) -> None:
         self.is_closed = True
@@ -98,7 +118,8 @@ class Bench:
 def bench() -> Bench:
     woken: list[None] = []
     east, west = RecordingEngine([node("e1"), node("e2")]), RecordingEngine([node("w1", zone_name="z")])
-    return Bench(east, west, EngineRouter({"east": east, "west": west}, lambda: woken.append(None)), woken)
+    engines = {"east": east, "west": west}
+    return Bench(east, west, EngineRouter(engines, lambda: woken.append(None), engines), woken)
 
 
 def test_nodes_say_their_cluster_and_zones_lie_within_clusters(bench: Bench) -> None:
@@ -231,7 +252,7 @@ class AwayBench:
     woken: list[None] = field(default_factory=list)
     comes: RecordingEngine | None = None
 
-    def open(self) -> ServerEngine:
+    def open(self) -> ClusterEngine:
         if self.comes is None:
             raise UnavailableError("west does not answer", "wait")
         return self.comes
@@ -296,3 +317,57 @@ def test_a_cluster_that_comes_when_the_server_ends_is_let_go(away: AwayBench) ->
     tried(late)()
     assert away.comes.is_closed
     assert away.comes.adopted is None
+
+
+def gang_called(name: str, *nodes: NodeRequirement) -> FoundGang:
+    return FoundGang(GangKey("team-a", "Job", name, "uid-1"), GangTerms(selection=(nodes,) if nodes else ()))
+
+
+def test_gangs_that_are_called_alike_in_two_clusters_are_two_and_each_may_have_nodes_of_its_own(bench: Bench) -> None:
+    a100 = NodeRequirement("card", NodeOperator.IN, ("a100",))
+    bench.east.waiting, bench.west.waiting = [gang_called("trio")], [gang_called("trio", a100)]
+    east, west = bench.router.adoption.gangs()
+    assert (east.key.text, west.key.text) == (
+        "Job team-a/trio of cluster east",
+        "Job team-a/trio of cluster west",
+    )
+    nodes = {each.name: each for each in bench.begin().nodes}
+    assert [name for name, each in nodes.items() if selects(east.terms.selection, each.labels)] == ["e1", "e2"]
+    assert not any(selects(west.terms.selection, each.labels) for each in nodes.values())  # none has that card
+    labels = (*nodes["w1"].labels, ("card", "a100"))
+    assert selects(west.terms.selection, labels)
+
+
+def test_the_engine_of_a_gang_hears_of_its_job_and_no_other_does(bench: Bench) -> None:
+    woken: list[None] = []
+    adoption = bench.router.adoption
+    adoption.when_found(lambda: woken.append(None))
+    bench.west.found()
+    assert woken == [None]
+    bench.west.waiting = [gang_called("trio")]
+    (found,) = adoption.gangs()
+    adoption.entrust({"trio-1": found.key})
+    adoption.answer(found.key, "no room")
+    assert (bench.west.stands_for, bench.east.stands_for) == ({"trio-1": gang_called("trio").key}, {})
+    assert (bench.west.answers, bench.east.answers) == ({gang_called("trio").key: "no room"}, {})
+    adoption.withdraw("trio-1")
+    assert bench.west.stands_for == {}
+
+
+def test_pods_of_others_in_a_cluster_that_is_away_are_lined_up_when_it_has_come(away: AwayBench) -> None:
+    woken: list[None] = []
+    late = away.late()
+    late.when_found(lambda: woken.append(None))
+    assert late.gangs() == ()
+    late.withdraw("ended-meanwhile")
+    away.comes = RecordingEngine([], waiting=[gang_called("trio")], stands_for={"ended-meanwhile": GangKey("", "", "")})
+    tried(late)()
+    assert (woken, away.comes.stands_for) == ([None], {})
+    assert late.gangs() == [gang_called("trio")]
+    late.entrust({"trio-1": gang_called("trio").key})
+    late.answer(gang_called("trio").key, "no room")
+    assert away.comes.stands_for.keys() == {"trio-1"}
+    assert away.comes.answers == {gang_called("trio").key: "no room"}
+    away.comes.found()
+    assert len(woken) == 2
+    late.close()

@@ -12,10 +12,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from types import MappingProxyType
 from typing import Final
 
 from millpond.engines.clusters.routed_access import RoutedAccess
+from millpond.engines.clusters.routed_adoption import RoutedAdoption
 from millpond.engines.clusters.run_places import SPANS, RunPlaces
+from millpond.engines.kubernetes.adoption.gangs import Adoption
 from millpond.engines.server_engine import ServerEngine
 from millpond.model.decisions import Decision, Start
 from millpond.model.engine import Inventory
@@ -51,13 +54,21 @@ class EngineRouter:
     Args:
         engines: by the names of their clusters.
         wake: called when there are events that are no engine's.
+        adoptions: what those tell of pods of others that have any.
 
     Attributes:
         access: the ways into tasks, wherever they run.
+        adoption: the pods of others, in whichever cluster.
     """
 
-    def __init__(self, engines: Mapping[str, ServerEngine], wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        engines: Mapping[str, ServerEngine],
+        wake: Callable[[], None],
+        adoptions: Mapping[str, Adoption] = MappingProxyType({}),
+    ) -> None:
         self._engines: Final = dict(engines)
+        self.adoption = RoutedAdoption(adoptions)
         self._wake = wake
         self._places = RunPlaces()
         self._present: set[str] = set()

@@ -10,9 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from millpond.engines.clusters.routed_access import NoAccess
+from millpond.engines.kubernetes.adoption.gangs import Adoption, FoundGang, GangKey
 from millpond.engines.server_engine import ServerEngine
 from millpond.engines.task_access import TaskAccess
 from millpond.model.decisions import Decision, Start
@@ -26,6 +27,10 @@ from millpond.node.task.records import RunRecord, TaskId
 TRIES_EVERY_S: Final = 5.0
 
 
+class ClusterEngine(ServerEngine, Adoption, Protocol):
+    """The engine of a cluster, in which there may be pods of others."""
+
+
 class LateEngine:
     """An engine that may not be there yet.
 
@@ -37,18 +42,20 @@ class LateEngine:
     """
 
     def __init__(
-        self, cluster: str, open_engine: Callable[[], ServerEngine], known: Iterable[Node], wake: Callable[[], None]
+        self, cluster: str, open_engine: Callable[[], ClusterEngine], known: Iterable[Node], wake: Callable[[], None]
     ) -> None:
         self._why = f"cluster {cluster} has not answered since the server started"
         self._open, self._wake = open_engine, wake
         reason = f"{self._why}: what runs there goes on, and nothing new starts"
         self._known = tuple(replace(node, schedulable=False, unschedulable_reason=reason) for node in known)
         self._lock = threading.Lock()
-        self._engine: ServerEngine | None = None
+        self._engine: ClusterEngine | None = None
         self._said: list[Event] = []
         self._expected: Mapping[TaskId, str] = {}
         self._decisions: list[Decision] = []
         self._unanswered: tuple[Decision, ...] = ()
+        self._withdrawn: list[str] = []
+        self._found: Callable[[], None] = lambda: None
         self._worker = PeriodicWorker(
             f"cluster-{cluster}", self._try, TRIES_EVERY_S, f"cluster {cluster} is waited for"
         )
@@ -93,9 +100,44 @@ class LateEngine:
                 [decision for decision in self._unanswered if not _is_lost(decision, there)],
             )
             engine.apply(self._decisions)
+            engine.when_found(self._found)
+            for job in self._withdrawn:
+                engine.withdraw(job)
             self._engine = engine
         self._wake()
+        self._found()
         return UNTIL_WOKEN
+
+    # ---- pods of others (``adoption.gangs.Adoption``): none are seen while the cluster is away --------------------
+
+    def when_found(self, call: Callable[[], None]) -> None:
+        """Have a function called when there is a gang to be lined up, from when the cluster answers."""
+        with self._lock:
+            self._found = call
+            if self._engine is not None:
+                self._engine.when_found(call)
+
+    def gangs(self) -> Sequence[FoundGang]:
+        """All gangs of which pods wait to be bound and that no run of a job has taken."""
+        return () if self._engine is None else self._engine.gangs()
+
+    def entrust(self, jobs: Mapping[str, GangKey]) -> None:
+        """From now on these jobs stand for these gangs, which have been seen."""
+        if self._engine is not None:
+            self._engine.entrust(jobs)
+
+    def withdraw(self, job: str) -> None:
+        """A job stands for nothing any more."""
+        with self._lock:
+            if self._engine is None:
+                self._withdrawn.append(job)
+            else:
+                self._engine.withdraw(job)
+
+    def answer(self, key: GangKey, text: str) -> None:
+        """Why the pods of a gang wait."""
+        if self._engine is not None:
+            self._engine.answer(key, text)
 
     @property
     def access(self) -> TaskAccess:

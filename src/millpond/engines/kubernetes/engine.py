@@ -289,11 +289,6 @@ class KubernetesEngine:
 
     # ---- pods of others (``adoption.gangs.Adoption``) -------------------------------------------------------------
 
-    @property
-    def adopts(self) -> bool:
-        """Whether there is anything to be asked of the following."""
-        return self._foreign is not None
-
     def when_found(self, call: Callable[[], None]) -> None:
         """Have a function called when there is a gang to be lined up; it must return at once."""
         self._with_foreign(lambda foreign: foreign.when_found(call))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond.engines.clusters.engine_router import EngineRouter
+from millpond.engines.clusters.late_engine import ClusterEngine
 from millpond.engines.local.engine import LocalEngine
 from millpond.engines.local.options import EngineOptions
 from millpond.engines.server_engine import ServerEngine
@@ -88,7 +89,7 @@ def make_engine(
 
     Raises:
         UnavailableError: the cluster cannot be looked at, or the way to one of several is not known.
-        InvalidInputError: two of several clusters are one.
+        InvalidInputError: two of several clusters are one, or jobs stand for pods of one that is not among them.
     """
     settings = current.config.kubernetes
     if components.pods is None or settings is None:
@@ -111,18 +112,21 @@ def make_engine(
         origins,
     )
     opening = PodEngines(host.state_dir, launcher, servers, components.loop.wake, components.runs)
+    if settings.adopt is not None:
+        launcher.require_clusters(settings.each)
     if not settings.clusters:
         engine = opening.open(settings)
         return engine, replace(host, machine=replace(host.machine, notes=engine.notes()))
     with ExitStack() as opened:
         engines: dict[str, ServerEngine] = {}
+        clusters: dict[str, ClusterEngine] = {}
         if settings.machine:
             engines[settings.machine] = _make_local_engine(current, host, components, origins, servers)
             opened.callback(engines[settings.machine].close)
         for name, own in settings.each.items():
-            engines[name] = opening.open_one_of_several(name, own, [node for node in known if node.cluster == name])
-            opened.callback(engines[name].close)
-        router = EngineRouter(engines, components.loop.wake)
+            clusters[name] = opening.open_one_of_several(name, own, [node for node in known if node.cluster == name])
+            opened.callback(clusters[name].close)
+        router = EngineRouter(engines | clusters, components.loop.wake, clusters if settings.adopt else {})
         router.inventory()  # which of its nodes count
         opened.pop_all()
     notes = (*host.machine.notes, *opening.notes, *router.notes())

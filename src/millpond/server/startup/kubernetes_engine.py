@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from millpond.engines.clusters.late_engine import LateEngine
+from millpond.engines.clusters.engine_router import EngineRouter
+from millpond.engines.clusters.late_engine import ClusterEngine, LateEngine
+from millpond.engines.clusters.routed_adoption import RoutedAdoption, key_in_cluster
 from millpond.engines.kubernetes.adoption.gangs import GangKey
 from millpond.engines.kubernetes.cluster.access import find_config, require_client
-from millpond.engines.server_engine import ServerEngine
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.hardware.nodes import Node
 from millpond.model.sharing import SliceRules
@@ -133,9 +134,30 @@ class PodLauncher:
     slice_rules: Callable[[str], SliceRules]
     origins: JobOrigins = PATHS_ONLY
 
-    def stands_for(self) -> dict[str, GangKey]:
-        """The gangs of pods of others for which jobs stand that have not ended."""
-        return {job: key_in(document) for job, document in self.jobs.live_with("adopted").items()}
+    def stands_for(self, cluster: str) -> dict[str, GangKey]:
+        """The gangs of pods of others for which jobs stand that have not ended, as the engine of a cluster knows them.
+
+        Args:
+            cluster: one of several; empty: the only one.
+        """
+        keys = {job: key_in(document) for job, document in self.jobs.live_with("adopted").items()}
+        return {job: key_in_cluster(key) for job, key in keys.items() if key.cluster == cluster}
+
+    def require_clusters(self, clusters: Collection[str]) -> None:
+        """Whether all jobs that stand for pods of others do so in one of these clusters.
+
+        Args:
+            clusters: by their names; an empty one is that of the only cluster.
+
+        Raises:
+            InvalidInputError: the pods of one are in another, and nobody would look after them.
+        """
+        for job, document in self.jobs.live_with("adopted").items():
+            if (key := key_in(document)).cluster not in clusters:
+                raise InvalidInputError(
+                    f"job {job} stands for the pods of {key.text}, from before kubernetes.clusters was changed",
+                    "start with the clusters as they were, end such jobs (`pond stop`), and change them then",
+                )
 
     def launch_of(self, job: str) -> PodLaunch:
         """What a job's pods run, from the job file it was submitted with.
@@ -236,10 +258,11 @@ def adopter_of(adopt: Callable[[], AdoptFile | None], components: ServerComponen
         return None
     from millpond.engines.kubernetes.engine import KubernetesEngine
 
-    assert isinstance(engine, KubernetesEngine), "the section of the configuration is that of this engine"
+    adoption = engine.adoption if isinstance(engine, EngineRouter) else engine
+    assert isinstance(adoption, KubernetesEngine | RoutedAdoption), "the section of the configuration is that of these"
     known = {job: key_in(document) for job, document in components.job_files.live_with("adopted").items()}
-    adopter = Adopter(components, engine, lambda: adopt() or NOBODY, known)
-    engine.when_found(adopter.wake)
+    adopter = Adopter(components, adoption, lambda: adopt() or NOBODY, known)
+    adoption.when_found(adopter.wake)
     return adopter
 
 
@@ -261,10 +284,13 @@ class PodEngines:
     _seen: dict[str, frozenset[str]] = field(default_factory=dict)
     """Which of several clusters is which, by name."""
 
-    def open(self, config: KubernetesFile) -> KubernetesEngine:
+    def open(self, config: KubernetesFile, name: str = "") -> KubernetesEngine:
         """The engine of a cluster, once it has seen that.
 
         Jobs that stand for pods of others are known to it from the store, before it does anything.
+
+        Args:
+            name: of one of several.
 
         Raises:
             UnavailableError: the client library is not installed, or the cluster cannot be looked at.
@@ -277,7 +303,7 @@ class PodEngines:
         adopts = None
         if config.adopt is not None:
             names = {resource: name for name, resource in config.extras.items()}
-            stand_for = self.launcher.stands_for()
+            stand_for = self.launcher.stands_for(name)
             adopts = AdoptionRules(frozenset(config.adopt.namespaces), stand_for, config.adopt.gated, names)
         options = KubernetesOptions(
             self.wake,
@@ -292,7 +318,7 @@ class PodEngines:
         )
         return KubernetesEngine(access_of(config), self.state_dir, self.launcher.launch_of, options)
 
-    def open_one_of_several(self, name: str, config: KubernetesFile, known: Sequence[Node]) -> ServerEngine:
+    def open_one_of_several(self, name: str, config: KubernetesFile, known: Sequence[Node]) -> ClusterEngine:
         """The engine of one of several clusters; one that does not answer is waited for beside the others.
 
         Args:
@@ -318,7 +344,7 @@ class PodEngines:
             UnavailableError: it cannot be looked at.
             InvalidInputError: another engine drives it.
         """
-        engine = self.open(config)
+        engine = self.open(config, name)
         identity = engine.identity()
         for other, seen in self._seen.items():
             if other != name and seen & identity:

@@ -146,10 +146,6 @@ class KubernetesFile(Strict):
                 "one way to a cluster beside several clusters",
                 "move kubeconfig and context to the cluster they lead to",
             )
-        if self.adopt is not None:
-            raise BadValueError(
-                "pods of others are scheduled in one cluster alone", "leave adopt out, or run a server for each cluster"
-            )
         for name in (ANY_CLUSTER, self.machine):
             if name in self.clusters:
                 raise BadValueError(f"a cluster cannot be called {name}", "give it another name")

@@ -79,6 +79,7 @@ class AdoptedPods(Strict):
         name: of the owner, of the group, or of the pod.
         uid: of the same, where pods tell it.
         part: which of the owner's gangs, where it has several.
+        cluster: the one of several that has them; empty where there is one.
         nodes: which nodes they may have: alternatives, each of requirements that all hold; left out: any.
         spacing: how they must lie towards each other.
     """
@@ -88,6 +89,7 @@ class AdoptedPods(Strict):
     name: ObjectText
     uid: ObjectText = ""
     part: ObjectText = ""
+    cluster: ObjectText = ""
     nodes: list[list[SelectedNodes]] = Field(default=[])
     spacing: list[PodSpacing] = Field(default=[])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,6 +25,7 @@ class GangKey:
         kind: of what groups them: an owner's kind, a kind of group, or ``POD``.
         uid: of that; empty where pods do not tell it.
         part: which of the owner's gangs, where it has several.
+        cluster: the one of several that has the pods; empty where there is one.
     """
 
     namespace: str
@@ -32,12 +33,14 @@ class GangKey:
     name: str
     uid: str = ""
     part: str = ""
+    cluster: str = ""
 
     @property
     def text(self) -> str:
         """In words."""
         part = f", part {self.part}" if self.part else ""
-        return f"{self.kind} {self.namespace}/{self.name}{part}"
+        cluster = f" of cluster {self.cluster}" if self.cluster else ""
+        return f"{self.kind} {self.namespace}/{self.name}{part}{cluster}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,9 @@ class FoundGang:
 
 class Adoption(Protocol):
     """The engine's side: thread-safe, returns at once."""
+
+    def when_found(self, call: Callable[[], None]) -> None:
+        """Have a function called when there is a gang to be lined up; it must return at once."""
 
     def gangs(self) -> Sequence[FoundGang]:
         """All gangs of which pods wait to be bound and that no run of a job has taken."""

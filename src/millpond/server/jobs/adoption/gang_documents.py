@@ -155,7 +155,7 @@ def adopted_by(gang: FoundGang) -> dict[str, Any]:
 def key_in(document: Mapping[str, Any]) -> GangKey:
     """The gang that a stored job file stands for."""
     adopted = AdoptedPods.model_validate(document["adopted"])
-    return GangKey(adopted.namespace, adopted.kind, adopted.name, adopted.uid, adopted.part)
+    return GangKey(adopted.namespace, adopted.kind, adopted.name, adopted.uid, adopted.part, adopted.cluster)
 
 
 def _role(role: PodRole) -> dict[str, Any]:
