@@ -184,6 +184,7 @@ class StandinCluster:
     _cut: int = 0
     _commands: dict[subprocess.Popen[bytes], bool] = field(default_factory=dict)
     _watchers: set[asyncio.Event] = field(default_factory=set)
+    _silent: set[asyncio.Event] = field(default_factory=set)
     _server: _Server | None = None
     _thread: threading.Thread | None = None
     port: int = 0
@@ -238,6 +239,11 @@ class StandinCluster:
         """All watches end, as when a load balancer tires of them."""
         self._cut += 1
         self._tell_watchers()
+
+    def silence_watches(self) -> None:
+        """Those that are open say nothing more, and stay open."""
+        assert self._server is not None
+        self._server.call(lambda: self._silent.update(self._watchers))
 
     def forget_history(self) -> None:
         """What came before now can be asked for no longer."""
@@ -339,6 +345,8 @@ class StandinCluster:
         if words[0] == "namespaces":
             namespace, words = words[1], words[2:]
         kind, name, part = (*words, "", "")[:3]
+        if request.query_params.get("dryRun") == "All":
+            return JSONResponse(body)
         kind += group
         is_hidden = group == ".resource.k8s.io" and not self.serves_claims
         if (kind not in _KINDS and not group) or is_hidden:
@@ -488,6 +496,9 @@ class StandinCluster:
         with self._told() as told:
             while self._cut == cut:
                 told.clear()
+                if told in self._silent:
+                    await told.wait()
+                    continue
                 with self._lock:
                     news = [each for each in self._history[sent:] if each[0] > since and each[2] == kind]
                     news = [each for each in news if selected(each[3], request)]

@@ -17,7 +17,7 @@ from millpond.engines.kubernetes.pods.pod_marks import SERVER_LABEL, TASK_ANNOTA
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder, of_agent
 from millpond.model.decisions import Placement
 
-_CONFLICT: Final = 409
+_NOT_FOUND, _CONFLICT = 404, 409
 DELETED: Final = "was deleted before it was bound"
 
 
@@ -57,8 +57,9 @@ async def bind_pod(api: ClusterApi, pod: ScheduledPod, mark: TaskMark, placed: P
         except StatusError as error:
             try:
                 there = msgspec.json.decode(await api.ask("GET", path), type=ScheduledPod)
-            except StatusError:
-                return f"pod {meta.name} {DELETED}"
+            except StatusError as unseen:
+                gone = f"pod {meta.name} {DELETED}"
+                return gone if unseen.code == _NOT_FOUND else f"pod {meta.name} cannot be bound to node {node}: {error}"
             if there.metadata.uid != meta.uid:
                 return f"pod {meta.name} {DELETED}"
             if TaskMark.of(there.metadata.annotations) == mark and there.node == node:

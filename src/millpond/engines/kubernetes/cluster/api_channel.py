@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +27,8 @@ REQUEST_WITHIN_S: Final = 10.0
 PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
 """Answers after which asking again may help."""
 _KEPT_OPEN_S: Final = 60.0
+_PROBES: Final = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
+"""After 15 silent seconds, every five seconds, three times. https://man7.org/linux/man-pages/man7/tcp.7.html"""
 _OK: Final = 200
 _UNAUTHORIZED: Final = 401
 
@@ -76,7 +79,9 @@ class ApiChannel:
         self._renewing = asyncio.Lock()
         self.trust = verify_cluster(config.cluster, config.user, config.abs_file)  # type: ignore[arg-type]
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=at_once, ssl=self.trust, keepalive_timeout=_KEPT_OPEN_S),
+            connector=aiohttp.TCPConnector(
+                limit=at_once, ssl=self.trust, keepalive_timeout=_KEPT_OPEN_S, socket_factory=_probed_socket
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=REQUEST_WITHIN_S),
             proxy=_proxy_to(self.base),  # asked once: aiohttp would look at the environment for every request
@@ -167,6 +172,15 @@ def _transport_errors() -> Iterator[None]:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise httpx2.TransportError(str(error) or type(error).__name__) from error
+
+
+def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket that notices, where nothing is said, that the other end is gone without a word."""
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _PROBES.items():
+        made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
 
 
 def _proxy_to(url: str) -> str | None:

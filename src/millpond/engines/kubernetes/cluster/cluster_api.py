@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import math
 import random
 import re
@@ -30,10 +31,16 @@ from millpond.engines.kubernetes.pods.pod_files import secret_name
 from millpond.engines.kubernetes.pods.pod_marks import TaskMark
 from millpond.engines.task_ends import Refusal
 
+log = logging.getLogger(__name__)
+
 MOST_AT_ONCE: Final = 32
 LOOK_EVERY_S: Final = 0.5
+REFUSED_AGAIN_S: Final = 10.0
+"""A pod that the cluster does not let end is asked to after so long again."""
+ERRORS_FOR_S: Final = 60.0
+"""Errors of the API server itself for so long are its answer: some webhook may fail until a person mends it."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 3.0
-_NOT_FOUND, _CONFLICT, _FORBIDDEN, _TOO_MANY = 404, 409, 403, 429
+_NOT_FOUND, _CONFLICT, _TOO_MANY, _ERROR = 404, 409, 429, 500
 _NOT_COMING: Final = {
     "FailedMount": "volumes",
     "FailedAttachVolume": "volumes",
@@ -90,11 +97,19 @@ class ClusterApi:
 
     Args:
         held: waits until this process may change the cluster.
+        kept: hears of pods that the cluster does not let end: by name, and its words.
     """
 
-    def __init__(self, client: ApiChannel, namespace: str, held: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        client: ApiChannel,
+        namespace: str,
+        held: Callable[[], Awaitable[None]],
+        kept: Callable[[str, str], None] = lambda _pod, _words: None,
+    ) -> None:
         self._client = client
         self._held = held
+        self._kept = kept
         self._namespace = namespace
         self._turns = RequestTurns(MOST_AT_ONCE)
 
@@ -172,13 +187,17 @@ class ClusterApi:
             raise _refused(f"pod {name} cannot be told", error) from error
 
     async def find_pod(self, name: str) -> PodObject | None:
-        """A pod as it is at this moment; None where there is none."""
+        """A pod as it is at this moment; None where there is none.
+
+        Raises:
+            ClusterRefusedError: the server may not look.
+        """
         try:
             return msgspec.json.decode(await self._asked("GET", f"pods/{name}"), type=PodObject)
         except StatusError as error:
             if error.code == _NOT_FOUND:
                 return None
-            raise
+            raise _refused(f"pod {name} cannot be looked at", error) from error
 
     async def wait_trouble(self, pod: str) -> str:
         """Why the volumes or the cards of a pod do not come, in the cluster's words; empty where it does not say."""
@@ -191,30 +210,45 @@ class ClusterApi:
         found = (event for event in last if event.reason in _NOT_COMING)
         return next((f"its {_NOT_COMING[event.reason]} do not come: {event.message}" for event in found), "")
 
-    async def delete_pod(self, name: str, grace_s: float) -> None:
-        """Have a pod end; one that is gone is as good."""
-        await self._delete(f"pods/{name}", {"gracePeriodSeconds": str(math.ceil(grace_s))})
+    async def delete_pod(self, name: str, grace_s: float) -> bool:
+        """Have a pod end; says whether it was there. Where the cluster refuses, that is told, and it is asked again."""
+        params = {"gracePeriodSeconds": str(math.ceil(grace_s))}
+        told = ""
+        while True:
+            try:
+                return await self._delete(f"pods/{name}", params)
+            except StatusError as error:
+                if told != (told := str(error)):
+                    log.warning("pod %s cannot be ended: %s", name, told)
+                    self._kept(name, told)
+            await asyncio.sleep(REFUSED_AGAIN_S)
 
     async def delete_and_wait(self, name: str) -> None:
         """Have a pod end at once, and wait until the cluster has nothing of it any more."""
-        while True:
-            await self.delete_pod(name, 1.0)
-            if await self.find_pod(name) is None:
-                return
+        while await self.delete_pod(name, 1.0):
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def delete_shared(self, name: str) -> None:
-        """Delete what belonged to all pods of a run."""
-        await self._delete(f"secrets/{name}")
-        await self._delete(f"secrets/{secret_name(name)}")
-        await self._delete(f"services/{name}")
+        """Delete what belonged to all pods of a run; what the cluster keeps does no harm."""
+        for path in (f"secrets/{name}", f"secrets/{secret_name(name)}", f"services/{name}"):
+            try:
+                await self._delete(path)
+            except StatusError as error:
+                log.warning("%s is left over: %s", path, error)
 
-    async def _delete(self, path: str, params: Mapping[str, str] = _NONE) -> None:
+    async def _delete(self, path: str, params: Mapping[str, str] = _NONE) -> bool:
+        """Delete something; says whether it was there.
+
+        Raises:
+            StatusError: the cluster refuses.
+        """
         try:
             await self._asked("DELETE", path, params=params)
         except StatusError as error:
-            if error.code not in (_NOT_FOUND, _FORBIDDEN):
+            if error.code != _NOT_FOUND:
                 raise
+            return False
+        return True
 
     async def _asked(
         self,
@@ -248,8 +282,11 @@ class ClusterApi:
             turn: where it stands in line with other requests.
 
         Raises:
-            StatusError: it is a refusal that time does not mend, or one of an eviction, which somebody wants to know.
+            StatusError: it is a refusal that time does not mend, or one of an eviction, which somebody wants to know;
+                or nothing can be made for long, as the API server or a webhook of it fails.
         """
+        loop = asyncio.get_running_loop()
+        give_up_at = math.inf
         content = b"" if item is None else msgspec.json.encode(item)
         headers = {"Content-Type": f"application/{patch}-patch+json"} if patch else _JSON
         wait_s = _FIRST_WAIT_S
@@ -264,7 +301,9 @@ class ClusterApi:
                     self._turns.give_back()
                 if answer.is_success:
                     return answer.content
-                if answer.status_code not in PASSING or _is_budget(url, answer):
+                fails = method == "POST" and answer.status_code == _ERROR
+                give_up_at = min(give_up_at, loop.time() + ERRORS_FOR_S) if fails else math.inf
+                if answer.status_code not in PASSING or _is_budget(url, answer) or loop.time() >= give_up_at:
                     raise StatusError(_status_of(answer))
                 wait_s = max(wait_s, min(answer.retry_after_s, _LONGEST_WAIT_S))
             except httpx2.HTTPError:
@@ -288,5 +327,9 @@ def _status_of(answer: ApiAnswer) -> StatusObject:
 
 
 def _refused(what: str, error: StatusError, alike: int = 1) -> ClusterRefusedError:
-    """With the cluster's own words, which name quotas, rights and wrong fields; a quota may have room again later."""
-    return ClusterRefusedError(Refusal(f"{what}: {error}", may_free_up(str(error), alike)))
+    """With the cluster's own words, which name quotas, rights and wrong fields.
+
+    A quota may have room again later, and errors of the API server or a webhook may be mended.
+    """
+    passes = error.code == _ERROR or may_free_up(str(error), alike)
+    return ClusterRefusedError(Refusal(f"{what}: {error}", passes))

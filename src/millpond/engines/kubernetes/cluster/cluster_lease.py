@@ -18,9 +18,11 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import httpx2
@@ -91,13 +93,16 @@ class ClusterLease:
         return self._was_held and time.monotonic() >= self._until
 
     async def require_right(self) -> None:
-        """Whether leases may be used at all.
+        """Whether leases may be used at all; nothing is written for that.
 
         Raises:
             UnavailableError: they may not.
             httpx2.HTTPError: the cluster does not answer.
         """
         answer = await self._ask("GET", self._name)
+        if answer.is_success or answer.status_code == _NOT_FOUND:
+            version = _decoded(answer).metadata.resource_version if answer.is_success else ""
+            answer = await self._put(self.holder, version, {"dryRun": "All"})
         if answer.status_code == _FORBIDDEN:
             raise UnavailableError(
                 f"the server may not use leases in namespace {self._namespace}, by which no two run the same jobs",
@@ -165,7 +170,7 @@ class ClusterLease:
             return (await self._write(self.holder, "")).is_success
         if not answer.is_success:
             return False
-        found = msgspec.json.decode(answer.content, type=_LeaseObject)
+        found = _decoded(answer)
         other, version = found.spec.holder_identity or "", found.metadata.resource_version
         if self._was_held and other != self.holder:
             lease = f"the lease {self._name} of namespace {self._namespace}"
@@ -187,6 +192,12 @@ class ClusterLease:
 
     async def _write(self, holder: str, version: str) -> ApiAnswer:
         """Make it, or replace the one of that version."""
+        answer = await self._put(holder, version, {})
+        if answer.is_success:
+            self._version = _decoded(answer).metadata.resource_version
+        return answer
+
+    async def _put(self, holder: str, version: str, params: Mapping[str, str]) -> ApiAnswer:
         now = datetime.now(UTC)  # for people; the API takes no instant without a fraction
         spec = LeaseSpec(
             holderIdentity=holder,
@@ -194,17 +205,15 @@ class ClusterLease:
             renewTime=now.replace(microsecond=max(now.microsecond, 1)),
         )
         meta = ObjectMeta(name=self._name, namespace=self._namespace, resourceVersion=version or None)
-        answer = await self._ask(
-            "PUT" if version else "POST", self._name if version else "", Lease(metadata=meta, spec=spec)
-        )
-        if answer.is_success:
-            self._version = msgspec.json.decode(answer.content, type=_LeaseObject).metadata.resource_version
-        return answer
+        item = Lease(metadata=meta, spec=spec)
+        return await self._ask("PUT" if version else "POST", self._name if version else "", item, params)
 
-    async def _ask(self, method: str, name: str, item: Any = None) -> ApiAnswer:
+    async def _ask(
+        self, method: str, name: str, item: Any = None, params: Mapping[str, str] = MappingProxyType({})
+    ) -> ApiAnswer:
         path = f"{self._path}/{name}" if name else self._path
         content = b"" if item is None else msgspec.json.encode(item)
-        return await self._channel.request(method, path, content=content, params={}, headers=_JSON)
+        return await self._channel.request(method, path, content=content, params=params, headers=_JSON)
 
 
 class _LeaseMeta(msgspec.Struct, rename="camel"):
@@ -218,6 +227,10 @@ class _HeldBy(msgspec.Struct, rename="camel"):
 class _LeaseObject(msgspec.Struct):
     metadata: _LeaseMeta
     spec: _HeldBy = msgspec.field(default_factory=_HeldBy)
+
+
+def _decoded(answer: ApiAnswer) -> _LeaseObject:
+    return msgspec.json.decode(answer.content, type=_LeaseObject)
 
 
 def _place() -> str:

@@ -24,8 +24,11 @@ from millpond.engines.kubernetes.cluster.objects import ListMeta, MetaOnly, Obje
 log = logging.getLogger(__name__)
 
 PAGE = 500
-WATCH_S = (240, 480)
-"""A watch ends after so long, at random, so that many do not end together."""
+WATCH_S = (60, 120)
+"""A watch ends after so long, at random, so that many do not end together. An idle one may say nothing until then, as
+does one that something on the way has forgotten."""
+LATE_S = 10.0
+"""One that should have ended so long ago is cut."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 3.0
 GONE = 410
 
@@ -152,15 +155,16 @@ class Reflector(Generic[T]):
         self.ready.set()
 
     async def _watch(self) -> None:
+        lasts_s = random.randint(*WATCH_S)
         params = {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
-            "timeoutSeconds": str(random.randint(*WATCH_S)),
+            "timeoutSeconds": str(lasts_s),
             **self._selectors,
         }
         rest = b""
-        async with contextlib.aclosing(self._channel.follow(self._path, params, WATCH_S[1] + 30.0)) as pieces:
+        async with contextlib.aclosing(self._channel.follow(self._path, params, lasts_s + LATE_S)) as pieces:
             async for piece in pieces:
                 if not piece:
                     self._answered()

@@ -209,6 +209,11 @@ class LivePods:
         if live.copying is not None:
             self._account.logs.cancel(live.copying)
 
+    def kept(self, name: str, why: str) -> None:
+        """The cluster does not let a pod end."""
+        if (live := self._live.by_pod.get(name)) is not None:
+            self._outbox.note(live.mark.job, f"the cluster does not let its pod {name} end, and is asked again: {why}")
+
     def abandon(self, live: LivePod) -> None:
         """The core counts a task as ended; what is left of it in the cluster is to end."""
         self.drop(live.mark.pod)

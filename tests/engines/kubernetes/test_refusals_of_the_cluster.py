@@ -1,0 +1,143 @@
+"""What the cluster refuses, or fails to do, for long: said where somebody reads it, and never the engine's end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from foreign_pods import JOB, AdoptingBench, events_of, foreign_pod
+from pod_bench import PodBench, eventually, start, stop
+from standin_cluster import StandinCluster, refusal
+
+from millpond.engines.kubernetes.cluster import cluster_api, reflector
+from millpond.model.errors import UnavailableError
+from millpond.model.events import Ended, Noted, Refused, StopRequested
+
+POD = "train-abcde-1-0"
+WEBHOOK = 'admission webhook "guard.example" denied the request'
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_api, "REFUSED_AGAIN_S", 0.01)
+    monkeypatch.setattr(cluster_api, "ERRORS_FOR_S", 0.05)
+
+
+@pytest.fixture
+def others(cluster: StandinCluster, tmp_path: Path) -> Iterator[AdoptingBench]:
+    bench = AdoptingBench(cluster, tmp_path)
+    bench.open()
+    yield bench
+    bench.close()
+
+
+def refuse(cluster: StandinCluster, *requests: str, code: int, words: str = WEBHOOK) -> None:
+    """Requests that match one of these are answered so."""
+    patterns = [re.compile(each) for each in requests]
+    cluster.refuses = lambda request, _: (
+        refusal(code, "Refused", words) if any(each.match(request) for each in patterns) else None
+    )
+
+
+@pytest.mark.parametrize("code", [403, 422])
+def test_a_pod_that_the_cluster_does_not_let_end_is_told_once_and_asked_to_end_until_it_may(
+    cluster: StandinCluster, bench: PodBench, code: int
+) -> None:
+    bench.started()
+    refuse(cluster, "DELETE .*/pods/", code=code)
+    bench.engine.apply([stop(2)])
+    assert bench.next(Noted).text == f"the cluster does not let its pod {POD} end, and is asked again: {WEBHOOK}"
+    asked = cluster.requests.count(f"DELETE /api/v1/namespaces/team/pods/{POD}")
+    eventually(lambda: cluster.requests.count(f"DELETE /api/v1/namespaces/team/pods/{POD}") > asked + 2)
+    cluster.refuses = lambda _request, _body: None
+    eventually(lambda: (cluster.get("pods", POD) or {"metadata": {}})["metadata"].get("deletionTimestamp"))
+    cluster.finish(POD, 143)
+    bench.next(Ended)
+    assert not any(isinstance(event, Noted) for event in bench.seen)
+
+
+@pytest.mark.parametrize("code", [403, 422])
+def test_secrets_and_services_that_the_cluster_keeps_hold_up_no_end(
+    cluster: StandinCluster, bench: PodBench, code: int
+) -> None:
+    bench.started()
+    refuse(cluster, "DELETE .*/(secrets|services)/", code=code)
+    cluster.finish(POD)
+    bench.next(Ended)
+    bench.started(2, job="other-abcde")
+
+
+def test_a_server_that_may_neither_bind_nor_look_at_pods_says_so(cluster: StandinCluster, bench: PodBench) -> None:
+    refuse(cluster, "POST .*/binding", "GET .*/pods/", code=403, words="pods is forbidden")
+    bench.engine.apply([start(1)])
+    refused = bench.next(Refused)
+    assert refused.reason == f"pod {POD} cannot be looked at: pods is forbidden"
+    cluster.refuses = lambda _request, _body: None
+    bench.started(2, attempt=2)
+
+
+def test_a_webhook_that_fails_for_long_is_named_and_the_start_tried_again(
+    cluster: StandinCluster, bench: PodBench
+) -> None:
+    words = 'Internal error occurred: failed calling webhook "guard.example"'
+    refuse(cluster, "POST .*/pods$", code=500, words=words)
+    bench.engine.apply([start(1)])
+    refused = bench.next(Refused)
+    assert refused.reason == f"the cluster does not take its pod: {words}"
+    assert refused.device_fault, "the job is not to blame"
+    cluster.refuses = lambda _request, _body: None
+    bench.started(2, attempt=2)
+
+
+def test_a_webhook_that_keeps_a_pod_of_others_from_being_bound_is_named_on_it(
+    cluster: StandinCluster, others: AdoptingBench
+) -> None:
+    foreign_pod(cluster, "theirs")
+    others.stand_for(others.gang().key)
+    refuse(cluster, "POST .*/binding", code=500)
+    others.engine.apply([start(1, JOB)])
+    assert others.next(Refused).reason == f"pod theirs cannot be bound to node n1: {WEBHOOK}"
+    eventually(
+        lambda: f"FailedBinding: pod theirs cannot be bound to node n1: {WEBHOOK}" in events_of(cluster, "theirs")
+    )
+
+
+def test_a_pod_of_others_that_may_not_be_looked_at_does_not_count_as_deleted(
+    cluster: StandinCluster, others: AdoptingBench
+) -> None:
+    foreign_pod(cluster, "theirs")
+    others.stand_for(others.gang().key)
+    refuse(cluster, "POST .*/binding", "GET .*/pods/", code=403, words="pods is forbidden")
+    others.engine.apply([start(1, JOB)])
+    assert others.next(Refused).reason == "pod theirs cannot be bound to node n1: pods is forbidden"
+    assert not any(isinstance(event, StopRequested) for event in others.engine.events())
+
+
+@pytest.mark.parametrize(("method", "there"), [("POST", False), ("PUT", True)])
+def test_a_server_that_may_look_at_its_lease_alone_does_not_begin(
+    cluster: StandinCluster, tmp_path: Path, method: str, there: bool
+) -> None:
+    if there:
+        first = PodBench(cluster, tmp_path)
+        first.open()
+        eventually(lambda: [name for name in cluster.requests if name.startswith("PUT") or "leases" in name][2:])
+        first.close()
+    refuse(cluster, f"{method} .*/leases", code=403, words="leases is forbidden")
+    with pytest.raises(UnavailableError, match=r"leases in namespace team.*roles\.yaml"):
+        PodBench(cluster, tmp_path).open()
+
+
+def test_watches_that_stay_open_and_say_nothing_more_are_opened_anew(
+    cluster: StandinCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector, "WATCH_S", (0, 0))
+    monkeypatch.setattr(reflector, "LATE_S", 0.3)
+    bench = PodBench(cluster, tmp_path)
+    bench.open()
+    bench.started()
+    cluster.silence_watches()
+    cluster.finish(POD)
+    bench.next(Ended)
+    bench.close()
