@@ -191,6 +191,36 @@ def test_a_cluster_that_goes_away_takes_nothing_new_and_keeps_what_it_has(
     assert "goes to cluster west, which has room for it" in pond("events", second).stdout
 
 
+@pytest.mark.long
+def test_pods_of_a_cluster_have_what_it_says_for_itself(clusters: dict[str, StandinCluster], tmp_path: Path) -> None:
+    config = config_of(clusters, tmp_path, volumes={"words": {"claim": "words", "path": "/datasets/words"}})
+    document = json.loads(config.read_text())
+    own = {"pull_secrets": ["mirror"], "service_account": "ml", "claims": {"words": "words-west"}}
+    document["kubernetes"]["clusters"]["west"] |= {**own, "server_url": "https://pond.west.example.org"}
+    config.write_text(json.dumps(document))
+    pond = Pond(tmp_path / "state")
+    up(pond, config)
+    try:
+        found = {}
+        for name in clusters:
+            data = ("--data", "words=/datasets/words")
+            job = submit(pond, "--set", f"cluster={name}", "--gpus", "1", *data, "--", "train")
+            run(clusters, pond, job, name)
+            spec = (clusters[name].get("pods", f"{job}-1-0") or {})["spec"]
+            claims = [
+                each["persistentVolumeClaim"]["claimName"]
+                for each in spec["volumes"]
+                if len(each) > 1 and "words" in each["name"]
+            ]
+            found[name] = claims, spec.get("serviceAccountName"), spec.get("imagePullSecrets")
+        assert found == {
+            "east": (["words"], None, None),
+            "west": (["words-west"], "ml", [{"name": "mirror"}]),
+        }
+    finally:
+        pond("down", "--keep-jobs")
+
+
 def node_of(cluster: StandinCluster, pod: str) -> str:
     """The node that a pod of others was bound to; empty while it waits."""
     return str((cluster.get("pods", pod) or {"spec": {}})["spec"].get("nodeName", ""))

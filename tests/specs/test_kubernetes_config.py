@@ -62,6 +62,16 @@ def test_each_of_several_clusters_has_its_way_and_what_all_pods_have() -> None:
     assert found == {"east": ("/e", None, "ml", "train:1"), "west": ("/w", "prod", "other", "train:1")}
 
 
+def test_what_pods_of_one_cluster_have_of_their_own_goes_before_what_all_have() -> None:
+    settings = read_cluster(
+        "kubernetes: {service_account: all, pull_secrets: [all], server_url: 'http://all', clusters: {east: "
+        "{kubeconfig: /e}, west: {kubeconfig: /w, service_account: own, pull_secrets: [], server_url: 'http://own'}}}\n"
+    ).kubernetes
+    assert settings is not None
+    found = {name: (own.service_account, own.pull_secrets, own.server_url) for name, own in settings.each.items()}
+    assert found == {"east": ("all", ["all"], "http://all"), "west": ("own", [], "http://own")}
+
+
 def test_one_cluster_has_no_name() -> None:
     settings = read_cluster("kubernetes: {kubeconfig: /e}\n").kubernetes
     assert settings is not None
@@ -78,6 +88,11 @@ def test_one_cluster_has_no_name() -> None:
         ("{clusters: {any: {kubeconfig: /e}}}", "a cluster cannot be called any"),
         ("{clusters: {here: {kubeconfig: /e}}, machine: here}", "a cluster cannot be called here"),
         ("{clusters: {east: {kubeconfigs: /e}}}", "kubeconfigs"),
+        ("{clusters: {east: {claims: {words: there}}}}", "cluster east has a claim for words, which is no volume"),
+        (
+            "{volumes: {words: {host_path: /w}}, clusters: {east: {claims: {words: there}}}}",
+            "which is no volume with a claim",
+        ),
     ],
 )
 def test_clusters_that_cannot_be_told_apart_are_refused(section: str, words: str) -> None:

@@ -228,6 +228,15 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "kubeconfig": _kubernetes("clusters: {east: {kubeconfig: /etc/pond/east}, west: {kubeconfig: /etc/pond/west}}"),
         "context": _kubernetes("clusters: {east: {context: east}, west: {context: west}}"),
         "namespace": _kubernetes("clusters: {east: {context: east}, west: {context: west, namespace: ml}}"),
+        "service_account": _kubernetes("clusters: {east: {context: east}, west: {context: west, service_account: ml}}"),
+        "pull_secrets": _kubernetes("clusters: {east: {context: east}, west: {context: west, pull_secrets: [mirror]}}"),
+        "server_url": _kubernetes(
+            "clusters: {east: {context: east}, west: {context: west, server_url: 'https://pond.west.example.org'}}"
+        ),
+        "claims": _kubernetes(
+            "volumes: {words: {claim: words, path: /datasets/words}}, "
+            "clusters: {east: {context: east}, west: {context: west, claims: {words: words-west}}}"
+        ),
     },
     "KubernetesFile": {
         "clusters": _kubernetes("clusters: {east: {kubeconfig: /etc/pond/east}, west: {kubeconfig: /etc/pond/west}}"),

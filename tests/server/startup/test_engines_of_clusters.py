@@ -13,7 +13,7 @@ import pytest
 from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.server.startup.kubernetes_engine import PodEngines
-from millpond.specs.config.kubernetes import KubernetesFile
+from millpond.specs.config.kubernetes import KubernetesFile, NamedCluster
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "engines" / "kubernetes"))
 from standin_cluster import StandinCluster
@@ -30,6 +30,7 @@ def east() -> Iterator[StandinCluster]:
 @pytest.fixture
 def opening(tmp_path: Path) -> PodEngines:
     launcher: Any = SimpleNamespace(keys=SimpleNamespace(of=str), launch_of=None)
+    launcher.in_cluster = lambda _way: launcher
     return PodEngines(tmp_path / "state", launcher, ("s1",), lambda: None, CarriedRuns())
 
 
@@ -39,15 +40,15 @@ def way_to(cluster: StandinCluster, folder: Path) -> KubernetesFile:
 
 
 def test_one_cluster_by_two_names_is_refused_by_both(east: StandinCluster, opening: PodEngines, tmp_path: Path) -> None:
-    engine = opening.open_one_of_several("east", way_to(east, tmp_path / "east"), [])
+    engine = opening.open_one_of_several("east", way_to(east, tmp_path / "east"), NamedCluster(), [])
     try:
         with pytest.raises(InvalidInputError, match="the clusters east and west are one"):
-            opening.open_one_of_several("west", way_to(east, tmp_path / "west"), [])
+            opening.open_one_of_several("west", way_to(east, tmp_path / "west"), NamedCluster(), [])
     finally:
         engine.close()
 
 
 def test_a_cluster_to_which_no_way_is_known_is_refused_and_not_waited_for(opening: PodEngines, tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="the way to the Kubernetes cluster is not known"):
-        opening.open_one_of_several("west", KubernetesFile(kubeconfig=str(tmp_path / "none")), [])
+        opening.open_one_of_several("west", KubernetesFile(kubeconfig=str(tmp_path / "none")), NamedCluster(), [])
     assert opening.notes == []

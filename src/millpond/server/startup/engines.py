@@ -124,7 +124,9 @@ def make_engine(
             engines[settings.machine] = _make_local_engine(current, host, components, origins, servers)
             opened.callback(engines[settings.machine].close)
         for name, own in settings.each.items():
-            clusters[name] = opening.open_one_of_several(name, own, [node for node in known if node.cluster == name])
+            clusters[name] = opening.open_one_of_several(
+                name, own, settings.clusters[name], [node for node in known if node.cluster == name]
+            )
             opened.callback(clusters[name].close)
         router = EngineRouter(engines | clusters, components.loop.wake, clusters if settings.adopt else {})
         router.inventory()  # which of its nodes count

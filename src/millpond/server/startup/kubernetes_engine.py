@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,7 +30,7 @@ from millpond.server.storage.files.service import FileService
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.pod_jobs import PodJobs
 from millpond.specs.config.adoption import AdoptFile
-from millpond.specs.config.kubernetes import KubernetesFile
+from millpond.specs.config.kubernetes import KubernetesFile, NamedCluster
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_ids import service_of
@@ -123,6 +123,7 @@ class PodLauncher:
         keys: what programs may ask of those who connect to them.
         slice_rules: how a pool holds tasks to their parts of cards.
         origins: where browsers reach what jobs serve.
+        claims: by the names of volumes, those that are other claims in this cluster.
     """
 
     jobs: JobFiles
@@ -133,6 +134,13 @@ class PodLauncher:
     carriage: Carriage
     slice_rules: Callable[[str], SliceRules]
     origins: JobOrigins = PATHS_ONLY
+    claims: Mapping[str, str] = field(default_factory=dict)
+
+    def in_cluster(self, way: NamedCluster) -> PodLauncher:
+        """What pods of one of several clusters run."""
+        url = way.server_url
+        carriage = self.carriage if url is None else replace(self.carriage, server_url=lambda: url)
+        return replace(self, carriage=carriage, claims=way.claims)
 
     def stands_for(self, cluster: str) -> dict[str, GangKey]:
         """The gangs of pods of others for which jobs stand that have not ended, as the engine of a cluster knows them.
@@ -230,7 +238,7 @@ class PodLauncher:
                     PodMount(
                         place.name,
                         place.path,
-                        place.volume.claim or "",
+                        self.claims.get(place.name) or place.volume.claim or "",
                         place.volume.host_path or "",
                         place.below,
                         read_only or place.volume.read_only,
@@ -284,13 +292,14 @@ class PodEngines:
     _seen: dict[str, frozenset[str]] = field(default_factory=dict)
     """Which of several clusters is which, by name."""
 
-    def open(self, config: KubernetesFile, name: str = "") -> KubernetesEngine:
+    def open(self, config: KubernetesFile, name: str = "", launcher: PodLauncher | None = None) -> KubernetesEngine:
         """The engine of a cluster, once it has seen that.
 
         Jobs that stand for pods of others are known to it from the store, before it does anything.
 
         Args:
             name: of one of several.
+            launcher: knows what pods run there; left out: what they run anywhere.
 
         Raises:
             UnavailableError: the client library is not installed, or the cluster cannot be looked at.
@@ -316,12 +325,15 @@ class PodEngines:
             self.launcher.keys.of,
             self.runs,
         )
-        return KubernetesEngine(access_of(config), self.state_dir, self.launcher.launch_of, options)
+        return KubernetesEngine(access_of(config), self.state_dir, (launcher or self.launcher).launch_of, options)
 
-    def open_one_of_several(self, name: str, config: KubernetesFile, known: Sequence[Node]) -> ClusterEngine:
+    def open_one_of_several(
+        self, name: str, config: KubernetesFile, way: NamedCluster, known: Sequence[Node]
+    ) -> ClusterEngine:
         """The engine of one of several clusters; one that does not answer is waited for beside the others.
 
         Args:
+            way: what its pods have of their own.
             known: its nodes, as the core knows them.
 
         Raises:
@@ -330,21 +342,21 @@ class PodEngines:
         """
         find_config(access_of(config))
         try:
-            engine = self._open_new(name, config)
+            engine = self._open_new(name, config, way)
         except UnavailableError as error:
             self.notes.append(f"warning: cluster {name} is waited for: {error}")
-            return LateEngine(name, lambda: self._open_new(name, config), known, self.wake)
+            return LateEngine(name, lambda: self._open_new(name, config, way), known, self.wake)
         self.notes += (f"{name}: {note}" for note in engine.notes())
         return engine
 
-    def _open_new(self, name: str, config: KubernetesFile) -> KubernetesEngine:
+    def _open_new(self, name: str, config: KubernetesFile, way: NamedCluster) -> KubernetesEngine:
         """The engine of a cluster that no other engine drives.
 
         Raises:
             UnavailableError: it cannot be looked at.
             InvalidInputError: another engine drives it.
         """
-        engine = self.open(config, name)
+        engine = self.open(config, name, self.launcher.in_cluster(way))
         identity = engine.identity()
         for other, seen in self._seen.items():
             if other != name and seen & identity:

@@ -22,6 +22,7 @@ ExtendedResource = Annotated[str, Field(max_length=300, pattern=r"^[a-z0-9]([a-z
 TaintKey = Annotated[
     str, Field(max_length=317, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?$")
 ]
+ServerUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+/?$", max_length=300)]
 MOST_VOLUMES: Final = 50
 MOST_CLUSTERS: Final = 20
 MOST_EXTRAS: Final = 7
@@ -63,17 +64,25 @@ class VolumeFile(Strict):
 
 
 class NamedCluster(Strict):
-    """The way to one of several clusters.
+    """The way to one of several clusters, and what its pods have of their own; as it is when the server starts.
 
     Attributes:
         kubeconfig: file with the way to the cluster; left out: as kubectl finds it, in a pod the pod's own account.
         context: of that file; left out: its current one.
         namespace: of its pods; left out: that of all pods.
+        service_account: of its pods; left out: that of all pods.
+        pull_secrets: names of secrets of its namespace with logins of registries; left out: those of all pods.
+        server_url: how its pods reach this server; left out: as all pods do.
+        claims: by the names of volumes, the persistent volume claims that they are there; left out: as everywhere.
     """
 
     kubeconfig: Annotated[str, Field(min_length=1)] | None = None
     context: Annotated[str, Field(min_length=1)] | None = None
     namespace: ObjectName | None = None
+    service_account: ObjectName | None = None
+    pull_secrets: Annotated[list[ObjectName], Field(max_length=20)] | None = None
+    server_url: ServerUrl | None = None
+    claims: Annotated[dict[VolumeName, ObjectName], Field(max_length=MOST_VOLUMES)] = Field(default={})
 
 
 class KubernetesFile(Strict):
@@ -114,7 +123,7 @@ class KubernetesFile(Strict):
     image: Reference | None = None
     service_account: ObjectName | None = None
     pull_secrets: Annotated[list[ObjectName], Field(max_length=20)] = Field(default=[])
-    server_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+/?$", max_length=300)] | None = None
+    server_url: ServerUrl | None = None
     helper_image: Reference | None = None
     volumes: Annotated[dict[VolumeName, VolumeFile], Field(max_length=MOST_VOLUMES)] = Field(default={})
     extras: Annotated[dict[Name, ExtendedResource], Field(max_length=MOST_EXTRAS)] = Field(default={})
@@ -127,8 +136,19 @@ class KubernetesFile(Strict):
         """The settings of each of several clusters, by its name; of one alone by an empty one."""
         if not self.clusters:
             return {"": self}
-        ways = {name: way.model_dump(exclude_none=True) for name, way in self.clusters.items()}
-        return {name: self.model_copy(update={"clusters": {}, **way}) for name, way in ways.items()}
+        ways = {name: way.model_dump(exclude_none=True, exclude={"claims"}) for name, way in self.clusters.items()}
+        return {
+            name: self.model_copy(update={"clusters": {}, "volumes": self._volumes_in(name), **way})
+            for name, way in ways.items()
+        }
+
+    def _volumes_in(self, cluster: str) -> dict[str, VolumeFile]:
+        """The volumes as they are in one of several clusters."""
+        claims = self.clusters[cluster].claims
+        return {
+            name: volume.model_copy(update={"claim": claims.get(name, volume.claim)})
+            for name, volume in self.volumes.items()
+        }
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -154,6 +174,17 @@ class KubernetesFile(Strict):
             other = ways.setdefault((way.kubeconfig, way.context), name)
             if other != name:
                 raise BadValueError(f"the clusters {other} and {name} are one", "leave one of them out")
+        return self
+
+    @model_validator(mode="after")
+    def _claims_there(self) -> KubernetesFile:
+        for name, way in self.clusters.items():
+            for volume in way.claims:
+                if volume not in self.volumes or self.volumes[volume].claim is None:
+                    raise BadValueError(
+                        f"cluster {name} has a claim for {volume}, which is no volume with a claim",
+                        "name one of volumes, which says where jobs have it",
+                    )
         return self
 
     @model_validator(mode="after")
