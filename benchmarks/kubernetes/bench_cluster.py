@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +27,7 @@ MIX = ((0.7, 1), (0.2, 2), (0.1, 8))
 """Part of the pods, and cards of each."""
 _PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _OK = {200, 201}
+_NAME, _NODE = "@name@", "@node@"
 
 
 def require_programs() -> None:
@@ -58,7 +61,8 @@ class BenchCluster:
         self.plane.start()
         self.api = ApiClient(self.plane.url, ADMIN)
         self._all(Ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}}) for name in (NAMESPACE,))
-        self._all(Ask("POST", "/api/v1/nodes", node_object(number, self.log_port)) for number in range(self.nodes))
+        nodes = (node_object(number, self.log_port) for number in range(self.nodes))
+        self._store("/api/v1/nodes", "/registry/minions", nodes)
         self.ledger = PodLedger(self.plane.kubeconfig(), CARDS)
         return self
 
@@ -71,18 +75,42 @@ class BenchCluster:
         return self.plane.kubeconfig(ADMIN, NAMESPACE)
 
     def create(self, prefix: str, count: int, scheduler: str) -> None:
-        """Pods in the mix of cards, that wait for a scheduler."""
-        self._all(
-            Ask("POST", _PODS_PATH, pod_object(f"{prefix}-{number}", cards, scheduler))
-            for number, cards in enumerate(mixed(count))
-        )
+        """Pods in the mix of cards, that wait for a scheduler, by a request each."""
+        self._all(Ask("POST", _PODS_PATH, pod) for pod in _mixed_pods(prefix, count, scheduler))
 
-    def create_bound(self, prefix: str, count: int) -> None:
-        """Pods of others without cards, on all nodes in turn."""
-        self._all(
-            Ask("POST", _PODS_PATH, pod_object(f"{prefix}-{number}", 0, "other", node_name(number % self.nodes)))
-            for number in range(count)
-        )
+    def store(self, prefix: str, count: int, scheduler: str) -> None:
+        """The same pods, at once."""
+        self._store(_PODS_PATH, f"/registry/pods/{NAMESPACE}", _mixed_pods(prefix, count, scheduler))
+        self._await_pods(prefix, count)
+
+    def store_bound(self, prefix: str, count: int) -> None:
+        """Pods of others without cards, on all nodes in turn, at once."""
+        pods = (pod_object(f"{prefix}-{number}", 0, "other", node_name(number % self.nodes)) for number in range(count))
+        self._store(_PODS_PATH, f"/registry/pods/{NAMESPACE}", pods)
+        self._await_pods(prefix, count)
+
+    def _await_pods(self, prefix: str, count: int) -> None:
+        """Until the API server tells of them; the last is the last that it tells of."""
+        self.ledger.wait(lambda: self.ledger.has(f"{prefix}-{count - 1}"), 60.0)
+
+    def _store(self, path: str, place: str, objects: Iterable[dict[str, Any]]) -> None:
+        """Of objects that are alike but for their names and nodes the API server makes the first; etcd gets copies."""
+        self.plane.store((f"{place}/{plain['metadata']['name']}", text) for plain, text in self._copies(path, objects))
+
+    def _copies(self, path: str, objects: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str]]:
+        made: dict[str, tuple[str, str]] = {}
+        """By what objects have in common, the first as the API server has it, with marks for what differs; its uid."""
+        for plain in objects:
+            name, node = plain["metadata"]["name"], plain.get("spec", {}).get("nodeName", "")
+            alike = _marked(json.dumps(plain), name, node)
+            if alike not in made:
+                self._all(iter([Ask("POST", path, plain)]))
+                found = self.api.ask("GET", f"{path}/{name}").json()
+                del found["metadata"]["resourceVersion"]
+                made[alike] = _marked(json.dumps(found), name, node), found["metadata"]["uid"]
+                continue
+            text, uid = made[alike]
+            yield plain, text.replace(uid, str(uuid.uuid4())).replace(_NAME, name).replace(_NODE, node)
 
     def bind(self, prefix: str, count: int) -> None:
         """Bind such pods to nodes, whichever: as many requests as a scheduler would make, with no thought at all."""
@@ -113,6 +141,16 @@ class BenchCluster:
         seen = self.api.all(asks)
         if set(seen) - _OK:
             raise UnavailableError(f"the API server answered {dict(seen)}", f"see {self.folder}/kube-apiserver.log")
+
+
+def _marked(text: str, name: str, node: str) -> str:
+    """JSON of an object with marks in place of its name and its node."""
+    marked = text.replace(f'"{node}"', f'"{_NODE}"') if node else text
+    return marked.replace(f'"{name}"', f'"{_NAME}"')
+
+
+def _mixed_pods(prefix: str, count: int, scheduler: str) -> Iterator[dict[str, Any]]:
+    return (pod_object(f"{prefix}-{number}", cards, scheduler) for number, cards in enumerate(mixed(count)))
 
 
 def mixed(count: int) -> list[int]:

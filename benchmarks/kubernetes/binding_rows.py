@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes.bench_cluster import CARDS, NAMESPACE, BenchCluster, batches, mixed
+from millpond.engines.kubernetes.cluster.cluster_lease import LeaseTimes
 from served import ServedPond
 
 IDLE_S = 15.0
@@ -88,7 +89,7 @@ def drained(cluster: BenchCluster, pid: int, pods: int, begin: Callable[[], obje
 
 def drain_by_kube_scheduler(cluster: BenchCluster, pods: int) -> Drain:
     """Pods are made first; then kube-scheduler starts."""
-    cluster.create("peer", pods, "default-scheduler")
+    cluster.store("peer", pods, "default-scheduler")
     cluster.plane.start_scheduler()
     try:
         return drained(cluster, cluster.plane.pid("kube-scheduler"), pods, lambda: None)
@@ -111,12 +112,22 @@ def drain_by_millpond(cluster: BenchCluster, pond: ServedPond, pods: int) -> Dra
 
 
 def drain_adopted_by_millpond(cluster: BenchCluster, pond: ServedPond, pods: int) -> Drain:
-    """The pods that kube-scheduler had, made first while the server stands still; Millpond adopts and binds them."""
+    """The pods that kube-scheduler had, made first while the server stands still; Millpond adopts and binds them.
+
+    Raises:
+        SystemExit: it stood still for so long that its lease ran out, and would have to get it again first.
+    """
+    began = time.monotonic()
     os.kill(pond.pid, signal.SIGSTOP)
     try:
-        cluster.create("adopted", pods, "millpond")
+        cluster.store("adopted", pods, "millpond")
     finally:
         os.kill(pond.pid, signal.SIGCONT)
+    times = LeaseTimes()
+    if (still_s := time.monotonic() - began) > times.holds_s - times.renewed_every_s:
+        raise SystemExit(
+            f"{pods} pods took {still_s:.1f} s, and the lease lasts {times.holds_s:g} s: take fewer --pods"
+        )
     before = pond.metric(DECIDING_S)
     drain = drained(cluster, pond.pid, pods, lambda: None)
     deciding_s = pond.metric(DECIDING_S) - before

@@ -43,6 +43,7 @@ class PodLedger:
         self._held: defaultdict[str, int] = defaultdict(int)
         self._uids: dict[str, str] = {}
         self._phases: dict[str, str] = {}
+        self._in_phase: Counter[str] = Counter()
         self.done: defaultdict[TaskDone, dict[int, str]] = defaultdict(dict)
         self._news = threading.Condition()
         self._config = find_config(ClusterAccess(str(kubeconfig)))
@@ -64,7 +65,12 @@ class PodLedger:
     def phases(self) -> Counter[str]:
         """How many pods there are in which phase."""
         with self._news:
-            return Counter(self._phases.values())
+            return +self._in_phase
+
+    def has(self, name: str) -> bool:
+        """Whether there is a pod of that name."""
+        with self._news:
+            return name in self._phases
 
     def bound_between(self, prefix: str = "") -> list[float]:
         """When pods whose name begins so were bound, in order, by the monotonic clock."""
@@ -95,7 +101,7 @@ class PodLedger:
             if first != meta.uid:
                 self._wrong(f"pod {meta.name} was made again while it was there")
                 self._uids[meta.name] = meta.uid
-            self._phases[meta.name] = "Ending" if meta.deletion_timestamp else pod.status.phase
+            self._enter(meta.name, "Ending" if meta.deletion_timestamp else pod.status.phase)
             before = self._bound.get(meta.name)
             if before is not None and before[0] != node:
                 self._wrong(f"pod {meta.name} moved from {before[0]} to {node or 'nowhere'}")
@@ -114,9 +120,17 @@ class PodLedger:
     def _deleted(self, pod: PodObject) -> None:
         with self._news:
             self._release(pod.metadata.name)
-            self._phases.pop(pod.metadata.name, None)
+            self._enter(pod.metadata.name, "")
             self._uids.pop(pod.metadata.name, None)
             self._news.notify_all()
+
+    def _enter(self, name: str, phase: str) -> None:
+        """A pod is in a phase by now; an empty one: it is gone."""
+        if before := self._phases.pop(name, ""):
+            self._in_phase[before] -= 1
+        if phase:
+            self._phases[name] = phase
+            self._in_phase[phase] += 1
 
     def _note_end(self, pod: PodObject) -> None:
         mark = TaskMark.of(pod.metadata.annotations)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from control_plane import ADMIN
@@ -83,8 +84,23 @@ def first_bound_after(cluster: BenchCluster, pond: ServedPond, document: dict[st
     return (cluster.ledger.bound_between(prefix) or [float("inf")])[0] - began
 
 
-def restart(cluster: BenchCluster, pond: ServedPond, next_job: dict[str, object], prefix: str) -> tuple[float, float]:
-    """Kill the server and start the next: seconds until that binds a pod, and the most memory that it had, in MiB."""
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """How the next server began.
+
+    Attributes:
+        first_s: from its start to the first pod that it bound.
+        cpu_s: what it had used when that was seen.
+        peak_mib: the most memory that it had by then.
+    """
+
+    first_s: float
+    cpu_s: float
+    peak_mib: float
+
+
+def restart(cluster: BenchCluster, pond: ServedPond, next_job: dict[str, object], prefix: str) -> Restart:
+    """Kill the server and start the next, which binds a pod."""
     pond.kill()
     began, peak = time.monotonic(), PeakMemory(pond)
     pond.up()
@@ -94,9 +110,10 @@ def restart(cluster: BenchCluster, pond: ServedPond, next_job: dict[str, object]
             client.submit(next_job)
         cluster.ledger.wait(lambda: bool(cluster.ledger.bound_between(prefix)), 60.0)
         first = (cluster.ledger.bound_between(prefix) or [float("inf")])[0]
+        used_s = pond.cpu_s()
     finally:
         peak.stop()
-    return first - began, peak.mib
+    return Restart(first - began, used_s, peak.mib)
 
 
 class PeakMemory(threading.Thread):
