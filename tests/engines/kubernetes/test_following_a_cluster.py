@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Event as Moment
 
 import pytest
 from pod_bench import PodBench, eventually, start
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
 from millpond.engines.kubernetes import engine
-from millpond.engines.kubernetes.cluster import cluster_view
+from millpond.engines.kubernetes.cluster import api_channel, cluster_view
 from millpond.engines.kubernetes.cluster.cluster_lease import LeaseTimes
 from millpond.engines.kubernetes.cluster.cluster_nodes import TOLERATED, NodeRules
 from millpond.engines.kubernetes.cluster.objects import PodObject
@@ -325,6 +326,24 @@ def test_an_api_server_that_turns_lists_away_is_given_up_and_one_that_answers_is
             bench.open()
         cluster.refuses = lambda _request, _: None
         bench.open()
+
+
+def test_an_api_server_that_is_late_with_a_list_is_asked_again(
+    cluster: StandinCluster, bench: PodBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.close()
+    monkeypatch.setattr(api_channel, "REQUEST_WITHIN_S", 0.3)
+    given_up, late = Moment(), [True]
+
+    def keep_waiting(request: str, _: object) -> None:
+        if "nodes" in request and late:
+            late.pop()
+            given_up.wait(0.5)
+
+    cluster.refuses = keep_waiting
+    bench.open()
+    assert not late
+    assert {node.name for node in bench.engine.inventory().nodes} == {"n1", "n2"}
 
 
 def test_a_list_whose_rest_the_cluster_no_longer_has_is_begun_anew_at_the_start(

@@ -50,7 +50,8 @@ from millpond.node.task.records import RunRecord, TaskId
 
 R = TypeVar("R")
 READY_WITHIN_S: Final = 30.0
-"""An API server that turns requests away is waited for so long; one that answers, for as long as a list takes."""
+"""An API server that turns requests away, or is late with its answers, is waited for so long; one that answers, for as
+long as a list takes."""
 ANSWER_WITHIN_S: Final = 35.0
 LIST_AGAIN_S: Final = 0.5
 _LISTED_AGAIN: Final = PASSING | {GONE}
@@ -176,7 +177,6 @@ class KubernetesEngine:
             self._lease,
         )
         try:
-            await self._lease.require_right()
             await self._list_all()
         except (httpx2.HTTPError, ErrorAnswerError, OSError) as error:
             raise _unreachable(self.address, error) from error
@@ -186,14 +186,16 @@ class KubernetesEngine:
         give_up_at = math.inf
         while True:
             try:
+                await self._lease.require_right()
                 await self._claims.book.list_all()
                 if self._foreign is not None:
                     await self._foreign.list_all()
                 await self._view.list_all()
                 return
-            except ErrorAnswerError as error:
+            except (ErrorAnswerError, httpx2.TimeoutException) as error:
                 give_up_at = min(give_up_at, self._loop.time() + READY_WITHIN_S)
-                if error.status_code not in _LISTED_AGAIN or self._loop.time() >= give_up_at:
+                is_final = isinstance(error, ErrorAnswerError) and error.status_code not in _LISTED_AGAIN
+                if is_final or self._loop.time() >= give_up_at:
                     raise
             await asyncio.sleep(LIST_AGAIN_S)
 

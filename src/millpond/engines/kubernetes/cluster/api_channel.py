@@ -171,6 +171,8 @@ def _transport_errors() -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
+            raise httpx2.ReadTimeout(str(error) or "no answer in time") from error
         raise httpx2.TransportError(str(error) or type(error).__name__) from error
 
 
