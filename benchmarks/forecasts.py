@@ -43,8 +43,9 @@ from load_series import HOUR_S, earth_cards, genai_replicas, hourly, instant, ph
 from millpond.forecasting.forecasters import FORECASTERS
 from millpond.forecasting.outlook import roll
 from millpond.forecasting.scores import coverage, known_in
-from millpond.forecasting.series import DAY_S, LoadSeries
+from millpond.forecasting.series import LoadSeries
 from millpond.model.hardware.node_power import PowerSavingRule
+from millpond.model.units import DAY_S
 from power_off_peers import ces, ces_forecast, time_out
 from powered_pool import PowerScore, play, score
 from replicas_ahead import WaitScore, ahead_of, demand_of, play_service, requests_of

@@ -16,8 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from cases import PHILLY_LOG, Policy, arguments_of, find, scenario
+from millpond.scheduling.placement.arrays import FloatArray
 from millpond.simulation.queueing import replay
-from millpond.simulation.results.history import Floats, History
+from millpond.simulation.results.history import History
 from millpond.simulation.scenario import read_world
 from reporting import Table, command_line, emit, note, program, verdict
 
@@ -70,13 +71,13 @@ def nodes_in_use(history: History) -> NodesInUse:
     )
 
 
-def _covered_s(spans: Floats) -> float:
+def _covered_s(spans: FloatArray) -> float:
     """How long at least one of these spans, (n, 3) of begin, end and cards, lasts."""
     at, change = _steps([(begin, end, 1) for begin, end, _ in spans.tolist()])
     return float(np.diff(at)[np.cumsum(change)[:-1] > 0].sum())
 
 
-def _steps(spans: Sequence[tuple[float, float, int]]) -> tuple[Floats, Floats]:
+def _steps(spans: Sequence[tuple[float, float, int]]) -> tuple[FloatArray, FloatArray]:
     """Instants, ascending, and by how much what is held changes there."""
     begins, ends, amounts = (np.array(column, dtype=float) for column in zip(*spans, strict=True))
     at, change = np.concatenate([begins, ends]), np.concatenate([amounts, -amounts])

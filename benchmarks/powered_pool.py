@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 
 from millpond.forecasting.rises import SpareForecast, forecast_spare
-from millpond.forecasting.series import DAY_S, LoadSeries
+from millpond.forecasting.series import LoadSeries
 from millpond.model.hardware.node_power import NodePower, NodePowerState, PowerSavingRule
+from millpond.model.units import DAY_S
 from millpond.scheduling.nodes.power_planner import PowerCandidate, PowerPlanner
 
 WARM_UP_S: Final = DAY_S / 2

@@ -21,7 +21,8 @@ import numpy as np
 from load_series import genai_requests, instant
 from millpond.forecasting.forecasters import FORECASTERS, NAIVE
 from millpond.forecasting.outlook import LEAST_DAYS, TESTED_DAYS, roll
-from millpond.forecasting.series import DAY_S, LoadSeries
+from millpond.forecasting.series import LoadSeries
+from millpond.model.units import DAY_S
 
 COPIES, SEED = 3, 0
 READY_S, LOOK_S, STEP_S = 600.0, 5.0, 600.0

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from millpond.forecasting.rate_hours import AHEAD_HOURS, predict_rate
-from millpond.forecasting.series import DAY_S, HOUR_S
 from millpond.model.energy import Rate, RateHours, RateMeasure, RateSeries
+from millpond.model.units import DAY_S, HOUR_S
 from millpond.model.windows import Window
 
 NOW = 20 * DAY_S

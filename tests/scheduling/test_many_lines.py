@@ -30,9 +30,9 @@ from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Prio
 from millpond.scheduling.cycle import admission_cycle, line_heads, overdue
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle, AdmissionVerdict, CycleOutcome
 from millpond.scheduling.cycle.claims import Claims
-from millpond.scheduling.cycle.job_placement import NodeMask
 from millpond.scheduling.cycle.prospects import Prospects
 from millpond.scheduling.ordering import waiting_lines
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.reclaiming import preemption_budget
 from millpond.scheduling.reclaiming.attempts import Rule
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds

@@ -14,7 +14,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from millpond.forecasting.series import DAY_S, HOUR_S, WEEK_S, LoadSeries
+from millpond.forecasting.series import WEEK_S, LoadSeries
+from millpond.model.units import DAY_S, HOUR_S
 
 PENALTY, STEADY_PENALTY = 30.0, 3_000.0
 """For features of unit variance; the second so much that a fit on two weeks leans on the present value."""

@@ -15,7 +15,8 @@ import numpy as np
 
 from millpond.forecasting.forecasters import NAIVE, LoadForecaster
 from millpond.forecasting.scores import coverage, known_in, skill
-from millpond.forecasting.series import DAY_S, WEEK_S, LoadSeries, NoForecast
+from millpond.forecasting.series import WEEK_S, LoadSeries, NoForecast
+from millpond.model.units import DAY_S
 
 COMPARED_DAYS: Final = 14
 """Before a day, over which forecasters are held against what came."""

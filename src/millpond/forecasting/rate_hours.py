@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from millpond.forecasting.series import DAY_S, HOUR_S
 from millpond.model.energy import Rate, RateMeasure
 from millpond.model.events import EnergyRatePredicted
+from millpond.model.units import DAY_S, HOUR_S
 
 AHEAD_HOURS: Final = 8 * 24
 PATTERN_DAYS: Final = 14

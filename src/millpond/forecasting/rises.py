@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 
 from millpond.forecasting.scores import coverage, pinball, skill
-from millpond.forecasting.series import DAY_S, LoadSeries, NoForecast
+from millpond.forecasting.series import LoadSeries, NoForecast
+from millpond.model.units import DAY_S
 
 LEARNT_DAYS: Final = 7
 """Rises of so many days are learnt from: more follow a change of the pool's use too slowly (docs/forecasts.md)."""

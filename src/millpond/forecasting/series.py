@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-HOUR_S: Final = 3_600.0
-DAY_S: Final = 24 * HOUR_S
+from millpond.model.units import DAY_S
+
 WEEK_S: Final = 7 * DAY_S
 
 

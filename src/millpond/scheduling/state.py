@@ -32,10 +32,11 @@ from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.ordering.arrivals import ArrivalHistory
 from millpond.scheduling.ordering.base import Ordering
 from millpond.scheduling.ordering.idle_time import IdleTime
-from millpond.scheduling.ordering.line_table import GROUPED, KEY, PRIORITY, REQUEST, BoolArray
+from millpond.scheduling.ordering.line_table import GROUPED, KEY, PRIORITY, REQUEST
 from millpond.scheduling.ordering.own_orderings import Orderings
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
 from millpond.scheduling.packing.pair_speeds import PairSpeeds
+from millpond.scheduling.placement.arrays import BoolArray
 from millpond.scheduling.reclaiming.preemption_budget import PreemptionBudget
 from millpond.scheduling.reclaiming.roster import Roster
 from millpond.scheduling.records import JobRecord

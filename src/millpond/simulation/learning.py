@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.policies import LEARNED_FIGURES, learned_name, without_weights
+from millpond.scheduling.placement.arrays import FloatArray
 from millpond.scheduling.settings import Settings
 from millpond.simulation.comparison import die_quietly
 from millpond.simulation.kernel import World
@@ -29,8 +29,6 @@ from millpond.simulation.queueing import replay
 from millpond.simulation.results.metrics import bounded_slowdown
 from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS
 from millpond.simulation.trace import Workload
-
-Floats = NDArray[np.float64]
 
 WINDOWS, LEARNT_FROM = 4, 2
 """A trace is cut into so many windows of as many jobs each; the first are learnt from, the others judge."""
@@ -127,7 +125,7 @@ class Learner:
             progress: called with the rounds done.
         """
         random = np.random.default_rng(seed)
-        weights: Floats = np.zeros(len(LEARNED_FIGURES))
+        weights: FloatArray = np.zeros(len(LEARNED_FIGURES))
         [best_cost] = self._costs([weights])
         best = weights
         for number in range(rounds):
@@ -151,7 +149,7 @@ class Learner:
         outcomes = {key: future.result() for key, future in asked.items()}
         return Judgement(ordering, {name: tuple(outcomes[name, window] for window in windows) for name in names})
 
-    def _costs(self, several: Sequence[Floats]) -> list[float]:
+    def _costs(self, several: Sequence[FloatArray]) -> list[float]:
         """Of each weights the mean, over the first windows, of the logarithm of the slowdown."""
         asked = [
             [self._pool.submit(_play, learned_name(weights), window) for window in range(LEARNT_FROM)]
@@ -180,9 +178,9 @@ def _play(ordering: str, window: int) -> WindowOutcome:
     return WindowOutcome(float(slowdown.mean()), float(history.jct_s[done].mean()))
 
 
-def _centred_ranks(values: Floats) -> Floats:
+def _centred_ranks(values: FloatArray) -> FloatArray:
     """(n,) from -1 for the lowest to 1 for the highest; equal values have equal ranks."""
     ascending = np.sort(values)
     lower, up_to = np.searchsorted(ascending, values, side="left"), np.searchsorted(ascending, values, side="right")
-    ranks: Floats = (lower + up_to - len(values)) / len(values)
+    ranks: FloatArray = (lower + up_to - len(values)) / len(values)
     return ranks

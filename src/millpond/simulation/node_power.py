@@ -13,10 +13,11 @@ from typing import Final
 import numpy as np
 
 from millpond.forecasting.rises import SpareForecast, forecast_spare
-from millpond.forecasting.series import DAY_S, HOUR_S, LoadSeries
+from millpond.forecasting.series import LoadSeries
 from millpond.model.events import Event, NodeJoined, NodeLost, NodePowerChanged
 from millpond.model.hardware.node_power import NodePowerState, PowerSavingRule
 from millpond.model.hardware.nodes import Node
+from millpond.model.units import DAY_S, HOUR_S
 from millpond.scheduling.nodes.power_overview import PowerOverview
 from millpond.scheduling.nodes.power_planner import PowerPlanner
 

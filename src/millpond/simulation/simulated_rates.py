@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from millpond.forecasting.rate_hours import predict_rate
-from millpond.forecasting.series import HOUR_S
 from millpond.model.energy import EnergyRates, RateMeasure, RateSeries
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import Event
+from millpond.model.units import HOUR_S
 
 
 @dataclass(frozen=True, slots=True)

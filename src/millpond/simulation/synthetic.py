@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from millpond.model.errors import InvalidInputError
+from millpond.model.units import DAY_S
 from millpond.model.workloads import Job
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
-
-DAY_S = 86400.0
 
 # Sizes and their shares, roughly those of the Philly trace (Jeon et al., ATC'19): most jobs want one card.
 SIZES = ((1, 0.70), (2, 0.08), (4, 0.10), (8, 0.09), (16, 0.02), (32, 0.01))

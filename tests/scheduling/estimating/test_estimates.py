@@ -19,6 +19,7 @@ from millpond.model.resources import Amount
 from millpond.model.states import JobState
 from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.tenancy.tenants import Limit, Queue
+from millpond.model.units import HOUR_S
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.estimating import estimate, pool_model
 from millpond.scheduling.estimating.displacer import Displacer, Preemption
@@ -27,7 +28,7 @@ from millpond.scheduling.estimating.newcomers import Newcomers
 from millpond.scheduling.estimating.pool_model import PoolModeller, view_of
 from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, HeldRoom
 from millpond.scheduling.estimating.rooms import Rooms
-from millpond.scheduling.ordering.arrivals import HOUR_S, REMEMBERED, ArrivalHistory
+from millpond.scheduling.ordering.arrivals import REMEMBERED, ArrivalHistory
 from millpond.scheduling.ordering.forecast_errors import ForecastErrors
 from millpond.scheduling.ordering.queueing import new_record
 from millpond.scheduling.scheduler import Scheduler

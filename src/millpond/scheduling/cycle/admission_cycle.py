@@ -16,7 +16,7 @@ from millpond.model.reasons import Cause
 from millpond.scheduling.cycle.cell_placement import CellPlacer
 from millpond.scheduling.cycle.claims import Claims, KeptOff, both, charge_placed
 from millpond.scheduling.cycle.fetch_waits import FetchWaits
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.line_heads import Heads, TableHeads
 from millpond.scheduling.cycle.making_room import RoomMaker
 from millpond.scheduling.cycle.open_places import OpenPlaces
@@ -30,6 +30,7 @@ from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.migration.consolidation import Consolidation
 from millpond.scheduling.ordering.line_table import LineKey
 from millpond.scheduling.packing.packing import PairPacking
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import Group, JobRecord, TaskRecord

@@ -9,9 +9,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from millpond.scheduling.cycle.claims import Claim, Claims
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.tried_places import Tries, nodes_of, try_places
 from millpond.scheduling.ledger.holdings import NOTHING, RUNNING
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import HOLD_OF, suspended_tasks

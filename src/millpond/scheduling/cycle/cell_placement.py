@@ -14,9 +14,10 @@ import numpy as np
 from millpond.model.reasons import Cause
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.claims import both
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed
+from millpond.scheduling.cycle.job_placement import Placed
 from millpond.scheduling.cycle.tried_places import Tries, nodes_of, try_places
 from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, Holding
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.reclaiming.attempts import hold_all
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan, softened

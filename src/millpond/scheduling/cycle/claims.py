@@ -10,10 +10,11 @@ import numpy as np
 
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, TaskState
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed
+from millpond.scheduling.cycle.job_placement import Placed
 from millpond.scheduling.cycle.reservations import Reservation
 from millpond.scheduling.cycle.reserved_places import is_wanted
 from millpond.scheduling.ordering.forecasts import NEVER
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.reclaiming.request_bounds import BarredNodes
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State

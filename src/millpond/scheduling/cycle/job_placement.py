@@ -14,15 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from millpond.model.hardware.topology import Level
 from millpond.model.policies import BY_LOAD, FOR_ALL_KINDS, PLACEMENTS, own_placements_of, placements_of
 from millpond.model.workloads import Job, Kind
 from millpond.scheduling.elastic.gang_sizes import least_tasks, most_tasks
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.holdings import Holding, HoldState
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.placement.gangs import place_gang
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.mix import LearntMix, TypicalMix
@@ -38,7 +36,6 @@ from millpond.scheduling.suspension.affinity import Affinities
 from millpond.scheduling.suspension.host_memory import nodes_that_swap
 from millpond.scheduling.tenancy.queues import QueueTree
 
-NodeMask = NDArray[np.uint8]
 Placed = list[tuple[TaskRecord, Holding]]
 
 _SCORERS = {

@@ -13,9 +13,9 @@ import numpy as np
 
 from millpond.scheduling.cycle.prospects import Departures, Prospects
 from millpond.scheduling.feasibility.request_classes import RequestClass
-from millpond.scheduling.ordering.line_table import POOL, QUEUE, REQUEST, BoolArray, FloatArray
+from millpond.scheduling.ordering.line_table import POOL, QUEUE, REQUEST
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
-from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray, Int64Array
 from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.tenancy.queue_rank import QueueRank, Rank
 

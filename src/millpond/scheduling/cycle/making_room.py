@@ -14,7 +14,6 @@ from millpond.model.states import TaskState
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.cell_placement import CellPlacer
 from millpond.scheduling.cycle.claims import Claims, KeptOff, both
-from millpond.scheduling.cycle.job_placement import NodeMask
 from millpond.scheduling.cycle.prospects import Departures
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.cycle.reserved_places import ReservedPlaces
@@ -22,6 +21,7 @@ from millpond.scheduling.elastic.gang_sizes import first_tasks
 from millpond.scheduling.elastic.growth import mask_for_growth, may_join, missing_tasks
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.migration.consolidation import Consolidation
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.records import JobRecord

@@ -5,8 +5,9 @@ from __future__ import annotations
 from millpond.scheduling.cycle.beside_claims import BesideClaims
 from millpond.scheduling.cycle.cell_placement import CellPlacer
 from millpond.scheduling.cycle.claims import Claims
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.reservations import Reserver
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import admitted_tasks

@@ -13,7 +13,7 @@ import numpy as np
 
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.claims import Claims
-from millpond.scheduling.cycle.job_placement import NodeMask, Placer
+from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.ordering.line_table import (
     ACCOUNT,
     ASKED_CPU_MILLI,
@@ -25,10 +25,8 @@ from millpond.scheduling.ordering.line_table import (
     QUEUE,
     REQUEST,
     TASKS,
-    BoolArray,
-    FloatArray,
 )
-from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray, Int64Array, NodeMask
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
 from millpond.scheduling.reclaiming.request_bounds import EVERYWHERE, Asked, Reach, moving_for

@@ -21,12 +21,12 @@ from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling import runs
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import spare_tasks
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.nodes.topology_groups import required_groups
-from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.arrays import Int64Array, NodeMask
 from millpond.scheduling.placement.filters import first_failure
 from millpond.scheduling.placement.kernels import KernelSet, interpreted, lean_kernel
 from millpond.scheduling.placement.shapes import Shape

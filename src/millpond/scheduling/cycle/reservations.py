@@ -18,15 +18,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from millpond.model.workloads import Priority
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.tried_places import Tries, nodes_of, try_places
 from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.nodes.topology_groups import required_groups
-from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.arrays import FloatArray, Int64Array, NodeMask
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.spacing import Spacing
-from millpond.scheduling.reclaiming.roster import SLOT_PRIORITY, SLOT_SEQUENCE, FloatArray
+from millpond.scheduling.reclaiming.roster import SLOT_PRIORITY, SLOT_SEQUENCE
 from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.reclaiming.victims import MOST_ROWS
 from millpond.scheduling.records import JobRecord, TaskRecord

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from millpond.model.resources import Amount
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.tried_places import Tries, try_places
 from millpond.scheduling.elastic.gang_sizes import most_tasks
 from millpond.scheduling.nodes.cordon import holds_until
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, most_kept
 from millpond.scheduling.state import State

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed
+from millpond.scheduling.cycle.job_placement import Placed
 from millpond.scheduling.ledger.cluster import Cluster
+from millpond.scheduling.placement.arrays import NodeMask
 
 
 @dataclass(slots=True)

@@ -15,11 +15,12 @@ from millpond.model.states import JobState
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.cell_placement import grow_in_cells
 from millpond.scheduling.cycle.claims import Claims, both
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import first_tasks
 from millpond.scheduling.elastic.measured_speed import worth_having
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.topology_groups import near
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving.counted_reservations import fits_ahead
 from millpond.scheduling.state import State

@@ -13,13 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, HeldRoom
-from millpond.scheduling.ordering.base import BoolArray
 from millpond.scheduling.ordering.default import COST_WEIGHT, MARGIN_GUESSED, MARGIN_KNOWN, PATIENCE
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.running import aged_key
 from millpond.scheduling.ordering.survival import BINS, EDGES
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray
 from millpond.scheduling.reclaiming.preemption_budget import SAVED_UP_S
-from millpond.scheduling.reclaiming.roster import FloatArray
 
 AGAIN_S = 120.0
 """After so long a job for which nobody could leave is tried again."""

@@ -27,10 +27,11 @@ from millpond.scheduling.estimating.futures import Future
 from millpond.scheduling.estimating.lengths import LEAST_ENDED
 from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.estimating.newcomers import Newcomers
-from millpond.scheduling.estimating.pool_model import FloatArray, LineUp, PoolModeller, View, view_of
+from millpond.scheduling.estimating.pool_model import LineUp, PoolModeller, View, view_of
 from millpond.scheduling.estimating.pool_state import FirstRuns
 from millpond.scheduling.estimating.possible_jobs import Candidate
 from millpond.scheduling.ordering.forecasts import NEVER
+from millpond.scheduling.placement.arrays import FloatArray
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 

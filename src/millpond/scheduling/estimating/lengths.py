@@ -20,6 +20,7 @@ from millpond.model.workloads import Kind
 from millpond.scheduling.ordering.forecasts import NEVER, debt_s
 from millpond.scheduling.ordering.survival import BINS, CLASSES, EDGES, bin_of, hazards
 from millpond.scheduling.ordering.time_left import TimeLeft
+from millpond.scheduling.placement.arrays import FloatArray
 from millpond.scheduling.reclaiming.roster import (
     SLOT_ALIVE,
     SLOT_ATTAINED,
@@ -27,7 +28,6 @@ from millpond.scheduling.reclaiming.roster import (
     SLOT_CLASS,
     SLOT_DEBT,
     SLOT_STARTED,
-    FloatArray,
 )
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State

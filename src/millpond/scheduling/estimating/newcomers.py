@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from millpond.model.states import JobState
+from millpond.model.units import HOUR_S
 from millpond.scheduling.estimating.lengths import Length
-from millpond.scheduling.estimating.pool_model import FloatArray, PoolModeller
+from millpond.scheduling.estimating.pool_model import PoolModeller
 from millpond.scheduling.estimating.possible_jobs import Candidate, Entry
-from millpond.scheduling.ordering.arrivals import HOUR_S, Hour
+from millpond.scheduling.ordering.arrivals import Hour
 from millpond.scheduling.ordering.queueing import new_record, take_place
+from millpond.scheduling.placement.arrays import FloatArray
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 

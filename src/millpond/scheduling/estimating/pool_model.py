@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from millpond.model import windows
 from millpond.model.hardware.node_selection import NodeSelection
@@ -44,8 +43,6 @@ from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PRIORITY
 from millpond.scheduling.records import BY_REQUEST, Group, JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.queue_rank import QueueRank, Rank
-
-FloatArray = NDArray[np.float64]
 
 MOST_NODES = 96
 """Of a pool of twice as many nodes or more, not all are looked at, but at least so many,"""

@@ -17,9 +17,10 @@ from millpond.model.resources import CARD_MILLI
 from millpond.model.task_spacing import spacing_text
 from millpond.model.workloads import Role
 from millpond.scheduling.cycle.claims import Claims, both
-from millpond.scheduling.cycle.job_placement import NodeMask, Placer
+from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.explaining.cordon_reasons import MOST_NAMES, closure_text, name_closed
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.placement.filters import FilterStep as KernelFilter
 from millpond.scheduling.placement.gangs import by_place
 from millpond.scheduling.placement.shapes import Shape

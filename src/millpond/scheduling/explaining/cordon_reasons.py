@@ -15,10 +15,10 @@ from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause, Filter, Reason
 from millpond.scheduling.cycle.claims import Claims, both
-from millpond.scheduling.cycle.job_placement import NodeMask
 from millpond.scheduling.nodes.cordon import power_text, stays_until
 from millpond.scheduling.nodes.layout_planner import could_use
 from millpond.scheduling.ordering.forecasts import NEVER
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 

@@ -20,7 +20,7 @@ from millpond.model.workloads import Job
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.fetch_waits import FetchWait
-from millpond.scheduling.cycle.job_placement import NodeMask, Placer
+from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.cycle.starting import Starter
 from millpond.scheduling.elastic.growth import missing_tasks
 from millpond.scheduling.elastic.measured_speed import WORTH, is_measured
@@ -46,6 +46,7 @@ from millpond.scheduling.explaining.what_if_trial import WhatIfTrial
 from millpond.scheduling.feasibility.class_infeasibility import class_infeasibility
 from millpond.scheduling.feasibility.empty_cluster import EmptyCluster
 from millpond.scheduling.ordering.queueing import is_in_window
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.runs import MOVING
 from millpond.scheduling.state import State

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from millpond.model.reasons import Cause, Reason, StartEstimate
 from millpond.model.resources import CARD_MILLI
 from millpond.scheduling.cycle.claims import Claims
-from millpond.scheduling.cycle.job_placement import NodeMask
 from millpond.scheduling.explaining.quota import bounds_in_the_way
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State

@@ -10,10 +10,11 @@ from millpond.model.reasons import Remedy
 from millpond.model.workloads import Job
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims
-from millpond.scheduling.cycle.job_placement import NodeMask, Placer
+from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.explaining.remedies import MOST_VARIANTS, variants
 from millpond.scheduling.explaining.turn import turn_of
 from millpond.scheduling.ordering.queueing import new_record, take_place
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import admitted_tasks

@@ -10,13 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from millpond.model.contents import MOST_CONTENTS, Content
 from millpond.model.events import NodeContents
 from millpond.scheduling.ledger.hardware import Hardware
-
-FloatArray = NDArray[np.float64]
+from millpond.scheduling.placement.arrays import FloatArray
 
 _MOST_REMEMBERED: Final = 1_000
 

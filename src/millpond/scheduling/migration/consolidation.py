@@ -25,20 +25,14 @@ from millpond.model.decisions import Decision, Stop
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI
 from millpond.scheduling.cycle.claims import Claim, Claims, both
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.reservations import Reserver
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.migration.move_bounds import HORIZON_S, PAY_BACK, MoveBounds, runs_wholly
-from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray, Int64Array, NodeMask
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.reclaiming.attempts import Rule
-from millpond.scheduling.reclaiming.roster import (
-    LEAST_MOVING_CARDS,
-    SLOT_CARDS,
-    SLOT_SAVES,
-    BoolArray,
-    FloatArray,
-)
+from millpond.scheduling.reclaiming.roster import LEAST_MOVING_CARDS, SLOT_CARDS, SLOT_SAVES
 from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State

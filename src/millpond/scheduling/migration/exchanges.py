@@ -9,11 +9,12 @@ import numpy as np
 from millpond.model.amounts import card_memory_text, gpus_text
 from millpond.model.errors import ConflictError
 from millpond.scheduling.cycle.claims import Claims
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import tasks_of_next_run
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.migration import device_moves
 from millpond.scheduling.migration.targets import MigrationTarget, devices_of
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.placement.filters import FilterStep
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State

@@ -13,14 +13,8 @@ import numpy as np
 
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling.cycle.claims import Claims
-from millpond.scheduling.reclaiming.roster import (
-    SLOT_ALIVE,
-    SLOT_CARDS,
-    SLOT_IN_CELLS,
-    SLOT_PROTECTED_UNTIL,
-    BoolArray,
-    FloatArray,
-)
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray
+from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_CARDS, SLOT_IN_CELLS, SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 

@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 
 from millpond.scheduling.cycle.claims import Claims, both, charge_placed
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.estimating.line_order import LineOrder
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving.choosing import reserved_soon
 from millpond.scheduling.state import State

@@ -12,10 +12,10 @@ from typing import Any
 
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.states import JobState
+from millpond.model.units import HOUR_S
 from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord
 
-HOUR_S = 3600.0
 KEPT_HOURS = 14 * 24
 
 REMEMBERED = 1024

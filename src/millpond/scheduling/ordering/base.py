@@ -11,18 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from millpond.scheduling.ordering.forecasts import NEVER, forecast_s, is_exact
 from millpond.scheduling.ordering.line_table import LineTable
 from millpond.scheduling.ordering.time_left import TimeLeft
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray
 from millpond.scheduling.placement.kernels import KernelSet
-from millpond.scheduling.reclaiming.roster import SLOT_STARTED, FloatArray
+from millpond.scheduling.reclaiming.roster import SLOT_STARTED
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.settings import Settings
 
 Key = tuple[float, ...]
-BoolArray = NDArray[np.bool_]
 
 LEAST_SIZE_MILLI = 10
 """Work without a card, or with less of one, counts as if it had so much."""

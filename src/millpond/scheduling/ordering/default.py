@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from millpond.model.workloads import CheckpointMode
-from millpond.scheduling.ordering.base import BoolArray, Displaceable, Key, Ordering, cards, cards_of
+from millpond.scheduling.ordering.base import Displaceable, Key, Ordering, cards, cards_of
 from millpond.scheduling.ordering.forecasts import NEVER, debt_s, forecast_s, is_exact
 from millpond.scheduling.ordering.guard import ShortWorkGuard
 from millpond.scheduling.ordering.line_table import LineTable
@@ -35,6 +35,7 @@ from millpond.scheduling.ordering.running import (
     soonest_displaceable,
 )
 from millpond.scheduling.ordering.time_left import reached_s
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.roster import (
     LEAST_MOVING_CARDS,
@@ -44,7 +45,6 @@ from millpond.scheduling.reclaiming.roster import (
     SLOT_DEBT,
     SLOT_LOSS,
     SLOT_STARTED,
-    FloatArray,
 )
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.settings import Settings

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from millpond.scheduling.ordering.line_table import EXPECTED, LEAST_MILLI, SUBMITTED, BoolArray, LineTable
+from millpond.scheduling.ordering.line_table import EXPECTED, LEAST_MILLI, SUBMITTED, LineTable
+from millpond.scheduling.placement.arrays import BoolArray
 from millpond.scheduling.records import JobRecord
 
 EXPECTED_FACTOR = 2.5

@@ -10,15 +10,12 @@ from collections.abc import Collection, Hashable
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from millpond.scheduling.feasibility.request_classes import RequestClass
-from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray, Int64Array
 from millpond.scheduling.records import JobRecord
 
 LineKey = tuple[object, ...]
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 Item = TypeVar("Item", bound=Hashable)
 
 KEY, DISPLACES_ABOVE, SEQUENCE, PRIORITY, SUBMITTED, ATTAINED, REACHED, DEBT = range(8)

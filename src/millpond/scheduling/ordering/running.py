@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from millpond.scheduling.placement.arrays import FloatArray
 from millpond.scheduling.placement.kernels import lean_kernel
 from millpond.scheduling.reclaiming.roster import (
     MOST_MOVED_CARDS,
@@ -25,7 +26,6 @@ from millpond.scheduling.reclaiming.roster import (
     SLOT_WAITED,
     SLOT_WEIGHT,
     SLOT_WHOLE,
-    FloatArray,
 )
 
 NOBODY_MOVES = -1.0

@@ -15,12 +15,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from millpond.scheduling.ordering.gittins import ends, gittins_ranks
+from millpond.scheduling.placement.arrays import FloatArray
 from millpond.scheduling.records import JobRecord
-
-FloatArray = NDArray[np.float64]
 
 CLASSES = 5
 """Job sizes: up to 1, 2, 4 and 8 cards, and more."""

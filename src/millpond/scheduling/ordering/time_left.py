@@ -25,8 +25,9 @@ from millpond.scheduling.ordering.line_table import (
 )
 from millpond.scheduling.ordering.running import count_outlived, expected_ends
 from millpond.scheduling.ordering.survival import SurvivalTable
+from millpond.scheduling.placement.arrays import FloatArray
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
-from millpond.scheduling.reclaiming.roster import FloatArray, Roster
+from millpond.scheduling.reclaiming.roster import Roster
 from millpond.scheduling.records import JobRecord
 
 

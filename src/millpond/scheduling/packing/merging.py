@@ -16,12 +16,13 @@ import numpy as np
 from millpond.model.reasons import Cause
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.claims import Claim, Claims, both
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.ledger.holdings import NOTHING
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.packing.pair_speeds import PairExpectation
 from millpond.scheduling.packing.pairs import held
 from millpond.scheduling.packing.partners import jobs_alone, may_be_asked, weight_of
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.reclaiming.attempts import hold_all
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.counted_reservations import admits_beside_reserved

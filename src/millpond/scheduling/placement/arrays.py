@@ -14,6 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
 Int64Array = NDArray[np.int64]
 NodeMask = NDArray[np.uint8]
 

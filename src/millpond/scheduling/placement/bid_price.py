@@ -14,16 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from millpond.scheduling.placement.arrays import WHOLE_CARD_MILLI, Int64Array
+from millpond.scheduling.placement.arrays import WHOLE_CARD_MILLI, FloatArray, Int64Array
 
 VALUE_OF_CARD = 10_000
 _STEP_MILLI = 10
 _TOLERANCE = 1e-9
 _PIVOT_LIMIT = 5_000
-
-FloatArray = NDArray[np.float64]
 
 
 def slice_values(frequencies: Mapping[int, int]) -> Int64Array:

@@ -42,6 +42,7 @@ from millpond.scheduling.placement.tables import (
     NEED_SHARE,
     NEEDS_AT,
     NEEDS_COUNT,
+    QUANTUM,
     SCARCITY_AT,
     SCARCITY_WEIGHT,
     SCORER,
@@ -52,11 +53,10 @@ from millpond.scheduling.placement.tables import (
 NOWHERE = -(1 << 62)
 
 _DEFAULT, _FGD, _BEST_FIT, _DOT_PRODUCT = range(4)
-_QUANTUM = 8_000_000
 # What a slice by memory alone costs where no typical work with compute could use the card beside it any more: more than
 # any fragmentation, which counts compute, can gain. Where a part of that work could not, that part of it; on an idle
 # card so many thousandths at least.
-_CARD_BROKEN = 101 * _QUANTUM
+_CARD_BROKEN = 101 * QUANTUM
 _CARD_BEGUN = 100
 
 
@@ -158,7 +158,7 @@ def gradient_score(
         if tables[SCORER] == _DEFAULT:
             if by_load != 0:
                 fixed -= by_load * mean_load(devices, first, total)
-            return score * _QUANTUM + fixed - scarcity_cost(devices, first, cards, compute, tables), -1
+            return score * QUANTUM + fixed - scarcity_cost(devices, first, cards, compute, tables), -1
         return score, -1
     best = NOWHERE
     best_device = -1
@@ -178,7 +178,7 @@ def gradient_score(
         score = quantum(tables, base + after)
         if tables[SCORER] == _DEFAULT:
             loss = tables[tables[VALUE_AT] + residual] - tables[tables[VALUE_AT] + residual - compute]
-            score = score * _QUANTUM + fixed - tables[BID_WEIGHT] * loss
+            score = score * QUANTUM + fixed - tables[BID_WEIGHT] * loss
             score -= scarcity_cost(devices, first, 1 << index, compute, tables) + loss_milli * (_CARD_BROKEN // 1000)
             if by_load != 0:
                 score -= by_load * card_load(devices, first + index)

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from millpond.model.reasons import Cause
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed
+from millpond.scheduling.cycle.job_placement import Placed
 from millpond.scheduling.ledger.holdings import NOTHING, RUNNING, HoldState
 from millpond.scheduling.packing.pairs import guest_of
-from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.arrays import FloatArray, Int64Array, NodeMask
 from millpond.scheduling.placement.shapes import Shape
-from millpond.scheduling.reclaiming.roster import FloatArray
 from millpond.scheduling.reclaiming.shrink import ShrinkPart
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.reclaiming.request_bounds import Asked, BarredNodes, Reach, RequestBounds
-from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_OWNER, BoolArray, FloatArray
+from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_OWNER
 from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.state import State

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from millpond.model.resources import Amount
+from millpond.scheduling.placement.arrays import FloatArray
 from millpond.scheduling.reclaiming.attempts import Attempt
-from millpond.scheduling.reclaiming.roster import SLOT_SEQUENCE, FloatArray
+from millpond.scheduling.reclaiming.roster import SLOT_SEQUENCE
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 

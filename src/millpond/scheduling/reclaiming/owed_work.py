@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from millpond.scheduling.ordering.base import Displaceable
-from millpond.scheduling.placement.arrays import Int64Array
-from millpond.scheduling.reclaiming.roster import BoolArray
+from millpond.scheduling.placement.arrays import BoolArray, Int64Array
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.displacement import Displacement

@@ -17,11 +17,12 @@ import numpy as np
 
 from millpond.model.reasons import Cause
 from millpond.model.workloads import Priority
-from millpond.scheduling.cycle.job_placement import NodeMask, Placer
+from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.elastic.gang_sizes import first_tasks
 from millpond.scheduling.elastic.measured_speed import is_measured, worth_of_each
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ordering.base import Displaceable
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray, NodeMask
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.attempts import NO_MOVES, Rule
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
@@ -35,8 +36,6 @@ from millpond.scheduling.reclaiming.roster import (
     SLOT_OWNER,
     SLOT_PRIORITY,
     SLOT_STARTED,
-    BoolArray,
-    FloatArray,
 )
 from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.reclaiming.searching import Plan, VictimSearch

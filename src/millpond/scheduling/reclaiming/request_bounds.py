@@ -13,16 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millpond.scheduling.ordering.base import cards_of
-from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray, Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.reclaiming.room_bounds import rooms_below
-from millpond.scheduling.reclaiming.roster import (
-    LEAST_MOVING_CARDS,
-    SLOT_OWNER,
-    SLOT_SEQUENCE,
-    BoolArray,
-    FloatArray,
-)
+from millpond.scheduling.reclaiming.roster import LEAST_MOVING_CARDS, SLOT_OWNER, SLOT_SEQUENCE
 from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.reclaiming.victims import MOST_ROWS
 from millpond.scheduling.state import State

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.scheduling.placement.arrays import DEVICE_TOTAL, NODE_USABLE, Int64Array
+from millpond.scheduling.placement.arrays import DEVICE_TOTAL, NODE_USABLE, BoolArray, FloatArray, Int64Array
 from millpond.scheduling.placement.filters import first_failure
 from millpond.scheduling.placement.kernels import kernel, lean_kernel
 from millpond.scheduling.placement.shapes import SHAPE_DEVICES
-from millpond.scheduling.reclaiming.roster import ROW_NEXT, ROW_SLOT, BoolArray, FloatArray
+from millpond.scheduling.reclaiming.roster import ROW_NEXT, ROW_SLOT
 from millpond.scheduling.reclaiming.victims import MOST_ROWS, join, shift_slot
 
 

@@ -9,7 +9,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.scheduling.placement.arrays import DEVICE_TOTAL, NODE_USABLE, WHOLE_CARD_MILLI, ClusterArrays, Int64Array
+from millpond.scheduling.placement.arrays import (
+    DEVICE_TOTAL,
+    NODE_USABLE,
+    WHOLE_CARD_MILLI,
+    ClusterArrays,
+    FloatArray,
+    Int64Array,
+)
 from millpond.scheduling.placement.kernels import KernelSet, interpreted, lean_kernel
 from millpond.scheduling.placement.shapes import SHAPE_DEVICES
 from millpond.scheduling.reclaiming.attempts import Attempt, RoomCosts
@@ -20,7 +27,6 @@ from millpond.scheduling.reclaiming.roster import (
     ROW_NEXT,
     ROW_SLOT,
     SLOT_SEQUENCE,
-    FloatArray,
     Roster,
 )
 from millpond.scheduling.reclaiming.victims import (

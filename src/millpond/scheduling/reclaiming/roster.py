@@ -13,16 +13,13 @@ from struct import Struct
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from millpond.model.workloads import CheckpointMode, Kind, Priority
 from millpond.scheduling.feasibility.name_index import EXTRA_LIMIT
 from millpond.scheduling.ledger.holdings import Holding
-from millpond.scheduling.placement.arrays import Int64Array, cells_of
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray, Int64Array, cells_of
 from millpond.scheduling.records import JobRecord
 
-BoolArray = NDArray[np.bool_]
-FloatArray = NDArray[np.float64]
 Array = TypeVar("Array", Int64Array, FloatArray)
 
 # Fields of a row.

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
-from millpond.scheduling.reclaiming.roster import SLOT_IN_CELLS, BoolArray, FloatArray
+from millpond.scheduling.reclaiming.roster import SLOT_IN_CELLS
 from millpond.scheduling.reclaiming.victims import unprotected
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State

@@ -15,11 +15,11 @@ import numpy as np
 
 from millpond.model.decisions import SuspendMode
 from millpond.model.reasons import Cause
-from millpond.scheduling.cycle.job_placement import NodeMask, Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.elastic.gang_sizes import first_tasks, least_tasks, tasks_of_next_run
 from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.nodes.topology_groups import lie_together, near, preferred_groups, required_groups
-from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.arrays import Int64Array, NodeMask
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.selector import NO_NODE
 from millpond.scheduling.placement.shapes import Shape

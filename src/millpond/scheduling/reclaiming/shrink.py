@@ -13,9 +13,9 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 from millpond.model.states import JobState, TaskState
-from millpond.scheduling.cycle.job_placement import NodeMask
 from millpond.scheduling.elastic.gang_sizes import spare_tasks
 from millpond.scheduling.ledger.holdings import HoldState
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State

@@ -11,9 +11,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from millpond.scheduling.cycle.job_placement import NodeMask, Placer
+from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.ordering.base import Displaceable, cards
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
 from millpond.scheduling.reclaiming.roster import LEAST_MOVING_CARDS
 from millpond.scheduling.reclaiming.running_work import RunningWork

@@ -17,6 +17,7 @@ from millpond.scheduling.placement.arrays import (
     MEMORY_FREE,
     NODE_USABLE,
     WHOLE_CARD_MILLI,
+    FloatArray,
     Int64Array,
 )
 from millpond.scheduling.placement.filters import first_failure, tasks_held
@@ -33,7 +34,6 @@ from millpond.scheduling.reclaiming.roster import (
     SLOT_ALIVE,
     SLOT_PRIORITY,
     SLOT_PROTECTED_UNTIL,
-    FloatArray,
 )
 
 MOST_ROWS = 512

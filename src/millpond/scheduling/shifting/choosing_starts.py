@@ -24,11 +24,11 @@ from typing import Final
 import numpy as np
 
 from millpond.model import windows
+from millpond.model.units import HOUR_S
 from millpond.scheduling.estimating.lengths import LEAST_ENDED
-from millpond.scheduling.ordering.arrivals import HOUR_S
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.queueing import enqueue, watch_window
-from millpond.scheduling.reclaiming.roster import BoolArray, FloatArray
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.shifting.hours import FreeHours, PredictedHours
 from millpond.scheduling.state import State

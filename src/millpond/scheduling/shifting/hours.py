@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from millpond.model.events import EnergyRatePredicted
+from millpond.model.units import HOUR_S
 from millpond.scheduling.estimating.lengths import lasts
-from millpond.scheduling.ordering.arrivals import HOUR_S
 from millpond.scheduling.ordering.backlog import length_s
-from millpond.scheduling.reclaiming.roster import BoolArray, FloatArray
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray
 from millpond.scheduling.state import State
 
 _ROUNDING: Final = 1.0

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ledger.holdings import Holding
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord, TaskRecord
-
-NodeMask = NDArray[np.uint8]
 
 
 class Affinities:

@@ -24,9 +24,10 @@ from millpond.model.hardware.nodes import Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.scheduling.cycle.claims import Claim, Claims
-from millpond.scheduling.cycle.job_placement import NodeMask, Placer
+from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.ordering.forecasts import NEVER
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.counted_reservations import admits_beside_reserved
 from millpond.scheduling.state import State

@@ -25,11 +25,9 @@ from millpond.scheduling.ordering.line_table import (
     QUEUE,
     REQUEST,
     SEQUENCE,
-    BoolArray,
-    FloatArray,
     LineTable,
 )
-from millpond.scheduling.placement.arrays import Int64Array
+from millpond.scheduling.placement.arrays import BoolArray, FloatArray, Int64Array
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State, user_account
 from millpond.scheduling.tenancy.card_models import choices_of

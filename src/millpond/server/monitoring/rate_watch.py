@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from millpond.forecasting.rate_hours import predict_rate
-from millpond.forecasting.series import HOUR_S
 from millpond.model.energy import EnergyRates
 from millpond.model.events import EnergyRatePredicted
+from millpond.model.units import HOUR_S
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 
 log = logging.getLogger(__name__)

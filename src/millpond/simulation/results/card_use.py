@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from millpond.model.resources import CARD_MILLI
+from millpond.model.units import DAY_S
 from millpond.model.workloads import Job, Kind
 from millpond.simulation.results.history import Run
 from millpond.simulation.trace import TraceJob
@@ -21,7 +22,6 @@ WHOLE_SESSION_USE = 0.2
 TRAINING_BUSY, SESSION_BUSY, SESSIONS_BUSY_AT_MOST = 0.9, 0.1, 0.8
 """How busy a card is with training, with each session on it, and with any number of those that add up."""
 
-DAY_S = 86_400.0
 _SATURDAY = 5
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millpond.simulation.results.history import Floats, History
+from millpond.scheduling.placement.arrays import FloatArray
+from millpond.simulation.results.history import History
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def tenant_shares(history: History) -> list[TenantShare]:
     return shares
 
 
-def jain_index(values: Floats) -> float:
+def jain_index(values: FloatArray) -> float:
     """Jain's index of fairness: 1 when all are equal, 1/n when one has everything; NaN of nothing."""
     squares = float((values**2).sum())
     return float(values.sum()) ** 2 / (len(values) * squares) if squares else float("nan")

@@ -14,7 +14,8 @@ import numpy as np
 from millpond.model.decisions import Placement
 from millpond.model.hardware.nodes import Node
 from millpond.model.resources import TaskRequest
-from millpond.simulation.results.history import Floats, History
+from millpond.scheduling.placement.arrays import FloatArray
+from millpond.simulation.results.history import History
 from millpond.simulation.trace import Workload
 
 COVERAGE = 0.95
@@ -100,7 +101,7 @@ class FreeRoom:
         return self._allowed[models]
 
 
-def fragmentation_at(history: History, workload: Workload, instants: Iterable[float]) -> Floats:
+def fragmentation_at(history: History, workload: Workload, instants: Iterable[float]) -> FloatArray:
     """Fragmented GPU milli at rising instants of a replay."""
     mix = popular_mix(task_counts(workload))
     cpu_of = [{role.name: role.request.cpu_milli for role in entry.job.roles} for entry in workload.jobs]

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from millpond.model.decisions import Placement
 from millpond.model.hardware.nodes import Node
+from millpond.scheduling.placement.arrays import FloatArray
 from millpond.simulation.clusters import capacity_milli
 from millpond.simulation.kernel import Simulation
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +43,16 @@ class History:
     """
 
     nodes: tuple[Node, ...]
-    submit_at: Floats
-    duration_s: Floats
-    gpu_milli: Floats
-    first_start_at: Floats
-    ended_at: Floats
-    held_s: Floats
-    overhead_s: Floats
-    lost_s: Floats
+    submit_at: FloatArray
+    duration_s: FloatArray
+    gpu_milli: FloatArray
+    first_start_at: FloatArray
+    ended_at: FloatArray
+    held_s: FloatArray
+    overhead_s: FloatArray
+    lost_s: FloatArray
     preemptions: NDArray[np.int64]
-    deadline_at: Floats
+    deadline_at: FloatArray
     tenants: tuple[str, ...]
     runs: tuple[Run, ...]
 
@@ -68,12 +67,12 @@ class History:
         return ~np.isnan(self.ended_at)
 
     @property
-    def jct_s(self) -> Floats:
+    def jct_s(self) -> FloatArray:
         """Job completion time: from submission to end."""
         return self.ended_at - self.submit_at
 
     @property
-    def wait_s(self) -> Floats:
+    def wait_s(self) -> FloatArray:
         """All time from submission to end in which the job held nothing."""
         return np.maximum(self.jct_s - self.held_s, 0.0)
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from millpond.scheduling.placement.arrays import FloatArray
 from millpond.simulation.results.fairness import jain_index, tenant_shares
-from millpond.simulation.results.history import Floats, History
+from millpond.simulation.results.history import History
 from millpond.simulation.results.series import allocation
 
 SHORTEST_S = 1.0
@@ -64,7 +65,7 @@ class Metrics:
     lost_gpu_hours: float
 
 
-def bounded_slowdown(jct_s: Floats, duration_s: Floats, shortest_s: float) -> Floats:
+def bounded_slowdown(jct_s: FloatArray, duration_s: FloatArray, shortest_s: float) -> FloatArray:
     """(jobs,) completion times over durations, of which shorter ones than ``shortest_s`` count as that; 1 at least."""
     return np.maximum(jct_s / np.maximum(duration_s, shortest_s), 1.0)
 
@@ -104,12 +105,12 @@ def measure(history: History) -> Metrics:
     )
 
 
-def _spread(values: Floats) -> Spread:
+def _spread(values: FloatArray) -> Spread:
     if not len(values):
         return Spread(*[float("nan")] * 4)
     median, p99 = np.percentile(values, [50, 99])
     return Spread(float(values.mean()), float(median), float(p99), float(values.max()))
 
 
-def _gpu_hours(seconds: Floats, history: History) -> float:
+def _gpu_hours(seconds: FloatArray, history: History) -> float:
     return float((seconds * history.gpu_milli).sum() / 3_600_000)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millpond.simulation.results.history import Floats, History
+from millpond.scheduling.placement.arrays import FloatArray
+from millpond.simulation.results.history import History
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +18,8 @@ class StepFunction:
         at: instants, rising; ``value[i]`` holds from ``at[i]`` until ``at[i + 1]``.
     """
 
-    at: Floats
-    value: Floats
+    at: FloatArray
+    value: FloatArray
 
     def mean(self, start_at: float, end_at: float) -> float:
         """The time average over an interval; before its first instant the function is 0."""
@@ -26,11 +27,11 @@ class StepFunction:
         total = np.diff(self._integral(edges))
         return float(total[0] / (end_at - start_at)) if end_at > start_at else 0.0
 
-    def means(self, edges: Floats) -> Floats:
+    def means(self, edges: FloatArray) -> FloatArray:
         """Time averages over the intervals between ``edges``."""
         return np.diff(self._integral(edges)) / np.diff(edges)
 
-    def _integral(self, until: Floats) -> Floats:
+    def _integral(self, until: FloatArray) -> FloatArray:
         """The integral from the first instant to each of ``until``."""
         if not len(self.at):
             return np.zeros_like(until)
@@ -40,7 +41,7 @@ class StepFunction:
         return np.where(index >= 0, inside, 0.0)
 
 
-def steps(at: Floats, change: Floats) -> StepFunction:
+def steps(at: FloatArray, change: FloatArray) -> StepFunction:
     """The running sum of changes at given instants."""
     instants, group = np.unique(at, return_inverse=True)
     return StepFunction(instants, np.cumsum(np.bincount(group, weights=change, minlength=len(instants))))

@@ -14,6 +14,7 @@ from millpond.forecasting.series import WEEK_S
 from millpond.model.energy import J_PER_KWH
 from millpond.model.hardware.nodes import DEFAULT_POOL, Pool
 from millpond.model.resources import CARD_MILLI
+from millpond.model.units import DAY_S
 from millpond.model.workloads import Kind
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import capacity_milli
@@ -21,7 +22,7 @@ from millpond.simulation.core import make_scheduler
 from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.queueing import admissible_world
-from millpond.simulation.results.card_use import DAY_S, CardUse, card_use
+from millpond.simulation.results.card_use import CardUse, card_use
 from millpond.simulation.results.energy_meter import EnergyMeter, MeteredEnergy
 from millpond.simulation.results.history import Run
 from millpond.simulation.scenarios.row_workload import row_workload
