@@ -149,13 +149,14 @@ def _upgrade(connection: sa.Connection) -> None:
 
 
 def _check_revision(connection: sa.Connection, revision: str) -> None:
-    """Refuse a database that a newer version wrote."""
+    """Refuse a database that a newer version wrote, or one from before the first release."""
     if revision in {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}:
         return
     writer = _last_writer(connection)
     raise UnavailableError(
-        f"the database was written by a newer Millpond{f' ({writer})' if writer else ''}: it is at {revision!r}, and "
-        f"this version knows nothing beyond {migrations.newest_revision()!r}",
+        f"the database is at {revision!r}, which this version does not know (it goes to "
+        f"{migrations.newest_revision()!r}): it was written by a newer Millpond{f' ({writer})' if writer else ''}, or "
+        "by one from before the first release",
         "start it with that version, or restore a backup that this one wrote",
     )
 

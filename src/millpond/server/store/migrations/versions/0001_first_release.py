@@ -5,13 +5,15 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "first_release"
+# Named after the last of the steps in which they came to be: a database that went through all of these is gone on with.
+revision = "names_by_pattern"
 down_revision = None
 
 _number = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 _job = sa.String(120)
 _name = sa.String(64)
 _visibility = sa.String(20)
+_ENERGY = ("known_gpu_s", "energy_j", "declared_j", "cost", "priced_j", "co2_g", "carbon_j")
 
 
 def upgrade() -> None:
@@ -61,12 +63,17 @@ def upgrade() -> None:
         sa.Column("parent", _job, nullable=False, server_default=""),
         sa.Column("members", sa.Integer, nullable=False, server_default="0"),
         sa.Column("name", sa.Text, nullable=True),
+        sa.Column("queue", sa.Text, nullable=True),
     )
     op.create_index("jobs_by_time", "jobs", ["submitted_at"])
     op.create_index("jobs_by_state", "jobs", ["state", "submitted_at"])
     op.create_index("jobs_by_group", "jobs", ["group", "submitted_at"])
-    op.create_index("jobs_by_parent", "jobs", ["parent", "submitted_at"])
+    op.create_index("jobs_by_parent", "jobs", ["parent", "submitted_at", "name", "user", "queue", "state"])
     op.create_index("jobs_by_name", "jobs", ["name", "parent", "user", "submitted_at"])
+    op.create_index("jobs_of_name", "jobs", ["name", "submitted_at"])
+    op.create_index("jobs_of_user", "jobs", ["user", "submitted_at"])
+    op.create_index("jobs_of_queue", "jobs", ["queue", "submitted_at"])
+    op.create_index("jobs_of_user_in_queue", "jobs", ["user", "queue", "submitted_at"])
     op.create_table(
         "trials",
         sa.Column("job", _job, primary_key=True),
@@ -74,6 +81,14 @@ def upgrade() -> None:
         sa.Column("data", sa.Text, nullable=False),
     )
     op.create_index("trials_by_parent", "trials", ["parent"])
+    op.create_table(
+        "time_series",
+        sa.Column("subject", sa.String(20), primary_key=True),
+        sa.Column("step_s", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("at", _number, primary_key=True, autoincrement=False),
+        sa.Column("samples", sa.Integer, nullable=False),
+        sa.Column("data", sa.LargeBinary, nullable=False),
+    )
     op.create_table(
         "idempotency_keys",
         sa.Column("key", sa.String(200), primary_key=True),
@@ -94,9 +109,39 @@ def upgrade() -> None:
         sa.Column("memory_mib", sa.BigInteger, nullable=False),
         sa.Column("since", sa.Float, nullable=False),
         sa.Column("until", sa.Float, nullable=True),
+        sa.Column("group", _name, nullable=False, server_default=""),
     )
     op.create_index("usage_by_end", "usage", ["until"])
     op.create_index("usage_by_job", "usage", ["job"])
+    op.create_table(
+        "card_use",
+        sa.Column("job", _job, primary_key=True),
+        sa.Column("model", sa.String(120), primary_key=True),
+        sa.Column("day", sa.Float, primary_key=True),
+        sa.Column("user", sa.String(120), nullable=False),
+        sa.Column("queue", sa.String(120), nullable=False),
+        sa.Column("group", _name, nullable=False),
+        sa.Column("kind", sa.String(20), nullable=False),
+        sa.Column("since", sa.Float, nullable=False),
+        sa.Column("until", sa.Float, nullable=False),
+        sa.Column("measured_gpu_s", sa.Float, nullable=False),
+        sa.Column("busy_gpu_s", sa.Float, nullable=False),
+        sa.Column("idle_gpu_s", sa.Float, nullable=False),
+        *(sa.Column(name, sa.Float, nullable=False, server_default="0") for name in _ENERGY),
+    )
+    op.create_index("card_use_by_end", "card_use", ["until"])
+    op.create_table(
+        "start_waits",
+        sa.Column("job", _job, primary_key=True),
+        sa.Column("user", sa.String(120), nullable=False),
+        sa.Column("queue", sa.String(120), nullable=False),
+        sa.Column("group", _name, nullable=False),
+        sa.Column("gpu_milli", sa.BigInteger, nullable=False),
+        sa.Column("submitted_at", sa.Float, nullable=False),
+        sa.Column("started_at", sa.Float, nullable=True),
+        sa.Column("ended_at", sa.Float, nullable=False),
+    )
+    op.create_index("start_waits_by_time", "start_waits", ["submitted_at"])
     op.create_table(
         "deliveries",
         sa.Column("id", _number, primary_key=True, autoincrement=True),
@@ -108,8 +153,23 @@ def upgrade() -> None:
         sa.Column("tries", sa.Integer, nullable=False),
         sa.Column("due_at", sa.Float, nullable=False),
         sa.Column("trouble", sa.Text, nullable=False),
+        sa.Column("channel", sa.String(10), nullable=False, server_default="webhook"),
+        sa.Column("key", sa.String(400), nullable=False, server_default=""),
     )
     op.create_index("deliveries_by_due", "deliveries", ["state", "due_at"])
+    op.create_index("deliveries_by_target", "deliveries", ["hook", "channel", "state"])
+    op.create_table(
+        "notification_settings",
+        sa.Column("user", _name, primary_key=True),
+        sa.Column("document", sa.Text, nullable=False),
+    )
+    op.create_table(
+        "webhooks",
+        sa.Column("name", sa.String(100), primary_key=True),
+        sa.Column("document", sa.Text, nullable=False),
+        sa.Column("by", _name, nullable=False),
+        sa.Column("at", sa.Float, nullable=False),
+    )
     op.create_table(
         "datasets",
         sa.Column("name", sa.String(100), primary_key=True),
@@ -205,6 +265,25 @@ def upgrade() -> None:
         *_limits(),
     )
     op.create_table(
+        "queue_settings",
+        sa.Column("name", sa.String(100), primary_key=True),
+        sa.Column("document", sa.Text, nullable=False),
+        sa.Column("applied", sa.Text, nullable=False),
+        sa.Column("version", sa.Integer, nullable=False),
+        sa.Column("by", _name, nullable=False),
+        sa.Column("at", sa.Float, nullable=False),
+    )
+    op.create_table(
+        "saved_views",
+        sa.Column("id", sa.String(16), primary_key=True),
+        sa.Column("user", _name, nullable=False),
+        sa.Column("group", _name, nullable=False),
+        sa.Column("name", sa.String(100), nullable=False),
+        sa.Column("query", sa.Text, nullable=False),
+        sa.Column("by", _name, nullable=False),
+        sa.Column("at", sa.Float, nullable=False),
+    )
+    op.create_table(
         "members",
         sa.Column("group", _name, primary_key=True),
         sa.Column("user", _name, primary_key=True),
@@ -278,6 +357,7 @@ def _limits() -> tuple[sa.Column[int] | sa.Column[float], ...]:
         sa.Column("limit_jobs", _number, nullable=True),
         sa.Column("limit_gpu_milli", _number, nullable=True),
         sa.Column("limit_cpu_milli", _number, nullable=True),
+        sa.Column("limit_card_mib", _number, nullable=True),
         sa.Column("limit_dev_s", sa.Float, nullable=True),
         sa.Column("limit_disk_bytes", sa.BigInteger, nullable=True),
     )
