@@ -319,6 +319,26 @@ def test_an_original_that_changes_meanwhile_is_no_copy(shelf: Shelf, far: Path) 
     assert shelf.cache.copies() == []
 
 
+def test_copies_that_are_made_at_once_leave_each_other_what_they_have_and_keep_the_limit(
+    shelf: Shelf, far: Path
+) -> None:
+    (far / "small").write_bytes(b"s" * 300)
+    keys: list[str] = []
+
+    def another_comes() -> None:
+        if keys:
+            return
+        shelf.in_use.add(progress.key)
+        keys.append(shelf.fetch(far / "small"))
+        shelf.in_use.add(keys[0])
+        with pytest.raises(UnavailableError, match="900 of 1000"):
+            shelf.fetch(far / "two")
+
+    progress = CopyProgress()
+    keys.append(shelf.cache.fetch(far / "one", progress, another_comes))
+    assert [shelf.cache.has(key) for key in keys] == [True, True]
+
+
 # ---- waiting ---------------------------------------------------------------------------------------------------
 
 
@@ -336,7 +356,7 @@ class Gate:
         return {name: Item("data", path) for name, path in document["data"].items()}
 
     def fetch(self, item: Item, progress: CopyProgress, stop: Callable[[], None]) -> str:
-        progress.total, progress.done = 3 * 2**30, 2**30
+        progress.total, progress.done, progress.key = 3 * 2**30, 2**30, f"nfs{item.name}"
         while not self.open.wait(0.01):
             stop()
         self.fetched.append(item)
@@ -382,6 +402,44 @@ def test_jobs_that_need_the_same_wait_for_one_fetching(gate: Gate, staging: Stag
     assert staging.look("a").ready
     assert len(gate.fetched) == 1
     assert gate.pins == {job: {"train": "nfs/far/one"} for job in ("a", "b")}
+
+
+def test_what_is_on_its_way_to_a_job_counts_as_found_until_it_is_written_down(gate: Gate, staging: Staging) -> None:
+    staging.begin("a", {"data": {"train": "/far/one"}})
+    assert eventually(lambda: "nfs/far/one" in staging.found())
+    gate.open.set()
+    assert gate.woken.acquire(timeout=PATIENCE_S)
+    assert staging.found() == {"nfs/far/one"}, "the job is not forgotten yet"
+    staging.forget("a")
+    assert staging.found() == frozenset()
+
+
+def test_a_copy_found_for_a_job_is_not_dropped_before_that_is_written_down(
+    gate: Gate, shelf: Shelf, far: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = shelf.fetch(far / "one")
+    staging = Staging(gate, gate.woken.release, Patience())
+    cache = DataCache(shelf.folder, lambda: (DataSource("nfs", far, 1_000),), staging.found)
+    room: list[str] = []
+
+    def fetch(item: Item, progress: CopyProgress, stop: Callable[[], None]) -> str:
+        key = cache.fetch(Path(item.name), progress, stop)
+        try:
+            room.append(cache.fetch(far / "two", CopyProgress(), stop))
+        except UnavailableError:
+            room.append("none")
+        return key
+
+    monkeypatch.setattr(gate, "fetch", fetch)
+    staging.start()
+    try:
+        staging.begin("a", {"data": {"train": str(far / "one")}})
+        assert gate.woken.acquire(timeout=PATIENCE_S)
+    finally:
+        staging.close()
+    assert room == ["none"]
+    assert gate.pins == {"a": {"train": one}}
+    assert cache.has(one)
 
 
 def test_a_job_that_needs_nothing_is_ready_at_once(gate: Gate, staging: Staging) -> None:

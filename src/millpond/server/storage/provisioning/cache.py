@@ -16,6 +16,7 @@ import errno
 import math
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -46,10 +47,15 @@ _PART: Final = ".part"
 
 @dataclass(slots=True)
 class CopyProgress:
-    """How far something is, in bytes; written by one thread, read by any."""
+    """How far something is, in bytes; written by one thread, read by any.
+
+    Attributes:
+        key: the copy that is made, or was found, so that nobody drops it before it is written down who reads it.
+    """
 
     done: int = 0
     total: int = 0
+    key: str = ""
 
     def add(self, more: int) -> None:
         """So much more is done."""
@@ -79,7 +85,7 @@ class DataCache:
     Args:
         folder: where they lie; made when the first one comes.
         sources: gives the places that are read so.
-        in_use: gives the keys of copies that jobs wait for or read.
+        in_use: gives the keys of copies that jobs wait for or read, those of every ``CopyProgress`` under way included.
         clock: seconds, from whatever beginning.
     """
 
@@ -94,6 +100,10 @@ class DataCache:
         self._sources = sources
         self._in_use = in_use
         self._clock = clock
+        self._lock = threading.Lock()
+        """Held while copies are dropped, and from a look whether one is here until its key is among those in use."""
+        self._coming: dict[str, int] = {}
+        """The sizes of copies that are being made."""
 
     def source_of(self, path: Path) -> DataSource | None:
         """The source that a path lies in, after all links; None when in none."""
@@ -151,16 +161,33 @@ class DataCache:
     def _fetch(self, source: DataSource, path: Path, progress: CopyProgress, stop: Callable[[], None]) -> str:
         entries = copying.listing(path)
         size = sum(entry.size for entry in entries)
-        progress.total, progress.done = size, 0
+        progress.total, progress.done, progress.key = size, 0, ""
         key = f"{source.name}/{copying.key_of(path, entries)}"
-        record = self._record(key)
-        if self.has(key):
-            _note_use(record)
-            return key
-        if size > source.limit or (self.place(key).exists() and key in self._in_use()):  # its record is lost
-            return READ_IN_PLACE
+        with self._lock:
+            if self.has(key):
+                progress.key = key
+                _note_use(self._record(key))
+                return key
+            if size > source.limit or (self.place(key).exists() and key in self._in_use()):  # its record is lost
+                return READ_IN_PLACE
+            progress.key = key
+            self._make_room(source, size, key)
+            self._coming[key] = size
+        try:
+            self._copy(path, entries, key, progress, stop)
+        finally:
+            del self._coming[key]
+        return key
+
+    def _copy(
+        self,
+        path: Path,
+        entries: list[copying.TreeEntry],
+        key: str,
+        progress: CopyProgress,
+        stop: Callable[[], None],
+    ) -> None:
         part = self._folder / f"{key}{_PART}"
-        self._make_room(source, size, key)
         part.mkdir(parents=True, exist_ok=True, mode=0o700)
 
         def report_progress(more: int) -> None:
@@ -172,10 +199,10 @@ class DataCache:
         if copying.listing(path) != entries:
             raise OSError(errno.ESTALE, "it changed while it was copied", str(path))
         write_json(
-            record,
+            self._record(key),
             {
                 "path": str(path),
-                "size": size,
+                "size": progress.total,
                 "files": sum(not entry.is_folder for entry in entries),
                 "checksum": checksum,
                 "seconds": self._clock() - begun_at,
@@ -184,7 +211,6 @@ class DataCache:
             durable=True,
         )
         part.rename(self._folder / key)
-        return key
 
     def _make_room(self, source: DataSource, size: int, key: str) -> None:
         """Drop copies that no job reads, those worth least first, until there is room.
@@ -194,7 +220,7 @@ class DataCache:
         """
         folder = self._folder / source.name
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        in_use = self._in_use()
+        in_use = self._in_use() - {key}
         for left in [path for path in folder.iterdir() if path.is_dir()]:
             found = f"{source.name}/{left.name.removesuffix(_PART)}"
             is_own_part = found == key and left.suffix == _PART
@@ -202,6 +228,7 @@ class DataCache:
                 remove_tree(left)
         copies = [copy for copy in self.copies() if copy.key.startswith(f"{source.name}/")]
         held = sum(copy.size for copy in copies)
+        held += sum(coming for other, coming in self._coming.items() if other.startswith(f"{source.name}/"))
         for copy in copies:
             if held + size <= source.limit and size <= shutil.disk_usage(folder).free:
                 return

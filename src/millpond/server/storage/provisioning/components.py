@@ -77,7 +77,7 @@ class Provisioning:
         self.cache = DataCache(
             config.cache or state_dir / CACHE_FOLDER,
             lambda: dependencies.provisioning().sources,
-            lambda: store.jobs.pinned_copies() | self.staging.found(),
+            lambda: self.staging.found() | store.jobs.pinned_copies(),  # in this order: what is found is pinned
         )
         rules = ImageRules(self.rules, dependencies.provisioning, vault)
         self.sources = ImageSources(store.jobs, self.host, self.catalogue, rules)

@@ -196,9 +196,10 @@ class Staging:
         return jobs
 
     def found(self) -> frozenset[str]:
-        """What was found for jobs that are not ready yet."""
+        """What was found for jobs that are not ready yet, and what is on its way to them."""
         with self._condition:
-            return frozenset(key for wanting in self._wanting.values() for key in wanting.found.values())
+            found = {key for wanting in self._wanting.values() for key in wanting.found.values()}
+            return frozenset(found | {work.progress.key for work in self._works.values() if work.progress.key})
 
     # ---- the threads --------------------------------------------------------------------------------------------
 
