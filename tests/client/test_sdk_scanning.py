@@ -72,8 +72,17 @@ def test_links_inside_are_kept_by_the_shortest_way(tmp_path: Path) -> None:
     write(tmp_path, sub__a="x")
     (tmp_path / "sub/l").symlink_to(tmp_path / "sub/a")
     (tmp_path / "top").symlink_to("./sub/../sub/a")
+    (tmp_path / "include").symlink_to(".")
+    (tmp_path / "sub/here").symlink_to(tmp_path / "sub")
+    (tmp_path / "sub/up").symlink_to("..")
     found = scan(tmp_path).snapshot
-    assert {entry.path: entry.target for entry in found.links} == {"sub/l": "a", "top": "sub/a"}
+    assert {entry.path: entry.target for entry in found.links} == {
+        "include": ".",
+        "sub/here": ".",
+        "sub/l": "a",
+        "sub/up": "..",
+        "top": "sub/a",
+    }
     assert read_snapshot(found.encoded()) == found
 
 

@@ -48,9 +48,11 @@ def why_too_deep(path: str) -> str:
 def link_stays_inside(path: str, target: str) -> bool:
     """Whether a link at ``path`` can only lead to something in the folder.
 
-    Its target is some ``..`` and then plain names: a ``..`` behind a name could, if that name is a link itself, lead
-    anywhere.
+    Its target is ``.``, its own folder, or some ``..`` and then plain names: a ``..`` behind a name could, if that name
+    is a link itself, lead anywhere.
     """
+    if target == ".":
+        return True
     if not target or "\0" in target or target.startswith("/"):
         return False
     parts = target.split("/")
