@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -556,6 +557,35 @@ def test_the_time_in_which_a_job_was_suspended_is_not_time_that_it_ran(tmp_path:
     server.store.close()
 
 
+def served_through_kills(
+    start: Callable[[], Server], submit: Callable[[Server, int], Submission], jobs: int, none_ends_before: int = 1
+) -> tuple[Server, list[str]]:
+    """The last of the servers that are started, each after the one before was killed, until all jobs have ended; and
+    the jobs that were accepted. No task ends before so many were submitted."""
+    submitted: list[Submission] = []
+    server: Server | None = None
+    for _ in range(300):
+        try:
+            if server is None:
+                server = start()
+            if len(submitted) < jobs:
+                submitted.append(submit(server, len(submitted)))
+            server.turn()
+            for task in server.world.running[: int(len(submitted) >= none_ends_before)]:
+                server.engine.finish(task)
+        except KilledError:
+            if server is not None:
+                server.store.close()
+            server = None
+            continue
+        if len(submitted) == jobs and not server.core.scheduler.jobs:
+            break
+    assert server is not None
+    assert not server.core.scheduler.jobs
+    answers = [submission.answer for submission in submitted]
+    return server, [answer.result().id for answer in answers if answer.done() and answer.exception() is None]
+
+
 @pytest.mark.parametrize("examples", few_then_many([5], [60]))
 def test_wherever_the_server_is_killed_nothing_is_lost_and_nothing_runs_twice(
     tmp_path_factory: pytest.TempPathFactory, examples: int
@@ -573,29 +603,10 @@ def test_wherever_the_server_is_killed_nothing_is_lost_and_nothing_runs_twice(
                     countdown.pop(0)
                     raise KilledError
 
-        submissions: list[Submission] = []
-        server: Server | None = None
-        for _ in range(200):
-            try:
-                if server is None:
-                    server = Server(state_dir, world, clock, trip)
-                if len(submissions) < 8:
-                    number = len(submissions)
-                    submissions.append(server.submit(f"j{number}", gpus=1 + number % 3, tasks=1 + number % 2))
-                server.turn()
-                for task in world.running[:1]:
-                    server.engine.finish(task)
-            except KilledError:
-                if server is not None:
-                    server.store.close()
-                server = None
-                continue
-            if len(submissions) == 8 and not server.core.scheduler.jobs:
-                break
-        assert server is not None
-        assert not server.core.scheduler.jobs
-        answers = [submission.answer for submission in submissions]
-        accepted = [answer.result().id for answer in answers if answer.done() and answer.exception() is None]
+        def submit(server: Server, number: int) -> Submission:
+            return server.submit(f"j{number}", gpus=1 + number % 3, tasks=1 + number % 2)
+
+        server, accepted = served_through_kills(lambda: Server(state_dir, world, clock, trip), submit, jobs=8)
         assert all(server.store.jobs.ended_job(name).state == "succeeded" for name in accepted)
         assert all(count == 1 for count in world.starts.values())
         assert all(task.attempt == 1 for task in world.starts)
@@ -629,34 +640,20 @@ def test_the_next_version_goes_on_where_the_killed_one_stood(
             if countdown == 0:
                 raise KilledError
 
-        server: Server | None = None
-        submitted: list[Submission] = []
-        for _ in range(300):
-            try:
-                if server is None:
-                    countdown = left.pop() if left else 0
-                    version += 1
-                    server = Server(state_dir, world, clock, trip, POLICIES[version % len(POLICIES)])
-                    assert overdrawn(server.core.scheduler._state.cluster) == ""
-                if len(submitted) < 14:
-                    number = len(submitted)
-                    priority = ("low", "normal", "high")[number % 3]
-                    fields = {"gpus": 1 + number % 4, "tasks": 1 + number % 2, "priority": priority}
-                    submitted.append(server.submit(f"j{number}", time_limit=f"{number + 20}s", **fields))
-                server.turn()
-                for task in world.running[: int(number > 6)]:
-                    server.engine.finish(task)
-            except KilledError:
-                if server is not None:
-                    server.store.close()
-                server = None
-                continue
-            if len(submitted) == 14 and not server.core.scheduler.jobs:
-                break
-        assert server is not None
-        assert not server.core.scheduler.jobs
-        answers = [submission.answer for submission in submitted]
-        accepted = [answer.result().id for answer in answers if answer.done() and answer.exception() is None]
+        def start() -> Server:
+            nonlocal version, countdown
+            countdown = left.pop() if left else 0
+            version += 1
+            server = Server(state_dir, world, clock, trip, POLICIES[version % len(POLICIES)])
+            assert overdrawn(server.core.scheduler._state.cluster) == ""
+            return server
+
+        def submit(server: Server, number: int) -> Submission:
+            priority = ("low", "normal", "high")[number % 3]
+            fields = {"gpus": 1 + number % 4, "tasks": 1 + number % 2, "priority": priority}
+            return server.submit(f"j{number}", time_limit=f"{number + 20}s", **fields)
+
+        server, accepted = served_through_kills(start, submit, jobs=14, none_ends_before=8)
         assert all(server.store.jobs.ended_job(name) is not None for name in accepted)
         assert all(count == 1 for count in world.starts.values()), "nothing runs twice"
         assert verify(server.store).differences == ()
