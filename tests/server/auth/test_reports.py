@@ -20,6 +20,7 @@ from millpond.server.store.jobs import NewJob
 from millpond.server.store.statistics.books import HeldAmount, UsageChange, UsageInterval
 from millpond.server.store.statistics.card_use import JobCardUse
 from millpond.server.views.reports.usage import ReportRates
+from millpond.server.web.reports import report_pages
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.calendar_spans import day_begin
 from millpond.specs.config.prices import PriceList
@@ -225,6 +226,58 @@ def test_each_row_leads_to_the_jobs_behind_it(filled: AuthWorld) -> None:
     assert re.findall(r'href="/portal/jobs/(a-\d)"', browser.get(vision).text) == ["a-2", "a-1"]
     nobody = next(link for link in links if "group=&" in link or link.endswith("group="))
     assert re.findall(r'href="/portal/jobs/(a-\d)"', browser.get(nobody).text) == ["a-5"]
+
+
+def names_on(page: str) -> list[str]:
+    """What stands in the first column of a report, without the total."""
+    return re.findall(r'class="whose"><a [^>]*><bdi>([^<]*)</bdi>', page)
+
+
+def test_rows_stand_by_the_figure_whose_heading_was_chosen_and_chosen_again_the_other_way_round(
+    filled: AuthWorld,
+) -> None:
+    browser = browser_of(filled, "olga")
+    assert names_on(browser.get(f"/portal/reports?by=user&{SPAN}").text)[0] == "nob"
+    page = browser.get(f"/portal/reports?by=user&{SPAN}&order=idle_gpu_hours").text
+    assert names_on(page)[0] == "max"
+    assert page.count("aria-sort") == 1
+    again = re.search(r'aria-sort="descending"><a href="([^"]*)"', page)
+    assert again is not None
+    turned = browser.get(f"/portal/reports{again[1].replace('&amp;', '&')}").text
+    assert names_on(turned)[-1] == "max"
+    assert 'aria-sort="ascending"' in turned
+    assert names_on(browser.get(f"/portal/reports?by=user&{SPAN}&order=name").text)[:2] == ["max", "max"]
+    # Of max's two models one was measured: where a figure is not known is last in both directions.
+    for order in ("busy_percent", "-busy_percent"):
+        assert names_on(browser.get(f"/portal/reports?by=user&{SPAN}&order={order}").text)[0] == "max", order
+    assert browser.get(f"/portal/reports?by=user&{SPAN}&order=password").status_code == 422
+
+
+def test_rows_beyond_those_of_a_page_are_added_up_in_each_order(
+    filled: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_pages, "ROWS_ON_A_PAGE", 2)
+    browser = browser_of(filled, "olga")
+    page = browser.get(f"/portal/reports?by=job&{SPAN}&order=-gpu_hours").text
+    assert re.findall(r'href="/portal/jobs/(a-\d)"', page) == ["a-4", "a-3"]
+    assert "others" in page
+    total = re.search(r"<b>([\d.]+)</b></p>", page)
+    assert total is not None
+    assert total[1] == re.search(r"<b>([\d.]+)</b></p>", browser.get(f"/portal/reports?by=job&{SPAN}").text)[1]
+
+
+def test_waits_stand_by_the_figure_whose_heading_was_chosen(world: AuthWorld) -> None:
+    for job, user, wait in (("a-1", "max", 10.0), ("a-2", "mia", 500.0), ("a-3", "sam", 60.0), ("a-4", "nob", None)):
+        ended(world, job, user, "", 1, wait)
+    browser = browser_of(world, "olga")
+
+    def users(order: str) -> list[str]:
+        page = browser.get(f"/portal/reports/waits?by=user&{SPAN}&order={order}").text
+        return re.findall(r'data-label="User"><a [^>]*><bdi>([^<]*)</bdi>', page)
+
+    assert users("p50") == ["nob", "mia", "sam", "max"]
+    assert users("-p50") == ["max", "sam", "mia", "nob"]
+    assert users("-name") == ["sam", "nob", "mia", "max"]
 
 
 def test_a_report_is_a_file_for_spreadsheets_in_which_names_are_no_formulas(filled: AuthWorld) -> None:

@@ -18,6 +18,7 @@ from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.store.statistics.books import Share, UsageFilter, UsageSum
 from millpond.server.store.statistics.card_use import CardUseSum
 from millpond.server.store.store import Store
+from millpond.server.views.reports.row_order import in_order
 from millpond.specs.api.events import DeliveryInfo
 from millpond.specs.api.reports.usage import DiskInfo, RateGap, UsageList, UsageRow
 from millpond.specs.calendar_spans import months_within
@@ -74,6 +75,7 @@ class UsageRequest:
         until: not to come yet.
         only: by column (``user``, ``group``, ``queue``, ``model``, ``kind``), the value that counts alone.
         limit: so many rows at most, the others added up.
+        order: as ``row_order.in_order`` has it; empty: the largest first, of months the latest.
     """
 
     by: str
@@ -81,6 +83,7 @@ class UsageRequest:
     until: float
     only: Mapping[str, str] = field(default_factory=dict)
     limit: int | None = None
+    order: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +122,13 @@ class Bookkeeper:
     def _report(self, asked: UsageRequest, wanted: UsageFilter) -> UsageList:
         rates = self._rates()
         prices, energy = rates.prices, rates.energy
-        found, added = self._by_month(asked, wanted) if asked.by == "month" else self._sums(asked, wanted)
-        rows = [_row(total, measured, prices) for total, measured in found]
+        # In another order than the store's own, those that come first are only known of all rows.
+        summed = replace(asked, limit=None) if asked.order else asked
+        found, added = self._by_month(summed, wanted) if asked.by == "month" else self._sums(summed, wanted)
+        rows = in_order([_row(total, measured, prices) for total, measured in found], asked.order)
         others = [_row(total, measured, prices) for total, measured in added]
+        if asked.order and asked.limit is not None:
+            rows, others = rows[: asked.limit], rows[asked.limit :]
         total = _together([*rows, *others], self._store.books.jobs(asked.since, asked.until, wanted))
         rest = [_together(others, sum(row.jobs for row in others))] if others else []
         *rows, total = _rounded([*rows, *rest], total)

@@ -10,22 +10,25 @@ from millpond.server.web.pages import may_do
 from millpond.server.web.reports.periods import ReportPeriod, latest_months
 
 
-def frame(caller: Caller, period: ReportPeriod, query: dict[str, str]) -> dict[str, Any]:
+def frame(caller: Caller, period: ReportPeriod, query: dict[str, str], order: str = "") -> dict[str, Any]:
     """What all these pages show besides: the period, and addresses of the same page and of others.
 
     Args:
-        query: what the address says besides the period.
+        query: what the address says besides the period and the order of rows.
+        order: of the rows, where they can be ordered.
     """
+    ordered = {"order": order} if order else {}
 
     def address(**changes: str) -> str:
         return f"?{urlencode({**query, **period.query, **changes})}"
 
     def in_period(**chosen: str) -> str:
-        return f"?{urlencode({**query, **chosen})}"
+        return f"?{urlencode({**query, **ordered, **chosen})}"
 
     return {
         "period": period,
         "query": query,
+        "order": order,
         "address": address,
         "in_period": in_period,
         "months": latest_months(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Annotated, Final
 from urllib.parse import urlencode
 
@@ -10,6 +11,7 @@ from fastapi import APIRouter, Query, Response
 
 from millpond.server.api.permits import ServiceOf
 from millpond.server.api.routes.reports import UsageOnly, UsageReader, WaitOnly
+from millpond.server.views.reports.row_order import NAME, USAGE_FIGURES, WAIT_FIGURES, in_order
 from millpond.server.views.reports.usage import UsageRequest
 from millpond.server.views.reports.wait_report import WaitRequest
 from millpond.server.web.pages import PageRoute, VisitOf
@@ -26,17 +28,26 @@ router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRo
 
 By = Annotated[Grouping, Query()]
 WaitsBy = Annotated[WaitGrouping, Query()]
+UsageOrder = Annotated[str, Query(pattern=f"^(-?({'|'.join((NAME, *USAGE_FIGURES))}))?$")]
+WaitOrder = Annotated[str, Query(pattern=f"^(-?({'|'.join((NAME, *WAIT_FIGURES))}))?$")]
 Cards = Annotated[str, Query(max_length=20)]
 
 
 @router.get("/reports")
 async def use(
-    service: ServiceOf, access: UsageReader, visit: VisitOf, period: PeriodOf, only: UsageOnly, by: By = "user"
+    service: ServiceOf,
+    access: UsageReader,
+    visit: VisitOf,
+    period: PeriodOf,
+    only: UsageOnly,
+    by: By = "user",
+    order: UsageOrder = "",
 ) -> Response:
     """Who used what, and what it cost."""
-    asked = UsageRequest(by, period.since, min(period.until, time.time()), only, ROWS_ON_A_PAGE)
+    asked = UsageRequest(by, period.since, min(period.until, time.time()), only, ROWS_ON_A_PAGE, order)
     found = await service.books.usage(asked, access.caller)
-    return show("reports/use.html", visit, found=found, only=only, **frame(access.caller, period, {"by": by, **only}))
+    around = frame(access.caller, period, {"by": by, **only}, order)
+    return show("reports/use.html", visit, found=found, only=only, **around)
 
 
 @router.get("/reports.csv")
@@ -51,11 +62,19 @@ async def use_as_csv(
 
 @router.get("/reports/waits")
 async def waits(
-    service: ServiceOf, access: UsageReader, visit: VisitOf, period: PeriodOf, only: WaitOnly, by: WaitsBy = "group"
+    service: ServiceOf,
+    access: UsageReader,
+    visit: VisitOf,
+    period: PeriodOf,
+    only: WaitOnly,
+    by: WaitsBy = "group",
+    order: WaitOrder = "",
 ) -> Response:
     """How long jobs waited."""
     found = await service.wait_reports.report(by, WaitRequest(period.since, period.until, only), access.caller)
-    return show("reports/waits.html", visit, found=found, only=only, **frame(access.caller, period, {"by": by, **only}))
+    found = replace(found, rows=in_order(found.rows, order))
+    around = frame(access.caller, period, {"by": by, **only}, order)
+    return show("reports/waits.html", visit, found=found, only=only, **around)
 
 
 @router.get("/reports/waits.csv")
