@@ -20,6 +20,7 @@ def trouble() -> None:
     from millpond.model.hardware.devices import DeviceHealth
     from millpond.model.hardware.telemetry import DeviceSample
     from millpond.node.devices.fake import FakeVendor
+    from millpond.node.devices.nvidia_faults import xid_text
     from millpond.node.host import machine
     from millpond.server.monitoring import idle_cards
 
@@ -32,7 +33,7 @@ def trouble() -> None:
         for node in made.nodes:
             idle.update(device.uuid for device in node.devices if (node.name, device.index) == IDLE)
             devices = tuple(
-                replace(device, health=DeviceHealth.FAULTY, health_detail="XID 79: the card has fallen off the bus")
+                replace(device, health=DeviceHealth.FAULTY, health_detail=xid_text(79))
                 if (node.name, device.index) == FAILED
                 else device
                 for device in node.devices

@@ -10,11 +10,13 @@ from api_world import Api
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond.engines.local.health import LOST_CARD
 from millpond.engines.task_ends import exit_text
 from millpond.model.events import CardClosed, QueueChanged
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
+from millpond.node.devices.nvidia_faults import RECOVERY_ACTIONS, xid_text
 from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue
 from millpond.server.phrases.phrasebook import PHRASES, REFUSALS, pattern_of, phrase_in
 from millpond.server.web.jobs.drafts import DraftRequest, draft_of
@@ -73,6 +75,14 @@ def test_what_happens_to_nodes_and_cards_is_told_in_the_language_of_the_reader()
         "give the place of task 0 back, as the job is tried again or goes on without it",
     ):  # fmt: skip
         assert left_in_english(phrase_in(CHINESE, text), "x-1", "n-1", "30s") == [], text
+
+
+def test_what_a_driver_reports_of_a_card_is_told_in_the_language_of_the_reader() -> None:
+    faults = [xid_text(xid) for xid in range(200)]
+    assert sum("(" in fault for fault in faults) > 20
+    for fault in (*faults, *(text for _, text in RECOVERY_ACTIONS.values()), LOST_CARD):
+        for text in (f"{fault}; it had failed shortly before", f"card 3 of x-1 is faulty ({fault})"):
+            assert left_in_english(phrase_in(CHINESE, text), "x-1", "XID", "NVLink") == [], text
 
 
 def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -> None:

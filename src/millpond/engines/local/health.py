@@ -33,7 +33,7 @@ _LISTENS_FOR_S: Final = 1.0
 """How long a closed watch may go on listening."""
 _SAID_AGAIN_AFTER_S: Final = 60.0
 """A program that goes wrong may do so a thousand times a second."""
-_LOST: Final = "the driver does not list it any more"
+LOST_CARD: Final = "the driver does not list it any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class HealthWatch:
         if fault is not None and (seen is None or seen.health is DeviceHealth.FAULTY):
             fault.was_seen = True
         if seen is None:
-            return replace(before, health=DeviceHealth.FAULTY, health_detail=_LOST)
+            return replace(before, health=DeviceHealth.FAULTY, health_detail=LOST_CARD)
         if fault is not None:
             is_quiet = self._clock() - fault.at >= QUIET_S
             if seen.health is DeviceHealth.FAULTY or not (fault.was_seen or is_quiet):

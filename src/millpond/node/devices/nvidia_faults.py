@@ -58,7 +58,7 @@ _NOTE: Final = frozenset((37, 38, 44, 45, 63, 66, 67, 92, 93, 106, 107, 108, 121
 _DOUBLE_BIT: Final = 2
 _XID: Final = 8
 _RECOVERY_FIELD: Final = 230
-_RECOVERY: Final = {
+RECOVERY_ACTIONS: Final = {
     1: (DeviceHealth.FAULTY, "the driver wants it reset"),
     2: (DeviceHealth.FAULTY, "the driver wants the machine rebooted"),
     3: (DeviceHealth.BUSY_ELSEWHERE, "the driver wants work between cards to end here"),
@@ -88,7 +88,7 @@ def driver_complaint(nvml: Nvml, handle: Any) -> tuple[DeviceHealth, str]:
     """What the driver has against work on a card, besides events: OK and nothing when it has no complaint."""
     fields = nvml.ask("nvmlDeviceGetFieldValues", handle, [_RECOVERY_FIELD])
     if fields is not None and fields[0].nvmlReturn == 0:
-        complaint = _RECOVERY.get(int(fields[0].value.uiVal))
+        complaint = RECOVERY_ACTIONS.get(int(fields[0].value.uiVal))
         if complaint is not None:
             return complaint
     rows = nvml.ask("nvmlDeviceGetRemappedRows", handle)
