@@ -78,7 +78,7 @@ class Scheduler:
             self._cycle.starter,
         )
         self.jobs = self._state.jobs
-        self._claims_seen: tuple[int, ...] = (0, 0, 0, 0, 0)
+        self._claims_seen: tuple[int, ...] = (0, 0, 0, 0, 0, 0)
         self._wakeups = Wakeups(self._state, self._claims, self._cycle)
 
     # ---- the cycle ----------------------------------------------------------------------------------------------
@@ -163,6 +163,7 @@ class Scheduler:
         """
         if claims is not None:
             snapshots.give_nodes(claims, self._state)
+            snapshots.give_fetch_waits(claims, self._state)
         kept = claims or ()
         self._redo.cycle(now, decided, snapshots.starts_in(kept), lambda: snapshots.give_rights(kept, self._state))
         self._explainer.estimates.note_cycle()
@@ -178,8 +179,8 @@ class Scheduler:
 
     def changed_claims(self) -> list[Any] | None:
         """The places that are kept for jobs until others have left, the nodes that are kept for reservations, the
-        starts and rights to cells that the latest cycle found, and which events before it were turned down or agreed
-        upon, as plain data; None: as when this was last asked.
+        starts, rights to cells and waits for contents that the latest cycle found, and which events before it were
+        turned down or agreed upon, as plain data; None: as when this was last asked.
 
         What comes from a snapshot or a log has not changed.
         """
@@ -191,11 +192,11 @@ class Scheduler:
 
     @property
     def _kept_version(self) -> tuple[int, ...]:
-        """Differs when another place or node is kept for anyone, starts or rights to cells were found, or an event was
-        turned down or agreed upon."""
+        """Differs when another place or node is kept for anyone, starts, rights to cells or waits for contents were
+        found, or an event was turned down or agreed upon."""
         state = self._state
         kept = self._claims.version, state.reserved.version, state.held.version
-        return *kept, state.rejudged_version, state.verdicts.version
+        return *kept, state.rejudged_version, state.fetch_waits_version, state.verdicts.version
 
     # ---- questions ----------------------------------------------------------------------------------------------
 

@@ -83,6 +83,8 @@ class State:
         guests: running jobs on the cards of others, by id, see ``packing``.
         fresh: jobs that joined a waiting line since the last cycle.
         fetch_waits: until when jobs wait at the most for nodes that hold what they need, by id (``cycle.fetch_waits``).
+        begun_fetch_waits: those of them that began in the latest cycle, for its log.
+        fetch_waits_version: rises with each cycle in which one began.
         holds: why nothing new starts anywhere, in words, by kind of trouble; empty while all is well.
         window_changes: heap of (instant, sequence, job): when the windows of jobs open or close, see
             ``scheduling.tenancy.windows``.
@@ -134,6 +136,8 @@ class State:
         self.paused: list[tuple[float, int, JobRecord]] = []
         self.fresh: list[JobRecord] = []
         self.fetch_waits: dict[str, float] = {}
+        self.begun_fetch_waits: dict[str, float] = {}
+        self.fetch_waits_version = 0
         self.holds: dict[Cause, str] = {}
         self.window_changes: list[tuple[float, int, JobRecord]] = []
         self.is_unfinished = False

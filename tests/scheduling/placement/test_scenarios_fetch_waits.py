@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from redone import redo, stored
 from worlds import World, asks, gang, machine, single
 
 from millpond.model.contents import Content
-from millpond.model.events import DurationPredicted, NodeContents, StopRequested
+from millpond.model.events import DurationPredicted, JobSubmitted, NodeContents, StopRequested
 from millpond.model.reasons import Cause
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -90,6 +91,21 @@ def test_a_wait_outlives_a_restart_of_the_server_and_a_fork() -> None:
     for twin in (core.fork(), Scheduler.restore(json.loads(json.dumps(core.snapshot())))):
         assert twin.next_wakeup(world.now) == core.next_wakeup(world.now)
         assert [decision.job for decision in twin.decide(FETCH_S)] == ["job"]
+
+
+def test_a_wait_that_began_behind_the_last_snapshot_ends_no_later_after_a_crash() -> None:
+    world = busy_world(50.0, lasting=1_000.0)
+    before = stored(world.core.snapshot())
+    world.go_to(10.0)
+    turn = [JobSubmitted(10.0, single("job", contents=NEEDED)), DurationPredicted(10.0, "job", 10.0, 11.0)]
+    for event in turn:
+        world.core.handle(event)
+    assert world.core.decide(10.0) == []
+    core = Scheduler.restore(before)
+    redo(core, turn, 10.0, [], world.core.changed_claims())
+    assert core.next_wakeup(20.0) == 10.0 + FETCH_S
+    assert core.decide(20.0) == []
+    assert [decision.job for decision in core.decide(10.0 + FETCH_S)] == ["job"]
 
 
 def test_a_job_that_is_stopped_waits_no_longer() -> None:

@@ -105,8 +105,9 @@ def take(state: State, placer: Placer, claims: Claims) -> dict[str, Any]:
 def take_kept(state: State, claims: Claims, *, claims_changed: bool, nodes_changed: bool) -> list[Any]:
     """The claims, and behind them what else a cycle decided beside its decisions, where it did.
 
-    The nodes of reservations, the starts of held jobs, the rights to cells of jobs of which these may have changed, and
-    what became of the events before it. Claims that have not changed are not written again, nor are such nodes.
+    The nodes of reservations, the starts of held jobs, the rights to cells of jobs of which these may have changed,
+    who has begun to wait for nodes that hold what is needed, and what became of the events before it. Claims that have
+    not changed are not written again, nor are such nodes.
     """
     kept = state.reserved.kept_plain() if nodes_changed else {}
     starts = [list(each) for each in state.held.chosen]
@@ -114,7 +115,9 @@ def take_kept(state: State, claims: Claims, *, claims_changed: bool, nodes_chang
     rights = [[job, rights_plain(state.running[job])] for job in sorted(state.rejudged) if job in state.running]
     demoted = sorted(state.cluster.cells.demoted.items())
     cells = {"rights": rights, "demoted": demoted} if rights else {}
-    beside = {"reserved": kept, "starts": starts, "cells": cells, "verdicts": state.verdicts.plain()}
+    waits, state.begun_fetch_waits = state.begun_fetch_waits, {}
+    verdicts = state.verdicts.plain()
+    beside = {"reserved": kept, "starts": starts, "cells": cells, "fetch_waits": waits, "verdicts": verdicts}
     before = take_claims(state, claims) if claims_changed else [_SAME_CLAIMS]
     return [*before, *({name: found} for name, found in beside.items() if found)]
 
@@ -284,6 +287,12 @@ def give_rights(plain: Sequence[Any], state: State) -> None:
         book.give_again([right for record, rights in running for right in rights_in(record, rights)])
         book.demoted = dict(cells["demoted"])
         book.judged.update(record.id for record, _ in running)
+
+
+def give_fetch_waits(plain: Sequence[Any], state: State) -> None:
+    """Let these jobs wait for nodes that hold what they need, as ``take_kept`` wrote it, beside those that did."""
+    for waits in (each["fetch_waits"] for each in plain if isinstance(each, dict) and "fetch_waits" in each):
+        state.fetch_waits |= waits
 
 
 def give_claims(plain: Sequence[Any], state: State, claims: Claims) -> None:

@@ -134,7 +134,7 @@ class AdmissionCycle:
         self._claims.end_walk()
         for record in outcome.held_back:
             self._state.ordering.held_back(record)
-        self._state.fetch_waits.update(outcome.fetch_waits)
+        self.fetch_waits.keep(outcome.fetch_waits)
         # 8. Without plans the trial is kept; else it is rolled back, and carried out as far as no departure is needed.
         if not outcome.plans:
             self._claims.charge(-1)

@@ -10,6 +10,7 @@ Source: Zaharia et al., "Delay Scheduling", EuroSys 2010; the bound is the trans
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,6 +69,13 @@ class FetchWaits:
         if free_at[node] + seconds[node] >= now + fetch_s:
             return None
         return FetchWait(until, node, float(free_at[node]), fetch_s)
+
+    def keep(self, waits: Sequence[tuple[str, float]]) -> None:
+        """These wait until then; those who did before do so no longer for it."""
+        state = self._state
+        state.begun_fetch_waits = {job: until for job, until in waits if job not in state.fetch_waits}
+        state.fetch_waits |= state.begun_fetch_waits
+        state.fetch_waits_version += bool(state.begun_fetch_waits)
 
     def prune(self) -> None:
         """Forget those that no longer wait."""
