@@ -241,19 +241,15 @@ class Placer:
         if fetch_s is not None:
             for step in nearest_first(fetch_s, record.expected_s or 0.0, mask):
                 near = self.within_allowed(record, tasks, step) if record.elastic else step
-                placed = self.place_all(record.job, tasks, near)
+                placed = self._place_all_of(record, tasks, near)
                 if placed is not None:
                     return placed
         return self._place_anywhere(record, tasks, mask)
 
     def _place_anywhere(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Placed | None:
         job = record.job
-        if len(record.tasks) == 1 and len(tasks) == 1:
-            shape = self.cluster.words.shapes_of(record.demand)[0]
-            choice = self.choose(job, shape, mask)
-            return None if choice is None else [(tasks[0], self.take(shape, choice))]
-        if not record.elastic:
-            return self.place_all(job, tasks, mask)
+        if not record.elastic or len(record.tasks) == 1:
+            return self._place_all_of(record, tasks, mask)
 
         def place(some: Sequence[TaskRecord]) -> Placed | None:
             # Fewer tasks may be allowed on models of cards that more of them are not.
@@ -294,6 +290,14 @@ class Placer:
             return None
         lying = [(task.role_index, task.holding.node) for task in tasks if task.holding is not None]
         return Spacing(job.spacing, [role.name for role in job.roles], self.cluster.hardware_index.places_by, lying)
+
+    def _place_all_of(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Placed | None:
+        """``place_all``, for a job of one task without what only gangs need."""
+        if len(record.tasks) != 1 or len(tasks) != 1:
+            return self.place_all(record.job, tasks, mask)
+        shape = self.cluster.words.shapes_of(record.demand)[0]
+        choice = self.choose(record.job, shape, mask)
+        return None if choice is None else [(tasks[0], self.take(shape, choice))]
 
     def place_all(self, job: Job, tasks: Sequence[TaskRecord], mask: NodeMask | None = None) -> Placed | None:
         """Take holdings for all of these tasks, as near to each other as the job asks; None, and nothing taken, if not.

@@ -31,11 +31,11 @@ def nearest_first(fetch_s: NDArray[np.float64], run_s: float, mask: NodeMask | N
     """Masks (nodes,) within ``mask`` that open ever farther nodes; none that opens all of it."""
     count = len(fetch_s)
     allowed = np.ones(count, dtype=np.uint8) if mask is None else mask[:count]
-    left = np.unique(fetch_s[allowed != 0])
+    left = fetch_s[allowed != 0]
     for _ in range(MOST_STEPS):
         if not len(left):
             return
-        bound = same_fetch_up_to(float(left[0]), run_s)
+        bound = same_fetch_up_to(float(left.min()), run_s)
         left = left[left > bound]
         if len(left):
             yield allowed * (fetch_s <= bound)
