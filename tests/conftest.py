@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -40,6 +41,8 @@ for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, lambda *_: None)
 
+LONG_AS_A_WHOLE = re.compile(r"^pytestmark = (\[\s*)?([^\n]*\n?\s*)pytest\.mark\.long\b", re.MULTILINE)
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
@@ -58,6 +61,14 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
         gc.set_threshold(10_000)
         gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where long tests are left out, what is long as a whole is not even imported, unless it was asked for by name."""
+    is_asked_for = any(argument.startswith(str(collection_path)) for argument in map(os.path.abspath, config.args))
+    if "not long" not in config.option.markexpr or collection_path.suffix != ".py" or is_asked_for:
+        return None
+    return True if LONG_AS_A_WHOLE.search(collection_path.read_text()) else None
 
 
 @pytest.hookimpl(wrapper=True)

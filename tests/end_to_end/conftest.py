@@ -9,45 +9,6 @@ import pytest
 from real_pond import Pond, alive
 
 HERE = Path(__file__).resolve().parent
-LONG = {
-    "test_agents",
-    "test_applying",
-    "test_array_walks",
-    "test_awkward_tasks",
-    "test_changing_jobs",
-    "test_chaos",
-    "test_clusters",
-    "test_copies_of_servers",
-    "test_encryption",
-    "test_files_of_jobs",
-    "test_functions",
-    "test_guides",
-    "test_images",
-    "test_job_page_in_a_browser",
-    "test_jobs_at_origins",
-    "test_killed_server",
-    "test_kubernetes_files",
-    "test_logging_in_elsewhere",
-    "test_make_up",
-    "test_metrics_of_jobs",
-    "test_monitoring",
-    "test_next_version",
-    "test_operating",
-    "test_own_history",
-    "test_portal_in_a_browser",
-    "test_proxy",
-    "test_readme",
-    "test_registry",
-    "test_services",
-    "test_several_people",
-    "test_ssh",
-    "test_standby",
-    "test_starting_the_server",
-    "test_submitting_in_a_browser",
-    "test_twin",
-    "test_working_inside",
-}
-"""The files left out of `make test`: what they walk through is held in parts by faster tests as well."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -55,8 +16,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == HERE:
             item.add_marker(pytest.mark.end_to_end)
-            if item.path.stem in LONG:
-                item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture

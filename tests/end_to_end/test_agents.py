@@ -12,7 +12,7 @@ from real_pond import POND, Pond
 if TYPE_CHECKING:
     from mcp import Client
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.long
 READING = {"list_jobs", "get_job", "why", "logs", "plan", "list_queues", "get_queue", "pool", "what_if", "usage"}
 WRITING = {"submit", "stop", "suspend", "resume", "requeue", "change_priority"}
 HELLO = "name: hello\ncommand: echo hello from an agent\ncpus: 1\nmemory: 64MiB\n"

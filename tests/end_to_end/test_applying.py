@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from real_pond import Pond, until
+
+pytestmark = pytest.mark.long
 
 
 def test_apply_shows_the_plan_first_and_submits_only_when_told_to(shared: Pond) -> None:

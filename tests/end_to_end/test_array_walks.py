@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from real_pond import until
+
+pytestmark = pytest.mark.long
 
 
 def test_an_array_whose_server_is_killed_again_and_again_runs_each_member_once(running, tmp_path):

@@ -16,6 +16,8 @@ from real_pond import Pond, alive, until
 from millpond.client.sdk import Client
 from millpond.node.task.records import TaskFiles, TaskId
 
+pytestmark = pytest.mark.long
+
 PYTHON = sys.executable
 LONG_LINE = 30_000_000
 LARGE_LOG = 2 * 2**30

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from real_pond import until
+
+pytestmark = pytest.mark.long
 
 COUNTING = "echo begun $MILLPOND_TASK; trap 'exit 0' TERM; while :; do echo . >> {file}; sleep 0.02; done"
 

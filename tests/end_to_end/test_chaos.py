@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from real_pond import REPOSITORY
+
+pytestmark = pytest.mark.long
 
 
 def test_a_server_killed_at_random_moments_loses_nothing_and_does_nothing_twice(tmp_path, monkeypatch):

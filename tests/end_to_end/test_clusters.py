@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "kubernetes"))
 from foreign_pods import condition, foreign_pod
 from standin_cluster import StandinCluster
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.long
 
 
 def two_clusters() -> Iterator[dict[str, StandinCluster]]:

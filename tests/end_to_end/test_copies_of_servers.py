@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from real_pond import Pond, alive, until
 
+pytestmark = pytest.mark.long
+
 
 def restored(original: Pond, folder: Path) -> Pond:
     assert original("backup", "pond.tar.gz").returncode == 0

@@ -9,9 +9,12 @@ import socket
 import ssl
 from pathlib import Path
 
+import pytest
 from real_pond import FAKE_GPUS, Pond, until
 
 from certificates import make_certificate
+
+pytestmark = pytest.mark.long
 
 
 def end_of_certificate(port: int, trusted: Path) -> str:

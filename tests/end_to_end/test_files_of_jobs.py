@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from real_pond import Pond
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:

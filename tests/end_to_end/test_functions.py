@@ -16,6 +16,8 @@ import millpond.job as place
 from millpond.client.sdk.functions.outcomes import RemoteTracebackError
 from millpond.model.errors import InvalidInputError
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def pool(shared: Pond, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pond:

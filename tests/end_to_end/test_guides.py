@@ -7,8 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from console_walk import walk
 from real_pond import PATIENCE_S, REPOSITORY, Pond
+
+pytestmark = pytest.mark.long
 
 
 def test_the_commands_about_files_work_as_printed(running: Pond, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from real_pond import Pond, until
 
 from real_containers import IMAGE, RealPodman
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def yard(_real_podman: RealPodman | str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:

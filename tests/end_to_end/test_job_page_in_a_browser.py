@@ -11,7 +11,7 @@ import pytest
 from portal_visit import DESKTOP, PHONE, Visit, chromium, expect, pond, submit, visit
 from real_pond import Pond
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.long
 
 __all__ = ["chromium", "pond", "visit"]
 """Fixtures."""

@@ -12,6 +12,8 @@ from real_pond import Pond, until
 from serving_site import PROGRAM, Site, connect, get
 from websockets.exceptions import InvalidStatus
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:

@@ -7,7 +7,10 @@ import json
 import subprocess
 import threading
 
+import pytest
 from real_pond import PATIENCE_S, until
+
+pytestmark = pytest.mark.long
 
 
 def test_a_followed_job_outlives_its_server(running, tmp_path):

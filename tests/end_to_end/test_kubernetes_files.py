@@ -23,7 +23,7 @@ from standin_cluster import StandinCluster
 from millpond.engines.kubernetes.pods.pod_marks import pod_name
 from millpond.node.task.records import TaskId
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.long
 
 
 def free_port() -> int:

@@ -10,9 +10,12 @@ import time
 from pathlib import Path
 
 import httpx2
+import pytest
 from real_pond import FAKE_GPUS, PATIENCE_S, Pond, until
 
 from oidc_provider import CLIENT, SECRET, FakeProvider, served
+
+pytestmark = pytest.mark.long
 
 
 def form_of(page: httpx2.Response) -> dict[str, str]:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from real_pond import PATIENCE_S, REPOSITORY, alive
 
+pytestmark = pytest.mark.long
+
 NEEDED = ("Makefile", "pyproject.toml", "examples")
 """The rest may change under the hands of whoever copies it: other tests run, and leave their traces."""
 

@@ -6,9 +6,12 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
 from real_pond import Pond
 
 from millpond.client.sdk import Client
+
+pytestmark = pytest.mark.long
 
 PROGRAM = """
 import json, os, sys

@@ -10,10 +10,13 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from real_pond import FAKE_GPUS, PATIENCE_S, Pond, alive, until
 
 from millpond.client.sdk import Client
 from millpond.model.errors import MillpondError
+
+pytestmark = pytest.mark.long
 
 JOBS = 60
 NEXT_VERSION = Path(__file__).with_name("next_version.py")

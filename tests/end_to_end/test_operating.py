@@ -12,6 +12,8 @@ from threading import Thread
 import pytest
 from real_pond import FAKE_GPUS, PATIENCE_S, POND, Pond, until
 
+pytestmark = pytest.mark.long
+
 GOOD = "queues:\n  - name: vision\n  - name: speech\n"
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import json
 
+import pytest
 from real_pond import Pond
+
+pytestmark = pytest.mark.long
 
 
 def test_the_jobs_of_a_server_are_replayed_by_the_simulator(running: Pond, tmp_path):

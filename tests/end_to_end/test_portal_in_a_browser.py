@@ -14,7 +14,7 @@ from real_pond import Pond, until
 
 from millpond.client.sdk import Client
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.long
 
 __all__ = ["chromium", "pond", "visit"]
 """Fixtures."""

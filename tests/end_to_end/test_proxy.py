@@ -16,6 +16,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from millpond.node.sandbox import namespaces
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def site(shared: Pond) -> Site:

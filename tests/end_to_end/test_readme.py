@@ -6,8 +6,11 @@ import re
 import subprocess
 import sys
 
+import pytest
 from console_walk import walk
 from real_pond import PATIENCE_S, REPOSITORY
+
+pytestmark = pytest.mark.long
 
 README = (REPOSITORY / "README.md").read_text()
 

@@ -13,6 +13,8 @@ from real_pond import PATIENCE_S, POND, Pond, until
 from real_containers import IMAGE, RealPodman
 from real_registry import LOGIN, RealRegistry, registry_program
 
+pytestmark = pytest.mark.long
+
 
 @dataclass(frozen=True, slots=True)
 class Yard:

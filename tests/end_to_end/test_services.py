@@ -16,6 +16,8 @@ import httpx2
 import pytest
 from real_pond import PATIENCE_S, Pond, until
 
+pytestmark = pytest.mark.long
+
 PROGRAM = Path(__file__).with_name("answering_program.py")
 
 

@@ -7,7 +7,10 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from real_pond import PATIENCE_S, POND, Pond
+
+pytestmark = pytest.mark.long
 
 
 def test_somebody_is_invited_logs_in_works_and_is_written_down(running: Pond, tmp_path: Path) -> None:

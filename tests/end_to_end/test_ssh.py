@@ -21,7 +21,10 @@ from own_address import free_port, own_address
 
 PROGRAM = Path(__file__).with_name("serving_program.py")
 
-pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="OpenSSH's client is not installed")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("ssh") is None, reason="OpenSSH's client is not installed"),
+    pytest.mark.long,
+]
 
 
 class Place:

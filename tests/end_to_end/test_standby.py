@@ -21,6 +21,8 @@ from millpond.client.sdk.transport.discovery import read_server_file
 from millpond.model.errors import UnavailableError
 from millpond.specs.api.server import STANDBY_FILE, ServerFile
 
+pytestmark = pytest.mark.long
+
 Start = Callable[..., subprocess.Popen[str]]
 
 

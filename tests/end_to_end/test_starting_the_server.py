@@ -8,6 +8,8 @@ import socket
 import pytest
 from real_pond import FAKE_GPUS, PATIENCE_S, Pond, alive, until
 
+pytestmark = pytest.mark.long
+
 WAYS = pytest.mark.parametrize("way", [["--detach"], []], ids=["detached", "in the foreground"])
 
 

@@ -27,6 +27,8 @@ from millpond.model.events import Ended
 from millpond.scheduling.scheduler import Scheduler
 from twin import Run, live_course, simulated_course, stored_run
 
+pytestmark = pytest.mark.long
+
 JOBS = 200
 MAKESPANS_AGREE_WITHIN = 0.1
 

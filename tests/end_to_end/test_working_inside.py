@@ -16,6 +16,8 @@ import pytest
 from real_pond import PATIENCE_S, POND, Pond, until
 from screen import Screen
 
+pytestmark = pytest.mark.long
+
 PROGRAM = Path(__file__).with_name("serving_program.py")
 
 
