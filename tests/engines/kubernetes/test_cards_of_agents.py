@@ -74,12 +74,14 @@ def test_single_cards_can_be_closed_where_agents_give_out_all_of_them(bench: Pod
 def test_a_part_of_a_card_is_asked_of_the_kubelet_and_ordered_of_the_agent(
     bench: PodBench, cluster: StandinCluster
 ) -> None:
+    bench.launch = replace(bench.launch, swappable=True)
     bench.engine.apply([starts(1, "train-abcde", part(1))])
     pod = bench.bound("train-abcde-1-0")
     (container,) = pod["spec"]["containers"]
     assert container["resources"]["limits"] == {MILLI: "250"}
     ordered = json.loads(pod["metadata"]["annotations"]["millpond.io/grants"])
     assert ordered["grants"] == [{"device": "GPU-1", "compute_milli": 250, "limit_milli": 250, "memory_mib": 4096}]
+    assert ordered["swappable"] is True
     cluster.run("train-abcde-1-0")
     assert bench.next(Confirmed).confinement.slices is SliceHold.GATE
 

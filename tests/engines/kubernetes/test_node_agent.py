@@ -77,7 +77,7 @@ def test_a_driver_that_is_away_is_said_and_makes_no_card_fail(bench: AgentBench)
 
 def test_a_pod_gets_the_part_that_its_order_says_and_the_gate_with_it(bench: AgentBench) -> None:
     async def test() -> None:
-        bench.bound("one", part(1), share_class=ShareClass.BACKFILL, floor_milli=5)
+        bench.bound("one", part(1), share_class=ShareClass.BACKFILL, floor_milli=5, swappable=True)
         env, mounts = await bench.admitted("one", 250)
         assert (env["CUDA_VISIBLE_DEVICES"], env["NVIDIA_VISIBLE_DEVICES"]) == ("GPU-1", "GPU-1")
         assert env["MILLPOND_GATE_REQUIRED"] == "1"
@@ -94,6 +94,7 @@ def test_a_pod_gets_the_part_that_its_order_says_and_the_gate_with_it(bench: Age
         region.detach()
         assert (settings.cap_mib, settings.guarantee_milli, settings.limit_milli) == (4096, 250, 250)
         assert (settings.uuid, settings.share_class, settings.floor_milli) == ("GPU-1", ShareClass.BACKFILL, 5)
+        assert settings.refuse_managed
 
     run(bench, test)
 

@@ -328,6 +328,18 @@ def test_a_single_task_that_names_its_memory_shares_none_with_others(tmp_path: P
     assert launcher_on(store, tmp_path).launch_of("j").own_shared_memory == own
 
 
+@pytest.mark.parametrize(
+    ("fields", "swappable"),
+    [({"suspend": "swap"}, True), ({"suspend": "freeze"}, False), ({"suspend": "never"}, False), ({}, False)],
+)
+def test_only_a_job_that_leaves_by_swap_is_kept_from_what_cannot_be_moved(
+    tmp_path: Path, fields: Any, swappable: bool
+) -> None:
+    store = Store(fresh_sqlite(tmp_path))
+    store.append([], [NewJob("j", "ada", 1.0, {"command": "work", "gpus": 0.5, **fields})])
+    assert launcher_on(store, tmp_path).launch_of("j").swappable is swappable
+
+
 def test_a_provider_without_the_package_that_checks_its_signatures_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
