@@ -286,3 +286,22 @@ def test_a_server_of_one_machine_moves_to_a_cluster(own_cluster: StandinCluster,
         assert "of 2 guaranteed" in after("queue", "show", "lab").stdout
     finally:
         after("down", "--keep-jobs")
+
+
+@pytest.mark.long
+def test_a_job_that_waited_for_its_image_on_one_machine_waits_no_more_in_a_cluster(
+    config: Path, cluster: StandinCluster, tmp_path: Path
+) -> None:
+    pond = Pond(tmp_path / "moved")
+    assert pond("up", "--detach", "--fake-gpus", "1:V100-32GB").returncode == 0
+    done = pond("run", "--detach", "--gpus", "1", "--image", "registry.example/train:1", "--", "train")
+    assert done.returncode == 0, done.stderr
+    job = done.stdout.strip()
+    until(lambda: "it waits for image" in pond("why", job).stdout)
+    pond.kill_server()
+    moved = pond("up", "--detach", "--config", str(config), "--fake-gpus", "none")
+    assert moved.returncode == 0, moved.stderr
+    try:
+        until(lambda: cluster.get("pods", f"{job}-1-0"))
+    finally:
+        pond("down", "--keep-jobs")

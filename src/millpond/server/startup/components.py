@@ -53,6 +53,7 @@ from millpond.server.storage.files.volumes import VolumeRules
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.storage.provisioning.pod_jobs import PodJobs
+from millpond.server.storage.provisioning.staging import NOTHING_TO_STAGE
 from millpond.server.store.connection.database import sqlite_url
 from millpond.server.store.store import Store
 from millpond.specs.config.kubernetes import KubernetesFile
@@ -174,10 +175,12 @@ def _make_components(
     forecaster, instruments = Forecaster(lambda most: store.jobs.ended_jobs(most, of=None)), Instruments()
     activity = Activity(since_boot)
     clock = SteadyClock(core.now, kept=KeptOffset(state_dir / "clock.json"))
+    kubernetes = current.config.kubernetes
+    runs_here = kubernetes is None or kubernetes.machine is not None  # kubelets fetch images themselves
     dependencies = LoopDependencies(
         clock=clock,
         clock_jump=clock.skipped,
-        stages=provisioning.staging,
+        stages=provisioning.staging if runs_here else NOTHING_TO_STAGE,
         notices=notifications.outbox,
         forecast=forecaster.predict_at_once,
         on_cycle=instruments.cycled,
@@ -186,7 +189,6 @@ def _make_components(
     loop = Loop(JobCache(instruments.started, instruments.suspended))
     queue_settings = QueueSettings(store.queue_settings, loop, accounts, time.time)
     processor = TurnProcessor(store, core, loop, dependencies)
-    kubernetes = current.config.kubernetes
     runs = CarriedRuns(1 if kubernetes is None else len(kubernetes.each))
     accounts.runs.lives = runs.lives
     volumes = VolumeRules(provisioning.rules, lambda: _cluster_settings(current).volumes)
