@@ -10,22 +10,24 @@ of the step also in CPU time, because on a busy machine one step in a hundred wa
 
 Beside the rates stands that of a calibration loop (pure Python arithmetic), so that runs on different machines, or on a
 busy one, can be compared; *scaled* is the rate on a machine whose loop makes 40 million additions a second. Targets are
-stated for that machine and 5,000 nodes.
+stated for that machine and 5,000 nodes. With `--contents` each node holds 12 of 60 images, and each job needs one.
 
-    python benchmarks/core_speed.py --pods openb_pod_list_default.csv [--nodes 500 5000 50000] [--json FILE]
+    python benchmarks/core_speed.py --pods openb_pod_list_default.csv [--nodes N ...] [--contents] [--json FILE]
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from calibration import TARGET_RATE, as_served, calibration_rate
+from millpond.model.contents import Content
 from millpond.model.decisions import Decision, Stop
-from millpond.model.events import Confirmed, Ended, JobSubmitted, NodeJoined, QueueChanged
+from millpond.model.events import Confirmed, Ended, JobSubmitted, NodeContents, NodeJoined, QueueChanged
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI, Amount, TaskRequest
@@ -45,6 +47,8 @@ TARGET_NODES, TARGET_DECISIONS_PER_CPU_S, TARGET_P99_MS = 5_000, 15_000, 1.0
 FLOORS = (2, 5, 5)
 """Queues below each of the floor above, from the root on."""
 USERS_PER_QUEUE = 10
+IMAGES = [Content(f"image:{number}", (1 + number % 10) * 1_000_000_000) for number in range(60)]
+HELD, FETCH_RATE = 12, 100_000_000
 
 
 def cluster(count: int) -> list[Node]:
@@ -109,6 +113,7 @@ class Driver:
         self.held_milli = 0
         self.now = 0.0
         self.number = 0
+        self.needs_contents = False
         self.jobs: list[Job] = []
         self.chosen: list[float] = []
 
@@ -121,7 +126,17 @@ class Driver:
             for number, (role, (queue, user)) in enumerate(zip(drawn, owners, strict=True))
         ]
         self.chosen = self.random.random(count).tolist()
+        if self.needs_contents:
+            needed = self.random.integers(len(IMAGES), size=count).tolist()
+            self.jobs = [replace(job, contents=(IMAGES[each],)) for job, each in zip(self.jobs, needed, strict=True)]
         self.number += count
+
+    def report_contents(self) -> None:
+        """Each node holds some images, and from now on each job needs one."""
+        self.needs_contents = True
+        for view in self.scheduler.node_views():
+            held = tuple(IMAGES[each] for each in self.random.choice(len(IMAGES), HELD, replace=False))
+            self.scheduler.handle(NodeContents(0.0, view.node.name, held, FETCH_RATE))
 
     def submit(self) -> list[Decision]:
         """One job, and the cycle it causes."""
@@ -157,7 +172,9 @@ class Driver:
         self.scheduler.forget(job)
 
 
-def steady_state(nodes: int, pods: Path, steps: int, queues: Sequence[Queue]) -> dict[str, float]:
+def steady_state(
+    nodes: int, pods: Path, steps: int, queues: Sequence[Queue], *, contents: bool = False
+) -> dict[str, float]:
     """Rates and latencies at 85 % load."""
     counts: dict[TaskRequest, int] = {}
     for entry in openb.read_pods(pods, skip_bad_rows=False).jobs:
@@ -165,6 +182,8 @@ def steady_state(nodes: int, pods: Path, steps: int, queues: Sequence[Queue]) ->
         if request.devices:
             counts[request] = counts.get(request, 0) + 1
     driver = Driver(nodes, list(counts), list(counts.values()), queues)
+    if contents:
+        driver.report_contents()
     began = time.perf_counter()
     while driver.held_milli < LOAD * nodes * CARDS * 1000:
         driver.confirm(driver.submit())
@@ -230,12 +249,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pods", type=Path, required=True, help="an openb pod list")
     parser.add_argument("--nodes", type=int, nargs="+", default=[500, 5000, 50_000])
     parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--contents", action="store_true", help="nodes hold images, and jobs need them")
     options = parser.parse_args(arguments)
     gang(8)  # compiles, or loads from the cache, what the measurement uses
     rows = []
     for nodes in options.nodes:
         for queues in ([], queue_tree(nodes * CARDS)):
-            row = steady_state(nodes, options.pods, options.steps, queues)
+            row = steady_state(nodes, options.pods, options.steps, queues, contents=options.contents)
             row["calibration_per_s"] = calibration_rate()
             row["scaled"] = row["decisions_per_cpu_s"] * TARGET_RATE / row["calibration_per_s"]
             rows.append(row)

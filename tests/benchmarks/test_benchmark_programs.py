@@ -105,6 +105,8 @@ def test_core_speed_places_and_releases(traces, capsys):
     rows = printed(capsys)["steady_state"]
     assert [row["queues"] for row in rows] == [1, 50]
     assert all(row["decisions_per_cpu_s"] > 0 for row in rows)
+    core_speed.main(["--pods", str(pods), "--nodes", "4", "--steps", "50", "--contents", "--json", "-"])
+    assert all(row["decisions_per_cpu_s"] > 0 for row in printed(capsys)["steady_state"])
 
 
 def test_evictions_walks_through_worlds_and_finds_nothing_wrong(capsys):

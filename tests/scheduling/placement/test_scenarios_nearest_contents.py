@@ -12,7 +12,7 @@ from scripts import Setting, jobs, worlds
 from worlds import World, asks, elastic, gang, machine, single
 
 from millpond.model.contents import Content
-from millpond.model.events import NodeContents
+from millpond.model.events import NodeContents, NodeJoined
 
 FACES = Content("data:faces@3", 6_000)
 NEEDED = (FACES,)
@@ -39,6 +39,16 @@ def world() -> World:
 def test_a_job_goes_to_the_node_that_holds_what_it_needs_and_else_where_it_comes_soonest(world: World) -> None:
     world.submit(*(single(f"job-{number}", 3, contents=NEEDED) for number in range(3)))
     assert [nodes_of(world, f"job-{number}") for number in range(3)] == [["c"], ["b"], ["a"]]
+
+
+def test_a_node_that_fetches_at_another_rate_than_before_or_comes_later_counts_so(world: World) -> None:
+    world.submit(single("first", 3, contents=NEEDED))
+    report(world, "a", rate=6_000)
+    world.submit(single("second", 3, contents=NEEDED))
+    world.tell(NodeJoined(world.now, machine("d")))
+    report(world, "d", rate=6_000)
+    world.submit(single("third", 3, contents=NEEDED))
+    assert [nodes_of(world, job) for job in ("first", "second", "third")] == [["c"], ["a"], ["d"]]
 
 
 def test_jobs_that_need_nothing_and_what_no_node_is_known_to_hold_go_by_score(world: World) -> None:

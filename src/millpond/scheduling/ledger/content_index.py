@@ -47,6 +47,8 @@ class ContentIndex:
         """By name of a content: how large it is on which nodes."""
         self._stamp = (-1, -1)
         self._rates: FloatArray | None = None
+        self._rates_of_hardware = -1
+        """The version of the hardware that the rates are of; -1: a rate has changed since."""
         self._fetch_s: dict[tuple[Content, ...], FloatArray | None] = {}
         """What was found while the stamp was this one."""
 
@@ -57,15 +59,9 @@ class ContentIndex:
 
     def forget(self, node: str) -> None:
         """A node is gone."""
-        before = self.of_nodes.pop(node, None)
-        if before is None:
-            return
-        self.version += 1
-        for name in before.sizes:
-            holders = self._holders[name]
-            del holders[node]
-            if not holders:
-                del self._holders[name]
+        if self._drop(node) is not None:
+            self.version += 1
+            self._rates_of_hardware = -1
 
     def holders(self, name: str) -> Mapping[str, int]:
         """The nodes that hold a content, with its size there."""
@@ -78,7 +74,7 @@ class ContentIndex:
         """
         stamp = (self.version, self._hardware.version)
         if stamp != self._stamp or len(self._fetch_s) >= _MOST_REMEMBERED:
-            self._stamp, self._rates = stamp, None
+            self._stamp = stamp
             self._fetch_s.clear()
         if contents not in self._fetch_s:
             self._fetch_s[contents] = self._find_fetch_s(contents)
@@ -97,7 +93,8 @@ class ContentIndex:
 
     def _rates_of_nodes(self) -> FloatArray | None:
         """(nodes,) bytes per second, the slowest for those that reported none; None where nobody did."""
-        if self._rates is None:
+        if self._rates_of_hardware != self._hardware.version:
+            self._rates, self._rates_of_hardware = None, self._hardware.version
             known = {node: held.fetch_rate for node, held in self.of_nodes.items() if held.fetch_rate}
             if not known:
                 return None
@@ -110,7 +107,7 @@ class ContentIndex:
 
     def copy_from(self, other: ContentIndex) -> None:
         """Know the same; what a node has reported never changes in place."""
-        self._stamp = (-1, -1)  # versions of two histories may be equal by chance
+        self._stamp, self._rates_of_hardware = (-1, -1), -1  # versions of two histories may be equal by chance
         self.of_nodes = dict(other.of_nodes)
         self.version = other.version
         self._holders = {name: dict(holders) for name, holders in other._holders.items()}
@@ -125,8 +122,19 @@ class ContentIndex:
             self._put(node, HeldContents(dict(sizes), fetch_rate))
 
     def _put(self, node: str, held: HeldContents) -> None:
-        self.forget(node)
+        before = self._drop(node)
+        if before is None or before.fetch_rate != held.fetch_rate:
+            self._rates_of_hardware = -1
         self.of_nodes[node] = held
         self.version += 1
         for name, size in held.sizes.items():
             self._holders.setdefault(name, {})[node] = size
+
+    def _drop(self, node: str) -> HeldContents | None:
+        before = self.of_nodes.pop(node, None)
+        for name in () if before is None else before.sizes:
+            holders = self._holders[name]
+            del holders[node]
+            if not holders:
+                del self._holders[name]
+        return before
