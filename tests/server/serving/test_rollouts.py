@@ -83,6 +83,21 @@ def test_only_one_revision_is_on_its_way_at_a_time(api: Api) -> None:
     assert again.json()["error"]["cause"] == f"revision 2 of {job} is on its way (rolling)"
 
 
+def test_a_size_that_a_rollout_would_change_again_is_refused_unless_that_is_paused(api: Api) -> None:
+    scaled = FILE | {"tasks": {"desired": 2, "min": 1, "max": 4}}
+    job = api.submit(**scaled).id
+    assert api.client.post(f"{JOBS}/{job}/revisions", json={"document": scaled | {"command": "new"}}).is_success
+    look(api)
+    for revision in (job, f"{job}.r2"):
+        answer = api.client.post(f"{JOBS}/{revision}/resize", json={"tasks": 3})
+        assert answer.status_code == 409
+        assert answer.json()["error"]["cause"] == f"revision 2 of {job} is on its way (rolling)"
+    assert api.client.post(f"{JOBS}/{job}/rollout", json={"act": "pause"}).is_success
+    assert api.client.post(f"{JOBS}/{job}/resize", json={"tasks": 3}).is_success
+    assert api.client.post(f"{JOBS}/{job}/rollout", json={"act": "undo"}).is_success
+    assert "(undoing)" in api.client.post(f"{JOBS}/{job}/resize", json={"tasks": 4}).text
+
+
 @pytest.mark.parametrize(
     ("document", "cause"),
     [

@@ -79,6 +79,18 @@ class Revisions:
         """The revision that comes, or is withdrawn."""
         return next((each for each in self.of(service) if each.phase.coming), None)
 
+    def require_free_size(self, job: str) -> None:
+        """That no rollout decides how many replicas a job of a service has: it would undo what somebody asks for.
+
+        Raises:
+            ConflictError: one does.
+        """
+        coming, present = self.coming(service_of(job)), self.present(service_of(job))
+        if coming is None or present is None or job not in (coming.job, present.job):
+            return
+        if coming.phase is Phase.UNDOING or (coming.phase is Phase.ROLLING and not coming.paused):
+            raise _on_its_way(coming)
+
     def begin(
         self, present: JobInfo, documents: tuple[dict[str, Any], dict[str, Any]], sizes: tuple[int, int], percent: float
     ) -> Revision:
@@ -96,10 +108,7 @@ class Revisions:
         service = service_of(present.id)
         with self._lock:
             if (other := self.coming(service)) is not None:
-                raise ConflictError(
-                    f"revision {other.number} of {service} is on its way ({other.phase})",
-                    f"pond rollout undo {service}, or wait for it",
-                )
+                raise _on_its_way(other)
             known = self.of(service) or [
                 Revision(
                     *(service, 1, present.id, documents[0], present.user, present.group),
@@ -180,3 +189,10 @@ class Revisions:
 def _row(revision: Revision) -> dict[str, Any]:
     row = {field.name: getattr(revision, field.name) for field in fields(revision)}
     return row | {"document": json.dumps(revision.document), "phase": revision.phase.value}
+
+
+def _on_its_way(revision: Revision) -> ConflictError:
+    return ConflictError(
+        f"revision {revision.number} of {revision.service} is on its way ({revision.phase})",
+        f"pond rollout undo {revision.service}, or wait for it",
+    )

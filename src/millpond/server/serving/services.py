@@ -134,6 +134,14 @@ class Services:
         """Of a service that was updated, the revision that stands for it now; else the job itself."""
         return job if self._lookup.live(job) is not None else self._front.routes.present(job)
 
+    def require_free_size(self, job: str) -> None:
+        """That no rollout decides how many replicas a job has now.
+
+        Raises:
+            ConflictError: one does.
+        """
+        self.revisions.require_free_size(job)
+
     def _shown(self, revision: Revision) -> RevisionInfo:
         info = self._lookup.live(revision.job)
         tasks = [] if info is None else info.tasks

@@ -42,6 +42,9 @@ class ServiceRevisions(Protocol):
     def standing_for(self, job: str) -> str:
         """The revision that stands for it now; else the job itself."""
 
+    def require_free_size(self, job: str) -> None:
+        """That no rollout decides how many replicas it has now; else a ``ConflictError``."""
+
 
 class Changes:
     """Passes on what is asked of jobs.
@@ -174,10 +177,11 @@ class Changes:
 
         Raises:
             NotFoundError: no such job or role.
-            ConflictError: no member of the array waits or runs.
+            ConflictError: no member of the array waits or runs, or a rollout decides how many replicas it has.
             InvalidInputError: outside the role's bounds, or the job has several roles and none was named.
         """
         job = self._services.standing_for(job)
+        self._services.require_free_size(job)
         is_allowed = request.tasks > 0 or (await asyncio.to_thread(self._job_files.file_of, job)).may_scale_to_zero
 
         def change(record: JobRecord, now: float) -> DesiredCountChanged:
