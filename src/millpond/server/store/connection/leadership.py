@@ -51,7 +51,8 @@ _ONE_ROW: Final = 1
 _LOST: Final = (
     "it lacks what this server has written, up to entry {entry} of the log: it was restored, or a standby of "
     "PostgreSQL promoted that lagged behind; bring back the database that has it, or restart this server, which then "
-    "goes on from what this one knows"
+    "goes on from what this one knows; tasks of jobs that it does not know have to be ended first, and the "
+    "restart names them"
 )
 _table = schema.leadership
 _fence = sa.text("""
