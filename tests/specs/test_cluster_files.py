@@ -159,6 +159,12 @@ def test_faults_are_told_with_their_line(text: str, line: int, words: str) -> No
     assert caught.value.problems[0].line == line
 
 
+def test_a_queue_with_an_unknown_parent_is_not_offered_itself_nor_what_lies_below_it() -> None:
+    with pytest.raises(SpecError) as caught:
+        read_cluster("queues:\n- {name: mix, parent: nix}\n- {name: nix2, parent: mix}\n- {name: apart}\n")
+    assert caught.value.problems[0].hint == "use one of root, apart"
+
+
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="No such file"):
         load_cluster(tmp_path / "none.yaml")

@@ -354,15 +354,21 @@ def _unknown_names(file: ClusterFile, located: Located) -> list[Problem]:
     for index, queue in enumerate(file.queues):
         at = ("queues", index, "parent")
         if queue.parent not in (ROOT_QUEUE, DEFAULT_QUEUE, *parents):
-            hint = suggest(queue.parent, [ROOT_QUEUE, *parents])
+            possible = [name for name in parents if queue.name not in (name, *_above(name, parents))]
+            hint = suggest(queue.parent, [ROOT_QUEUE, *possible])
             problems.append(located.problem(at, f"unknown queue {queue.parent!r}", hint))
-            continue
-        above, steps = queue.parent, 0
-        while above in parents and steps <= len(parents):
-            above, steps = parents[above], steps + 1
-        if steps > len(parents):
+        elif len(_above(queue.name, parents)) > len(parents):
             problems.append(located.problem(at, f"queue {queue.name!r} is below itself", f"end at {ROOT_QUEUE!r}"))
     return problems
+
+
+def _above(queue: str, parents: Mapping[str, str]) -> list[str]:
+    """The queues above one, the nearest first; more than there are where they lead round in a circle."""
+    above: list[str] = []
+    while queue in parents and len(above) <= len(parents):
+        queue = parents[queue]
+        above.append(queue)
+    return above
 
 
 def _unknown_models(file: ClusterFile, located: Located) -> list[Problem]:
