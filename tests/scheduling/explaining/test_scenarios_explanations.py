@@ -357,6 +357,17 @@ def test_a_halted_job_that_keeps_the_memory_of_a_card_is_named_with_what_frees_i
     assert reason.remedy.change.endswith("lab")
 
 
+def test_a_card_whose_memory_halted_work_keeps_is_not_counted_as_free() -> None:
+    world = World(machine("n", 3))
+    world.submit(single("busy"), single("lab"))
+    world.tell(SuspendRequested(world.now, "lab"))
+    world.settle()
+    world.submit(single("wide", 2))
+    reason = world.why("wide")
+    assert dict(reason.numbers)["free_milli"] == 1000
+    assert reason.summary.startswith("it asks for 2 GPUs; 1 GPU is free, and no node has ")
+
+
 def test_work_that_people_halted_is_not_expected_to_end() -> None:
     world = World(machine("n", 1))
     world.submit(single("lab"), lasting=60.0, known=True)

@@ -209,8 +209,8 @@ class CapacityGap:
         return text if kept_mib else ""
 
     def _free_milli(self, pool: int) -> int:
-        """Free compute of the usable devices of a pool."""
-        return int(self._placer.selector.free_compute()[self._usable(pool)].sum())
+        """Free compute of the devices of a pool on which something may start."""
+        return int(self._placer.selector.startable_compute()[self._usable(pool)].sum())
 
     def _usable(self, pool: int) -> NDArray[np.bool_]:
         """(nodes,) whether something may start there now."""
@@ -225,7 +225,7 @@ class CapacityGap:
         places = cluster.hardware_index.places_by(CLUSTER_LABEL)
         if len(places.names) < 2:
             return ""
-        free = by_place(places.of, self._placer.selector.free_compute() * self._usable(pool))
+        free = by_place(places.of, self._placer.selector.startable_compute() * self._usable(pool))
         there = set(places.of[cluster.arrays.pool[: cluster.arrays.node_count] == pool].tolist())
         amounts = {name: int(free[place]) for name, place in places.names.items() if place in there}
         texts = [f"; {gpus_text(milli)} {_is(milli)} free in cluster {name}" for name, milli in amounts.items()]

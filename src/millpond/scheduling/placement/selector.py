@@ -195,6 +195,13 @@ class Selector:
         arrays = self.arrays
         return self._by_node(arrays.compute_free_milli * (arrays.device_usable != 0))
 
+    def startable_compute(self) -> Int64Array:
+        """As ``free_compute``, without devices whose memory is all held, as by frozen work: they take nothing more."""
+        arrays = self.arrays
+        # Of unknown memory a share is free wherever compute is.
+        has_memory = (arrays.device_memory_free_mib > 0) | (arrays.device_memory_mib == 0)
+        return self._by_node(arrays.compute_free_milli * ((arrays.device_usable != 0) & has_memory))
+
     def may_ever_hold(self, shape: Shape) -> NDArray[np.bool_]:
         """(node_count,) whether a node is of the pool and has as many cards of the models, whoever holds them."""
         arrays = self.arrays
