@@ -10,9 +10,9 @@ from worlds import World, asks, gang, machine, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Stop
-from millpond.model.events import NodeJoined
+from millpond.model.events import NodeClosed, NodeJoined
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
-from millpond.model.hardware.nodes import Node
+from millpond.model.hardware.nodes import Cordon, Node
 from millpond.model.reasons import Cause, Filter
 from millpond.model.states import JobState
 from millpond.model.workloads import Priority
@@ -49,6 +49,26 @@ def test_one_that_waits_for_its_nodes_holds_up_nobody_else_and_hears_how_many_ar
     assert dict(reason.nodes)[Filter.NOT_SELECTED] == 2
     assert reason.start is not None
     assert "nothing runs whose length is known" in reason.start.unknown
+
+
+@pytest.mark.parametrize(
+    ("closed", "planned", "told"),
+    [
+        ("b1", "a1", {Filter.FITS: 0, Filter.CLOSED: 1, Filter.NOT_SELECTED: 1, Filter.KEPT_FOR_OTHERS: 0}),
+        ("a1", "b1", {Filter.CLOSED: 1, Filter.CLOSES_TOO_SOON: 1, Filter.KEPT_FOR_OTHERS: 0, Filter.NOT_SELECTED: 0}),
+    ],
+)
+def test_a_node_that_is_not_meant_and_closed_or_about_to_be_is_counted_once(
+    closed: str, planned: str, told: dict[Filter, int]
+) -> None:
+    world = World(A1, B1)
+    world.tell(NodeClosed(world.now, closed, Cordon(world.now)))
+    soon = Cordon(world.now + 60.0, world.now + 600.0, drain=True, planned=True)
+    world.tell(NodeClosed(world.now, planned, soon))
+    world.submit(single("waits", only_on=in_zone("b")), lasting=3600.0, known=True)
+    counts = dict(world.why("waits").nodes)
+    assert {each: counts.get(each, 0) for each in told} == told
+    assert sum(counts.values()) == 2
 
 
 def test_a_gang_lies_on_selected_nodes_as_a_whole_or_not_at_all() -> None:

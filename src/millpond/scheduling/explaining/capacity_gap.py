@@ -104,7 +104,7 @@ class CapacityGap:
                 name = _FILTERS[KernelFilter(number)]
                 merged[name] = merged.get(name, 0) + count
         if record.job.only_on:
-            self._name_unselected(record, merged)
+            self._name_unselected(record, needs[0].shape.pool, merged)
         cluster = self._state.cluster
         gone = len(cluster.nodes) - len(cluster.node_index)
         if gone and Filter.UNSCHEDULABLE in merged:
@@ -113,14 +113,10 @@ class CapacityGap:
             name_closed(self._state, self._claims, record, merged)
         return tuple(sorted(((f, n) for f, n in merged.items() if n), key=lambda pair: (-pair[1], pair[0].value)))
 
-    def _name_unselected(self, record: JobRecord, merged: dict[Filter, int]) -> None:
+    def _name_unselected(self, record: JobRecord, pool: int, merged: dict[Filter, int]) -> None:
         """Of the nodes that a mask keeps off, those that the job itself does not want count as such."""
-        cluster = self._state.cluster
-        selected = cluster.hardware_index.nodes_selected(record.job.only_on)
-        others = sum(
-            node is not None and node.schedulable and node.pool == record.job.pool and not selected[index]
-            for index, node in enumerate(cluster.nodes)
-        )
+        selected = self._state.cluster.hardware_index.nodes_selected(record.job.only_on)
+        others = int((self._usable(pool) & (selected == 0)).sum())
         others = min(others, merged.get(Filter.KEPT_FOR_OTHERS, 0))
         merged[Filter.KEPT_FOR_OTHERS] = merged.get(Filter.KEPT_FOR_OTHERS, 0) - others
         merged[Filter.NOT_SELECTED] = others

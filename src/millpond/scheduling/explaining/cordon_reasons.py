@@ -143,6 +143,8 @@ def name_closed(state: State, claims: Claims, record: JobRecord, counts: dict[Fi
         arrays, count = state.cluster.arrays, state.cluster.arrays.node_count
         pool = state.cluster.words.shape_of(record.job.roles[0].request, record.job.pool).pool
         there = (arrays.node_usable[:count] != 0) & (arrays.pool[:count] == pool)
+        if record.job.only_on:
+            there &= state.cluster.hardware_index.nodes_selected(record.job.only_on) != 0
         too_soon = int((there & (closing[:count] == 0)).sum())
         counts[Filter.KEPT_FOR_OTHERS] = counts.get(Filter.KEPT_FOR_OTHERS, 0) - too_soon
         counts[Filter.CLOSES_TOO_SOON] = too_soon
