@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from millpond.model.amounts import count_text, gpus_text, memory_text
 from millpond.model.hardware.devices import Device
-from millpond.model.hardware.node_selection import selects
 from millpond.model.hardware.nodes import CLUSTER_LABEL
 from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause, Filter, Reason
@@ -173,8 +172,7 @@ class CapacityGap:
 
     def _why_all_closed(self, record: JobRecord) -> str:
         """Why those that offer the nodes which a job asks for have closed them; empty where they do not say."""
-        nodes, selection = self._state.cluster.hardware_index.nodes_of(record.job.pool), record.job.only_on
-        asked = (node for node in nodes if selects(selection, node.labels))
+        asked = self._state.cluster.hardware_index.nodes_of(record.job.pool, record.job.only_on)
         whys = dict.fromkeys(node.unschedulable_reason for node in asked)
         return ", ".join(list(filter(None, whys))[:MOST_NAMES])
 

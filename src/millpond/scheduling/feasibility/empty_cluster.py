@@ -10,7 +10,7 @@ import numpy as np
 
 from millpond.model.amounts import count_text, memory_text
 from millpond.model.hardware.devices import DeviceHealth
-from millpond.model.hardware.node_selection import NodeSelection, selection_text, selects
+from millpond.model.hardware.node_selection import NodeSelection, selection_text
 from millpond.model.hardware.nodes import Node, Pool, SharingPolicy
 from millpond.model.hardware.topology import Level
 from millpond.model.task_spacing import spacing_text
@@ -134,7 +134,7 @@ class EmptyCluster:
         if not nodes:
             return _no_nodes(pool, sorted({node.pool for node in state.cluster.nodes if node is not None}))
         if job.only_on:
-            nodes = tuple([node for node in nodes if selects(job.only_on, node.labels)])
+            nodes = self._nodes_of(pool, job.only_on)
             if not nodes:
                 asked = selection_text(job.only_on)
                 return Infeasibility(f"no node of pool {job.pool!r} is as it asks: {asked}", _LABELS)
@@ -154,17 +154,17 @@ class EmptyCluster:
         pool = self._state.cluster.pools[job.pool]
         if job.suspendable is not Suspendable.SWAP or not pool.suspends:
             return None
-        nodes = self._nodes_of(pool)
+        nodes = self._nodes_of(pool, job.only_on)
         for role in job.roles:
             shape = self._state.cluster.words.shape_of(role.request, job.pool)
-            able = [node for node in nodes if selects(job.only_on, node.labels) and holds(node, role.request)]
+            able = [node for node in nodes if holds(node, role.request)]
             needs = [device_memory_mib(node, role.request, shape) for node in able]
             if able and all(node.swap_mib < need for node, need in zip(able, needs, strict=True)):
                 return _too_large_to_swap(min(needs), max(node.swap_mib for node in able))
         return None
 
-    def _nodes_of(self, pool: Pool) -> tuple[Node, ...]:
-        return self._state.cluster.hardware_index.nodes_of(pool.name)
+    def _nodes_of(self, pool: Pool, selection: NodeSelection = ()) -> tuple[Node, ...]:
+        return self._state.cluster.hardware_index.nodes_of(pool.name, selection)
 
     def _room_infeasibility_in_any_layout(self, job: Job, pool: Pool, nodes: tuple[Node, ...]) -> Infeasibility | None:
         """The same where cards may be divided otherwise: as they are, or all that may have a layout in it."""

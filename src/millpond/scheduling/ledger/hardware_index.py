@@ -25,17 +25,20 @@ class HardwareIndex:
         self._without: dict[tuple[str, ...], NDArray[np.uint8]] = {}
         self._selected: dict[NodeSelection, NDArray[np.uint8]] = {}
         self._places: dict[str, PlaceTable] = {}
-        self._nodes_of: dict[str, tuple[Node, ...]] = {}
+        self._nodes_of: dict[tuple[str, NodeSelection], tuple[Node, ...]] = {}
         self._models_in: dict[str, tuple[str, ...]] = {}
         self._card_mib: dict[tuple[str, str], int] = {}
 
-    def nodes_of(self, pool: str) -> tuple[Node, ...]:
-        """The nodes of a pool."""
+    def nodes_of(self, pool: str, selection: NodeSelection = ()) -> tuple[Node, ...]:
+        """The nodes of a pool; of these, those that a job may have which is to lie on some alone."""
         self._read_anew()
-        found = self._nodes_of.get(pool)
+        found = self._nodes_of.get((pool, selection))
         if found is None:
-            found = tuple([node for node in self._hardware.nodes if node is not None and node.pool == pool])
-            self._nodes_of[pool] = found
+            if selection:
+                found = tuple([node for node in self.nodes_of(pool) if selects(selection, node.labels)])
+            else:
+                found = tuple([node for node in self._hardware.nodes if node is not None and node.pool == pool])
+            self._nodes_of[pool, selection] = found
         return found
 
     def models_in(self, pool: str) -> tuple[str, ...]:
