@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -247,6 +248,22 @@ def test_one_file_or_one_folder_of_the_output_is_fetched_alone(tmp_path: Path) -
     assert giver.files().get_output("j", tmp_path / "two", only="deep/") == [tmp_path / "two/deep/b.bin"]
     with pytest.raises(NotFoundError, match=r"no file 'a.bim'.*did you mean a\.bin\?"):
         giver.files().get_output("j", tmp_path, only="a.bim")
+
+
+def test_output_without_room_is_refused_before_anything_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=1999))
+    giver = Giver()
+    with pytest.raises(UnavailableError, match=r"2\.0 KiB are to be fetched, and 2\.0 KiB are free in") as refused:
+        giver.files().get_output("j", tmp_path / "new" / "folder")
+    assert str(refused.value.remedy) == "make room, fetch into another folder, or fewer files"
+    assert not giver.given
+    assert not (tmp_path / "new").exists()
+    giver.files().get_output("j", tmp_path, only="a.bin")
+    giver.files().get_output("j", tmp_path)  # what is there needs no room again
+    assert giver.given == [("a.bin", 1000), ("deep/b.bin", 1000)]
 
 
 class Shelf:

@@ -7,6 +7,7 @@ nothing but its list. A large file that was cut off, either way, goes on where i
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from millpond.client.sdk.resources.uploads import Notify, Upload
 from millpond.client.sdk.transport.connection import Requests, ServerConnection, given, segment
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.model.folders import LARGEST_BATCHED, batches, digest_of, is_inside, link_stays_inside
+from millpond.specs import quantities
 from millpond.specs.api.jobs.files import (
     MOST_DIGESTS,
     BlobInfo,
@@ -36,6 +38,7 @@ from millpond.specs.job.snapshots import FolderSnapshot, LinkEntry
 LARGEST_DATASET = 2**44
 SILENCE_S = 60.0
 _EXECUTABLE = 0o111
+_MARK_CHARS = 12
 _SAME_INSTANT_S = 1e-6
 """Instants lose their last digits on their way through JSON and file systems."""
 
@@ -131,7 +134,7 @@ class FilesClient(Requests):
 
         Raises:
             NotFoundError: it is not there, or not for one.
-            UnavailableError: something cannot be written, or the connection broke.
+            UnavailableError: it has no room, something cannot be written, or the connection broke.
         """
         found = next((item for item in self.datasets() if item.name == name and version in (None, item.version)), None)
         if found is None:
@@ -139,8 +142,12 @@ class FilesClient(Requests):
             raise NotFoundError(f"no dataset {label!r}", "`pond data ls` lists those that one may read")
         path = f"/datasets/{segment(name)}/{found.version}/files"
         snapshot = self._ask(FolderSnapshot, "GET", path)
-        for entry in snapshot.files:
-            file = OutputFile(path=entry.path, size=entry.size, modified_at=found.created_at, version=entry.digest)
+        files = [
+            OutputFile(path=entry.path, size=entry.size, modified_at=found.created_at, version=entry.digest)
+            for entry in snapshot.files
+        ]
+        _require_room(files, into)
+        for entry, file in zip(snapshot.files, files, strict=True):
             place = self._fetch(DownloadSource(path, {}), file, into)
             if entry.executable:
                 place.chmod(place.stat().st_mode | _EXECUTABLE)
@@ -177,7 +184,7 @@ class FilesClient(Requests):
 
         Raises:
             NotFoundError: there is no such file.
-            UnavailableError: something cannot be written, or the connection broke.
+            UnavailableError: they have no room, something cannot be written, or the connection broke.
         """
         job_id = listed.job
         wanted = only.rstrip("/")
@@ -186,6 +193,7 @@ class FilesClient(Requests):
             near = get_close_matches(wanted, [file.path for file in listed.files], n=1)
             hint = f"did you mean {near[0]}?" if near else f"list them with `pond output ls {job_id}`"
             raise NotFoundError(f"no file {only!r} in the output of job {job_id}", hint)
+        _require_room(files, into)
         source = DownloadSource(f"/jobs/{segment(job_id)}/output", {"attempt": listed.attempt})
         return [self._fetch(source, file, into) for file in files]
 
@@ -253,14 +261,42 @@ def _lay_link(link: LinkEntry, into: Path) -> None:
         raise UnavailableError(f"{place} cannot be written ({error.strerror})", "name another folder") from error
 
 
+def _require_room(files: list[OutputFile], into: Path) -> None:
+    """Find out before the first file, not at the last, that the disk is too small. Holes take room here too.
+
+    Raises:
+        UnavailableError: what is still to be fetched is larger than what is free.
+    """
+    lacking = sum(file.size - _size_of(_part_path(into / file.path, file)) for file in files if file.size)
+    lacking -= sum(file.size for file in files if _is_fetched(into / file.path, file))
+    existing = next(folder for folder in (into.absolute(), *into.absolute().parents) if folder.is_dir())
+    free = shutil.disk_usage(existing).free
+    if lacking > free:
+        needs, has = quantities.size_text(lacking), quantities.size_text(free)
+        cause = f"{needs} are to be fetched, and {has} are free in {existing}"
+        raise UnavailableError(cause, "make room, fetch into another folder, or fewer files")
+
+
+def _size_of(path: Path) -> int:
+    """What a file has, in bytes; 0: there is none."""
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def _part_path(place: Path, file: OutputFile) -> Path:
+    """Where this version of a file grows until it is whole."""
+    return place.with_name(f".{place.name}.{digest_of(file.version.encode())[:_MARK_CHARS]}.part")
+
+
 def _part_of(place: Path, file: OutputFile) -> Path:
     """Where a file grows until it is whole; parts of other versions are removed.
 
     A server that gives no versions has each file fetched from its beginning.
     """
-    mark = digest_of(file.version.encode())[:12]
-    part = place.with_name(f".{place.name}.{mark}.part")
-    for other in place.parent.glob(f".{escape(place.name)}.{'?' * len(mark)}.part"):
+    part = _part_path(place, file)
+    for other in place.parent.glob(f".{escape(place.name)}.{'?' * _MARK_CHARS}.part"):
         if other != part or not file.version or other.is_symlink():
             other.unlink()
     return part
