@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -42,6 +43,35 @@ def refusal(*arguments: str) -> MillpondError:
     error = pond(*arguments).exception
     assert isinstance(error, MillpondError)
     return error
+
+
+@pytest.mark.parametrize("before", [None, "the figures of yesterday"])
+def test_a_result_that_finds_the_disk_full_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    result = tmp_path / "figures.json"
+    if before is not None:
+        result.write_text(before)
+
+    def full(path: Path, *_: Any, **__: Any) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert refusal(*CASE, "--json", str(result)).cause == f"{result} cannot be written (No space left on device)"
+    assert [path.read_text() for path in tmp_path.iterdir()] == ([] if before is None else [before])
+
+
+def test_a_result_is_written_through_a_link_and_keeps_the_rights_of_the_file(tmp_path: Path) -> None:
+    result, link = tmp_path / "figures.json", tmp_path / "link"
+    result.touch(0o600)
+    link.symlink_to(result)
+    assert pond(*CASE, "--json", str(link)).exception is None
+    assert link.is_symlink()
+    assert json.loads(result.read_text())["jobs"] == 3
+    assert result.stat().st_mode & 0o777 == 0o600
+    assert pond(*CASE, "--json", os.devnull).exception is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "link"]
 
 
 def test_figures_of_a_schedule_computed_by_hand() -> None:

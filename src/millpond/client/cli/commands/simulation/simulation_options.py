@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -85,7 +86,7 @@ def require_simulator() -> None:
 
 
 def write_text(file: str, text: str) -> None:
-    """Write to a file, or to standard output if it is ``-``.
+    """Write to a file, or to standard output if it is ``-``. A file is replaced as a whole, or stays as it was.
 
     Raises:
         UnavailableError: the file cannot be written.
@@ -94,9 +95,24 @@ def write_text(file: str, text: str) -> None:
         click.echo(text, nl=False)
         return
     try:
-        Path(file).write_text(text, encoding="utf-8")
+        _replace(Path(file).resolve(), text)
     except OSError as error:
         raise UnavailableError(f"{file} cannot be written ({error.strerror})", "name another file") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write beside a file and rename, so that a full disk leaves neither an empty file nor half of one."""
+    if path.exists() and not path.is_file():  # a pipe, or /dev/null
+        path.write_text(text, encoding="utf-8")
+        return
+    fresh = path.parent / f".{os.getpid()}.millpond.tmp"  # short, as the name itself may be as long as names can be
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        if path.exists():
+            shutil.copymode(path, fresh)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def require_writable(*files: str | None) -> None:
