@@ -133,3 +133,10 @@ def test_what_is_no_number_of_gpus_is_called_that(value: object) -> None:
 def test_what_is_no_length_of_time_is_refused(value: object) -> None:
     with pytest.raises(BadValueError):
         quantities.seconds(value)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(512, "512 B"), (1536, "1.5 KiB"), (20 * 2**30, "20.0 GiB"), (2 * 2**40, "2.0 TiB")]
+)
+def test_amounts_of_bytes_are_told_in_the_unit_that_fits(count: int, text: str) -> None:
+    assert quantities.size_text(count) == text

@@ -144,7 +144,7 @@ def test_the_configuration_takes_the_place_of_what_was_added_under_the_same_name
 def test_deliveries_are_signed_with_a_secret_of_the_server_that_has_to_be_there(bench: Bench) -> None:
     with pytest.raises(NotFoundError, match="no secret 'TRACKER' of the server") as refused:
         bench.add(secret="TRACKER")
-    assert refused.value.remedy == "set it with `pond secret set --server`"
+    assert refused.value.remedy == "set it with `pond secret set TRACKER --server`"
     bench.vault.put("server", "", "TRACKER", "quiet", "ada")
     assert bench.add(secret="TRACKER").signed
     bench.run()

@@ -87,8 +87,8 @@ class Vault:
         """
         row = self._store.find(kind, owner, name)
         if row is None:
-            own = " --server" if kind == SERVER else ""
-            raise NotFoundError(f"no secret {name!r} of {_whose(kind, owner)}", f"set it with `pond secret set{own}`")
+            command = f"pond secret set {name}{' --server' if kind == SERVER else ''}"
+            raise NotFoundError(f"no secret {name!r} of {_whose(kind, owner)}", f"set it with `{command}`")
         cipher = Cipher(row.cipher)
         sealed = base64.b64decode(row.sealed)
         key = cipher.key_from(own_key(self._key_file), b"secrets")
