@@ -41,7 +41,8 @@ for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, lambda *_: None)
 
-LONG_AS_A_WHOLE = re.compile(r"^pytestmark = (\[\s*)?([^\n]*\n?\s*)pytest\.mark\.long\b", re.MULTILINE)
+LONG_AS_A_WHOLE = re.compile(r"^pytestmark = [^\n]*\n?\s*pytest\.mark\.long\b", re.MULTILINE)
+"""The mark stands in the first line, or first in a list of several."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -65,10 +66,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Where long tests are left out, what is long as a whole is not even imported, unless it was asked for by name."""
-    is_asked_for = any(argument.startswith(str(collection_path)) for argument in map(os.path.abspath, config.args))
-    if "not long" not in config.option.markexpr or collection_path.suffix != ".py" or is_asked_for:
+    if "not long" not in config.option.markexpr or collection_path.suffix != ".py":
         return None
-    return True if LONG_AS_A_WHOLE.search(collection_path.read_text()) else None
+    is_asked_for = any(str(Path(argument).absolute()).startswith(str(collection_path)) for argument in config.args)
+    return True if not is_asked_for and LONG_AS_A_WHOLE.search(collection_path.read_text()) else None
 
 
 @pytest.hookimpl(wrapper=True)

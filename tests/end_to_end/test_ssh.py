@@ -22,8 +22,8 @@ from own_address import free_port, own_address
 PROGRAM = Path(__file__).with_name("serving_program.py")
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("ssh") is None, reason="OpenSSH's client is not installed"),
     pytest.mark.long,
+    pytest.mark.skipif(shutil.which("ssh") is None, reason="OpenSSH's client is not installed"),
 ]
 
 
