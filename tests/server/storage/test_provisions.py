@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from api_world import JOBS, Api, error_of
@@ -22,6 +23,7 @@ from millpond.node.containers.images import LocalImage
 from millpond.node.containers.logins import RegistryLogin
 from millpond.node.containers.oci import Podman
 from millpond.node.containers.programs import Notify
+from millpond.node.host.folder_trees import remove_tree
 from millpond.server.auth.roles import Caller
 from millpond.server.startup.local_engine import Launcher
 from millpond.server.storage.job_files import JobFiles
@@ -271,6 +273,49 @@ def test_a_copy_whose_removal_was_cut_off_is_made_anew_and_what_was_left_of_othe
     assert [path.name for path in (shelf.folder / "nfs").iterdir() if path.is_dir()] == [two.partition("/")[2]]
     assert shelf.fetch(far / "one") == one
     assert (shelf.cache.place(one) / "deep/words").read_bytes() == b"w" * 600
+
+
+def test_while_a_copy_is_removed_others_are_found_and_fetched(
+    shelf: Shelf, far: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.fetch_new("large", 900)
+    (far / "small").write_bytes(b"s" * 100)
+    others: list[str] = []
+
+    def remove(folder: Path) -> None:
+        """As slow as one where files are many: meanwhile others come, in the same thread."""
+        if not others:
+            others.extend((shelf.fetch(far / "small"), shelf.fetch(far / "small")))
+        remove_tree(folder)
+
+    monkeypatch.setattr(data_cache, "remove_tree", remove)
+    two = shelf.fetch(far / "two")
+    assert [shelf.cache.has(key) for key in (two, *others)] == [True, True, True]
+    assert {copy.key for copy in shelf.cache.copies()} == {two, others[0]}
+    assert not list((shelf.folder / "nfs").glob("*.gone"))
+
+
+def test_where_the_disk_is_full_below_the_limit_more_copies_go_and_what_is_being_removed_is_waited_for(
+    shelf: Shelf, far: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newer = shelf.fetch_new("older", 200), shelf.fetch_new("newer", 100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: DiskUsage(500 + 200 * (not older_is_there())))
+
+    def older_is_there() -> bool:
+        return any(path.stat().st_size == 200 for path in (shelf.folder / "nfs").glob("*/data"))
+
+    assert shelf.cache.has(shelf.fetch(far / "one"))
+    assert (shelf.cache.has(older), shelf.cache.has(newer)) == (False, True)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: DiskUsage(0))
+    shelf.in_use |= {copy.key for copy in shelf.cache.copies()}
+    with pytest.raises(UnavailableError, match="no room on the disk"):
+        shelf.fetch_new("more", 10)
+
+
+class DiskUsage(NamedTuple):
+    """How much of a disk is free."""
+
+    free: int
 
 
 class KilledError(BaseException):

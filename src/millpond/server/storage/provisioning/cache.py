@@ -2,8 +2,8 @@
 
 ``CACHE/SOURCE/KEY/`` is a copy, ``KEY.json`` beside it says of what; its time is when it was last wanted. The key
 follows from the original's files, sizes and times: when they change, another copy is made, and jobs that read the old
-one go on with it. ``KEY.part`` is a copy on its way, in or out; what a killed server left of it is gone on with, or
-goes.
+one go on with it. ``KEY.part`` is a copy on its way; what a killed server left of it is gone on with, or goes.
+``NAME.gone`` is one that is being removed: that takes minutes where files are many, and nobody else waits for it.
 
 Room is made by the copies that are worth least: the rate at which a copy is used times the seconds that another copying
 would take, by byte. That is GreedyDual-Size-Frequency (Cherkasova, "Improving WWW Proxies Performance with
@@ -18,7 +18,8 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,9 @@ _LEAST: Final = 1e-12
 """Seconds by byte, faster than any disk: what took no time that could be measured."""
 _DATA: Final = "data"
 _PART: Final = ".part"
+_GONE: Final = ".gone"
+_LOOK_AGAIN_S: Final = 1.0
+"""Who waits for the removals of others looks so often whether it is still wanted."""
 
 
 @dataclass(slots=True)
@@ -101,9 +105,13 @@ class DataCache:
         self._in_use = in_use
         self._clock = clock
         self._lock = threading.Lock()
-        """Held while copies are dropped, and from a look whether one is here until its key is among those in use."""
+        """Held while copies are set aside, and from a look whether one is here until its key is among those in use."""
         self._coming: dict[str, int] = {}
         """The sizes of copies that are being made."""
+        self._going: set[Path] = set()
+        """What is set aside and being removed."""
+        self._removed = threading.Condition(self._lock)
+        """Told when something of that is gone."""
 
     def source_of(self, path: Path) -> DataSource | None:
         """The source that a path lies in, after all links; None when in none."""
@@ -171,9 +179,11 @@ class DataCache:
             if size > source.limit or (self.place(key).exists() and key in self._in_use()):  # its record is lost
                 return READ_IN_PLACE
             progress.key = key
-            self._make_room(source, size, key)
+            aside = self._make_room(source, size, key)
             self._coming[key] = size
         try:
+            self._remove(aside)
+            self._free_disk(source, size, key, stop)
             self._copy(path, entries, key, progress, stop)
         finally:
             del self._coming[key]
@@ -212,43 +222,96 @@ class DataCache:
         )
         part.rename(self._folder / key)
 
-    def _make_room(self, source: DataSource, size: int, key: str) -> None:
-        """Drop copies that no job reads, those worth least first, until there is room.
+    def _make_room(self, source: DataSource, size: int, key: str) -> list[Path]:
+        """Set aside what killed servers left and copies that no job reads, worth least first, until there is room.
 
         Raises:
-            UnavailableError: what is left is in use.
+            UnavailableError: what is left is in use; nothing is set aside.
         """
-        folder = self._folder / source.name
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        in_use = self._in_use() - {key}
-        for left in [path for path in folder.iterdir() if path.is_dir()]:
+        (self._folder / source.name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        dropped, going = self._copies_in_the_way(source, size, key), set(self._going)
+        try:
+            return [*map(self._set_aside, self._left_over(source, key)), *(self._drop(copy.key) for copy in dropped)]
+        except OSError:
+            self._going = going  # the next copy finds them
+            raise
+
+    def _left_over(self, source: DataSource, key: str) -> list[Path]:
+        """What is half made or half removed, but of the copy that is to be made."""
+        in_use, left_over = self._in_use() - {key}, []
+        for left in (self._folder / source.name).iterdir():
             found = f"{source.name}/{left.name.removesuffix(_PART)}"
             is_own_part = found == key and left.suffix == _PART
-            if not is_own_part and found not in in_use and (left.suffix == _PART or not self.has(found)):
-                remove_tree(left)
-        copies = [copy for copy in self.copies() if copy.key.startswith(f"{source.name}/")]
-        held = sum(copy.size for copy in copies)
+            if not left.is_dir() or left in self._going or is_own_part or found in in_use:
+                continue
+            if left.suffix == _PART or not self.has(found):
+                left_over.append(left)
+        return left_over
+
+    def _copies_in_the_way(self, source: DataSource, size: int, key: str) -> list[Copy]:
+        held = sum(copy.size for copy in self._copies_of(source))
         held += sum(coming for other, coming in self._coming.items() if other.startswith(f"{source.name}/"))
-        for copy in copies:
-            if held + size <= source.limit and size <= shutil.disk_usage(folder).free:
-                return
-            if copy.key not in in_use:
-                self._drop(copy.key)
-                held -= copy.size
+        found = []
+        for copy in self._unused(source, key):
+            if held + size <= source.limit:
+                break
+            found.append(copy)
+            held -= copy.size
         if held + size > source.limit:
             raise UnavailableError(
                 f"the cache of {source.name} is full of data in use ({held} of {source.limit} bytes)",
                 "wait for the end of jobs that read it, or make it larger",
             )
-        if size > shutil.disk_usage(folder).free:
-            raise UnavailableError(f"no room on the disk of {folder} for {size} bytes", "make room there")
+        return found
 
-    def _drop(self, key: str) -> None:
+    def _free_disk(self, source: DataSource, size: int, key: str, stop: Callable[[], None]) -> None:
+        """Drop more copies, where their disk has less room than their limit allows.
+
+        Raises:
+            UnavailableError: what is left is in use.
+        """
+        folder = self._folder / source.name
+        while size > shutil.disk_usage(folder).free:
+            stop()
+            with self._lock:
+                if self._going:
+                    self._removed.wait(_LOOK_AGAIN_S)
+                    continue
+                copy = next(iter(self._unused(source, key)), None)
+                if copy is None:
+                    raise UnavailableError(f"no room on the disk of {folder} for {size} bytes", "make room there")
+                aside = self._drop(copy.key)
+            self._remove([aside])
+
+    def _copies_of(self, source: DataSource) -> list[Copy]:
+        return [copy for copy in self.copies() if copy.key.startswith(f"{source.name}/")]
+
+    def _unused(self, source: DataSource, key: str) -> list[Copy]:
+        in_use = self._in_use() - {key}
+        return [copy for copy in self._copies_of(source) if copy.key not in in_use]
+
+    def _drop(self, key: str) -> Path:
         """Under its own name there is always a whole copy or none, whenever the server is killed."""
-        part = self._folder / f"{key}{_PART}"
-        (self._folder / key).rename(part)
+        aside = self._set_aside(self._folder / key)
         self._record(key).unlink()
-        remove_tree(part)
+        return aside
+
+    def _set_aside(self, folder: Path) -> Path:
+        """Give a folder a name under which it is to be removed; returns that."""
+        aside = folder.with_name(f"{uuid.uuid4().hex}{_GONE}")
+        folder.rename(aside)
+        self._going.add(aside)
+        return aside
+
+    def _remove(self, aside: Sequence[Path]) -> None:
+        """Remove what was set aside; what cannot be now is left over for the next copy."""
+        try:
+            for folder in aside:
+                remove_tree(folder)
+        finally:
+            with self._removed:
+                self._going.difference_update(aside)
+                self._removed.notify_all()
 
     def _record(self, key: str) -> Path:
         return self._folder / f"{key}.json"
