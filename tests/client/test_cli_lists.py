@@ -172,8 +172,19 @@ def test_a_closed_machine_says_why(server, run_pond):
 
 def test_a_node_is_shown_with_its_cards_where_a_command_could_stand(server, run_pond):
     server.will(200, {"nodes": [MACHINE | {"devices": [CARD]}, MACHINE | {"name": "gpu-b"}]})
+    server.will(200, {"node": MACHINE})
     rows = [line.split()[:2] for line in run_pond("nodes", "a")[1].splitlines()]
     assert rows == [["NODE", "CARDS"], ["a", "1"], [], ["NODE", "CARD"], ["a", "0"]]
+
+
+def test_a_node_is_shown_with_the_images_and_data_that_it_holds(server, run_pond):
+    server.will(200, {"nodes": [MACHINE]})
+    held = [{"name": "image:docker.io/library/python:3.12", "bytes": 1_240_000_000}, {"name": "data:faces@3"}]
+    server.will(200, {"node": MACHINE, "contents": held, "fetch_rate": 50_000_000})
+    _, out, said = run_pond("nodes", "a")
+    rows = [line.split() for line in out.splitlines()][-3:]
+    assert rows == [["NODE", "GB", "HOLDS"], ["a", "1.2", held[0]["name"]], ["a", "-", "data:faces@3"]]
+    assert said == "pond: a fetches what it lacks at 50 MB/s\n"
 
 
 def test_an_unknown_node_is_refused_with_the_nearest_one(server, run_pond):

@@ -29,6 +29,7 @@ from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.event_handling.event_handlers import EventHandlers
 from millpond.scheduling.event_handling.requeueing import with_priority
 from millpond.scheduling.explaining.explainer import Explainer
+from millpond.scheduling.ledger.content_index import HeldContents
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.layout_planner import LayoutStep, next_layout_step
 from millpond.scheduling.nodes.power_overview import PowerOverview, candidates
@@ -308,6 +309,10 @@ class Scheduler:
     def node_views(self) -> list[NodeView]:
         """Every node with what is free and who holds what, for display."""
         return node_views(self._state)
+
+    def contents_of(self, node: str) -> HeldContents | None:
+        """What a node holds of images and data; None where it has not reported that. To be left as it is."""
+        return self._state.cluster.contents.of_nodes.get(node)
 
     @property
     def counts_load(self) -> bool:

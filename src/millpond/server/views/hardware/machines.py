@@ -14,6 +14,7 @@ from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Cordon, Node
 from millpond.model.hardware.topology import LINK_MAPS, Link
 from millpond.node.host.machine import Machine
+from millpond.scheduling.ledger.content_index import HeldContents
 from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.placement.links import id_cost
 from millpond.server.auth.isolation import Isolation
@@ -27,7 +28,7 @@ from millpond.server.views.hardware.nodes import node_info
 from millpond.server.views.visibility import Reader, reader_of
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.requests import CloseRequest, OpenRequest
-from millpond.specs.api.pool.nodes import DeviceStatus, NodeDetail, NodeInfo, SliceInfo, SpareInfo
+from millpond.specs.api.pool.nodes import ContentInfo, DeviceStatus, NodeDetail, NodeInfo, SliceInfo, SpareInfo
 
 _NOTHING: Final[list[SliceInfo]] = []
 
@@ -161,11 +162,16 @@ class Machines:
         view = next((view for view in views if view.node.name == name), None)
         if info is None or view is None:
             raise NotFoundError(f"no node {name!r}", "`pond nodes` lists them")
+        held = await self._loop.ask(lambda core: core.scheduler.contents_of(name)) if reader.owners is None else None
         slices = slices_by_device(self._loop.job_cache.newest_first(), self.slices.latest)
         devices = await asyncio.to_thread(self._with_processes, device_statuses([view], slices, self.telemetry, 0))
         find = self._loop.job_cache.get
         return NodeDetail(
-            node=info, devices=[reader.device(device, find) for device in devices], links=links_of(view.node)
+            node=info,
+            devices=[reader.device(device, find) for device in devices],
+            links=links_of(view.node),
+            contents=[] if held is None else contents_of(held),
+            fetch_rate=0 if held is None else held.fetch_rate,
         )
 
     def _with_processes(self, devices: Iterable[DeviceStatus]) -> list[DeviceStatus]:
@@ -234,6 +240,12 @@ def _cordon(request: CloseRequest, by: str, now: float) -> Cordon:
     begin = now if request.begin is None else request.begin
     is_planned = request.begin is not None
     return Cordon(begin, request.until, request.reason, request.drain or is_planned, is_planned, by)
+
+
+def contents_of(held: HeldContents) -> list[ContentInfo]:
+    """What a machine holds, the largest first."""
+    by_size = sorted(held.sizes.items(), key=lambda each: (-each[1], each[0]))
+    return [ContentInfo(name=name, bytes=size) for name, size in by_size]
 
 
 def links_of(node: Node) -> list[list[str]]:

@@ -123,6 +123,8 @@ async def one_node(
         node=detail.node,
         cards=list(zip(detail.node.devices, detail.devices, strict=True)),
         links=detail.links,
+        contents=detail.contents,
+        fetch_rate=detail.fetch_rate,
         history=history,
         charts_of=charts_of,
         back=back or ("day" if begin is None else ""),

@@ -255,14 +255,32 @@ class DeviceList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContentInfo:
+    """Something that a machine holds, so that work which needs it has nothing to fetch.
+
+    Attributes:
+        name: what it is: ``image:REFERENCE``, ``data:NAME@3``.
+        bytes: 0 where that is not known.
+    """
+
+    name: str
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDetail:
     """One machine with the figures of its devices.
 
     Attributes:
         devices: in the order of ``node.devices``.
         links: how each device is joined with each, in the same order, as ``nvlink-double``; empty where it is unknown.
+        contents: what it holds of images and data, by which placement goes, the largest first; none for who does not
+            see the jobs of all others.
+        fetch_rate: bytes per second at which it fetches what it lacks; 0 where that is not known.
     """
 
     node: NodeInfo
     devices: list[DeviceStatus] = field(default_factory=list)
     links: list[list[str]] = field(default_factory=list)
+    contents: list[ContentInfo] = field(default_factory=list)
+    fetch_rate: int = 0

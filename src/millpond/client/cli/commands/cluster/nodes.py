@@ -19,7 +19,7 @@ from millpond.client.sdk import Client
 from millpond.model.amounts import count_text, milli_text
 from millpond.model.errors import NotFoundError
 from millpond.model.resources import CARD_MILLI
-from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, NodeList, SliceInfo, SpareInfo
+from millpond.specs.api.pool.nodes import ContentInfo, DeviceInfo, NodeInfo, NodeList, SliceInfo, SpareInfo
 
 
 def _models(node: NodeInfo) -> str:
@@ -92,6 +92,15 @@ _CARDS: ListTable[tuple[NodeInfo, DeviceInfo]] = ListTable(
 )
 
 
+_CONTENTS: ListTable[tuple[str, ContentInfo]] = ListTable(
+    (
+        Column("NODE", lambda held: held[0]),
+        Column("GB", lambda held: f"{held[1].bytes / 1e9:.1f}" if held[1].bytes else "", right=True),
+        Column("HOLDS", lambda held: held[1].name, gives_way=True),
+    )
+)
+
+
 @click.group("nodes", cls=NamingGroup, named="get", invoke_without_command=True)
 @lists()
 def command(client: Client) -> Listing:
@@ -125,7 +134,7 @@ def _spare_text(spare: SpareInfo) -> str:
 @click.argument("names", nargs=-1, required=True, metavar="NODE...")
 @lists()
 def get(client: Client, names: tuple[str, ...]) -> Listing:
-    """Show each NODE and its cards, as `pond nodes NODE` does."""
+    """Show each NODE, its cards and what it holds, as `pond nodes NODE` does."""
     known = {node.name: node for node in client.nodes()}
     for name in names:
         if name not in known:
@@ -135,15 +144,24 @@ def get(client: Client, names: tuple[str, ...]) -> Listing:
             )
             raise NotFoundError(f"no node {name!r}", remedy)
     chosen = [known[name] for name in dict.fromkeys(names)]
-    return Listing(NodeList(nodes=chosen), [node.name for node in chosen], lambda _wide: _draw_with_cards(chosen))
+    return Listing(NodeList(nodes=chosen), [node.name for node in chosen], lambda _wide: _draw_whole(client, chosen))
 
 
-def _draw_with_cards(nodes: list[NodeInfo]) -> None:
+def _draw_whole(client: Client, nodes: list[NodeInfo]) -> None:
+    """Machines, their cards, and the images and data that they report to hold."""
     _MACHINES.show(nodes, wide=False)
     cards = [(node, device) for node in nodes for device in node.devices]
     if cards:
         click.echo()
         _CARDS.show(cards, wide=False)
+    details = [client.node(node.name) for node in nodes]
+    held = [(detail.node.name, content) for detail in details for content in detail.contents]
+    if held:
+        click.echo()
+        _CONTENTS.show(held, wide=False)
+    for detail in details:
+        if detail.fetch_rate:
+            say(f"{detail.node.name} fetches what it lacks at {detail.fetch_rate / 1e6:.0f} MB/s")
 
 
 for subcommand in (cordon, drain, get, join, maintain, roll, uncordon):
