@@ -172,6 +172,7 @@ class KubernetesEngine:
             replace(self._options.nodes, tell_labels=self._foreign is not None, timeout_s=self._options.node_timeout_s),
             OurPods(self._executor, None if self._foreign is None else self._foreign.adopted),
             self._outbox,
+            api,
             NodeConditions(api, self._outbox),
             self._claims.book,
             self._lease,

@@ -24,7 +24,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Secret, Service
 
 from millpond.engines.kubernetes.cluster.api_channel import PASSING, ApiAnswer, ApiChannel
-from millpond.engines.kubernetes.cluster.objects import EventsOfObject, MetaOnly, PodObject, StatusObject
+from millpond.engines.kubernetes.cluster.objects import EventObject, EventsOfObject, MetaOnly, PodObject, StatusObject
 from millpond.engines.kubernetes.cluster.request_turns import BINDING, CHANGE, RequestTurn, RequestTurns, making_for
 from millpond.engines.kubernetes.cluster.resource_amounts import quantity
 from millpond.engines.kubernetes.pods.pod_files import secret_name
@@ -47,7 +47,8 @@ _NOT_COMING: Final = {
     "FailedPrepareDynamicResources": "cards",
 }
 """What a pod waits for, by the reasons of events."""
-_ALL_CAME: Final = frozenset({"Pulling", "Pulled"})
+_PULLED: Final = "Pulled"
+_ALL_CAME: Final = frozenset({"Pulling", _PULLED})
 """What comes after all of that."""
 _JSON: Final = {"Content-Type": "application/json"}
 _NONE: Final[Mapping[str, str]] = {}
@@ -201,14 +202,22 @@ class ClusterApi:
 
     async def wait_trouble(self, pod: str) -> str:
         """Why the volumes or the cards of a pod do not come, in the cluster's words; empty where it does not say."""
-        try:
-            answer = await self._asked("GET", "events", params={"fieldSelector": f"involvedObject.name={pod}"})
-        except StatusError:
-            return ""
-        events = msgspec.json.decode(answer, type=EventsOfObject).items
+        events = await self._events_of(pod)
         last = itertools.takewhile(lambda event: event.reason not in _ALL_CAME, reversed(events))
         found = (event for event in last if event.reason in _NOT_COMING)
         return next((f"its {_NOT_COMING[event.reason]} do not come: {event.message}" for event in found), "")
+
+    async def said_of_pulls(self, pod: str) -> list[str]:
+        """What was said of the images that were pulled for a pod, or were there."""
+        return [event.message for event in await self._events_of(pod) if event.reason == _PULLED]
+
+    async def _events_of(self, pod: str) -> list[EventObject]:
+        """Those of a pod, the oldest first; none where the server may not look."""
+        try:
+            answer = await self._asked("GET", "events", params={"fieldSelector": f"involvedObject.name={pod}"})
+        except StatusError:
+            return []
+        return msgspec.json.decode(answer, type=EventsOfObject).items
 
     async def delete_pod(self, name: str, grace_s: float) -> bool:
         """Have a pod end; says whether it was there. Where the cluster refuses, that is told, and it is asked again."""

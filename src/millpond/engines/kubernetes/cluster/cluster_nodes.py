@@ -10,11 +10,11 @@ cards are known by their UUIDs, and can be given out in parts.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
-from millpond.engines.kubernetes.cluster.objects import NodeObject
+from millpond.engines.kubernetes.cluster.objects import NodeImage, NodeObject
 from millpond.engines.kubernetes.cluster.resource_amounts import ResourceAmounts, amounts_in, quantity
 from millpond.model.contents import Content
 from millpond.model.hardware.devices import Device, DeviceHealth
@@ -58,8 +58,8 @@ SHARERS = 64
 """How many tasks at the most have parts of one card, which is what the gate has places for."""
 
 FETCH_RATE = 50_000_000
-"""Bytes per second at which a node is supposed to fetch images: over one Gbit/s, with one core that unpacks them.
-Those that come within a second are not told of."""
+"""Bytes per second at which a node is supposed to fetch images until that was measured: over one Gbit/s, with one core
+that unpacks them. Those that come within a second are not told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +187,9 @@ def is_ready(node: NodeObject) -> bool:
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
 
 
-def contents_of(node: NodeObject) -> tuple[Content, ...]:
+def contents_of(images: Iterable[NodeImage]) -> tuple[Content, ...]:
     """The images that a node holds, by each of their names."""
-    large = [image for image in node.status.images or () if image.size_bytes >= FETCH_RATE]
+    large = [image for image in images if image.size_bytes >= FETCH_RATE]
     named = {
         image_content(name): image.size_bytes for image in large for name in image.names or () if is_reference(name)
     }

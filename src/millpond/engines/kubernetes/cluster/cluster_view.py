@@ -16,11 +16,11 @@ from millpond.engines.kubernetes.claims.claim_book import ClaimBook
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport, is_agent, loads_of
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_lease import ClusterLease
 from millpond.engines.kubernetes.cluster.cluster_nodes import (
     AGENT_DRIVER,
     DRIVER,
-    FETCH_RATE,
     POOL_LABEL,
     TAINT,
     AgentCards,
@@ -36,6 +36,7 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import (
     with_held_cards,
     with_name,
 )
+from millpond.engines.kubernetes.cluster.fetch_rates import FetchRates
 from millpond.engines.kubernetes.cluster.node_conditions import NodeConditions
 from millpond.engines.kubernetes.cluster.objects import NodeImage, NodeObject, PodObject
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
@@ -114,6 +115,7 @@ class ClusterView:
 
     Args:
         ours: the pods that the core knows as tasks.
+        api: asked how long pulls took.
         conditions: told how the cards of agents are.
         claims: what drivers publish of nodes, and who has it.
         lease: without it nothing can be started.
@@ -128,6 +130,7 @@ class ClusterView:
         rules: NodeRules,
         ours: OurPods,
         outbox: Outbox,
+        api: ClusterApi,
         conditions: NodeConditions,
         claims: ClaimBook,
         lease: ClusterLease,
@@ -137,6 +140,7 @@ class ClusterView:
         self.ours, self._executor = ours, ours.made
         self.turns = BindTurns()
         self._outbox = outbox
+        self._rates = FetchRates(api, outbox, self._tell_contents)
         self._nodes = Reflector(channel, NODES, self._node_changed, self._node_deleted)
         self._pods = Reflector(channel, PODS, self._pod_changed, self._pod_deleted)
         self._on_node: defaultdict[str, dict[str, PodObject]] = defaultdict(dict)
@@ -262,8 +266,20 @@ class ClusterView:
             if not self._is_listing:
                 self._outbox.joined(described)
         if self._is_settled and (name not in self._held or self._held[name] != node.status.images):
-            self._held[name] = node.status.images
-            self._outbox.holds(name, contents_of(node), FETCH_RATE)
+            images_before, self._held[name] = self._held.get(name), node.status.images
+            if images_before is not None:
+                self._note_pulls(name, images_before, node.status.images or ())
+            self._tell_contents(name)
+
+    def _tell_contents(self, name: str) -> None:
+        self._outbox.holds(name, contents_of(self._held[name] or ()), self._rates.tell(name))
+
+    def _note_pulls(self, name: str, held: Sequence[NodeImage], images: Sequence[NodeImage]) -> None:
+        """What is new among the images of a node may have been pulled for a pod of ours."""
+        known = {content.name for content in contents_of(held)}
+        sizes = {content.name: content.bytes for content in contents_of(images) if content.name not in known}
+        ours = (pod for pod in self._on_node[name].values() if self._executor.pods.is_own(pod))
+        self._rates.images_came(name, sizes, ours)
 
     def _why_closed(self, node: NodeObject, others: Sequence[PodObject], cards: AgentCards | DriverCards | None) -> str:
         """Why nothing new may start on a node; empty when it may."""
@@ -336,6 +352,7 @@ class ClusterView:
             self._loads = {node: loads for node, loads in self._loads.items() if node != name}
         if self._reported.pop(name, None) is not None:
             self._held.pop(name, None)
+            self._rates.forget(name)
             self._marks = None
             if not self._is_listing:
                 self.ours.node_lost(name)

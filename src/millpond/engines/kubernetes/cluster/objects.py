@@ -98,6 +98,7 @@ class ContainerSpec(Struct):
     """One container of a pod."""
 
     name: str
+    image: str = ""
     resources: ResourceNeeds = field(default_factory=ResourceNeeds)
     ports: tuple[ContainerPort, ...] = ()
 
