@@ -47,16 +47,21 @@ class FetchRates:
         self._work = LoopWork(outbox)
         self._pulls: dict[str, deque[float]] = {}
         """By node, bytes per second of its last pulls."""
+        self._medians: dict[str, float] = {}
+        """By node, the median of those."""
+        self._usual: float = FETCH_RATE
+        """The rate of nodes without any."""
         self._told: dict[str, int] = {}
 
     def tell(self, node: str) -> int:
         """Bytes per second at which a node fetches; what is said of it until another is to be told."""
-        self._told[node] = rate = round(self._rate_of(node))
+        self._told[node] = rate = round(self._medians.get(node, self._usual))
         return rate
 
     def forget(self, node: str) -> None:
         """A node is gone."""
-        self._pulls.pop(node, None)
+        if self._pulls.pop(node, None) is not None:
+            del self._medians[node]
         self._told.pop(node, None)
 
     def images_came(self, node: str, sizes: Mapping[str, int], pods: Iterable[PodObject]) -> None:
@@ -77,18 +82,15 @@ class FetchRates:
         rates = [sizes[name] / seconds for name, seconds in believed.items() if name in sizes]
         if not rates or node not in self._told:
             return
-        self._pulls.setdefault(node, deque(maxlen=PULLS_KEPT)).extend(rates)
+        own = self._pulls.setdefault(node, deque(maxlen=PULLS_KEPT))
+        own.extend(rates)
+        self._medians[node] = statistics.median(own)
+        self._usual = statistics.median(self._medians.values())
+        if round(self._medians[node]) != self._told[node]:
+            self._changed(node)
         for other, told in list(self._told.items()):
-            rate = self._rate_of(other)
-            if round(rate) != told if other == node else not told / OTHER_RATE <= rate <= told * OTHER_RATE:
+            if other not in self._medians and not told / OTHER_RATE <= self._usual <= told * OTHER_RATE:
                 self._changed(other)
-
-    def _rate_of(self, node: str) -> float:
-        own = self._pulls.get(node)
-        if own:
-            return statistics.median(own)
-        others = [statistics.median(pulls) for pulls in self._pulls.values()]
-        return statistics.median(others) if others else FETCH_RATE
 
 
 def _contents_of(pod: PodObject) -> Collection[str]:
