@@ -293,6 +293,26 @@ def test_a_start_that_was_not_answered_is_found_and_not_made_twice(cluster: Stan
     assert bench.bound(POD)["metadata"]["uid"] == uid
 
 
+def test_pods_of_a_start_that_was_not_answered_are_asked_for_again_only_where_they_are_not_seen_to_be_bound(
+    cluster: StandinCluster, bench: PodBench
+) -> None:
+    whole, half = start(1, nodes=["n1", "n2"]), start(2, job="half-abcde", nodes=["n1", "n2"])
+    bench.engine.apply([whole, half])
+    pods = [f"{job}-1-{task}" for job in (whole.job, half.job) for task in range(2)]
+    for pod in pods:
+        bench.bound(pod)
+    bench.close()
+    cluster.remove("pods", "half-abcde-1-1")
+    asked = len(cluster.requests)
+    bench.open([TaskId(each.job, 1, task) for each in (whole, half) for task in range(2)], [whole, half])
+    bench.bound("half-abcde-1-1")
+    for pod in pods:
+        cluster.run(pod)
+    assert {bench.next(Confirmed).decision, bench.next(Confirmed).decision} == {1, 2}
+    made = [each for each in cluster.requests[asked:] if each.startswith("POST") and "/pods" in each]
+    assert made == ["POST /api/v1/namespaces/team/pods", "POST /api/v1/namespaces/team/pods/half-abcde-1-1/binding"]
+
+
 def test_a_pod_of_ours_that_the_core_does_not_know_is_ended_and_those_of_others_are_not(
     cluster: StandinCluster, bench: PodBench
 ) -> None:

@@ -191,7 +191,8 @@ class PodExecutor:
             launch = await asyncio.to_thread(self._sources.launch_of, decision.job)
             made = self._objects(decision, launch)
             if pending.refusal is None:
-                await all_of(api.make_shared(item) for item in made.shared)
+                if not all(map(self._seen, pending.names)):
+                    await all_of(api.make_shared(item) for item in made.shared)
                 alike = Counter(placed.role for placed in decision.placements)
                 await all_of(
                     self._make_pod(pod, decision.id, placed, alike[placed.role])
@@ -217,16 +218,27 @@ class PodExecutor:
 
     async def _make_pod(self, pod: Pod, decision: int, placed: Placement, alike: int) -> None:
         mark = _mark_of(pod)
-        uid = await self._account.api.make_pod(pod, mark, alike)
+        there = self._seen(mark.pod)
+        uid = there.metadata.uid if there is not None else await self._account.api.make_pod(pod, mark, alike)
         if self._sources.claims.gives(placed):
             user = ClaimUser(self._account.rules.namespace, mark.pod, uid)
             await self._sources.claims.make(claim_name(mark.id, decision), user, placed)
 
     async def _bind(self, name: str, placed: Placement) -> None:
+        takes_turns = of_agent(placed.grants) and not self._sources.claims.gives(placed)
+        there = self._seen(name)
+        if there is not None and there.spec.node_name == placed.node and not takes_turns:
+            return
         binding = self._account.api.bind(name, placed.node)
-        if of_agent(placed.grants) and not self._sources.claims.gives(placed):
+        if takes_turns:
             binding = self._sources.turns().bind(placed.node, f"{self._account.rules.namespace}/{name}", binding)
         await binding
+
+    def _seen(self, name: str) -> PodObject | None:
+        """The pod of a start as it was seen, where it stays: one that an earlier engine made is not asked for again."""
+        live = self.pods.by_name.get(name)
+        there = None if live is None else live.pod
+        return there if there is not None and there.metadata.deletion_timestamp is None else None
 
     async def _watch_waiting(self, pending: GangStart) -> None:
         """A volume or card that does not come keeps a pod waiting for ever, and the cluster says so in events alone."""
