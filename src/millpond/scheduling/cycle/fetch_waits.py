@@ -60,11 +60,13 @@ class FetchWaits:
         until = state.fetch_waits.get(record.id, now + fetch_s)
         if until <= now or fetch_s <= same_fetch_up_to(0.0, record.expected_s or 0.0):
             return None
-        free_at = self._reserver.soonest_by_node(record)
-        mask = self._claims.mask(record)
+        nearer, mask = seconds < fetch_s, self._claims.mask(record)
         if mask is not None:
-            free_at = np.where(mask[: len(free_at)] != 0, free_at, np.inf)
-        free_at = np.where((seconds < fetch_s) & (free_at <= until), free_at, np.inf)
+            nearer &= mask[: len(nearer)] != 0
+        if not nearer.any():
+            return None
+        free_at = self._reserver.soonest_by_node(record, np.flatnonzero(nearer).tolist())
+        free_at = np.where(free_at <= until, free_at, np.inf)
         node = int(np.argmin(free_at + seconds))
         if free_at[node] + seconds[node] >= now + fetch_s:
             return None

@@ -170,9 +170,13 @@ class Reserver:
             nodes.extend(place // by_node.shape[1] for place in order)
         return Reservation(record.id, tuple(dict.fromkeys(nodes)), at)
 
-    def soonest_by_node(self, record: JobRecord) -> FloatArray:
-        """(nodes,) when each has room for a job of one task; infinite for never."""
-        ((_, by_node),) = self._times(record, each=True)
+    def soonest_by_node(self, record: JobRecord, only: Sequence[int]) -> FloatArray:
+        """(nodes,) when each has room for a job of one task; infinite for never.
+
+        Args:
+            only: the nodes that are asked about; one at least.
+        """
+        ((_, by_node),) = self._times(record, only, each=True)
         return by_node[:, 0]
 
     def _waiting_roles(self, record: JobRecord) -> list[int]:

@@ -260,7 +260,7 @@ def room_times(
             for copy in range(have, now_fit):
                 times[node, copy] = max(ends[order[position]], now)
             have = max(have, now_fit)
-            if soonest_only and have > 0:
+            if have == wanted or (soonest_only and have > 0):
                 found = position + 1  # the others stay
                 break
         for position in range(found):
