@@ -111,6 +111,38 @@ def test_three_jobs_on_the_guarantees_of_a_group_and_of_a_queue_below_it_come_to
     assert world.of_kind(Stop) == []
 
 
+def test_what_is_left_of_the_room_of_those_who_end_is_not_for_lower_work_that_they_would_displace_again() -> None:
+    nodes = [machine(model, 1, model=model) for model in ("A100", "H100", "L40")]
+    world = World(*nodes, queues=(queue("red", guarantee=1),))
+    world.submit(gang("wide", 2, asks(1), queue="default"))
+    world.submit(single("low", 1, queue="default", priority=Priority.LOW))
+    world.submit(single("behind", 1, queue="default", priority=Priority.LOW))
+    world.submit(gang("owed", 1, asks(1, models=tuple(world.nodes_of("wide")[:1])), queue="red"))
+    assert world.running() == {"owed", "wide"}
+    assert [each.job for each in world.of_kind(Stop)] == ["wide", "low"]
+
+
+def test_what_is_left_of_the_room_of_those_who_end_is_for_their_equals_at_once() -> None:
+    world = World(*(machine(f"n{number}", 1) for number in range(2)), queues=(queue("red", guarantee=1),))
+    world.submit(gang("wide", 2, asks(1), queue="default"))
+    world.submit(single("behind", 1, queue="default"))
+    world.submit(single("owed", 1, queue="red"))
+    assert world.running() == {"owed", "behind"}
+    assert [each.job for each in world.of_kind(Stop)] == ["wide"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("seed", "with_models", "steps"), [(1000, False, 19), (1006, True, 21)])
+def test_in_random_worlds_nobody_starts_where_one_who_just_left_comes_back(
+    seed: int, with_models: bool, steps: int
+) -> None:
+    walk = Walk(seed, any_tree=True, with_models=with_models)
+    for _ in range(steps):
+        walk.step()
+    assert walk.wrong == []
+    assert walk.found["in vain"] == 0
+
+
 @pytest.mark.parametrize("seed", few_then_many([928, 1312, 702692], [6542, 11230, 706493]))
 def test_random_worlds_that_went_on_evicting_come_to_rest(seed: int) -> None:
     walk = Walk(seed)

@@ -39,7 +39,7 @@ from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
 from millpond.scheduling.tenancy.admission import admitted_tasks, uses_cells
-from millpond.scheduling.tenancy.queue_rank import QueueRank
+from millpond.scheduling.tenancy.queue_rank import QueueRank, Rank
 from millpond.scheduling.tenancy.windows import lending_ends, outlasts_lending
 
 PLANS_PER_CYCLE = 32
@@ -47,6 +47,10 @@ PLANS_PER_CYCLE = 32
 
 LINE_DEPTH = 16
 """How far down lines one cycle looks, in all, past jobs that are kept out although others of their line are not."""
+
+
+LAST: Rank = (float("inf"),)
+"""Behind all that there are."""
 
 
 class AdmissionVerdict(Enum):
@@ -63,13 +67,20 @@ class AdmissionVerdict(Enum):
 
 @dataclass(slots=True)
 class CycleOutcome:
-    """What one walk came to."""
+    """What one walk came to.
+
+    Attributes:
+        first_back: the highest precedence (``QueueRank.precedence``) among those who end by the plans, to wait again.
+        behind: ids of those placed in what plans of others left, though one that ends for these comes before them.
+    """
 
     placed: list[tuple[JobRecord, Placed, Cause]]
     plans: list[Plan]
     blocked: list[JobRecord]
     held_back: list[JobRecord]
     fetch_waits: list[tuple[str, float]] = field(default_factory=list)
+    first_back: Rank = LAST
+    behind: set[str] = field(default_factory=set)
 
 
 class AdmissionCycle:
@@ -147,7 +158,7 @@ class AdmissionCycle:
             return
         journal.rollback(mark)
         self._claims.forget_trial()
-        self._starter.carry_out(outcome.placed, outcome.plans)
+        self._starter.carry_out(outcome.placed, outcome.plans, outcome.behind)
         if not self._state.is_unfinished:
             self._packing.after_walk(outcome.blocked)
 
@@ -223,6 +234,7 @@ class AdmissionCycle:
                 if not depth and (released_first := lines.look_no_further()) is not None:
                     outcome.held_back.append(released_first)
             elif verdict is AdmissionVerdict.PLACED:
+                self._note_who_comes_back(record, outcome, standing)
                 standing.place(record, outcome.placed[-1][1])
                 lines.placed()
                 lines.go_on(record)
@@ -231,6 +243,16 @@ class AdmissionCycle:
         self._claims.bind_all(self._blocked)
         while gangs:
             self._grow(gangs.pop()[1], outcome, standing)
+
+    def _note_who_comes_back(self, record: JobRecord, outcome: CycleOutcome, standing: QueueRank) -> None:
+        """A job was placed: note who ends for it, or else whether it comes behind somebody who ends for others."""
+        plan = outcome.plans[-1] if outcome.plans else None
+        if plan is not None and plan.record is record:
+            suspended = {job.id for job, _ in plan.suspended}
+            ending = [job for job in (*plan.victims, *plan.asked_later) if job.id not in suspended]
+            outcome.first_back = min([outcome.first_back, *map(standing.precedence, ending)])
+        elif outcome.first_back < LAST and outcome.first_back < standing.precedence(record):
+            outcome.behind.add(record.id)
 
     def _waits_behind_first(self, record: JobRecord) -> bool:
         """Whether the ordering is strict, and the first job of the pool is blocked."""

@@ -58,8 +58,12 @@ class Starter:
         charge_placed(self._state, record, placed)
         self.start(record, placed, cause)
 
-    def carry_out(self, found: Found, plans: Sequence[Plan]) -> None:
-        """Ask the victims to leave; start what fits without that; claim the rest."""
+    def carry_out(self, found: Found, plans: Sequence[Plan], unclaimed: Container[str]) -> None:
+        """Ask the victims to leave; start what fits without that; claim the rest.
+
+        Args:
+            unclaimed: ids of those whose turn has not come if it takes departures: who leaves waits before them then.
+        """
         state, claims = self._state, self._claims
         if any(plan.by_ordering for plan in plans):
             claims.displaced_at = state.now
@@ -72,7 +76,7 @@ class Starter:
                 continue
             if self._take_again(record, placed):
                 self.start(record, placed, cause)
-            elif not (grows or record.job.is_background):  # these have another turn in the next cycle
+            elif not (grows or record.job.is_background or record.id in unclaimed):  # these have another turn
                 claimed.append((record, Claim(placed, _victims(record, placed, plans), cause, record.id in asking)))
         for record, claim in claimed:
             claims.put(record.id, claim)

@@ -117,6 +117,10 @@ class QueueRank:
         key = key * stretch if key >= 0.0 else key + lag_s
         return (tier, priority, *self.standing(record.queue, record.job.user), key), arrival
 
+    def precedence(self, record: JobRecord) -> Rank:
+        """How the rank of a job begins, running or not: what does not hang on who has had how much of late."""
+        return self._tier(record, record.demand.least_amount), -float(record.job.priority)
+
     def stretch(self, record: JobRecord) -> float:
         """By what the key of a job is multiplied for what its user has had."""
         return self._standing_of(record)[0] if self.by_share else 1.0
