@@ -313,6 +313,26 @@ def test_pods_of_a_start_that_was_not_answered_are_asked_for_again_only_where_th
     assert made == ["POST /api/v1/namespaces/team/pods", "POST /api/v1/namespaces/team/pods/half-abcde-1-1/binding"]
 
 
+def test_pods_of_a_start_that_was_not_answered_are_never_taken_for_those_of_others(
+    cluster: StandinCluster, bench: PodBench
+) -> None:
+    decision = start(1)
+    bench.engine.apply([decision])
+    bench.bound(POD)
+    bench.close()
+    bench.seen.clear()
+    bench.open([TASK], [decision])
+    cluster.run(POD)
+
+    def is_confirmed() -> bool:
+        bench.seen += bench.engine.events()
+        return any(isinstance(event, Confirmed) for event in bench.seen)
+
+    eventually(is_confirmed)
+    told = [event.node for event in bench.seen if isinstance(event, NodeJoined)]
+    assert [free_cards(node) for node in (*told, node_of(bench, "n1"))] == [8] * (len(told) + 1)
+
+
 def test_a_pod_of_ours_that_the_core_does_not_know_is_ended_and_those_of_others_are_not(
     cluster: StandinCluster, bench: PodBench
 ) -> None:

@@ -183,6 +183,11 @@ class PodExecutor:
     def _start(self, decision: Start) -> None:
         names = tuple(pod_name(TaskId(decision.job, decision.attempt, each.task)) for each in decision.placements)
         self._pending[decision.job] = pending = GangStart(decision, names, set(names))
+        for name, placed in zip(names, decision.placements, strict=True):
+            there = self._sources.find(name)
+            mark = None if there is None else TaskMark.of(there.metadata.annotations)
+            if mark is not None and mark.decision == decision.id and mark.pod == name:
+                self.pods.enter(LivePod(mark, placed.node))  # so that nobody takes it for a pod of others meanwhile
         self.pods.spawn(self._make(pending))
 
     async def _make(self, pending: GangStart) -> None:
@@ -261,7 +266,8 @@ class PodExecutor:
         made = run_objects(start, launch, self._account.rules, max(tasks) + 1, resources)
         for pod, placed in zip(made.pods, start.placements, strict=True):
             mark = _mark_of(pod)
-            self.pods.enter(LivePod(mark, placed.node))
+            if (live := self.pods.by_name.get(mark.pod)) is None or live.mark != mark:
+                self.pods.enter(LivePod(mark, placed.node))
             if (known := self._sources.find(mark.pod)) is not None:  # an earlier engine made it
                 self.pod_changed(known)
         return made
