@@ -123,6 +123,21 @@ def test_the_servers_log_tells_of_the_reserve_and_of_the_full_disk(api: Api, cap
     assert again == "jobs are taken on again"
 
 
+def test_a_reserve_that_a_growing_store_uses_up_is_logged_once_until_the_disk_is_full(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    free = [10 * KEPT_FOR_ENDS_BYTES]
+    api.service.disk.free = lambda path: free[0]
+    watch = DiskWatch(api.loop, api.store, api.service.disk, api.state_dir, 1.0, api.clock)
+    monkeypatch.setattr(api.store.reserve, "refill", lambda: True)
+    caplog.set_level("INFO", "millpond.server.operations.disk_watch")
+    told = []
+    for free[0] in (10 * KEPT_FOR_ENDS_BYTES, 10 * KEPT_FOR_ENDS_BYTES, 0, 10 * KEPT_FOR_ENDS_BYTES):
+        watch.look_at_reserve()
+        told.append(len(caplog.records))
+    assert told == [1, 1, 1, 2]
+
+
 def test_no_reserve_is_taken_from_a_disk_that_is_nearly_full(api: Api) -> None:
     api.service.disk.free = lambda path: KEPT_FOR_ENDS_BYTES + RESERVE_BYTES
     DiskWatch(api.loop, api.store, api.service.disk, api.state_dir, 1.0, api.clock).look_at_reserve()

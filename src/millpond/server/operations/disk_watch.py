@@ -63,6 +63,7 @@ class DiskWatch(Periodic):
         self._floor = usual if floor_gib is None else int(floor_gib * _GIB)
         self._warned: dict[str, str] = {}
         self._full = ""
+        self._keeps = False
         self._passes = 0
         self._worker = PeriodicWorker(
             "disk-watch", self._pass, LOOK_EVERY_S, "the disk cannot be measured", (*EXPECTED, DBAPIError)
@@ -84,11 +85,15 @@ class DiskWatch(Periodic):
     def look_at_reserve(self) -> None:
         """Have the store keep room within itself, as long as that takes none from others.
 
+        A store that grows uses it up again and again: that it is kept is logged once, and again after a full disk.
+
         Raises:
             DBAPIError: the store cannot be written.
         """
-        free = self._books.free(self._state_dir)
-        if free >= KEPT_FOR_ENDS_BYTES + 2 * RESERVE_BYTES and self._store.reserve.refill():
+        if self._books.free(self._state_dir) < KEPT_FOR_ENDS_BYTES + 2 * RESERVE_BYTES:
+            self._keeps = False
+        elif self._store.reserve.refill() and not self._keeps:
+            self._keeps = True
             log.info("%s are kept within the database for ends on a full disk", size_text(RESERVE_BYTES))
 
     def look_at_full_disk(self) -> None:
