@@ -214,8 +214,19 @@ def test_a_start_that_was_cut_off_is_finished_and_binds_nothing_twice(
     bench.bound("theirs-0")
     bench.close()
     held.append("no more")
+    bench.seen.clear()
     bench.open((), [decision])
     bench.bound("theirs-1")
+    cluster.run("theirs-0")
+    cluster.run("theirs-1")
+
+    def is_confirmed() -> bool:
+        bench.seen += bench.engine.events()
+        return any(isinstance(event, Confirmed) for event in bench.seen)
+
+    eventually(is_confirmed)
+    told = [event.node for event in bench.seen if isinstance(event, NodeJoined)]
+    assert all(device.health is DeviceHealth.OK for node in told for device in node.devices)
     assert bench.bound("theirs-0")["spec"]["nodeName"] == "n1"
     assert cluster.requests.count(f"POST /api/v1/namespaces/{NAMESPACE}/pods/theirs-0/binding") == 1
 

@@ -260,7 +260,7 @@ class KubernetesEngine:
             work += self._foreign.work()
         self._is_adopted = True
         self._work.begin(self._lease.keep())
-        self._view.settle()
+        self._loop.call_soon(self._view.settle)  # behind the first look of starts, which finds what they have bound
         for each in work:
             self._work.begin(each)
 
