@@ -395,8 +395,7 @@ class Claims:
 
     def mask_without_reservations(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), as ``mask``, if no cards were reserved for queues."""
-        reach, _ = self._reaches(record)
-        return both(self.mask_of_others(record), self._state.cordons.mask(reach) if reach else None)
+        return both(self.mask_of_others(record), self.mask_on_reserved(record))
 
     def mask_on_reserved(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where a job keeps off cards that are reserved for it, as the node closes; claims give way."""
@@ -405,8 +404,7 @@ class Claims:
 
     def closes_too_soon(self, record: JobRecord, placed: Placed) -> bool:
         """Whether a node of this place closes, or its cards are wanted by a queue, before the job would leave it."""
-        reach, _ = self._reaches(record)
-        closing = self._state.cordons.mask(reach) if reach else None
+        closing = self.mask_on_reserved(record)
         if closing is not None and any(closing[holding.node] == 0 for _, holding in placed):
             return True
         return is_wanted(self._state, record, placed)

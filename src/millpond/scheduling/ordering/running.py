@@ -54,13 +54,27 @@ def bin_at(edges: FloatArray, service_s: float) -> int:
 
 
 @lean_kernel
+def caught_up_s(slots: FloatArray, slot: int, now: float) -> float:
+    """For how long the present run of a job has added to its service: its debt is worked off first."""
+    seconds: float = max(now - slots[SLOT_STARTED, slot] - slots[SLOT_DEBT, slot], 0.0)
+    return seconds
+
+
+@lean_kernel
+def service_and_debt(slots: FloatArray, slot: int, now: float) -> tuple[float, float]:
+    """What a running job has attained in all, and what is left of its debt; seconds both."""
+    debt: float = max(slots[SLOT_DEBT, slot] - max(now - slots[SLOT_STARTED, slot], 0.0), 0.0)
+    return slots[SLOT_ATTAINED, slot] + caught_up_s(slots, slot, now), debt
+
+
+@lean_kernel
 def count_outlived(slots: FloatArray, now: float, edges: FloatArray, outlived: FloatArray) -> None:
     """Add to ``outlived`` (classes, bins) the bins that running jobs have outlived since they were last counted."""
     last = outlived.shape[1] - 1
     for slot in range(slots.shape[1]):
         if slots[SLOT_ALIVE, slot] == 0.0:
             continue
-        service = slots[SLOT_ATTAINED, slot] + max(now - slots[SLOT_STARTED, slot] - slots[SLOT_DEBT, slot], 0.0)
+        service = slots[SLOT_ATTAINED, slot] + caught_up_s(slots, slot, now)
         size = int(slots[SLOT_CLASS, slot])
         here = int(slots[SLOT_BIN, slot])
         while here < last and edges[here + 1] <= service:
@@ -86,9 +100,7 @@ def running_keys(
         if slots[SLOT_ALIVE, slot] == 0.0:
             keys[slot] = 0.0
             continue
-        run = max(now - slots[SLOT_STARTED, slot], 0.0)
-        debt = max(slots[SLOT_DEBT, slot] - run, 0.0)
-        service = slots[SLOT_ATTAINED, slot] + max(run - slots[SLOT_DEBT, slot], 0.0)
+        service, debt = service_and_debt(slots, slot, now)
         whole = slots[SLOT_WHOLE, slot]
         if whole < np.inf and (slots[SLOT_EXACT, slot] > 0.0 or service < whole):
             seconds = max(whole - service, 0.0)
@@ -113,9 +125,7 @@ def expected_ends(
         if slots[SLOT_ALIVE, slot] == 0.0:
             ends[slot] = np.inf
             continue
-        run = max(now - slots[SLOT_STARTED, slot], 0.0)
-        debt = max(slots[SLOT_DEBT, slot] - run, 0.0)
-        service = slots[SLOT_ATTAINED, slot] + max(run - slots[SLOT_DEBT, slot], 0.0)
+        service, debt = service_and_debt(slots, slot, now)
         if service < slots[SLOT_WHOLE, slot] < np.inf:
             left = slots[SLOT_WHOLE, slot] - service
         else:
@@ -127,8 +137,7 @@ def expected_ends(
 @lean_kernel
 def charge_of(slots: FloatArray, slot: int, now: float) -> float:
     """By how much more than the newcomer's the key of running work must exceed it, for what its preemption costs."""
-    service = max(now - slots[SLOT_STARTED, slot] - slots[SLOT_DEBT, slot], 0.0)
-    charge: float = slots[SLOT_CHARGE, slot] + slots[SLOT_LOSS, slot] * service
+    charge: float = slots[SLOT_CHARGE, slot] + slots[SLOT_LOSS, slot] * caught_up_s(slots, slot, now)
     return charge
 
 
@@ -207,9 +216,7 @@ def soonest_displaceable(
     for slot in range(slots.shape[1]):
         if slots[SLOT_ALIVE, slot] == 0.0 or slots[SLOT_EXACT, slot] > 0.0:
             continue
-        run = max(now - slots[SLOT_STARTED, slot], 0.0)
-        debt = max(slots[SLOT_DEBT, slot] - run, 0.0)
-        service = slots[SLOT_ATTAINED, slot] + max(run - slots[SLOT_DEBT, slot], 0.0)
+        service, debt = service_and_debt(slots, slot, now)
         if service < slots[SLOT_WHOLE, slot] < np.inf:
             soonest = min(soonest, slots[SLOT_WHOLE, slot] - service + debt)
             continue

@@ -223,8 +223,7 @@ class CellBook:
         for number, holding in enumerate(holdings):
             found = stake_of(record, uses[number] if uses else None)
             if found != holding.stake or (found.use is not None and not holding.is_in_cell):
-                self._journal.record(self._put, holding, holding.stake)
-                self._put(holding, found)
+                self._change(holding, found)
         return True
 
     def forget(self, record: JobRecord, holdings: Iterable[Holding]) -> None:
@@ -232,8 +231,7 @@ class CellBook:
         self.judged.add(record.id)
         for holding in holdings:
             if holding.stake is not None and holding.stake.use is not None and holding.hold not in ON_CARDS:
-                self._journal.record(self._put, holding, holding.stake)
-                self._put(holding, stake_of(record, None))
+                self._change(holding, stake_of(record, None))
 
     def _demote(self, record: JobRecord, for_job: str) -> None:
         """Work loses its cells for a job; a trial undoes it."""
@@ -241,8 +239,7 @@ class CellBook:
         self._note_demoted(record.id, for_job)
         for holding in places_on_cards(record):
             if holding.stake is not None and holding.stake.use is not None:
-                self._journal.record(self._put, holding, holding.stake)
-                self._put(holding, stake_of(record, None))
+                self._change(holding, stake_of(record, None))
 
     def _note_demoted(self, job: str, for_job: str) -> None:
         if for_job:
@@ -270,6 +267,11 @@ class CellBook:
             holding.stake = stake
             if holding.hold in ON_CARDS:
                 self._enter(holding, by_right=is_in_cell)
+
+    def _change(self, holding: Holding, stake: Stake) -> None:
+        """Let a holding be on its cards by another right; a trial undoes it."""
+        self._journal.record(self._put, holding, holding.stake)
+        self._put(holding, stake)
 
     def _put(self, holding: Holding, stake: Stake | None) -> None:
         is_on = holding.hold in ON_CARDS
