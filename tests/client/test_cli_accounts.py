@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import re
+import resource
 import stat
 
 import click
@@ -360,3 +361,16 @@ def test_a_broken_file_of_logins_is_named():
     path.write_text('{"servers": 1}')
     with pytest.raises(UnavailableError, match=r"logins\.json cannot be read"):
         kept_login()
+
+
+def test_a_login_for_which_the_disk_has_no_room_leaves_those_before_it_and_no_piece_of_a_file():
+    keep_login(StoredLogin("http://pool:7433", "eve", "pond_a_b"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(UnavailableError, match="cannot be written"):
+            keep_login(StoredLogin("http://other:7433", "eve", "pond_c_d"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.name for path in config_dir().iterdir()] == ["logins.json"]
+    assert kept_login() == StoredLogin("http://pool:7433", "eve", "pond_a_b")

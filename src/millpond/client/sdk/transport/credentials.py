@@ -37,16 +37,19 @@ def config_dir() -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file at once, for its owner alone; its folder is made if need be.
+    """Replace a file at once, for its owner alone, or leave what was there; its folder is made if need be.
 
     Raises:
         OSError: it cannot be written.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-    fresh.replace(path)
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def kept_login(url: str | None = None) -> StoredLogin | None:
