@@ -12,7 +12,7 @@ from scripts import Setting, jobs, worlds
 from worlds import World, asks, elastic, gang, machine, single
 
 from millpond.model.contents import Content
-from millpond.model.events import NodeContents, NodeJoined
+from millpond.model.events import JobSubmitted, NodeContents, NodeJoined
 
 FACES = Content("data:faces@3", 6_000)
 NEEDED = (FACES,)
@@ -56,6 +56,18 @@ def test_jobs_that_need_nothing_and_what_no_node_is_known_to_hold_go_by_score(wo
     assert nodes_of(world, "any") == ["a"]
     world.submit(single("unknown", 4, contents=(Content("data:unknown"),)))
     assert nodes_of(world, "unknown") == ["b"]
+
+
+def test_a_job_that_starts_says_how_long_its_slowest_node_fetches_until_that_tells_that_it_has_all(
+    world: World,
+) -> None:
+    world.core.handle(JobSubmitted(world.now, gang("gang", 2, asks(4), contents=NEEDED)))
+    world.tick()
+    assert world.core.explain("gang", world.now).summary == (
+        "starting on b, c, run 1; what it needs takes 6s to fetch to b"
+    )
+    world.core.handle(NodeContents(world.now, "b", NEEDED, 1_000))
+    assert world.core.explain("gang", world.now).summary == "starting on b, c, run 1"
 
 
 def test_a_gang_goes_where_its_slowest_node_is_ready_soonest(world: World) -> None:

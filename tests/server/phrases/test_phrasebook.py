@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 
 from millpond.engines.local.health import LOST_CARD
 from millpond.engines.task_ends import exit_text
+from millpond.forecasting.rate_hours import predict_rate
+from millpond.model.energy import RateMeasure, RateSeries
 from millpond.model.events import CardClosed, QueueChanged
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
+from millpond.model.units import DAY_S
 from millpond.node.devices.nvidia_faults import RECOVERY_ACTIONS, xid_text
 from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue
 from millpond.server.phrases.phrasebook import PHRASES, REFUSALS, pattern_of, phrase_in
@@ -106,6 +109,11 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
             "saves that on notice nor can it be swapped"
         ),
         "it waits for card 3 of x-1 to be divided into x-1",
+        (
+            "there is room, but node x-1, where less of what it needs is missing, should be free in 50s; "
+            "to fetch it elsewhere takes 1m"
+        ),
+        "starting on x-1, run 1; what it needs takes 3m20s to fetch to x-1",
         "there is room, but 2 cards are kept for reservation x-1 of queue x-1",
         "there is room, but 1 card is kept for reservation x-1 of queue x-1",
         (
@@ -176,6 +184,30 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
         ),
         "queue x-1 runs 2 jobs with 2 GPUs and 4 CPUs, and may have at most 4 GPUs",
         ("queue x-1 holds 2 GPUs of at most 8 GPUs; the job asks for 8 GPUs; cards of x-1 alone could never take it"),
+    ):
+        assert left_in_english(phrase_in(CHINESE, text), *names) == [], text
+
+
+def test_what_is_measured_forecast_and_switched_is_told_in_the_language_of_the_reader() -> None:
+    names = ("flexible", "MAC", "UTC", "x-1", "5e+13")
+    for text in (
+        "steps: not measured, its reports are ignored: 5e+13 steps in a second cannot be",
+        "steps: not measured, its reports are ignored: its steps run back, from 200 to 3",
+        "flexible changes nothing: energy costs, and emits, the same at all hours, or it is not configured",
+        *(
+            f"flexible changes nothing: {predict_rate(rate, measure, 40 * DAY_S).missing}"
+            for measure in RateMeasure
+            for rate in (None, RateSeries((0.0, 1.0), (0.3, None)), RateSeries((0.0, 38.5 * DAY_S), (0.3, None)))
+        ),
+        "flexible changes nothing: its series has no price for this hour, nor for it on 14 days before",
+        "flexible changes nothing: its series has no carbon intensity for this hour, nor for it on 14 days before",
+        "power: on (it was switched off and did not go down)",
+        "off, as it failed to boot: it was switched on and did not join",
+        "power: on (the command ended with 255: x-1)",
+        "power: on (the command ended with 1)",
+        "power: on (the command was ended after 0.2 s)",
+        "power: on (no MAC address of x-1 is configured)",
+        "power: on (the packet could not be sent to x-1 (x-1))",
     ):
         assert left_in_english(phrase_in(CHINESE, text), *names) == [], text
 

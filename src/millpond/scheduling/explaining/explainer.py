@@ -238,7 +238,20 @@ class Explainer:
         size = self._why_no_larger(record)
         shares = "; it shares its cards with another job" if record.packed_with else ""
         run = f"{record.state.value}{where}, run {record.attempt}"
-        return Reason(Cause.FITS, f"{run}{moved}{suspend_refused}{size}{shares}")
+        return Reason(Cause.FITS, f"{run}{self._fetching(record)}{moved}{suspend_refused}{size}{shares}")
+
+    def _fetching(self, record: JobRecord) -> str:
+        """Which node of a job that starts fetches longest, as far as nodes have told; empty where none does."""
+        contents = self._state.cluster.contents
+        seconds = contents.fetch_s(record.job.contents) if record.state is JobState.STARTING else None
+        nodes = [task.holding.node for task in record.tasks if task.holding is not None]
+        if seconds is None or not nodes:
+            return ""
+        last = max(nodes, key=lambda node: float(seconds[node]))
+        if not seconds[last]:
+            return ""
+        name, took = self._state.cluster.node_name(last), seconds_text(round(float(seconds[last])))
+        return f"; what it needs takes {took} to fetch to {name}"
 
     def _why_no_larger(self, record: JobRecord) -> str:
         """Why a running gang lacks tasks, where its speed decides that; empty if it does not."""
