@@ -72,6 +72,25 @@ def test_a_server_with_jobs_does_not_begin_anew_on_an_empty_database(store, stat
             start(store, state_dir)
 
 
+def test_a_server_without_jobs_does_not_begin_anew_without_its_users_and_queues(store, state_dir, tmp_path):
+    start(store, state_dir)
+    other = Store(fresh_sqlite(folder(tmp_path, "another")))
+    with pytest.raises(UnavailableError, match=r"has had another one.*--store was used before"):
+        start(other, state_dir)
+    other.close()
+    assert not start(store, state_dir).is_copy
+
+
+def test_a_server_of_an_earlier_version_is_held_to_its_database_from_its_next_start_on(store, state_dir, tmp_path):
+    first = start(store, state_dir)
+    write_json(state_dir / IDENTITY_FILE, {"server": first.servers[0], "state_dir": str(state_dir)})
+    assert start(store, state_dir) == first
+    other = Store(fresh_sqlite(folder(tmp_path, "another")))
+    with pytest.raises(UnavailableError, match="has had another one"):
+        start(other, state_dir)
+    other.close()
+
+
 def test_a_database_in_another_state_directory_is_a_copy_until_it_is_taken_over(store, state_dir, tmp_path):
     original = start(store, state_dir)
     elsewhere = folder(tmp_path, "elsewhere")

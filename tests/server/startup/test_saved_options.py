@@ -68,3 +68,19 @@ def test_a_configuration_that_is_gone_is_named_with_what_to_do(tmp_path):
     config.unlink()
     with pytest.raises(UnavailableError, match="--config none"):
         started(tmp_path)
+
+
+def test_the_database_is_that_of_the_last_start_and_its_password_is_not_kept(tmp_path):
+    given = "postgresql+psycopg://pond:hidden@db/millpond?connect_timeout=3&password=hidden"
+    assert started(tmp_path, "--store", given)[0].store == given
+    assert all("hidden" not in file.read_text() for file in tmp_path.iterdir())
+    options, note = started(tmp_path)
+    assert options.store == "postgresql+psycopg://pond@db/millpond?connect_timeout=3"
+    assert note == f"as at the last start: --store {options.store} (`none` forgets --store)"
+    assert started(tmp_path, "--store", "none")[0].store == started(tmp_path)[0].store == ""
+
+
+def test_a_sqlite_file_elsewhere_is_remembered_as_it_was_named(tmp_path):
+    given = "sqlite:////srv/a b?c.db"
+    started(tmp_path, "--store", given)
+    assert started(tmp_path)[0].store == given

@@ -72,10 +72,12 @@ def identify(store: Store, state_dir: Path, is_new: bool, take_over: bool) -> Se
     place, owner, file = state_dir.resolve(), store.identity.read(), read_json(state_dir / IDENTITY_FILE) or {}
     if owner is None and not file.get("restored") and not (is_new and store.latest_snapshot_seq() is not None):
         if file.get("server"):  # else it was cut off at its first start
-            _require_no_jobs(place)
+            _require_no_past(place, has_database=bool(file.get("has_database")))
         return _founded(store, place, str(file.get("server", "")) or _fresh())
     if owner is not None and (file.get("server"), file.get("state_dir")) == (owner.server, str(place)):
         known = ServerIdentity((owner.server, *owner.formerly))
+        if not file.get("has_database"):  # of an earlier version
+            _write(place, owner.server)
         _require_known_tasks(store, place, known.servers)
         return known
     original = None if owner is None or owner.state_dir == place else owner.state_dir
@@ -115,8 +117,9 @@ def _lead(path: Path, target: Path) -> None:
 
 
 def _founded(store: Store, place: Path, server: str) -> ServerIdentity:
-    _write(place, server)
+    _write(place, server, has_database=False)  # from here on a start that is cut off is known from a lost database
     store.identity.write(DatabaseOwner(server, place))
+    _write(place, server)
     return ServerIdentity((server,))
 
 
@@ -134,18 +137,24 @@ def _fresh() -> str:
     return secrets.token_hex(16)
 
 
-def _write(place: Path, server: str) -> None:
-    write_json(place / IDENTITY_FILE, {"server": server, "state_dir": str(place)}, durable=True)
+def _write(place: Path, server: str, has_database: bool = True) -> None:
+    fields = {"server": server, "state_dir": str(place), "has_database": has_database}
+    write_json(place / IDENTITY_FILE, fields, durable=True)
 
 
-def _require_no_jobs(place: Path) -> None:
-    """With an empty database every task that runs would count as nobody's, and be ended."""
+def _require_no_past(place: Path, has_database: bool) -> None:
+    """With an empty database every task that runs would be ended as nobody's, and users and queues be forgotten."""
     if any((place / "jobs").glob("*")):
-        raise UnavailableError(
-            f"the database is empty, although this server has had jobs ({place / 'jobs'})",
-            "if another --store was used before, name that; if the database was lost, restore a backup (pond restore "
-            "FILE --state-dir ANOTHER); to begin anew, choose another --state-dir",
-        )
+        past = f"has had jobs ({place / 'jobs'})"
+    elif has_database:
+        past = f"has had another one ({place / IDENTITY_FILE})"
+    else:
+        return
+    raise UnavailableError(
+        f"the database is empty, although this server {past}",
+        "if another --store was used before, name that; if the database was lost, restore a backup (pond restore "
+        "FILE --state-dir ANOTHER); to begin anew, choose another --state-dir",
+    )
 
 
 def _require_known_tasks(store: Store, place: Path, servers: tuple[str, ...]) -> None:

@@ -1,5 +1,5 @@
-"""The options of a server, and those that its state directory remembers from its last start: which machines there are
-hangs on them, so that a start that leaves one out would lose the jobs that run there.
+"""The options of a server, and those that its state directory remembers from its last start: which machines and which
+database there are hangs on them, so that a start that leaves one out would lose the jobs that run there.
 
 ``none`` in place of such a value forgets it.
 """
@@ -42,7 +42,8 @@ class ServerOptions:
         config: file with pools, queues and pretended nodes; None: as at the last start; ``none``: none.
         ordering, placement, preempt, reserve: policies; empty or None: those this state directory has, at first the
             defaults of ``scheduling.settings``.
-        store: URL of a PostgreSQL database; empty: SQLite in the state directory.
+        store: URL of a PostgreSQL database; empty: as at the last start, at first SQLite in the state directory;
+            ``none``: the latter.
         sandbox: whether tasks are kept apart: ``auto``, ``off``, ``preferred`` or ``required``.
         control_groups: whether tasks get control groups: ``auto``, ``always`` or ``off``.
         keep_jobs, keep_logs_gib: what is kept of ended jobs, see ``server.operations.retention``; None: everything.
@@ -154,6 +155,9 @@ def with_remembered(options: ServerOptions) -> tuple[ServerOptions, str]:
     fake_gpus, said = options.fake_gpus, []
     if not fake_gpus and (fake_gpus := str(kept.get("fake_gpus", ""))):
         said.append(f"--fake-gpus {fake_gpus}")
+    store = options.store
+    if not store and (store := str(kept.get("store", ""))):
+        said.append(f"--store {store}")
     config = options.config
     if config is None and kept.get("config"):
         config = Path(str(kept["config"]))
@@ -167,13 +171,14 @@ def with_remembered(options: ServerOptions) -> tuple[ServerOptions, str]:
         options,
         fake_gpus="" if fake_gpus == FORGET else fake_gpus,
         config=None if config is None or config == Path(FORGET) else config.absolute(),
+        store="" if store == FORGET else store,
     )
     names = " and ".join(text.split()[0] for text in said)
     return resolved, f"as at the last start: {' '.join(said)} (`{FORGET}` forgets {names})" if said else ""
 
 
 def remember(options: ServerOptions) -> None:
-    """Note the options for the next start.
+    """Note the options for the next start; a password in the URL of the database is not kept.
 
     Args:
         options: as ``with_remembered`` gave them.
@@ -181,7 +186,10 @@ def remember(options: ServerOptions) -> None:
     Raises:
         OSError: the state directory cannot be written.
     """
-    kept = {"fake_gpus": options.fake_gpus, "config": str(options.config or "")}
+    from millpond.server.store.connection.database import without_password  # not for who only reads options
+
+    store = without_password(options.store) if options.store else ""
+    kept = {"fake_gpus": options.fake_gpus, "config": str(options.config or ""), "store": store}
     path = options.state_dir.expanduser() / OPTIONS_FILE
     if read_json(path) != kept and (path.exists() or any(kept.values())):
         write_json(path, kept, durable=True)

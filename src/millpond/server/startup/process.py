@@ -39,7 +39,8 @@ def run(arguments: Sequence[str]) -> int:
     options = parse_options(arguments)
     set_up_log(LogFormat(options.log_format))
     try:
-        serve(options)
+        options, note = with_remembered(options)
+        serve(options, note)
     except MillpondError as error:
         if isinstance(error, InconsistentStateError):
             log.critical("a defect", exc_info=error)
@@ -63,8 +64,11 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def serve(options: ServerOptions) -> None:
+def serve(options: ServerOptions, note: str) -> None:
     """Serve until SIGINT or SIGTERM, perhaps after standing by.
+
+    Args:
+        options, note: as ``with_remembered`` gives them.
 
     Raises:
         LeadershipLostError: another server has taken over.
@@ -73,7 +77,6 @@ def serve(options: ServerOptions) -> None:
         InconsistentStateError: the scheduler stopped by a defect; its jobs go on.
     """
     open_files.raise_limit()
-    options, note = with_remembered(options)
     current = Current(load_cluster(options.config) if options.config else ClusterConfig())
     if current.config.oidc is not None:
         jose()

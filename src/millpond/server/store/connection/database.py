@@ -92,6 +92,15 @@ def password_notes(url: str) -> list[str]:
     return [f"{seen}; write it into ~/.pgpass of the server's account instead: HOST:PORT:DATABASE:USER:PASSWORD"]
 
 
+def without_password(url: str) -> str:
+    """A valid URL as it may be kept: the driver finds the password of PostgreSQL in ``~/.pgpass``."""
+    if url.startswith(_SQLITE):
+        return url
+    found = sa.make_url(url).difference_update_query(["password"])
+    kept = sa.URL.create(found.drivername, found.username, None, found.host, found.port, found.database, found.query)
+    return kept.render_as_string(hide_password=False)
+
+
 def remedy(url: str, cause: BaseException | None) -> str:
     """What helps where a database cannot be read or written; ``url``: empty for SQLite."""
     if url.startswith("postgresql"):

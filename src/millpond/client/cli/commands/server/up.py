@@ -69,7 +69,11 @@ def _config_file(_context: click.Context, _option: click.Parameter, path: Path |
     default=None,
     help="Whether room is kept for the first job that does not fit [default: as before, at first yes].",
 )
-@click.option("--store", metavar="URL", help="PostgreSQL database to remember in, instead of SQLite.")
+@click.option(
+    "--store",
+    metavar="URL",
+    help="PostgreSQL database to remember in; none: SQLite [default: as at the last start, at first SQLite].",
+)
 @click.option("--standby", is_flag=True, help="Wait while another server leads on the same --store, then take over.")
 @click.option(
     "--take-over", is_flag=True, help="With a copied or restored state: go on in place of the original, which is gone."
