@@ -155,6 +155,43 @@ def test_backfill_has_the_card_soon_after_online_work_ends_in_the_middle_of_a_ba
     assert median(gaps[1:]) < 2_800_000  # the rest of the batch, its end, half a millisecond; at first nothing is known
 
 
+@pytest.mark.parametrize(
+    ("is_about", "kernel_ns", "launches"),
+    [(False, 7_000_000, 2), (False, 12_000_000, 1), (True, 600_000, 2), (True, 700_000, 1)],
+)
+def test_backfill_has_two_launches_in_flight_where_they_are_little_longer_than_it_may(
+    timed_card: GatedCard, is_about: bool, kernel_ns: int, launches: int
+) -> None:
+    [online, backfill] = timed_card.programs({"share_class": ShareClass.ONLINE}, BACKFILL)
+    assert online.program is not None
+    assert backfill.program is not None
+    if is_about:
+        online.program.send("launch", 10_000)
+        timed_card.until(lambda: online.region.usage().busy_ns > 0)
+    used(timed_card, [backfill], [kernel_ns], 0.05)
+    pending = []
+    for _ in range(50):
+        timed_card.pass_time(0.0005)
+        pending.append(timed_card.driver.pending_ns_of(backfill.program.pid))
+    assert (launches - 1) * kernel_ns < max(pending) <= launches * kernel_ns
+
+
+@pytest.mark.parametrize(("between_ns", "goes"), [(400_000, False), (800_000, True)])
+def test_backfill_goes_half_a_millisecond_after_the_last_launch_of_online_work(
+    timed_card: GatedCard, between_ns: int, goes: bool
+) -> None:
+    [online, backfill] = timed_card.programs({"share_class": ShareClass.ONLINE}, BACKFILL)
+    used(timed_card, [backfill], [20_000], 0.05)
+    assert online.program is not None
+    assert backfill.program is not None
+    online.program.send("paced", 20_000, between_ns, 10_000)
+    timed_card.until(lambda: online.region.usage().launches > 10)
+    before = timed_card.driver.launches_of(backfill.program.pid)
+    timed_card.pass_time(0.2)
+    launches = timed_card.driver.launches_of(backfill.program.pid) - before
+    assert launches > 200 if goes else launches == 0
+
+
 def gap_after(card: GatedCard, online: Task, backfill: Task) -> int:
     """Between the last of some launches of the one, which are a batch and a half, and the next of the other."""
     assert online.program is not None
