@@ -124,6 +124,33 @@ def test_one_that_keeps_the_turn_without_end_holds_others_up_for_a_while_only(ti
     assert other.region.usage().turn_timeouts > 0
 
 
+@pytest.mark.parametrize("away_ns", [2**50, -(2**50)], ids=["ahead", "behind"])
+def test_a_virtual_time_that_no_slice_can_have_says_nothing_of_where_one_comes_back(
+    timed_card: GatedCard, away_ns: int
+) -> None:
+    timed_card.slice()
+    tasks = timed_card.programs({}, {})
+    for task in tasks:
+        assert task.program is not None
+        task.program.send("launch", 1_000_000, 20)
+    timed_card.until(lambda: all(task.region.usage().launches == 20 for task in tasks))
+    stays, comes_back = tasks
+    keep_busy(stays)
+    timed_card.pass_time(0.1)
+    now, virtual_ns = _now(timed_card), max(member.virtual_ns for member in _shared_by(timed_card).member)
+    _write(
+        timed_card,
+        _without_a_process(timed_card),
+        guarantee_milli=1000,
+        virtual_ns=(virtual_ns + away_ns) % 2**64,
+        active_ns=now + 2_000_000_000,
+        active_until_ns=now + 1_900_000_000,
+    )
+    keep_busy(comes_back)
+    timed_card.pass_time(0.2)
+    assert timed_card.busy_shares(tasks, 0.5) == pytest.approx([50, 50], abs=5)
+
+
 def test_work_of_a_process_that_was_killed_holds_up_its_slice_and_others_for_a_moment(timed_card: GatedCard) -> None:
     [task, other] = timed_card.programs({}, {})
     keep_busy(task)
@@ -171,8 +198,9 @@ def _write(card: GatedCard, member: int, **words: int) -> None:
     """What any slice of the card may write, a word at a time."""
     with (card.card_folder / "card").open("r+b") as file:
         for name, value in words.items():
-            at = layout.Card.member.offset + member * ctypes.sizeof(layout.CardMember)
-            os.pwrite(file.fileno(), value.to_bytes(8, "little"), at + getattr(layout.CardMember, name).offset)
+            word = getattr(layout.CardMember, name)
+            at = layout.Card.member.offset + member * ctypes.sizeof(layout.CardMember) + word.offset
+            os.pwrite(file.fileno(), value.to_bytes(word.size, "little"), at)
 
 
 def _give_turn(card: GatedCard, member: int) -> None:
