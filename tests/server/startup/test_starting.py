@@ -18,6 +18,7 @@ import pytest
 from fresh_databases import fresh_sqlite
 
 from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.model.sharing import SliceRules
 from millpond.node.host.controllers import Amounts
 from millpond.node.sandbox import namespaces
 from millpond.node.sandbox.detection import SandboxMode
@@ -27,17 +28,21 @@ from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.isolation import Isolation, IsolationLevel
 from millpond.server.auth.owner import token_in
 from millpond.server.auth.records import User
+from millpond.server.auth.run_tokens import RunTokens
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.http.listener import listen, url_of
 from millpond.server.startup import options
+from millpond.server.startup.kubernetes_engine import Carriage, PodLauncher, ProgramKeys
 from millpond.server.startup.local_engine import Launcher, Rules, describe
 from millpond.server.startup.options import ServerOptions, parse_options
 from millpond.server.startup.process import run
 from millpond.server.state_dir import StateDir
 from millpond.server.storage.files.service import FileService
+from millpond.server.storage.files.volumes import VolumeRules
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
+from millpond.server.storage.provisioning.pod_jobs import PodJobs
 from millpond.server.store.connection.database import password_notes
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
@@ -244,6 +249,17 @@ def launcher_on(store: Store, state_dir: Path, vault: Vault | None = None, netwo
     return Launcher(JobFiles(store.jobs), files, isolation, vault, provisioning.provisions, state_dir, rules)
 
 
+def pod_launcher_on(store: Store, state_dir: Path) -> PodLauncher:
+    """Of a cluster whose pods do not reach the server."""
+    vault = Vault(store.secrets, state_dir, lambda: Cipher.AES_256_GCM, lambda: 1.0)
+    provisioning = Provisioning(store, state_dir, vault)
+    files = FileService(state_dir, store, lambda _: provisioning.rules, provisioning.cache.copy_of)
+    pods = PodJobs(provisioning.sources, VolumeRules(provisioning.rules, dict), files, lambda: "i:1", str, {})
+    carriage = Carriage(RunTokens("secret"), str, str, lambda: None)
+    keys = ProgramKeys("secret")
+    return PodLauncher(JobFiles(store.jobs), pods, vault, files, keys, carriage, lambda _pool: SliceRules())
+
+
 @pytest.mark.parametrize(
     ("document", "rule", "alone", "among_people"),
     [
@@ -338,6 +354,7 @@ def test_only_a_job_that_leaves_by_swap_is_kept_from_what_cannot_be_moved(
     store = Store(fresh_sqlite(tmp_path))
     store.append([], [NewJob("j", "ada", 1.0, {"command": "work", "gpus": 0.5, **fields})])
     assert launcher_on(store, tmp_path).launch_of("j").swappable is swappable
+    assert pod_launcher_on(store, tmp_path).launch_of("j").swappable is swappable
 
 
 def test_a_provider_without_the_package_that_checks_its_signatures_is_one_clear_error(
