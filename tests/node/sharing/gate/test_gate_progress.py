@@ -151,6 +151,18 @@ def test_a_virtual_time_that_no_slice_can_have_says_nothing_of_where_one_comes_b
     assert timed_card.busy_shares(tasks, 0.5) == pytest.approx([50, 50], abs=5)
 
 
+def test_what_one_had_too_much_is_paid_back_for_half_a_second_at_most(timed_card: GatedCard) -> None:
+    tasks = timed_card.programs({}, {})
+    for task in tasks:
+        keep_busy(task)
+    timed_card.until(lambda: all(task.region.usage().launches > 10 for task in tasks))
+    place = next(index for index, member in enumerate(_shared_by(timed_card).member) if member.present)
+    _write(timed_card, place, virtual_ns=_shared_by(timed_card).member[place].virtual_ns + 10_000_000_000)
+    assert min(timed_card.busy_shares(tasks, 0.4)) < 10
+    timed_card.pass_time(0.2)
+    assert timed_card.busy_shares(tasks, 0.5) == pytest.approx([50, 50], abs=5)
+
+
 def test_work_of_a_process_that_was_killed_holds_up_its_slice_and_others_for_a_moment(timed_card: GatedCard) -> None:
     [task, other] = timed_card.programs({}, {})
     keep_busy(task)
