@@ -193,9 +193,13 @@ def test_a_cluster_that_goes_away_takes_nothing_new_and_keeps_what_it_has(
 
 @pytest.mark.long
 def test_pods_of_a_cluster_have_what_it_says_for_itself(clusters: dict[str, StandinCluster], tmp_path: Path) -> None:
-    config = config_of(clusters, tmp_path, volumes={"words": {"claim": "words", "path": "/datasets/words"}})
+    clusters["east"].add_node("e1", 4, others={"rdma/hca": "2"})
+    clusters["west"].add_node("w1", 4, others={"nvidia.com/roce": "2"})
+    words, extras = {"words": {"claim": "words", "path": "/datasets/words"}}, {"rdma": "rdma/hca"}
+    config = config_of(clusters, tmp_path, volumes=words, extras=extras)
     document = json.loads(config.read_text())
     own = {"pull_secrets": ["mirror"], "service_account": "ml", "claims": {"words": "words-west"}}
+    own |= {"image": "west/train:1", "helper_image": "west/python:3", "extras": {"rdma": "nvidia.com/roce"}}
     document["kubernetes"]["clusters"]["west"] |= {**own, "server_url": "https://pond.west.example.org"}
     config.write_text(json.dumps(document))
     pond = Pond(tmp_path / "state")
@@ -204,7 +208,7 @@ def test_pods_of_a_cluster_have_what_it_says_for_itself(clusters: dict[str, Stan
         found = {}
         for name in clusters:
             data = ("--data", "words=/datasets/words")
-            job = submit(pond, "--set", f"cluster={name}", "--gpus", "1", *data, "--", "train")
+            job = submit(pond, "--set", f"cluster={name}", "--gpus", "1", *data, "--set", "extras.rdma=1", "--", "train")
             run(clusters, pond, job, name)
             spec = (clusters[name].get("pods", f"{job}-1-0") or {})["spec"]
             claims = [
@@ -212,10 +216,19 @@ def test_pods_of_a_cluster_have_what_it_says_for_itself(clusters: dict[str, Stan
                 for each in spec["volumes"]
                 if len(each) > 1 and "words" in each["name"]
             ]
-            found[name] = claims, spec.get("serviceAccountName"), spec.get("imagePullSecrets")
+            images = [each["image"] for each in spec["containers"]]
+            had = set(spec["containers"][0]["resources"]["limits"])
+            found[name] = claims, spec.get("serviceAccountName"), spec.get("imagePullSecrets"), images, had
+        card = "nvidia.com/gpu"
         assert found == {
-            "east": (["words"], None, None),
-            "west": (["words-west"], "ml", [{"name": "mirror"}]),
+            "east": (["words"], None, None, ["train:1"], {card, "rdma/hca"}),
+            "west": (
+                ["words-west"],
+                "ml",
+                [{"name": "mirror"}],
+                ["west/train:1", "west/python:3"],
+                {card, "nvidia.com/roce"},
+            ),
         }
     finally:
         pond("down", "--keep-jobs")

@@ -72,6 +72,20 @@ def test_what_pods_of_one_cluster_have_of_their_own_goes_before_what_all_have() 
     assert found == {"east": ("all", ["all"], "http://all"), "west": ("own", [], "http://own")}
 
 
+def test_nodes_images_and_extra_resources_of_one_cluster_go_before_those_of_all() -> None:
+    settings = read_cluster(
+        "kubernetes: {image: 'train:1', extras: {rdma: rdma/hca, nic: a/nic}, tolerate: [all], clusters: {east: "
+        "{kubeconfig: /e}, west: {kubeconfig: /w, image: 'own:1', helper_image: 'helper:1', extras: {rdma: b/roce}, "
+        "tolerate: [], nodes: all, node_timeout: 2m}}}\n"
+    ).kubernetes
+    assert settings is not None
+    east, west = settings.each["east"], settings.each["west"]
+    assert (east.image, east.helper_image, east.tolerate) == ("train:1", None, ["all"])
+    assert (east.nodes, east.node_timeout, east.extras) == ("labelled", 60.0, {"rdma": "rdma/hca", "nic": "a/nic"})
+    assert (west.image, west.helper_image, west.tolerate) == ("own:1", "helper:1", [])
+    assert (west.nodes, west.node_timeout, west.extras) == ("all", 120.0, {"rdma": "b/roce", "nic": "a/nic"})
+
+
 def test_one_cluster_has_no_name() -> None:
     settings = read_cluster("kubernetes: {kubeconfig: /e}\n").kubernetes
     assert settings is not None
@@ -93,6 +107,11 @@ def test_one_cluster_has_no_name() -> None:
             "{volumes: {words: {host_path: /w}}, clusters: {east: {claims: {words: there}}}}",
             "which is no volume with a claim",
         ),
+        ("{clusters: {east: {extras: {rdma: a/b}}}}", "cluster east has a resource for rdma, which is none of extras"),
+        ("{extras: {rdma: a/b, nic: a/c}, clusters: {east: {extras: {rdma: a/c}}}}", "a/c has two names"),
+        ("{extras: {rdma: a/b}, clusters: {east: {extras: {rdma: amd.com/gpu}}}}", "amd.com/gpu stands for cards"),
+        ("{clusters: {east: {image: 'own:1'}}}", "cluster east has an image for jobs that name none"),
+        ("{clusters: {east: {tolerate: [node.kubernetes.io/not-ready]}}}", "a node is not fit for work"),
     ],
 )
 def test_clusters_that_cannot_be_told_apart_are_refused(section: str, words: str) -> None:

@@ -237,6 +237,20 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
             "volumes: {words: {claim: words, path: /datasets/words}}, "
             "clusters: {east: {context: east}, west: {context: west, claims: {words: words-west}}}"
         ),
+        "extras": _kubernetes(
+            "extras: {rdma: rdma/hca}, "
+            "clusters: {east: {context: east}, west: {context: west, extras: {rdma: nvidia.com/roce}}}"
+        ),
+        "nodes": _kubernetes("clusters: {east: {context: east}, west: {context: west, nodes: all}}"),
+        "tolerate": _kubernetes("clusters: {east: {context: east}, west: {context: west, tolerate: [dedicated]}}"),
+        "node_timeout": _kubernetes("clusters: {east: {context: east}, west: {context: west, node_timeout: 2m}}"),
+        "image": _kubernetes(
+            "image: 'python:3.12', "
+            "clusters: {east: {context: east}, west: {context: west, image: 'mirror.west/python:3.12'}}"
+        ),
+        "helper_image": _kubernetes(
+            "clusters: {east: {context: east}, west: {context: west, helper_image: 'mirror.west/python:3.12-slim'}}"
+        ),
     },
     "KubernetesFile": {
         "clusters": _kubernetes("clusters: {east: {kubeconfig: /etc/pond/east}, west: {kubeconfig: /etc/pond/west}}"),

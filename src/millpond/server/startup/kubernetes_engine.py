@@ -138,9 +138,15 @@ class PodLauncher:
 
     def in_cluster(self, way: NamedCluster) -> PodLauncher:
         """What pods of one of several clusters run."""
-        url = way.server_url
-        carriage = self.carriage if url is None else replace(self.carriage, server_url=lambda: url)
-        return replace(self, carriage=carriage, claims=way.claims)
+        url, helper, image = way.server_url, way.helper_image, way.image
+        carriage, pods = self.carriage, replace(self.pods, extras={**self.pods.extras, **way.extras})
+        if url is not None:
+            carriage = replace(carriage, server_url=lambda: url)
+        if helper is not None:
+            carriage = replace(carriage, helper_image=lambda: helper)
+        if image is not None:
+            pods = replace(pods, default_image=lambda: image)
+        return replace(self, carriage=carriage, pods=pods, claims=way.claims)
 
     def stands_for(self, cluster: str) -> dict[str, GangKey]:
         """The gangs of pods of others for which jobs stand that have not ended, as the engine of a cluster knows them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 from collections import Counter
 from typing import Annotated, Final, Literal
@@ -74,6 +75,12 @@ class NamedCluster(Strict):
         pull_secrets: names of secrets of its namespace with logins of registries; left out: those of all pods.
         server_url: how its pods reach this server; left out: as all pods do.
         claims: by the names of volumes, the persistent volume claims that they are there; left out: as everywhere.
+        extras: by the names in ``extras``, the extended resources that they are there; left out: as everywhere.
+        nodes: which are Millpond's; left out: as everywhere.
+        tolerate: keys of taints that pods tolerate there; left out: those of everywhere.
+        node_timeout: of its nodes; left out: that of all.
+        image: of jobs that name none; left out: that of all pods.
+        helper_image: in which files are carried there; left out: as everywhere.
     """
 
     kubeconfig: Annotated[str, Field(min_length=1)] | None = None
@@ -83,6 +90,12 @@ class NamedCluster(Strict):
     pull_secrets: Annotated[list[ObjectName], Field(max_length=20)] | None = None
     server_url: ServerUrl | None = None
     claims: Annotated[dict[VolumeName, ObjectName], Field(max_length=MOST_VOLUMES)] = Field(default={})
+    extras: Annotated[dict[Name, ExtendedResource], Field(max_length=MOST_EXTRAS)] = Field(default={})
+    nodes: Literal["labelled", "all"] | None = None
+    tolerate: Annotated[list[TaintKey], Field(max_length=20)] | None = None
+    node_timeout: Annotated[Duration, Field(ge=10, le=3_600)] | None = None
+    image: Reference | None = None
+    helper_image: Reference | None = None
 
 
 class KubernetesFile(Strict):
@@ -136,11 +149,18 @@ class KubernetesFile(Strict):
         """The settings of each of several clusters, by its name; of one alone by an empty one."""
         if not self.clusters:
             return {"": self}
-        ways = {name: way.model_dump(exclude_none=True, exclude={"claims"}) for name, way in self.clusters.items()}
+        there = {"claims", "extras"}  # of what has a name everywhere
+        ways = {name: way.model_dump(exclude_none=True, exclude=there) for name, way in self.clusters.items()}
         return {
-            name: self.model_copy(update={"clusters": {}, "volumes": self._volumes_in(name), **way})
+            name: self.model_copy(
+                update={"clusters": {}, "volumes": self._volumes_in(name), "extras": self._extras_in(name), **way}
+            )
             for name, way in ways.items()
         }
+
+    def _extras_in(self, cluster: str) -> dict[str, str]:
+        """The extra resources as they are in one of several clusters."""
+        return {**self.extras, **self.clusters[cluster].extras}
 
     def _volumes_in(self, cluster: str) -> dict[str, VolumeFile]:
         """The volumes as they are in one of several clusters."""
@@ -188,19 +208,35 @@ class KubernetesFile(Strict):
         return self
 
     @model_validator(mode="after")
+    def _names_there(self) -> KubernetesFile:
+        for name, way in self.clusters.items():
+            for extra in sorted(way.extras.keys() - self.extras.keys()):
+                raise BadValueError(
+                    f"cluster {name} has a resource for {extra}, which is none of extras",
+                    "name one of kubernetes.extras, by which jobs ask for it",
+                )
+            if way.image is not None and self.image is None:
+                raise BadValueError(
+                    f"cluster {name} has an image for jobs that name none, and others have none",
+                    "write kubernetes.image too: it is not known before where a job will run",
+                )
+        return self
+
+    @model_validator(mode="after")
     def _beside_cards(self) -> KubernetesFile:
         if GPU_SLICES in self.extras:
             raise BadValueError(f"{GPU_SLICES} stands for parts of cards", "give it another name")
-        for resource, count in Counter(self.extras.values()).items():
-            if count > 1:
-                raise BadValueError(f"{resource} has two names", "give it one")
-            if resource.endswith("/gpu") or resource.startswith("millpond.io/"):
-                raise BadValueError(f"{resource} stands for cards", "leave it out: jobs ask for these by gpus")
+        for extras in (self.extras, *map(self._extras_in, self.clusters)):
+            for resource, count in Counter(extras.values()).items():
+                if count > 1:
+                    raise BadValueError(f"{resource} has two names", "give it one")
+                if resource.endswith("/gpu") or resource.startswith("millpond.io/"):
+                    raise BadValueError(f"{resource} stands for cards", "leave it out: jobs ask for these by gpus")
         return self
 
     @model_validator(mode="after")
     def _fit_nodes(self) -> KubernetesFile:
-        for key in self.tolerate:
+        for key in itertools.chain(self.tolerate, *(way.tolerate or () for way in self.clusters.values())):
             if key.startswith("node.kubernetes.io/"):
                 raise BadValueError(f"the taint {key} says that a node is not fit for work", "leave it out")
         return self
