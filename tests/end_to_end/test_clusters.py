@@ -208,7 +208,9 @@ def test_pods_of_a_cluster_have_what_it_says_for_itself(clusters: dict[str, Stan
         found = {}
         for name in clusters:
             data = ("--data", "words=/datasets/words")
-            job = submit(pond, "--set", f"cluster={name}", "--gpus", "1", *data, "--set", "extras.rdma=1", "--", "train")
+            job = submit(
+                pond, "--set", f"cluster={name}", "--gpus", "1", *data, "--set", "extras.rdma=1", "--", "train"
+            )
             run(clusters, pond, job, name)
             spec = (clusters[name].get("pods", f"{job}-1-0") or {})["spec"]
             claims = [
