@@ -138,6 +138,19 @@ def test_topology_is_required_as_a_bare_word_and_wished_with_prefer(written: str
     assert (job.together, job.together_required) == (level, required)
 
 
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("galaxy", "use one of node, rack, zone, any"),
+        ("same-rak", "did you mean 'rack'? allowed: node, rack, zone, any"),
+    ],
+)
+def test_what_is_no_place_of_a_topology_is_told_once_what_is(written: str, hint: str) -> None:
+    with pytest.raises(SpecError, match="is not a place") as caught:
+        read_jobs(f"command: x\ntopology: {written}")
+    assert caught.value.problems[0].hint == hint
+
+
 def test_a_job_of_a_named_cluster_may_have_its_nodes_alone() -> None:
     (spec,) = read_jobs("cluster: west\ntasks: 2\ncommand: train\n")
     job = spec.to_job("j")

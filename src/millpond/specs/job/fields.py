@@ -265,7 +265,8 @@ def _place(value: Any) -> Any:
         word = value.removeprefix("same-")
         if word not in _PLACES:
             near = suggest(word, _PLACES)
-            raise BadValueError(f"{value!r} is not a place", f"{near} allowed: {', '.join(_PLACES)}")
+            hint = f"{near} allowed: {', '.join(_PLACES)}" if near.endswith("?") else near
+            raise BadValueError(f"{value!r} is not a place", hint)
         return word
     return value
 
