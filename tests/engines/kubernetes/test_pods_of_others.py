@@ -499,6 +499,8 @@ def asking(**requests: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
+        ({"annotations": {"millpond.io/gpu-memory-mib": "8Gi"}}, "the annotation millpond.io/gpu-memory-mib is '8Gi'"),
+        ({"annotations": {"millpond.io/gpu-memory-mib": "lots"}}, "the annotation millpond.io/gpu-memory-mib is"),
         ({"annotations": {"millpond.io/topolgy": "rack"}}, "there is no annotation millpond.io/topolgy; there are"),
         ({"annotations": {"millpond.io/gpu-milli": "250"}}, "millpond.io/gpu-milli is no annotation"),
         ({"containers": asking(millpond_io__x="1")}, "it asks for millpond.io/x, which Millpond does not count: leave"),

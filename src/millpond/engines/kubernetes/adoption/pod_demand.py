@@ -5,6 +5,7 @@ Wishes that Kubernetes may leave unfulfilled (preferred affinities, ``ScheduleAn
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -40,6 +41,7 @@ _LONGEST_NAME: Final = 253
 _LONGEST_VALUE: Final = 2_000
 """Of an annotation for a field of the job file: every look at the gang reads it, and the cluster takes 256 KiB."""
 _PERCENT_MILLI: Final = CARD_MILLI // 100
+_A_NUMBER: Final = re.compile("[0-9]{1,9}")
 _COUNTED: Final = frozenset({"cpu", "memory", "ephemeral-storage", MILLI, GPU_MEMORY, *VENDORS})
 
 
@@ -125,6 +127,9 @@ def _of_annotations(pod: ScheduledPod) -> Iterator[str]:
             yield f"there is no annotation {name}; there are {known}, and the label {QUEUE_LABEL}"
         elif name in FIELDS and len(meta.annotations.get(name, "")) > _LONGEST_VALUE:
             yield f"{name}: write at most {_LONGEST_VALUE} characters"
+    memory = meta.annotations.get(GPU_MEMORY, "0")
+    if not _A_NUMBER.fullmatch(memory):
+        yield f"the annotation {GPU_MEMORY} is {memory[:_LONGEST_NAME]!r}; write a number of MiB, such as 16384"
     gang = meta.annotations.get(GANG_ANNOTATION, "")
     if len(gang) > _LONGEST_NAME or not gang.isprintable():
         yield f"{GANG_ANNOTATION}: write at most {_LONGEST_NAME} printable characters"
