@@ -133,7 +133,7 @@ class _PoolFutures:
         self.as_of = state.now
         self._ranked = [entry for entry in order.ranked if entry[2].job.pool == view.pool and entry[2].line]
         self._place_of = {entry[2].sequence: place for place, entry in enumerate(self._ranked)}
-        self._modeller = modeller = PoolModeller(state, placer, view, self._ranked[0][2])
+        self._modeller = modeller = PoolModeller(state, placer, view)
         self._known = sum(run.length.is_known or run.leaves_s < NEVER for run in modeller.runs)
         self.why_unknown = ""
         if modeller.runs and not self._known and state.ordering.time_left.survival.endings < LEAST_ENDED:

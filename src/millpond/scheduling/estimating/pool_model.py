@@ -121,7 +121,7 @@ class LineUp:
 
 def view_of(state: State, placer: Placer, record: JobRecord) -> View:
     """The one that answers a question about a job."""
-    there = _nodes_of(state, record.job.pool, record)
+    there = state.cluster.hardware_index.numbers_of(record.job.pool)
     every = max(len(there) // max(MOST_NODES, NODES_PER_TASK * len(record.tasks)), 1)
     resources = _resources(state, placer, there[::every])
     usable = state.cluster.arrays.node_usable[there[::every]] != 0
@@ -135,13 +135,6 @@ def view_of(state: State, placer: Placer, record: JobRecord) -> View:
 
     asked = [number for number, resource in enumerate(resources) if resource.of(shape)]
     return View(record.job.pool, every, min(asked, key=room, default=0))
-
-
-def _nodes_of(state: State, pool: str, record: JobRecord) -> Int64Array:
-    cluster = state.cluster
-    number = cluster.words.shapes_of(record.demand)[0].pool
-    there = np.flatnonzero(cluster.arrays.pool[: cluster.arrays.node_count] == number)
-    return there[[cluster.nodes[node] is not None for node in there.tolist()]]
 
 
 def _resources(state: State, placer: Placer, nodes: Int64Array) -> tuple[Resource, ...]:
@@ -171,8 +164,7 @@ class PoolModeller:
         runs: who runs there.
     """
 
-    def __init__(self, state: State, placer: Placer, view: View, like: JobRecord) -> None:
-        """``like``: a job of the pool."""
+    def __init__(self, state: State, placer: Placer, view: View) -> None:
         self._state = state
         self._placer = placer
         self._pool = view.pool
@@ -188,7 +180,7 @@ class PoolModeller:
         self._displaces = ordering.displaces
         self._known: dict[int, Entry] = {}
         self.every = view.every
-        nodes = _nodes_of(state, view.pool, like)[:: view.every]
+        nodes = state.cluster.hardware_index.numbers_of(view.pool)[:: view.every]
         self._nodes: list[int] = nodes.tolist()
         self._limits = LimitAccounts(state, self.every)
         self._index = {node: place for place, node in enumerate(self._nodes)}

@@ -111,10 +111,11 @@ def being_divided(state: State, card: str) -> Reason:
 
 def may_be_divided(state: State, record: JobRecord) -> str:
     """That a card may be divided for a job which none of its pool could hold as it is; empty where that is not so."""
-    nodes = state.cluster.hardware_index.nodes_of(record.job.pool)
-    cards = [(card, layout) for node in nodes for card in node.divisible for layout in card.layouts]
+    index = state.cluster.hardware_index
+    cards = [(card, layout) for card in index.divisible_in(record.job.pool) for layout in card.layouts]
     if not cards:
         return ""
+    nodes = index.nodes_of(record.job.pool)
     if could_use(record, [device for node in nodes for device in node.devices if device.health is DeviceHealth.OK]):
         return ""
     able = [(card, layout) for card, layout in cards if could_use(record, layout.devices)]

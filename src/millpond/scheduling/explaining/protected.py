@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import numpy as np
+
 from millpond.model.reasons import Cause, Reason
+from millpond.model.workloads import Priority
 from millpond.scheduling.ledger.holdings import HoldState
-from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PRIORITY, SLOT_PROTECTED_UNTIL
+from millpond.scheduling.placement.arrays import BoolArray
+from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_OWNER, SLOT_PRIORITY, SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_guaranteed
@@ -86,40 +90,42 @@ def _those_below(state: State, record: JobRecord, by: Entitlement) -> tuple[list
     """Work of the pool that would leave for a job: what may be ended, and what is protected."""
     may_leave: list[JobRecord] = []
     protected: list[JobRecord] = []
-    by_priority_alone = by is not Entitlement.GUARANTEE
-    if by_priority_alone and not _any_lower(state, record):
-        return may_leave, protected
     rule, until = Displacement(state), state.roster.slots[SLOT_PROTECTED_UNTIL]
-    is_open: dict[tuple[str, bool], bool] = {}
-    """By owner and whether it has cards: all that the rule for guarantees looks at of running work."""
+    lower, alive = _lower(state, record), state.roster.live[SLOT_ALIVE] > 0.0
+    open_to_it = _open(state, record, rule, alive) if by is Entitlement.GUARANTEE else np.zeros_like(lower)
+    below = alive & (lower | open_to_it)
+    if not below.any():
+        return may_leave, protected
+    is_below, is_lower, by_guarantee = below.tolist(), lower.tolist(), open_to_it.tolist()
     for other in state.running.values():
-        if other.slot < 0 or other.job.pool != record.job.pool:
+        slot = other.slot
+        if slot < 0 or not is_below[slot] or other.job.pool != record.job.pool:
             continue
         if len(may_leave) + len(protected) == MOST_BELOW:
             break
-        is_lower = other.job.priority < record.job.priority
-        is_lower &= state.settings.preempt_by_priority or other.job.is_background
-        by_guarantee = False
-        if not by_priority_alone:
-            owner = (other.queue, other.gpu_milli > 0)
-            if owner not in is_open:
-                is_open[owner] = rule.is_open(record, other, by)
-            by_guarantee = is_open[owner]
-        if not is_lower and not by_guarantee:
-            continue
         allowed = any(
             rule.may_displace(record, other, each)
-            for each, holds in ((Entitlement.GUARANTEE, by_guarantee), (Entitlement.PRIORITY, is_lower))
+            for each, holds in ((Entitlement.GUARANTEE, by_guarantee[slot]), (Entitlement.PRIORITY, is_lower[slot]))
             if holds
         )
-        (may_leave if allowed and until[other.slot] <= state.now else protected).append(other)
+        (may_leave if allowed and until[slot] <= state.now else protected).append(other)
     return may_leave, protected
 
 
-def _any_lower(state: State, record: JobRecord) -> bool:
-    """Whether any running work has a lower class than a job."""
-    live = state.roster.live
-    return bool((live[SLOT_PRIORITY][live[SLOT_ALIVE] > 0.0] < record.job.priority).any())
+def _lower(state: State, record: JobRecord) -> BoolArray:
+    """(slots,) whose work a job comes before by its class."""
+    priorities = state.roster.live[SLOT_PRIORITY]
+    lower: BoolArray = priorities < record.job.priority
+    return lower if state.settings.preempt_by_priority else lower & (priorities == Priority.BACKGROUND)
+
+
+def _open(state: State, record: JobRecord, rule: Displacement, alive: BoolArray) -> BoolArray:
+    """(slots,) whose work the rule for guarantees opens to a job: it looks at the owners of running work alone."""
+    roster = state.roster
+    owners = np.zeros(roster.owner_count, dtype=np.bool_)
+    for other in roster.one_of_each_owner(np.flatnonzero(alive)):
+        owners[int(roster.slots[SLOT_OWNER, other.slot])] = rule.is_open(record, other, Entitlement.GUARANTEE)
+    return roster.are_of(owners)
 
 
 def _fits_without(state: State, gone: Sequence[JobRecord], fits: Callable[[], object]) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from millpond.model.hardware.card_layouts import DivisibleCard
 from millpond.model.hardware.node_selection import NodeSelection, selects
 from millpond.model.hardware.nodes import CLUSTER_LABEL, Node
 from millpond.scheduling.ledger.hardware import Hardware
@@ -26,6 +27,8 @@ class HardwareIndex:
         self._selected: dict[NodeSelection, NDArray[np.uint8]] = {}
         self._places: dict[str, PlaceTable] = {}
         self._nodes_of: dict[tuple[str, NodeSelection], tuple[Node, ...]] = {}
+        self._numbers_of: dict[str, NDArray[np.int64]] = {}
+        self._divisible_in: dict[str, tuple[DivisibleCard, ...]] = {}
         self._models_in: dict[str, tuple[str, ...]] = {}
         self._card_mib: dict[tuple[str, str], int] = {}
 
@@ -39,6 +42,24 @@ class HardwareIndex:
             else:
                 found = tuple([node for node in self._hardware.nodes if node is not None and node.pool == pool])
             self._nodes_of[pool, selection] = found
+        return found
+
+    def numbers_of(self, pool: str) -> NDArray[np.int64]:
+        """The numbers of the nodes of a pool, ascending; to be left as it is."""
+        self._read_anew()
+        found = self._numbers_of.get(pool)
+        if found is None:
+            nodes = enumerate(self._hardware.nodes)
+            there = [number for number, node in nodes if node is not None and node.pool == pool]
+            found = self._numbers_of[pool] = np.array(there, dtype=np.int64)
+        return found
+
+    def divisible_in(self, pool: str) -> tuple[DivisibleCard, ...]:
+        """The cards of a pool that can be divided."""
+        self._read_anew()
+        found = self._divisible_in.get(pool)
+        if found is None:
+            found = self._divisible_in[pool] = tuple([card for node in self.nodes_of(pool) for card in node.divisible])
         return found
 
     def models_in(self, pool: str) -> tuple[str, ...]:
@@ -97,6 +118,8 @@ class HardwareIndex:
             self._selected.clear()
             self._places.clear()
             self._nodes_of.clear()
+            self._numbers_of.clear()
+            self._divisible_in.clear()
             self._models_in.clear()
             self._card_mib.clear()
             self._version = self._hardware.version
