@@ -377,6 +377,20 @@ def test_a_limit_of_a_model_that_no_machine_has_is_refused(world: AuthWorld) -> 
     assert settings(world, "vision")[0].get("limit") is None
 
 
+def test_a_model_that_no_machine_has_and_that_stays_as_it_is_bars_no_change_of_other_fields(world: AuthWorld) -> None:
+    unknown = {"gpus": 1, "models": {"Z9000": 1}}
+    queues = world.service.queue_settings
+    begun = world.loop.query(lambda core: queues.begin(core, {"lab": {"guarantee": unknown}})).result(60)
+    world.loop.notify(begun)
+    answer = change(world, "lab", weight=2)
+    assert answer.status_code == 200, answer.text
+    assert settings(world, "lab")[0] == {"guarantee": unknown, "weight": 2}
+    answer = change(world, "lab", weight=0)
+    assert error_of(answer).details[0].loc == "lab.weight"
+    answer = change(world, "lab", guarantee={"gpus": 2, "models": {"Z9000": 2}})
+    assert error_of(answer).cause == "lab.guarantee.models: no machine has cards of model 'Z9000'"
+
+
 def test_a_guarantee_of_a_model_is_shown_by_model_and_a_shortage_of_it_is_named(world: AuthWorld) -> None:
     world.submit("max", gpus=2)
     world.settled()

@@ -324,11 +324,16 @@ class QueueSettings:
         return QueueFacts(known, jobs, owners, {each.queue: each.name for each in agreed})
 
     def _require_known_models(self, rows: Sequence[QueueRow]) -> None:
-        """Refuse guarantees and limits of models of which no machine has a card, once any has one."""
+        """Refuse guarantees and limits of models of which no machine has a card, once any has one.
+
+        Those that stay as they are, as a file that was read without machines has them, bar no change of other fields.
+        """
         known = self._ask(lambda core: core.scheduler.card_models())
         fields = product(rows if known else (), ("guarantee", "limit"))
         for row, field in fields:
-            amount = (row.document or {}).get(field)
+            amount, before = (row.document or {}).get(field), self._book.rows.get(row.name)
+            if before is not None and (before.document or {}).get(field) == amount:
+                continue
             models = amount.get("models") if isinstance(amount, Mapping) else None
             for model in models if isinstance(models, Mapping) else ():
                 if model not in known:
