@@ -424,7 +424,7 @@ def newcomers_of(world: World) -> Newcomers:
     state, placer = world.core._state, world.core._placer
     world.submit(gang("asked", 2, asks(4)))
     asked = world.core.jobs["asked"]
-    return Newcomers(state, PoolModeller(state, placer, view_of(state, placer, asked), asked), "default")
+    return Newcomers(state, PoolModeller(state, placer, view_of(state, placer, asked)), "default")
 
 
 def coming(world: World, until_s: float) -> list[tuple[float, Candidate]]:
