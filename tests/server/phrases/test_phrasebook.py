@@ -19,6 +19,11 @@ from millpond.model.hardware.nodes import Cordon
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
 from millpond.model.units import DAY_S
+from millpond.node.devices.amd import AmdVendor
+from millpond.node.devices.ascend import AscendVendor
+from millpond.node.devices.cambricon import CambriconVendor
+from millpond.node.devices.hygon import HygonVendor
+from millpond.node.devices.intel import IntelVendor
 from millpond.node.devices.nvidia_faults import RECOVERY_ACTIONS, xid_text
 from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue
 from millpond.server.phrases.phrasebook import PHRASES, REFUSALS, pattern_of, phrase_in
@@ -32,6 +37,7 @@ TEMPLATES = [
     if language != ENGLISH
     for catalogue in (PHRASES, REFUSALS)
 ]
+TOOLS = tuple(each.tool for each in (AmdVendor, AscendVendor, CambriconVendor, HygonVendor, IntelVendor))
 _OURS = re.compile(r"GPU|CPU|SIG[A-Z0-9+-]+|GiB|MiB")
 
 
@@ -86,6 +92,18 @@ def test_what_a_driver_reports_of_a_card_is_told_in_the_language_of_the_reader()
     for fault in (*faults, *(text for _, text in RECOVERY_ACTIONS.values()), LOST_CARD):
         for text in (f"{fault}; it had failed shortly before", f"card 3 of x-1 is faulty ({fault})"):
             assert left_in_english(phrase_in(CHINESE, text), "x-1", "XID", "NVLink") == [], text
+
+
+def test_who_uses_a_card_and_what_the_driver_says_of_it_is_told_in_the_language_of_the_reader() -> None:
+    for text in (
+        "x-1 A: 0; busy-elsewhere (used by process 12 (python))",
+        "x-1 A: 0; busy-elsewhere (used by processes 12 (python), 13, 14 (python) and 3 more)",
+        "x-1 A: 0; busy-elsewhere (pods that are not Millpond's have it)",
+        "faulty (the driver says: Unknown Error)",
+        *(f"{tool} says: Unknown Error" for tool in TOOLS),
+    ):
+        names = ("python", "Unknown Error", "Millpond", "Pod", *TOOLS)
+        assert left_in_english(phrase_in(CHINESE, text), "x-1", *names) == [], text
 
 
 def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -> None:

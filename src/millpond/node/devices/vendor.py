@@ -64,14 +64,14 @@ def used_by(device: str, pids: Collection[int], own: OwnProcesses) -> tuple[Devi
         return DeviceHealth.OK, ""
     named = ", ".join(_process(pid) for pid in sorted(foreign)[:_MOST_NAMED])
     more = f" and {len(foreign) - _MOST_NAMED} more" if len(foreign) > _MOST_NAMED else ""
-    return DeviceHealth.BUSY_ELSEWHERE, f"used by {named}{more}"
+    return DeviceHealth.BUSY_ELSEWHERE, f"used by {'process' if len(foreign) == 1 else 'processes'} {named}{more}"
 
 
 def _process(pid: int) -> str:
     try:
-        return f"process {pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
+        return f"{pid} ({Path(f'/proc/{pid}/comm').read_text().strip()})"
     except OSError:
-        return f"process {pid}"  # it is gone, or belongs to another container
+        return str(pid)  # it is gone, or belongs to another container
 
 
 @dataclass(frozen=True, slots=True)
