@@ -253,6 +253,18 @@ def test_rows_stand_by_the_figure_whose_heading_was_chosen_and_chosen_again_the_
     assert browser.get(f"/portal/reports?by=user&{SPAN}&order=password").status_code == 422
 
 
+def test_programs_get_a_report_in_the_order_that_its_page_names(filled: AuthWorld) -> None:
+    page = browser_of(filled, "olga").get(f"/portal/reports?by=job&{SPAN}&order=-gpu_hours").text
+    twin = re.search(r'class="twin">GET ([^<]*order=-gpu_hours[^<]*)</code>', page)
+    assert twin is not None
+    found = filled.client("olga").get(twin[1].replace("&amp;", "&")).json()
+    assert [row["name"] for row in found["rows"]][:2] == ["a-4", "a-3"]
+    two = usage(filled, "olga", by="job", order="-gpu_hours", limit=2)
+    assert [row["name"] for row in two["rows"]] == ["a-4", "a-3"]
+    assert two["rest"]["gpu_hours"] == found["total"]["gpu_hours"] - found["rows"][1]["gpu_hours"]
+    assert filled.client("olga").get(f"{API}/usage?order=password").status_code == 422
+
+
 def test_rows_beyond_those_of_a_page_are_added_up_in_each_order(
     filled: AuthWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +290,8 @@ def test_waits_stand_by_the_figure_whose_heading_was_chosen(world: AuthWorld) ->
     assert users("p50") == ["nob", "mia", "sam", "max"]
     assert users("-p50") == ["max", "sam", "mia", "nob"]
     assert users("-name") == ["sam", "nob", "mia", "max"]
+    found = world.client("olga").get(f"{API}/usage/waits?by=user&order=-p50").json()
+    assert [row["name"] for row in found["rows"]] == ["max", "sam", "mia", "nob"]
 
 
 def test_a_report_is_a_file_for_spreadsheets_in_which_names_are_no_formulas(filled: AuthWorld) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Annotated, Final
 
 from fastapi import Depends, Query
@@ -13,6 +14,7 @@ from starlette.responses import Response
 from millpond.server.api.description import api_router
 from millpond.server.api.permits import NO_ZERO, Access, ServiceOf, may
 from millpond.server.auth.roles import Verb
+from millpond.server.views.reports.row_order import NAME, USAGE_FIGURES, WAIT_FIGURES, in_order
 from millpond.server.views.reports.usage import UsageRequest
 from millpond.server.views.reports.wait_report import WaitRequest
 from millpond.specs.api.base import LATEST
@@ -49,6 +51,11 @@ UsageOnly = Annotated[dict[str, str], Depends(_only)]
 WaitOnly = Annotated[dict[str, str], Depends(_only_of_jobs)]
 
 
+_ORDER: Final = "By which figure rows stand, the largest first, or by name; with a minus the other way round."
+UsageOrder = Annotated[str, Query(pattern=f"^(-?({'|'.join((NAME, *USAGE_FIGURES))}))?$", description=_ORDER)]
+WaitOrder = Annotated[str, Query(pattern=f"^(-?({'|'.join((NAME, *WAIT_FIGURES))}))?$", description=_ORDER)]
+
+
 @router.get("/usage", response_model=UsageList)
 async def usage(
     request: Request,
@@ -59,13 +66,14 @@ async def usage(
     since: Instant = 0.0,
     until: Until = None,
     limit: Annotated[int | None, Query(ge=1, le=MOST_ROWS, description="How many rows; others are added up.")] = None,
+    order: UsageOrder = "",
 ) -> Response:
     """Who held how much between two instants, up to now at the most: all users whose usage the caller may see."""
     now = time.time()  # what is held now has not been held any longer
     end = now if until is None else min(until, now)
 
     async def make() -> Response:
-        found = await service.books.usage(UsageRequest(by, since, end, only, limit), access.caller)
+        found = await service.books.usage(UsageRequest(by, since, end, only, limit, order), access.caller)
         content = await asyncio.to_thread(adapter_of(UsageList).dump_json, found)
         return Response(content, media_type="application/json")
 
@@ -82,10 +90,12 @@ async def waits(
     by: Annotated[WaitGrouping, Query(description="What to tell apart, besides the number of cards.")] = "group",
     since: Instant = 0.0,
     until: Until = None,
+    order: WaitOrder = "",
 ) -> WaitReport:
     """How long jobs that were submitted between two instants waited for their first start."""
     asked = WaitRequest(since, LATEST if until is None else until, only)
-    return await service.wait_reports.report(by, asked, access.caller)
+    found = await service.wait_reports.report(by, asked, access.caller)
+    return replace(found, rows=in_order(found.rows, order))
 
 
 @router.get("/usage/waits/jobs")

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Response
 
 from millpond.server.api.permits import ServiceOf
-from millpond.server.api.routes.reports import UsageOnly, UsageReader, WaitOnly
-from millpond.server.views.reports.row_order import NAME, USAGE_FIGURES, WAIT_FIGURES, in_order
+from millpond.server.api.routes.reports import UsageOnly, UsageOrder, UsageReader, WaitOnly, WaitOrder
+from millpond.server.views.reports.row_order import in_order
 from millpond.server.views.reports.usage import UsageRequest
 from millpond.server.views.reports.wait_report import WaitRequest
 from millpond.server.web.pages import PageRoute, VisitOf
@@ -28,8 +28,6 @@ router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRo
 
 By = Annotated[Grouping, Query()]
 WaitsBy = Annotated[WaitGrouping, Query()]
-UsageOrder = Annotated[str, Query(pattern=f"^(-?({'|'.join((NAME, *USAGE_FIGURES))}))?$")]
-WaitOrder = Annotated[str, Query(pattern=f"^(-?({'|'.join((NAME, *WAIT_FIGURES))}))?$")]
 Cards = Annotated[str, Query(max_length=20)]
 
 
