@@ -164,6 +164,9 @@ def test_leads_alone_choose_events_of_a_queue(world: AuthWorld) -> None:
     assert world.client("lea").get(NOTIFICATIONS).json()["queues"] == ["vision"]
     for user in ("max", "vic", "sue", "nob"):
         assert choice(world, user, rule).status_code == 403
+    unknown = choice(world, "lea", {**rule, "queue": "visoin"})
+    assert (unknown.status_code, error_of(unknown).cause) == (404, "no group has a queue 'visoin'")
+    assert error_of(unknown).remedy == "you may choose events of: vision"
     world.accounts.put_member("vision", "lea", UserRole.MEMBER)
     assert not list(world.told.settings.subscriptions.wanting(failed_in("vision")))
     world.accounts.put_member("vision", "lea", UserRole.LEAD)

@@ -112,6 +112,7 @@ class NotificationSettings:
         """Be told of these from now on.
 
         Raises:
+            NotFoundError: one is for a queue that is not there, or that no group has.
             NotAllowedError: one is for a queue whose group the user does not lead.
             InvalidInputError: there are two for the same, or there is no such language.
         """
@@ -120,6 +121,8 @@ class NotificationSettings:
         for rule in request.rules:
             if rule.queue and rule.queue not in led:
                 hint = f"you may choose events of: {', '.join(sorted(led))}" if led else "ask a lead of its group"
+                if not self.subscriptions.has_group(rule.queue):
+                    raise NotFoundError(f"no group has a queue {rule.queue!r}", hint)
                 raise NotAllowedError(f"you do not lead the group of queue {rule.queue!r}", hint)
         rules = _rules(request.rules)
         language = _language(request.language)

@@ -98,6 +98,10 @@ class Subscriptions:
         """The queues of which a user may choose events: those of groups that they lead; of an admin all groups'."""
         return sorted(group.queue for group in self._accounts.groups() if _leads(caller, group))
 
+    def has_group(self, queue: str) -> bool:
+        """Whether a queue is there and belongs to a group; of others nobody may choose events."""
+        return self._accounts.group_of_queue(queue) is not None
+
     def _concerned(self, notice: Notice) -> list[Subscription]:
         known = self._known
         if notice.topic in EVERYONES:
