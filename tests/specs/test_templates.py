@@ -41,6 +41,16 @@ def test_changes_and_variables_reach_the_job_and_its_own_variables_win(tmp_path:
     assert spec.document["env"] == {"PATH": "/here", "LOGDIR": "runs"}
 
 
+def test_the_job_of_a_template_that_names_none_is_called_as_the_template(own: Path, tmp_path: Path) -> None:
+    (own / "mine.yaml").write_text(OWN)
+    (own / "named.yaml").write_text(OWN.replace("kind: dev", "kind: dev\nname: other"))
+    assert find_template("mine").job(tmp_path).file.name == "mine"
+    assert find_template("mine").job(tmp_path, [FieldEdit.parse("name=mined")]).file.name == "mined"
+    assert find_template("named").job(tmp_path).file.name == "other"
+    (own / "two words.yaml").write_text(OWN)
+    assert find_template("two words").job(tmp_path).file.name is None
+
+
 def test_an_own_template_stands_in_for_ours_of_the_same_name(own: Path) -> None:
     (own / "shell.yaml").write_text(OWN)
     (own / "mine.yaml").write_text(OWN)

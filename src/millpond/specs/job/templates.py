@@ -8,6 +8,7 @@ share it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.resources
 import os
@@ -24,7 +25,7 @@ from millpond.specs.errors import BadValueError, SpecError, suggest
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.job_spec import JobSpec, check_job, read_job
 from millpond.specs.source_positions import Located, read_documents
-from millpond.specs.validation import Strict, validate
+from millpond.specs.validation import Strict, job_name, validate
 
 _SUFFIX = ".yaml"
 _FOLDER: Final = ".cache/millpond/environments"
@@ -116,6 +117,9 @@ class Template:
         _, located = _parts(self.text, self.source)
         if isinstance(located.value, dict) and isinstance(written := located.value.setdefault("env", {}), dict):
             located.value["env"] = {**(env or {}), **written}
+        if isinstance(located.value, dict):
+            with contextlib.suppress(BadValueError):  # any file may be a template, but not all are names of jobs
+                located.value.setdefault("name", job_name(self.name))
         if in_own_environment and isinstance(located.value, dict) and "command" in located.value:
             located.value["command"] = command_in(located.value["command"], self.header.environment)
         return read_job(located, base, changes)
