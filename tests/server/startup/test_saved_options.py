@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import MillpondError, UnavailableError
+from millpond.node.host.files import write_json
 from millpond.server.startup.options import ServerOptions, parse_options, remember, with_remembered
+from millpond.server.startup.process import serve
+from millpond.server.state_dir import IDENTITY_FILE
 
 
 def started(state_dir: Path, *arguments: str) -> tuple[ServerOptions, str]:
@@ -84,3 +87,14 @@ def test_a_sqlite_file_elsewhere_is_remembered_as_it_was_named(tmp_path):
     given = "sqlite:////srv/a b?c.db"
     started(tmp_path, "--store", given)
     assert started(tmp_path)[0].store == given
+
+
+@pytest.mark.parametrize("refused", [["--fake-gpus", "no such cards"], ["--store", "none"]])
+def test_what_a_refused_start_asked_for_is_not_remembered(tmp_path, refused):
+    given = ["--fake-gpus", "1x4:V100-32GB", "--store", "postgresql+psycopg://pond@db/millpond"]
+    before = started(tmp_path, *given)[0]
+    write_json(tmp_path / IDENTITY_FILE, {"server": "a1", "state_dir": str(tmp_path), "has_database": True})
+    wanted = [*refused, "--store", "none"]
+    with pytest.raises(MillpondError):
+        serve(*with_remembered(parse_options(["--state-dir", str(tmp_path), "--port", "0", *wanted])))
+    assert started(tmp_path)[0] == before

@@ -45,7 +45,7 @@ from millpond.server.startup.engines import HostEnvironment, make_engine, survey
 from millpond.server.startup.identity import COPY, adopt_files, identify
 from millpond.server.startup.leadership import ServingRight
 from millpond.server.startup.lost_cards import with_lost_cards
-from millpond.server.startup.options import ServerOptions
+from millpond.server.startup.options import ServerOptions, remember
 from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.storage.files.mounts import FolderRules
 from millpond.server.storage.files.service import FileService
@@ -101,6 +101,7 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         store = Store(options.store or sqlite_url(host.state_dir / DATABASE_FILE), lead.leadership)
         held.callback(store.close)
         identity = identify(store, host.state_dir, is_new, options.take_over)
+        remember(options)  # not earlier: a start that was refused leaves the next one as it was
         if identity.is_copy:
             host = replace(host, machine=Machine((), {}))
         security = open_security(store, owner_name(), token, time.time, oidc=Oidc(lambda: current.config.oidc))

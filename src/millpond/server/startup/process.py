@@ -24,7 +24,7 @@ from millpond.server.startup.end_deadline import JOBS_END_WITHIN_S
 from millpond.server.startup.garbage_collection import keep_what_is_loaded
 from millpond.server.startup.http_stack import make_http_server, make_service
 from millpond.server.startup.leadership import take_lead
-from millpond.server.startup.options import ServerOptions, parse_options, remember, with_remembered
+from millpond.server.startup.options import ServerOptions, parse_options, with_remembered
 from millpond.server.storage.files.blobs import NO_ROOM
 from millpond.server.store.connection.database import remedy
 from millpond.specs.config.cluster import ClusterConfig, load_cluster
@@ -84,7 +84,6 @@ def serve(options: ServerOptions, note: str) -> None:
         lead = take_lead(options, current.config.listening, held)
         if lead is None:
             return
-        remember(options)
         with open_components(options, current, lead) as base:
             loop = base.components.loop
             notes = [*filter(None, [note, base.components.queue_settings.trouble]), *base.warnings]
