@@ -265,6 +265,21 @@ def test_programs_get_a_report_in_the_order_that_its_page_names(filled: AuthWorl
     assert filled.client("olga").get(f"{API}/usage?order=password").status_code == 422
 
 
+@pytest.mark.parametrize("order", ["", "-gpu_hours"])
+@pytest.mark.parametrize("by", ["user", "group", "queue", "model", "month", "kind", "job"])
+def test_a_job_with_several_rows_counts_once_among_the_jobs_that_are_left(
+    filled: AuthWorld, by: str, order: str
+) -> None:
+    used(filled, "b-1", "max", "vision", ("A100", 1_000, 60.0), ("V100", 1_000, 60.0), begun=BEGUN)
+    used(filled, "b-1", "max", "vision", ("A100", 1_000, 60.0), begun=BEGUN + 40 * 86_400.0)
+    cut = usage(filled, "olga", by=by, order=order, limit=1)
+    shown = {(row["name"], row["model"]) for row in cut["rows"]}
+    left = [row for row in usage(filled, "olga", by=by)["rows"] if (row["name"], row["model"]) not in shown]
+    assert sum(row["jobs"] for row in left) > cut["rest"]["jobs"]
+    # Six jobs: first stands the only one on H100, or the only one without cards, or of months what b-1 held in May.
+    assert cut["rest"]["jobs"] == (6 if by == "month" and not order else 5)
+
+
 def test_rows_beyond_those_of_a_page_are_added_up_in_each_order(
     filled: AuthWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

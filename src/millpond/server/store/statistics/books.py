@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -198,13 +198,41 @@ class UsageStore(TableStore):
         query = sa.select(sa.func.count(usage.c.job.distinct())).where(*_within(since, until), *wanted.on(usage))
         return int(self._value(query) or 0)
 
+    def jobs_beside(
+        self, by: str, since: float, until: float, wanted: UsageFilter, shown: Iterable[tuple[str, str]]
+    ) -> int:
+        """How many different jobs are in sums that are not among these.
+
+        Args:
+            by, since, until: as of ``sums``.
+            shown: groups and models of sums.
+        """
+        names: dict[str, list[str]] = {}
+        for name, model in shown:
+            names.setdefault(model, []).append(name)
+        group = _group_column(by)
+        left = [sa.and_(usage.c.model == model, group.not_in(known)) for model, known in names.items()]
+        beside = sa.or_(usage.c.model.not_in(list(names)), *left)
+        query = sa.select(sa.func.count(usage.c.job.distinct()))
+        return int(self._value(query.where(*_within(since, until), *wanted.on(usage), beside)) or 0)
+
+    def jobs_of_spans(self, models: Mapping[tuple[float, float], Sequence[str]], wanted: UsageFilter) -> int:
+        """How many different jobs held one of these models within its span, in all spans together."""
+        held = [sa.and_(*_within(*span), usage.c.model.in_(names)) for span, names in models.items()]
+        query = sa.select(sa.func.count(usage.c.job.distinct())).where(sa.or_(sa.false(), *held), *wanted.on(usage))
+        return int(self._value(query) or 0)
+
+
+def _group_column(by: str) -> sa.ColumnElement[str]:
+    return array_column(usage.c.job) if by == "job" else usage.c[by]
+
 
 def _grouped(by: str, since: float, until: float, wanted: UsageFilter) -> sa.Select[Any]:
     """Sums by group and model, in units of the table times seconds."""
     seconds = _seconds_within(since, until)
     rows = (
         sa.select(
-            (array_column(usage.c.job) if by == "job" else usage.c[by]).label("name"),
+            _group_column(by).label("name"),
             usage.c.model,
             usage.c.job,
             *((usage.c[amount] * seconds).label(amount) for amount in ("gpu_milli", "cpu_milli", "memory_mib")),

@@ -130,7 +130,7 @@ class Bookkeeper:
         if asked.order and asked.limit is not None:
             rows, others = rows[: asked.limit], rows[asked.limit :]
         total = _together([*rows, *others], self._store.books.jobs(asked.since, asked.until, wanted))
-        rest = [_together(others, sum(row.jobs for row in others))] if others else []
+        rest = [_together(others, self._jobs_left(asked, wanted, rows))] if others else []
         *rows, total = _rounded([*rows, *rest], total)
         return UsageList(
             by=asked.by,
@@ -143,6 +143,17 @@ class Bookkeeper:
             rest=rows[-1] if rest else None,
             total=total,
         )
+
+    def _jobs_left(self, asked: UsageRequest, wanted: UsageFilter, shown: Sequence[UsageRow]) -> int:
+        """How many jobs are in the rows that are not shown: one that is in several of them counts once."""
+        books, rows = self._store.books, {(row.name, row.model) for row in shown}
+        if asked.by != "month":
+            return books.jobs_beside(asked.by, asked.since, asked.until, wanted, rows)
+        left: dict[tuple[float, float], list[str]] = {}
+        for month, since, until in self._months(asked):
+            models = [total.model for total in books.sums("model", since, until, wanted)]
+            left[since, until] = [model for model in models if (month, model) not in rows]
+        return books.jobs_of_spans(left, wanted)
 
     def _gaps(self, rates: EnergyRates, asked: UsageRequest, total: UsageRow) -> list[RateGap]:
         """Why energy is without a price or without emissions, where the configured series are the reason."""
@@ -171,14 +182,16 @@ class Bookkeeper:
 
     def _by_month(self, asked: UsageRequest, wanted: UsageFilter) -> tuple[list[_Summed], list[_Summed]]:
         """The latest month first; the others added up by model."""
-        begun = self._store.books.first_instant()
-        if begun is None:
-            return [], []
         found: list[_Summed] = []
-        for month, since, until in reversed(months_within(max(asked.since, begun), asked.until)):
+        for month, since, until in self._months(asked):
             of_month, _ = self._sums(replace(asked, by="model", since=since, until=until, limit=None), wanted)
             found += [(replace(total, name=month), measured) for total, measured in of_month]
         return found[: asked.limit], [] if asked.limit is None else _by_model(found[asked.limit :])
+
+    def _months(self, asked: UsageRequest) -> list[tuple[str, float, float]]:
+        """The months of a report since there is usage, the latest first."""
+        begun = self._store.books.first_instant()
+        return [] if begun is None else months_within(max(asked.since, begun), asked.until)[::-1]
 
     def _disk_of(self, by: str, share: Share | None) -> list[DiskInfo]:
         """What those hold on disk whose usage is asked for; by user or by queue only, the largest first."""
