@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import mmap
@@ -190,6 +191,23 @@ def test_a_result_that_is_too_large_is_refused_with_advice(tmp_path: Path, monke
     code, header, _ = called(tmp_path, monkeypatch, payload)
     assert code == 1
     assert "output_dir" in header["message"]
+
+
+def test_a_result_that_has_no_room_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Path.write_bytes
+
+    def write_half(path: Path, data: bytes) -> int:
+        write(path, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "no space left")
+
+    payload = pack({}, cloudpickle.dumps((str.upper, ["a"])))
+    (tmp_path / "payload").write_bytes(payload)
+    monkeypatch.setattr(Path, "write_bytes", write_half)
+    monkeypatch.setenv("MILLPOND_PAYLOAD", str(tmp_path / "payload"))
+    monkeypatch.setenv("MILLPOND_RESULT", str(tmp_path / "result"))
+    with pytest.raises(OSError, match="no space left"):
+        call.main()
+    assert [left.name for left in tmp_path.iterdir()] == ["payload"]
 
 
 def test_a_member_of_an_array_is_called_with_its_own_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

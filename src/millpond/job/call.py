@@ -31,8 +31,12 @@ def main() -> int:
         traceback.print_exc()
         outcome, code = _raised(error), 1
     fresh = result.with_name(f"{result.name}.{os.getpid()}.tmp")
-    fresh.write_bytes(outcome)
-    fresh.replace(result)
+    try:
+        fresh.write_bytes(outcome)
+        fresh.replace(result)
+    except OSError:
+        fresh.unlink(missing_ok=True)  # half of it takes the room that a full disk lacks
+        raise
     return code
 
 
