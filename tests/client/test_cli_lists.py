@@ -501,6 +501,18 @@ def test_output_files_that_cannot_be_fetched_are_counted_beside_the_others(
     )
 
 
+@pytest.mark.parametrize("command", [["output", "ls"], ["get-output"]])
+def test_links_and_pipes_of_an_output_are_counted(server, run_pond, make_job, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    server.will(200, asdict(make_job()))
+    server.will(200, {"job": "train-abcde", "attempt": 1, "files": [], "no_files": 3})
+    assert run_pond(*command, "train-abcde") == (
+        0,
+        "",
+        "pond: 3 links or pipes left out: files alone are fetched; copy or pack them in the job\n",
+    )
+
+
 @pytest.mark.parametrize("command", [["metrics", ""], ["output", "ls", ""], ["ps", "--members", ""], ["get", ""]])
 def test_an_empty_name_of_a_job_is_refused_as_that_and_not_taken_for_all_or_none(server, run_pond, command):
     code, out, err = run_pond(*command)

@@ -97,11 +97,14 @@ def list_output(attempt_dir: Path, job: str, attempt: int) -> OutputList:
     Raises:
         ConflictError: the job writes to a folder of the machine, not to one of its own.
     """
-    left_out = 0
+    left_out = no_files = 0
 
-    def leave_out() -> None:
-        nonlocal left_out
-        left_out += 1
+    def leave_out(entry: Entry) -> None:
+        nonlocal left_out, no_files
+        if stat.S_ISREG(entry.status.st_mode):
+            left_out += 1
+        else:
+            no_files += 1
 
     found = regular_files(entries_below(own_output(attempt_dir)), leave_out)
     first = heapq.nsmallest(MOST_LISTED + 1, found)  # of millions of files, that many are in memory
@@ -109,7 +112,8 @@ def list_output(attempt_dir: Path, job: str, attempt: int) -> OutputList:
         OutputFile(path=path, size=status.st_size, modified_at=status.st_mtime, version=_version(status))
         for path, status in first[:MOST_LISTED]
     ]
-    return OutputList(job=job, attempt=attempt, files=files, truncated=len(first) > MOST_LISTED, left_out=left_out)
+    truncated = len(first) > MOST_LISTED
+    return OutputList(job=job, attempt=attempt, files=files, truncated=truncated, left_out=left_out, no_files=no_files)
 
 
 def glimpse_output(attempt_dir: Path, attempt: int) -> OutputGlimpse:
@@ -171,20 +175,20 @@ def own_output(attempt_dir: Path) -> Path:
 
 
 def regular_files(
-    entries: Iterable[Entry], leave_out: Callable[[], None] = lambda: None
+    entries: Iterable[Entry], leave_out: Callable[[Entry], None] = lambda entry: None
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Those of a folder's entries that are regular files with a path that can be printed, by that path.
 
     Args:
-        leave_out: called for each regular file with another path.
+        leave_out: called for each other entry that is no folder: a regular file with another path, a link, a pipe.
     """
     for entry in entries:
-        if not stat.S_ISREG(entry.status.st_mode):
+        if stat.S_ISDIR(entry.status.st_mode):
             continue
-        if entry.path is not None and entry.path.isprintable():
+        if stat.S_ISREG(entry.status.st_mode) and entry.path is not None and entry.path.isprintable():
             yield entry.path, entry.status
         else:
-            leave_out()
+            leave_out(entry)
 
 
 def read_metrics(state_dir: Path, info: JobInfo, attempt: int, task: int | None, last: int) -> MetricsInfo:

@@ -103,6 +103,7 @@ class OutputList(Body):
     Attributes:
         truncated: there is more.
         left_out: files whose paths cannot be printed or are too long; they are given out under other names alone.
+        no_files: links, pipes, sockets and devices, none of which is given out.
     """
 
     job: str
@@ -110,6 +111,7 @@ class OutputList(Body):
     files: list[OutputFile]
     truncated: bool = False
     left_out: int = 0
+    no_files: int = 0
 
 
 class RunState(Body):

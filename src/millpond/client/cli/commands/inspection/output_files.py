@@ -42,8 +42,8 @@ def get_output(client: Client, job: str, path: str, into: Path | None, attempt: 
     places = client.files.fetch(found, into or Path(found.job), path)
     for place in places:
         click.echo(place)
-    if found.left_out:
-        say(_left_out(found))
+    if left_out := _left_out(found):
+        say(left_out)
     elif not places:
         say(f"{found.job} has left nothing in its output folder")
 
@@ -60,13 +60,21 @@ def group() -> None:
 def list_files(client: Client, job: str, attempt: int | None) -> Listing:
     """List the output files of JOB."""
     found = client.files.outputs(job, attempt)
-    left_out = _left_out(found) if found.left_out else ""
+    left_out = _left_out(found)
     empty = left_out or f"{found.job} has left nothing in its output folder"
     more = "there are more files than a list can hold" if found.truncated else ""
     return Listing.of(found, found.files, _TABLE, empty, "; ".join(filter(None, (more, left_out))))
 
 
 def _left_out(found: OutputList) -> str:
-    """How many files cannot be fetched, and what to do."""
-    files = count_text(found.left_out, "file")
-    return f"{files} left out, whose names cannot be printed or are too long: rename them in the job, or pack them"
+    """What cannot be fetched, and what to do; empty when all can."""
+    said = []
+    if found.left_out:
+        files = count_text(found.left_out, "file")
+        said.append(
+            f"{files} left out, whose names cannot be printed or are too long: rename them in the job, or pack them"
+        )
+    if found.no_files:
+        entries = "link or pipe" if found.no_files == 1 else "links or pipes"
+        said.append(f"{found.no_files} {entries} left out: files alone are fetched; copy or pack them in the job")
+    return "; ".join(said)
