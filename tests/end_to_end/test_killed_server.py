@@ -39,7 +39,7 @@ def test_standard_input_arrives_whole_and_once_although_its_server_is_killed(run
     (tmp_path / "go").touch()
     running.up()
     writer.join(PATIENCE_S)
-    assert process.wait(PATIENCE_S) == 0
+    assert process.wait(PATIENCE_S) == 0, process.stderr.read()
     assert process.stdout.read().split()[0] == hashlib.sha256(rest.encode()).hexdigest()
 
 
