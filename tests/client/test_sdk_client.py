@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import re
+from collections import UserDict
 from dataclasses import asdict
 
 import httpx2
@@ -45,6 +46,17 @@ def test_other_threads_can_ask_while_the_server_is_looked_for_anew(client, serve
         server.will(200, asdict(make_job()))
     client.reconnect()
     assert client.job("train-abcde").state == "running"
+
+
+def test_what_one_thread_asks_goes_on_while_another_finds_the_server_anew(client, server, make_job):
+    class Found(UserDict[str, str]):
+        def keys(self):  # as late as it can be before the request is sent
+            client.reconnect()
+            return super().keys()
+
+    server.will(200, asdict(make_job()))
+    ((connected,),) = [[part for part in client._connection.stream("/jobs/train-abcde", Found(), 1.0) if part]]
+    assert b"train-abcde" in connected
 
 
 def test_an_awaited_job_outlasts_a_server_that_is_restarted(client, server, make_job, monkeypatch):

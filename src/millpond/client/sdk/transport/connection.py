@@ -5,6 +5,7 @@ A server that was restarted on another port is found again; threads that ask mea
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator, Mapping
 from http.client import HTTPException
@@ -128,7 +129,10 @@ class ServerConnection:
 
         timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
         url = API_PREFIX + path
-        with self._ways.http.stream("GET", url, params=dict(params), timeout=timeout, headers=headers) as response:
+        with (
+            self._ways.http() as http,
+            http.stream("GET", url, params=dict(params), timeout=timeout, headers=headers) as response,
+        ):
             if not response.is_success:
                 response.read()
                 raise failures.from_response(response, self.address.url)
@@ -153,7 +157,10 @@ class ServerConnection:
         timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
         sent, url = as_json(body), API_PREFIX + path
         try:
-            with self._ways.http.stream("POST", url, content=sent, headers=_JSON, timeout=timeout) as response:
+            with (
+                self._ways.http() as http,
+                http.stream("POST", url, content=sent, headers=_JSON, timeout=timeout) as response,
+            ):
                 if not response.is_success:
                     response.read()
                     raise failures.from_response(response, self.address.url)
@@ -179,25 +186,32 @@ class Requests:
 
 
 class _Transports:
-    """How requests reach one server."""
+    """How requests reach one server; after ``close`` what another thread still uses lasts until it is done."""
 
     def __init__(self, address: Address, timeout_s: float, transport: httpx2.BaseTransport | None) -> None:
         self.address = address
         self._timeout_s = timeout_s
         self._transport = transport
         self._trusted = trust(address)
-        self._making = threading.Lock()
+        self._lock = threading.Lock()
         self._http: httpx2.Client | None = None
+        self._users = 0
+        self._is_closed = False
         near = transport is None and is_on_this_machine(address.url) and not encrypts(address.url)
         self._local = LocalHttp(address, timeout_s) if near else None
 
-    @property
-    def http(self) -> httpx2.Client:
-        """The way for whatever there is."""
-        with self._making:
-            if self._http is None:
-                self._http = self._connect()
-            return self._http
+    @contextlib.contextmanager
+    def http(self) -> Iterator[httpx2.Client]:
+        """The way for whatever there is, not closed while it is used."""
+        with self._lock:
+            self._http = http = self._http or self._connect()
+            self._users += 1
+        try:
+            yield http
+        finally:
+            with self._lock:
+                self._users -= 1
+                self._end_if_unused()
 
     def answer(self, method: str, path: str, request: Mapping[str, Any]) -> failures.HttpAnswer:
         """What the server answers, read to its end.
@@ -218,18 +232,25 @@ class _Transports:
             sent["content"] = as_json(sent.pop("json"))
             sent["headers"] = {**_JSON, **(sent.get("headers") or {})}
         try:
-            return self.http.request(method, path, **sent)
+            with self.http() as http:
+                return http.request(method, path, **sent)
         except UnicodeEncodeError as error:
             raise not_utf8(error) from error
         except httpx2.TransportError as error:
             raise failures.from_transport(error, self.address.url) from error
 
     def close(self) -> None:
-        """End all connections."""
+        """End all connections that nobody uses just now, and the others after that."""
         if self._local is not None:
             self._local.close()
-        if self._http is not None:
+        with self._lock:
+            self._is_closed = True
+            self._end_if_unused()
+
+    def _end_if_unused(self) -> None:
+        if self._is_closed and not self._users and self._http is not None:
             self._http.close()
+            self._http = None
 
     def _connect(self) -> httpx2.Client:
         import httpx2

@@ -80,20 +80,22 @@ class LocalHttp:
 
     def close(self) -> None:
         """Close the unused connections."""
-        while self._idle:
-            self._idle.pop().close()
+        while (connection := self._unused()) is not None:
+            connection.close()
 
     def _connection(self) -> http.client.HTTPConnection:
         """One that is idle, unless the server has closed it meanwhile, or a new one."""
-        while self._idle:
-            try:
-                connection = self._idle.pop()
-            except IndexError:  # another thread was quicker
-                break
+        while (connection := self._unused()) is not None:
             if not _is_readable(connection):
                 return connection
             connection.close()
         return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+
+    def _unused(self) -> http.client.HTTPConnection | None:
+        try:
+            return self._idle.pop()
+        except IndexError:  # none, or another thread was quicker
+            return None
 
 
 def as_json(body: Any) -> bytes:
