@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from sqlalchemy.exc import OperationalError
 
 from millpond.model.errors import ConflictError
 from millpond.model.folders import batch_of, digest_of
+from millpond.node.host.identities import shared_account
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.auth.records import Group, User
 from millpond.server.auth.roles import UserRole
-from millpond.server.operations.disk_watch import DiskWatch
+from millpond.server.operations.disk_watch import DiskWatch, HoldersWatch
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.files.datasets import Dataset, Datasets
 from millpond.server.storage.files.sent_contents import SentContents
@@ -86,6 +88,34 @@ def test_ended_work_is_measured_once_and_counts_no_more_when_it_is_deleted(api: 
     assert books.look().users["ada"] < 4 * MIB
     assert api.client.delete(f"{JOBS}/{job.id}").status_code == 200
     assert books.look().users.get("ada", 0) == 0
+
+
+def test_what_is_removed_counts_no_more_at_once(api: Api) -> None:
+    job = api.submit()
+    assert api.job(job.id).state == "running"
+    (task,) = api.world.running
+    write(api, job.id, 2)
+    api.engine.finish(task)
+    assert api.job(job.id).state == "succeeded"
+    Datasets(api.store.database).add(replace(MNIST, user="ada"))
+    limit(api, disk_bytes=MIB)
+    books = api.service.disk
+    assert books.look().users["ada"] >= 7 * MIB
+    assert api.client.delete("/api/v1/datasets/mnist/1").status_code == 200
+    assert 2 * MIB <= books.of_user("ada").used_bytes < 3 * MIB
+    assert api.client.post(JOBS, json={"command": "work"}).status_code == 409
+    assert api.client.delete(f"{JOBS}/{job.id}").status_code == 200
+    assert books.of_user("ada").used_bytes == 0
+    assert api.client.post(JOBS, json={"command": "work"}).status_code == 201
+
+
+def test_a_home_in_the_state_directory_counts_for_whose_it_is(api: Api) -> None:
+    home = Path(shared_account("ada", api.state_dir).home)
+    (home / ".cache").mkdir()
+    (home / ".cache" / "weights").write_bytes(b"x" * 3 * MIB)
+    limit(api, disk_bytes=2 * MIB)
+    assert 3 * MIB <= api.service.disk.look().users["ada"] < 4 * MIB
+    assert api.client.post(JOBS, json={"command": "work"}).status_code == 409
 
 
 def test_who_holds_too_much_is_told_so_and_submits_no_more_until_there_is_less(api: Api) -> None:
@@ -184,9 +214,9 @@ def test_running_jobs_of_those_who_hold_too_much_are_told_once(api: Api) -> None
     assert api.job(job.id).state == "running"
     write(api, job.id, 3)
     limit(api, disk_bytes=MIB)
-    watch = watch_of(api, Room())
+    watch = HoldersWatch(api.loop, api.service.disk, api.clock)
     for _ in range(2):
-        watch.look_at_owners()
+        watch.look()
     api.job(job.id)
     told = [event["text"] for event in api.client.get(f"{JOBS}/{job.id}/events").json()["events"]]
     (warning,) = [text for text in told if "on the server's disk" in text]

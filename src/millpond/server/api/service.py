@@ -140,7 +140,7 @@ class Service:
         self.plans = Plans(components, identity.unlimited)
         self.what_if = WhatIf(components, self.history, time.time)
         self.time_left = partial(time_left, loop)
-        self.delete_job = partial(delete_job, components)
+        self.delete_job = partial(delete_job, components, self.disk)
 
         revisions = Revisions(RevisionStore(store.database), time.time)
         self.rollouts = Rollouts(loop, store.jobs, revisions, self.front, access, since_boot)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -28,8 +29,10 @@ from millpond.specs.quantities import size_text
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 5.0
-MEASURE_EVERY: Final = 12
-"""Looks at the free space between two measurements of what all users hold."""
+MEASURE_EVERY_S: Final = 60.0
+"""Between two measurements of what all users hold."""
+MEASURING_SHARE: Final = 0.05
+"""Part of the time that goes into them at most: a home may have millions of files."""
 _GIB: Final = 2**30
 _USUAL_FLOOR: Final = _GIB
 _USUAL_SHARE: Final = 0.02
@@ -38,7 +41,7 @@ _FREED_AT: Final = 1.1
 
 
 class DiskWatch(Periodic):
-    """One thread that looks now and then.
+    """One thread that looks at what is free.
 
     Args:
         floor_gib: nothing new starts while less is free; None: 1 GiB, on small disks 2 % of them.
@@ -61,10 +64,8 @@ class DiskWatch(Periodic):
         self._clock = clock
         usual = min(_USUAL_FLOOR, int(shutil.disk_usage(state_dir).total * _USUAL_SHARE))
         self._floor = usual if floor_gib is None else int(floor_gib * _GIB)
-        self._warned: dict[str, str] = {}
         self._full = ""
         self._keeps = False
-        self._passes = 0
         self._worker = PeriodicWorker(
             "disk-watch", self._pass, LOOK_EVERY_S, "the disk cannot be measured", (*EXPECTED, DBAPIError)
         )
@@ -111,8 +112,26 @@ class DiskWatch(Periodic):
             log.info("jobs are taken on again")
         self._full = full
 
-    def look_at_owners(self) -> None:
-        """Measure what all users hold, and warn those whose jobs run and who hold too much.
+    def _pass(self) -> None:
+        self.look_at_room()
+        self.look_at_full_disk()
+        self.look_at_reserve()
+
+
+class HoldersWatch(Periodic):
+    """One thread that measures what all users hold, and warns those whose jobs run and who hold too much."""
+
+    def __init__(self, loop: Loop, books: DiskBooks, clock: Callable[[], float]) -> None:
+        self._loop = loop
+        self._books = books
+        self._clock = clock
+        self._warned: dict[str, str] = {}
+        self._worker = PeriodicWorker(
+            "disk-holders", self._pass, MEASURE_EVERY_S, "what users hold cannot be measured", (*EXPECTED, DBAPIError)
+        )
+
+    def look(self) -> None:
+        """Measure, and warn.
 
         Raises:
             DBAPIError: the store cannot be read.
@@ -128,11 +147,7 @@ class DiskWatch(Periodic):
                     self._loop.notify([Noted(self._clock(), info.id, text)])
         self._warned = warned
 
-    def _pass(self) -> None:
-        is_measured = self._passes % MEASURE_EVERY == 0
-        self._passes += 1
-        self.look_at_room()
-        self.look_at_full_disk()
-        self.look_at_reserve()
-        if is_measured:
-            self.look_at_owners()
+    def _pass(self) -> float:
+        begun = time.monotonic()
+        self.look()
+        return max(MEASURE_EVERY_S, (time.monotonic() - begun) / MEASURING_SHARE)

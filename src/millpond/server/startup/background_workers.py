@@ -32,7 +32,7 @@ from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
 from millpond.server.monitoring.telemetry.views import caps_by_device, classes_by_device, tenants_of
 from millpond.server.monitoring.time_series.recorder import TimeSeriesRecorder
 from millpond.server.operations.card_layouts import CardLayoutWorker, is_under_way
-from millpond.server.operations.disk_watch import DiskWatch
+from millpond.server.operations.disk_watch import DiskWatch, HoldersWatch
 from millpond.server.operations.node_power import NodePowerWorker
 from millpond.server.operations.retention import RetentionLimits, RetentionWorker
 from millpond.server.operations.spare_nodes import SpareNodes
@@ -120,6 +120,7 @@ def _of_store_and_disk(options: ServerOptions, base: CoreComponents, service: Se
             options.keep_free_gib,
             time.time,
         ),
+        HoldersWatch(components.loop, service.disk, time.time),
     ]
 
 

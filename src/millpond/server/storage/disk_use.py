@@ -1,9 +1,10 @@
-"""Who holds how much of the server's disk: what jobs wrote, with their logs, what was sent, and datasets; and what they
-may hold.
+"""Who holds how much of the server's disk, and what they may hold.
 
-What an ended job left does not change any more and is measured once; what lives is measured at every look. A dataset
-counts with the size of its files for the user who put it, even where others put the same content; what jobs were sent,
-once for all jobs of a user.
+What jobs wrote counts, with their logs, and homes that the server keeps, what was sent, and datasets.
+
+What an ended job left does not change any more and is measured once; what lives, and homes, at every look. What is
+removed counts no more at once. A dataset counts with the size of its files for the user who put it, even where others
+put the same content; what jobs were sent, once for all jobs of a user.
 
 While nearly nothing is free no work is accepted: what is left, and what the store keeps within itself
 (``store.connection.reserve``), is for stopping and ending jobs.
@@ -18,10 +19,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.host.folder_trees import entries_below
+from millpond.node.host.identities import HOMES
 from millpond.node.task.records import job_dir
 from millpond.server.auth.accounts import Accounts
 from millpond.server.storage.files.datasets import Datasets
@@ -68,7 +71,9 @@ class DiskBooks:
         self._datasets = datasets
         self._sent = sent
         self._settled: dict[str, int] = {}
+        self._living: dict[str, int] = {}
         self._measured = DiskUse()
+        self._changing = Lock()
 
     @property
     def latest(self) -> DiskUse:
@@ -89,26 +94,49 @@ class DiskBooks:
         users: Counter[str] = Counter()
         groups: Counter[str] = Counter()
         there = {path.name for path in (self._state_dir / "jobs").glob("*")}
-        self._settled = {name: size for name, size in self._settled.items() if name in there}
+        settled = {name: size for name, size in self._settled.items() if name in there}
+        living: dict[str, int] = {}
         for owner in self._job_store.owners():
             name = job_dir(self._state_dir, owner.job).name
             if name not in there:
                 continue
-            size = self._settled.get(name)
+            size = settled.get(name)
             if size is None:
                 size = size_of(self._state_dir / "jobs" / name)
-                if owner.ended:
-                    self._settled[name] = size
+                (settled if owner.ended else living)[name] = size
             users[owner.user] += size
             groups[owner.group] += size
+        for home in (self._state_dir / HOMES).glob("*"):
+            size = size_of(home)
+            users[home.name] += size
+            groups[self._first_group(home.name)] += size
         for dataset in self._datasets.all():
             users[dataset.user] += dataset.size
             groups[dataset.group or self._first_group(dataset.user)] += dataset.size
         for (user, group), size in self._sent.of_jobs.items():
             users[user] += size
             groups[group] += size
-        self._measured = DiskUse(users, groups)
+        with self._changing:
+            self._settled, self._living, self._measured = settled, living, DiskUse(users, groups)
         return self.latest
+
+    def deleted(self, job: str, user: str, group: str) -> None:
+        """The folder of a job is gone: whose it was holds so much less."""
+        with self._changing:
+            name = job_dir(self._state_dir, job).name
+            size = self._settled.pop(name, 0) or self._living.pop(name, 0)
+            self._take_off(user, group, size)
+
+    def dataset_removed(self, user: str, group: str, size: int) -> None:
+        """A version of a dataset is gone: whose it was holds so much less, in bytes."""
+        with self._changing:
+            self._take_off(user, group or self._first_group(user), size)
+
+    def _take_off(self, user: str, group: str, size: int) -> None:
+        users, groups = Counter(self._measured.users), Counter(self._measured.groups)
+        users[user] = max(users[user] - size, 0)
+        groups[group] = max(groups[group] - size, 0)
+        self._measured = DiskUse(users, groups)
 
     def _first_group(self, user: str) -> str:
         first = next(iter(self._accounts.memberships(user)), None)

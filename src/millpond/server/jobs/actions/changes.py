@@ -26,6 +26,7 @@ from millpond.server.operations.retention import remove_folder
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
 from millpond.server.server_components import ServerComponents
+from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.job_files import JobFiles
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.requests import MigrateRequest, ResizeRequest
@@ -223,7 +224,7 @@ class Changes:
         return await self._loop.answered(self._loop.change_job(ChangeJob(job, change)))
 
 
-def delete_job(components: ServerComponents, job: str) -> JobInfo:
+def delete_job(components: ServerComponents, disk: DiskBooks, job: str) -> JobInfo:
     """Drop a job that has ended, with all that it wrote; what it used stays in the books. Blocks.
 
     Raises:
@@ -236,9 +237,9 @@ def delete_job(components: ServerComponents, job: str) -> JobInfo:
     if info.parent:
         raise ConflictError(f"job {job!r} is part of an array", f"delete all of it: `pond delete {info.parent}`")
     try:
-        for member in () if info.array is None else components.store.jobs.member_states(job):
-            remove_folder(components.state_dir, member)
-        remove_folder(components.state_dir, job)
+        for part in (*(() if info.array is None else components.store.jobs.member_states(job)), job):
+            remove_folder(components.state_dir, part)
+            disk.deleted(part, info.user, info.group)
     except OSError as error:
         raise UnavailableError(f"{error.filename} cannot be removed ({error.strerror})", "remove it by hand") from error
     components.store.deletion.delete(job)
