@@ -218,3 +218,16 @@ def test_a_leader_that_is_cut_off_from_the_database_is_replaced_and_never_writes
             assert [job.id for job in client.jobs(all=True).jobs if job.name == "lost"] == []
     finally:
         link.close()
+
+
+def test_a_standby_whose_database_does_not_answer_says_that_it_does_not_know_who_leads(tmp_path: Path) -> None:
+    pond = Pond(tmp_path / "state")
+    done = pond("up", "--detach", "--standby", "--store", "postgresql+psycopg://ada@127.0.0.1:1/pool")
+    try:
+        assert done.returncode == 0, done.stderr
+        waiting = standing_by(tmp_path / "state")
+        assert waiting is not None
+        assert done.stdout == f"Millpond stands by at {waiting.url}; which server leads is not known yet\n"
+        assert "stands by; which server leads is not known yet" in httpx2.get(f"{waiting.url}/readyz").json()["status"]
+    finally:
+        assert pond("down").returncode == 0

@@ -83,7 +83,7 @@ def stand_by(leadership: Leadership | None, post: Post) -> bool:
 
     def ready() -> None:
         write_json(file, asdict(post.left))
-        print(f"Millpond stands by at {post.left.url}; {watch.leader_url or 'another server'} leads", flush=True)
+        print(f"Millpond stands by at {post.left.url}; {_health(watch.leader_url).who_leads}", flush=True)
 
     def hangup() -> None:
         log.info("the configuration is read when this server takes over")
@@ -116,7 +116,7 @@ class StandbyServer:
             return
         if scope["path"] in ("/healthz", "/readyz"):
             alive = scope["path"] == "/healthz"
-            health = HealthInfo(status="ok" if alive else self._account, standby=True, leader=self._leader_url())
+            health = _health(self._leader_url(), "ok" if alive else self._account)
             answer = JSONResponse(asdict(health), 200 if alive else 503)
         else:
             body = ErrorBody(cause=self._account, code="standby", remedy="ask the server that leads")
@@ -125,7 +125,11 @@ class StandbyServer:
 
     @property
     def _account(self) -> str:
-        return f"this server stands by; {self._leader_url() or 'another'} leads"
+        return f"this server stands by; {_health(self._leader_url()).who_leads}"
+
+
+def _health(leader_url: str, status: str = "") -> HealthInfo:
+    return HealthInfo(status=status, standby=True, leader=leader_url)
 
 
 class _Watch:

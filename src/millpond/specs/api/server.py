@@ -77,13 +77,18 @@ class HealthInfo:
             by a wrong time of day; else the reason why not.
         degraded: why it takes none on, starts none or has the wrong time; empty unless the status is ``degraded``.
         standby: another server leads, and this one waits to take over.
-        leader: base address of the one that leads, when that is another.
+        leader: base address of the one that leads, when that is another and known.
     """
 
     status: str
     degraded: str = ""
     standby: bool = False
     leader: str = ""
+
+    @property
+    def who_leads(self) -> str:
+        """In words: on a standby the database may never have said."""
+        return f"{self.leader} leads" if self.leader else "which server leads is not known yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

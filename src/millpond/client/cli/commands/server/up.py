@@ -181,7 +181,7 @@ def _require_room(directory: Path, host: str, port: int, standby: bool) -> None:
 def _start_detached(arguments: list[str], directory: Path) -> None:
     started = background.start(arguments, directory)
     if started.health.standby:
-        click.echo(f"Millpond stands by at {started.left.url}; {started.health.leader} leads")
+        click.echo(f"Millpond stands by at {started.left.url}; {started.health.who_leads}")
         return
     click.echo(f"Millpond is up at {started.left.url}")
     try:
