@@ -111,6 +111,21 @@ def test_what_a_disk_takes_only_in_part_does_not_count_as_taken(path) -> None:
         assert ring.next(100_000) == b"y" * 50_000
 
 
+def test_what_is_put_into_a_ring_the_moment_it_exists_stays(path, monkeypatch) -> None:
+    plain_open = os.open
+
+    def opened(file, flags, *mode) -> int:
+        handle = plain_open(file, flags, *mode)
+        if flags & os.O_CREAT:
+            with InputRing(path) as other:
+                other.put(b"early")
+        return handle
+
+    monkeypatch.setattr(os, "open", opened)
+    with InputRing.create(path) as ring:
+        assert (ring.received, ring.next(100)) == (5, b"early")
+
+
 def test_a_ring_that_a_power_cut_left_empty_was_sent_nothing(path) -> None:
     path.touch()
     with InputRing(path) as ring:

@@ -42,9 +42,8 @@ class InputRing:
 
     @staticmethod
     def create(path: Path) -> InputRing:
-        """A new one, with nothing in it."""
+        """A new one, with nothing in it: an empty file, as the server may put something there the moment it exists."""
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-        os.truncate(path, _HEADER_BYTES)
         return InputRing(path)
 
     def __enter__(self) -> Self:
@@ -116,7 +115,7 @@ class InputRing:
             position, rest = position + written, rest[written:]
 
     def _number(self, place: int) -> int:
-        """One of the numbers in front; 0 in a file that a power cut has left empty."""
+        """One of the numbers in front; 0 in a file that is new, or that a power cut has left empty."""
         return int.from_bytes(os.pread(self._file, _NUMBER.size, place), "little")
 
     def _note(self, place: int, number: int) -> None:
