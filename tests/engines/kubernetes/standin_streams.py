@@ -45,7 +45,7 @@ async def serve_command(
         await client.close()
         return
     outputs = [asyncio.ensure_future(_carry_out(client, end, kind)) for kind, end in ends.items() if kind != _STDIN]
-    inward = asyncio.ensure_future(_carry_in(client, ends[_STDIN], terminal))
+    inward = asyncio.ensure_future(_carry_in(client, ends, terminal))
     running[process] = terminal
     try:
         code = await asyncio.to_thread(process.wait)
@@ -125,7 +125,8 @@ async def _carry_out(client: WebSocket, end: int, kind: bytes) -> None:
             await client.send_bytes(kind + data)
 
 
-async def _carry_in(client: WebSocket, end: int, terminal: bool) -> None:
+async def _carry_in(client: WebSocket, ends: dict[bytes, int], terminal: bool) -> None:
+    end = ends[_STDIN]
     with contextlib.suppress(OSError, RuntimeError, WebSocketDisconnect):
         while message := await client.receive_bytes():
             if message[:1] == _RESIZE:
@@ -133,8 +134,8 @@ async def _carry_in(client: WebSocket, end: int, terminal: bool) -> None:
                 fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", size["Height"], size["Width"], 0, 0))
             elif message[:1] == _STDIN:
                 await asyncio.to_thread(write_all, end, message[1:])  # a signal may end one write halfway
-    if not terminal:
-        os.close(end)
+    if not terminal:  # no longer among those to close: its number may be another file's by then
+        os.close(ends.pop(_STDIN))
 
 
 def _exit_status(code: int) -> bytes:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from standin_cluster import StandinCluster
 
 from millpond.engines.kubernetes.pods.pod_marks import INPUT_FOLDER
 from millpond.engines.kubernetes.pods.pod_volumes import SHARED_MEMORY
+from millpond.engines.kubernetes.streams import pod_input
 from millpond.model.events import Refused
 from millpond.node.task.input import ROOM_BYTES, InputRing
 from millpond.node.task.records import TaskFiles, TaskId
@@ -29,7 +31,7 @@ POD = "train-abcde-1-0"
 class Reader:
     """A job that reads: its pod, and its program as a process of this machine."""
 
-    def __init__(self, bench: PodBench, cluster: StandinCluster, command: str) -> None:
+    def __init__(self, bench: PodBench, cluster: StandinCluster, command: str, *, starts: bool = True) -> None:
         self.bench = bench
         folder = bench.folder / "input"
         folder.mkdir()
@@ -39,10 +41,17 @@ class Reader:
         bench.started()
         (container,) = bench.bound(POD)["spec"]["containers"]
         assert [each["mountPath"] for each in container["volumeMounts"]] == [SHARED_MEMORY, INPUT_FOLDER]
-        words = [word.replace(INPUT_FOLDER, str(folder)) for word in container["command"]]
-        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+        self.words = [word.replace(INPUT_FOLDER, str(folder)) for word in container["command"]]
+        self.pipe = folder / "in"
         self.files = TaskFiles.of(bench.folder / "state", TASK)
         eventually(self.files.input.exists)
+        if starts:
+            self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            self.words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+        )
 
     def send(self, data: bytes, *, end: bool = False) -> None:
         with InputRing(self.files.input) as ring:
@@ -115,6 +124,34 @@ def test_a_program_that_reads_no_more_takes_no_more(bench: PodBench, cluster: St
     assert reader.process.stdout.readline() == b"got one\n"
     reader.send(b"two\n")
     eventually(lambda: reader.is_closed)
+    reader.end()
+
+
+def test_input_that_comes_before_the_pod_has_made_its_pipe_arrives(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_input, "_FIRST_WAIT_S", 0.02)
+    reader = Reader(bench, cluster, "sha256sum", starts=False)
+    reader.send(b"early", end=True)
+    eventually(lambda: cluster.requests.count(f"GET /api/v1/namespaces/team/pods/{POD}/exec") > 1)
+    reader.start()
+    assert reader.output() == sum_of(b"early")
+    reader.end()
+
+
+def test_a_script_that_leaves_at_once_does_not_end_the_input(bench: PodBench, cluster: StandinCluster) -> None:
+    reader = Reader(bench, cluster, "read line; echo got $line", starts=False)
+    never = reader.pipe.with_name("never")
+    os.mkfifo(never)
+    before, aside, after = reader.words[2].partition("(")
+    reader.words[2] = f"{before}{aside}: <{never}; {after}"  # what holds the pipe open beside the program is late
+    reader.start()
+    eventually(reader.pipe.is_fifo)
+    reader.pipe.open("wb").close()
+    assert reader.process.stdout is not None
+    assert not select.select([reader.process.stdout], [], [], 0.1)[0]
+    reader.pipe.write_bytes(b"one\n")
+    assert reader.process.stdout.readline() == b"got one\n"
     reader.end()
 
 

@@ -33,11 +33,14 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.3, 3.0
 _ENDED, _CLOSED = b"ended", b"closed"
 
 # The folder has: "in", the program's pipe; "end", which the holder of its other end waits for; "fed", how much went in;
-# "busy", while a script is at work: one whose stream broke may still wait for the program.
-_FEED: Final = """cd "$1" || exit 1
-until mkdir busy 2>/dev/null; do sleep 0.2; kill -0 "$(cat busy/pid)" 2>/dev/null || rm -rf busy; done
-echo $$ >busy/pid
-trap 'rm -rf busy' EXIT
+# "busy", a link to the number of the script at work: one whose stream broke may still wait for the program. A script
+# before the pod has made its pipes leaves: what it opened would be a plain file in their place.
+_FEED: Final = """cd "$1" && [ -p in ] || exit 1
+until ln -s $$ busy 2>/dev/null; do
+  sleep 0.2
+  other=$(readlink busy) && { kill -0 "$other" 2>/dev/null || rm -f busy; }
+done
+trap 'rm -f busy' EXIT
 [ -e ended ] && echo ended && exit
 fed=$(cat fed 2>/dev/null || echo 0)
 exec 8>in
@@ -108,6 +111,8 @@ async def _fill(stream: ClientConnection, ring: InputRing) -> None:
         if stream.state is not State.OPEN:
             return
         piece = ring.next(_PIECE)
+        if not piece and ring.received > ring.fed:
+            raise OSError("some of it is no longer on the disk")
         await stream.send(STDIN + (b"%d\n%s" % (len(piece), piece) if piece else b"0\n"))
 
 
