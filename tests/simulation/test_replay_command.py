@@ -205,8 +205,6 @@ def test_an_unknown_card_model_is_refused_before_anything_runs(tmp_path: Path) -
         ((*CASE, "--until", "2"), "--until has no meaning for --format philly"),
         ((*OPENB, "--durations", "exact"), "--durations has no meaning for --format openb"),
         ((*CASE, "--load", "0.5"), "--load has no meaning for --format philly"),
-        ((*CASE, "--preemption-cost", "-3"), "a negative cost"),
-        ((*CASE, "--sharing-speed", "0"), "a speed of 0"),
         ((*CASE, "--seed", str(2**64)), f"a seed of {2**64}"),
         (("--format", "synthetic", "--jobs", "many", "--cluster", "2x8"), "--jobs 'many'"),
         ((*CASE, "--json", "/nowhere/result.json"), "cannot be written"),
@@ -224,6 +222,22 @@ def test_a_number_that_is_not_finite_is_refused_before_anything_runs(option: str
     result = CliRunner().invoke(command, [*CASE, option, number], standalone_mode=False)
     assert isinstance(result.exception, click.BadParameter)
     assert f"{number} is not a finite number" in result.exception.message
+
+
+@pytest.mark.parametrize(
+    ("option", "number", "bounds"),
+    [
+        ("--preemption-cost", "-3", "x>=0"),
+        ("--sharing-speed", "0", "0<x<=1"),
+        ("--replan-period", "-1", "x>=0"),
+        ("--load", "0", "x>0"),
+    ],
+)
+def test_a_number_out_of_bounds_is_refused_and_the_help_names_the_bounds(option: str, number: str, bounds: str) -> None:
+    result = CliRunner().invoke(command, [*CASE, option, number], standalone_mode=False)
+    assert isinstance(result.exception, click.BadParameter)
+    assert result.exception.message.endswith(f"is not in the range {bounds}.")
+    assert f"[{bounds}]" in CliRunner().invoke(command, ["--help"]).output
 
 
 def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
@@ -9,7 +10,9 @@ import click
 
 
 class FiniteNumber(click.FloatRange):
-    """A finite number, within bounds where they are given."""
+    """A finite number, within the bounds, of which one is given at least."""
+
+    name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number.
@@ -17,7 +20,7 @@ class FiniteNumber(click.FloatRange):
         Raises:
             click.BadParameter: it is none, is not finite or is out of bounds.
         """
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number", param, ctx)
-        return number
+        with contextlib.suppress(TypeError, ValueError):
+            if not math.isfinite(float(value)):
+                self.fail(f"{value} is not a finite number", param, ctx)
+        return float(super().convert(value, param, ctx))

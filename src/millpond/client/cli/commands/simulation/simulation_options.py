@@ -23,7 +23,9 @@ KNOWLEDGE = ("none", "predicted", "exact")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _FILE = click.Path(exists=True, dir_okay=False)
-_NUMBER = FiniteNumber()
+_AMOUNT = FiniteNumber(min=0)
+_PART = FiniteNumber(0, 1, min_open=True)
+_FACTOR = FiniteNumber(min=0, min_open=True)
 _OPTIONS = (
     click.option("--format", "trace_format", type=click.Choice(FORMATS), help="Form of the trace."),
     click.option("--jobs", help="The trace file; for synthetic, how many jobs to make."),
@@ -32,7 +34,7 @@ _OPTIONS = (
     click.option("--arrivals", type=click.Choice(["inflate"]), help="openb: all pods once, then clones (default)."),
     click.option(
         "--until",
-        type=_NUMBER,
+        type=_FACTOR,
         metavar="TIMES",
         help="openb: pods arrive until they ask for so many times the GPUs.  [default: 1.3]",
     ),
@@ -41,19 +43,19 @@ _OPTIONS = (
         "--durations", type=click.Choice(KNOWLEDGE), help="What the policy knows of durations.  [default: none]"
     ),
     click.option("--preempt/--no-preempt", default=None, help="May running jobs be preempted?  [default: as ordering]"),
-    click.option("--preemption-cost", type=_NUMBER, metavar="S", help="Extra work of a preempted or moved job."),
-    click.option("--start-cost", type=_NUMBER, metavar="S", help="From decision to work.  [default: 0]"),
-    click.option("--restore-cost", type=_NUMBER, metavar="S", help="The same again after a preemption.  [default: 0]"),
-    click.option("--lost-work", type=_NUMBER, metavar="S", help="Work repeated after a preemption.  [default: 0]"),
-    click.option("--sharing-speed", type=_NUMBER, metavar="X", help="Speed of jobs that share a card.  [default: 1]"),
+    click.option("--preemption-cost", type=_AMOUNT, metavar="S", help="Extra work of a preempted or moved job."),
+    click.option("--start-cost", type=_AMOUNT, metavar="S", help="From decision to work.  [default: 0]"),
+    click.option("--restore-cost", type=_AMOUNT, metavar="S", help="The same again after a preemption.  [default: 0]"),
+    click.option("--lost-work", type=_AMOUNT, metavar="S", help="Work repeated after a preemption.  [default: 0]"),
+    click.option("--sharing-speed", type=_PART, metavar="X", help="Speed of jobs that share a card.  [default: 1]"),
     click.option("--speeds", type=_FILE, help="How fast jobs are on which cards, alone and in pairs (Gavel's form)."),
     click.option("--suspends", is_flag=True, default=None, help="Work may leave its cards without ending."),
-    click.option("--suspend-cost", type=_NUMBER, metavar="S", help="To suspend, and to resume.  [default: 0]"),
-    click.option("--swap-rate", type=_NUMBER, metavar="GIB/S", help="Device memory moved.  [default: at once]"),
+    click.option("--suspend-cost", type=_AMOUNT, metavar="S", help="To suspend, and to resume.  [default: 0]"),
+    click.option("--swap-rate", type=_AMOUNT, metavar="GIB/S", help="Device memory moved.  [default: at once]"),
     click.option("--consolidates", is_flag=True, default=None, help="Work is moved so that whole nodes come free."),
     click.option("--packs", is_flag=True, default=None, help="Jobs share cards where that was measured to pay."),
-    click.option("--replan-period", type=_NUMBER, metavar="S", help="How often published preemptive orderings look."),
-    click.option("--load", type=_NUMBER, help="synthetic: offered load.  [default: 0.9]"),
+    click.option("--replan-period", type=_AMOUNT, metavar="S", help="How often published preemptive orderings look."),
+    click.option("--load", type=_FACTOR, help="synthetic: offered load.  [default: 0.9]"),
     click.option("--skip-bad-rows", is_flag=True, help="Leave wrong rows out, and count them."),
 )  # fmt: skip
 _QUEUEING_ONLY = (

@@ -40,7 +40,10 @@ from millpond.specs.job.templates import find_template
 @click.option("--update", metavar="JOB", help="The service to update [default: one's own of the same name].")
 @click.option("--new", is_flag=True, help="Submit one more service, even where one of that name runs.")
 @click.option(
-    "--canary", type=FiniteNumber(), metavar="PERCENT", help="Requests that an update gets until it is promoted."
+    "--canary",
+    type=FiniteNumber(0, 100, min_open=True, max_open=True),
+    metavar="PERCENT",
+    help="Requests that an update gets until it is promoted.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan and leave it at that.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
