@@ -93,3 +93,17 @@ def test_what_was_measured_of_the_groups_that_are_not_named_is_one_sum(store: St
     for model in ("A100", "H100", ""):
         others = [value for (name, of), value in everything.items() if of == model and name not in names]
         assert found[None, model].busy_gpu_s == pytest.approx(sum(each.busy_gpu_s for each in others))
+
+
+@pytest.mark.long
+def test_more_groups_can_be_named_than_a_database_takes_parameters(store: Store) -> None:
+    fill(store, 3)
+    names = {"array-fghij", "7"}
+    beyond = {f"'gone' \\\"é{number}" for number in range(250_001)}
+    sums = store.card_use.sums("job", SINCE, UNTIL, ALL_USAGE, names)
+    assert None in {name for name, _ in sums}
+    assert store.card_use.sums("job", SINCE, UNTIL, ALL_USAGE, names | beyond) == sums
+    shown = [(name, model) for name in names for model in ("A100", "H100", "")]
+    left = store.books.jobs_beside("job", SINCE, UNTIL, ALL_USAGE, shown)
+    assert 0 < left < store.books.jobs(SINCE, UNTIL)
+    assert store.books.jobs_beside("job", SINCE, UNTIL, ALL_USAGE, [*shown, *((name, "H100") for name in beyond)]) == left

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -36,6 +37,15 @@ class TableStore:
         """Change something by one transaction; returns how many rows the last statement concerned."""
         with self._engine.begin() as connection:
             return [connection.execute(statement).rowcount for statement in statements][-1]
+
+    def _texts(self, texts: Iterable[str]) -> sa.Select[Any]:
+        """These texts as rows. They are one parameter, as databases take so many (PostgreSQL: 65,535) and no more."""
+        listed = sa.literal(json.dumps(sorted(texts)), sa.Text)  # SQLite looks up those in order ten times as fast
+        if self._engine.dialect.name == "postgresql":
+            rows = sa.func.json_array_elements_text(sa.cast(listed, postgresql.JSON))
+        else:
+            rows = sa.func.json_each(listed)
+        return sa.select(rows.table_valued("value").c.value)
 
     def _insert(self, table: sa.Table) -> Any:
         """An insertion for which can be said what happens with rows that are there (``on_conflict_do_update``)."""

@@ -211,7 +211,7 @@ class UsageStore(TableStore):
         for name, model in shown:
             names.setdefault(model, []).append(name)
         group = _group_column(by)
-        left = [sa.and_(usage.c.model == model, group.not_in(known)) for model, known in names.items()]
+        left = [sa.and_(usage.c.model == model, group.not_in(self._texts(known))) for model, known in names.items()]
         beside = sa.or_(usage.c.model.not_in(list(names)), *left)
         query = sa.select(sa.func.count(usage.c.job.distinct()))
         return int(self._value(query.where(*_within(since, until), *wanted.on(usage), beside)) or 0)

@@ -96,7 +96,7 @@ class CardUseStore(TableStore):
         begin = sa.case((table.c.since < since, since), else_=table.c.since)
         part = (end - begin) / (table.c.until - table.c.since)
         group = array_column(table.c.job) if by == "job" else table.c[by]
-        name = group if names is None else sa.case((group.in_(names), group))
+        name = group if names is None else sa.case((group.in_(self._texts(names)), group))
         amounts = ((table.c[amount] * part).label(amount) for amount in _GROWING)
         rows = (
             sa.select(name.label("name"), table.c.model, *amounts)
