@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -19,7 +20,7 @@ from millpond.server.web.jobs.drafts import (
 from millpond.server.web.jobs.job_form import FIRST, Control, job_form
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.templates import all_templates
-from millpond.specs.reference import OF_THE_SERVER
+from millpond.specs.reference import OF_THE_SERVER, REFERENCES, schema_of
 from millpond.specs.yaml_edit import one_document
 
 JOB = "command: echo hello\n"
@@ -38,6 +39,13 @@ def test_every_field_of_a_job_file_has_a_control() -> None:
     assert tuple(each.name for each in form.first) == FIRST
     assert all(each.meaning for each in form.all())
     assert all(each.choices for each in form.all() if each.control is Control.CHOICE)
+
+
+def test_what_is_said_of_a_field_names_no_class_of_the_program() -> None:
+    classes = {JobFile.__name__, *schema_of(REFERENCES["job"])["$defs"]}
+    said = {each.name: set(re.findall(r"`+([^`]+)`+", each.meaning)) for each in job_form().all()}
+    assert {name: words & classes for name, words in said.items() if words & classes} == {}
+    assert "0.25" in said["gpus"]
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,8 @@ class JobFile(Strict):
             starts first.
         priority: class of urgency; queues may allow some classes only. ``background`` runs on what is idle,
             outside every quota, and leaves for all other work.
-        gpus: cards of one task: a number, a part of one card, or the fields of ``Gpus``.
+        gpus: cards of one task: whole cards (``2``), a part of one card (``0.25`` or ``25%``), or both its compute
+            and its memory (``{compute: 25%, memory: 4GiB}``).
         cpus: CPU cores of one task.
         memory: host memory of one task.
         topology: within what all tasks must or should lie; a bare word is required.
