@@ -5,8 +5,10 @@ SQLite always, PostgreSQL where its programs and a driver are installed.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from one_loop import one_loop
 from server_world import Clock, Server, World
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
+from millpond.node.host.files import write_json
 from millpond.server.api.description import DescribedApi
 from millpond.server.monitoring.time_series import load_history
 from millpond.server.store.connection.database import sqlite_url
@@ -64,15 +67,28 @@ def _statements_are_compiled_once() -> Iterator[None]:
     sa.event.remove(sa.Engine, "engine_connect", share)
 
 
+@pytest.fixture(scope="session")
+def folder_of_all(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where one process of a run leaves for the others what each would else make anew."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if hasattr(request.config, "workerinput") else own
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _routes_are_described_once() -> Iterator[None]:
+def _routes_are_described_once(folder_of_all: Path) -> Iterator[None]:
     """For all servers that declare the same ones: a description takes ten times as long as to start such a server."""
     describe = DescribedApi.openapi
-    described: dict[tuple[int, ...], DescribedApi] = {}
+    described: dict[str, dict[str, Any]] = {}
 
     def described_once(app: DescribedApi) -> dict[str, Any]:
-        declared = tuple(id(route) for route in app.routes if isinstance(route, APIRoute))
-        return describe(described.setdefault(declared, app))
+        routes = [route for route in app.routes if isinstance(route, APIRoute) and route.include_in_schema]
+        declared = repr([(route.path, sorted(route.methods), route.endpoint.__qualname__) for route in routes])
+        name = f"description-{sha256(declared.encode()).hexdigest()}.json"
+        if name not in described:
+            if not (folder_of_all / name).exists():
+                write_json(folder_of_all / name, describe(app))
+            described[name] = json.loads((folder_of_all / name).read_bytes())
+        return described[name]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DescribedApi, "openapi", described_once)

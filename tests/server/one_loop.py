@@ -6,11 +6,13 @@ with a loop, it calls into that eight times for each.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import httpx2
+import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from fastapi.testclient import TestClient
 
@@ -19,8 +21,13 @@ _loops: list[BlockingPortal] = []
 
 @contextmanager
 def one_loop() -> Iterator[None]:
-    """The loop of all clients made inside."""
-    with start_blocking_portal() as portal:
+    """The loop of all clients made inside.
+
+    It is one of asyncio, which httpx2 else finds out anew for each request, by a search of all paths for a module that
+    is not there.
+    """
+    with start_blocking_portal() as portal, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("httpx2._transports.asgi.create_event", asyncio.Event)
         _loops.append(portal)
         try:
             yield

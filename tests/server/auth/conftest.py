@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 from auth_world import AuthWorld
+from jinja2 import Environment, FileSystemBytecodeCache
 from oidc_world import OidcWorld
 
 from millpond.forecasting.durations import Forecast
@@ -16,6 +18,7 @@ from millpond.scheduling.scheduler import Scheduler
 from millpond.server.jobs.admission import plans
 from millpond.server.jobs.what_if import play, service
 from millpond.server.jobs.what_if.plan import plan
+from millpond.server.web import rendering
 from millpond.specs.api.jobs.reasons import PlanInfo
 from oidc_provider import rules
 
@@ -34,6 +37,25 @@ def _plans_made_here() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "plan_apart", made_here)
         patch.setattr(service, "ask_child", answered_here)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _templates_are_compiled_once(folder_of_all: Path) -> Iterator[None]:
+    """By whichever process of a run needs one first: to compile all takes seconds. The words of its language are in
+    what it becomes, so each has a folder of its own."""
+    make = rendering._environment
+
+    @cache
+    def with_compiled(language: str) -> Environment:
+        folder = folder_of_all / f"templates-{language}"
+        folder.mkdir(exist_ok=True)
+        environment = make(language)
+        environment.bytecode_cache = FileSystemBytecodeCache(str(folder))
+        return environment
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rendering, "_environment", with_compiled)
         yield
 
 

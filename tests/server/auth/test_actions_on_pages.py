@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urlsplit
@@ -234,13 +235,13 @@ def _object_of(action: Action) -> str:
 
 @pytest.mark.parametrize("scene", few_then_many(["few"], ["all"]), indirect=True)
 def test_who_may_do_something_is_offered_it_and_who_may_not_is_not(scene: Scene) -> None:
-    wrong, offered = [], set()
+    wrong, offered, permits = [], set(), cache(scene.permits)
     for page, seen in scene.pages.items():
         for action in sorted(set().union(*(content.actions for content in seen.values() if content is not None))):
             for role, content in seen.items():
                 if content is None:
                     continue
-                may = scene.permits(role, action)
+                may = permits(role, action)
                 if action in content.actions:
                     offered.add(action[1])
                     wrong += [] if may else [f"{page} offers {role} what is refused: {action}"]

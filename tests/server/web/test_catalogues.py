@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from importlib.resources import files
 
 import pytest
@@ -21,6 +22,7 @@ Texts = Callable[[], set[str]]
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
 
 
+@cache
 def portal_texts() -> set[str]:
     """What the templates say."""
     found = extract_from_dir(str(files("millpond.server.web") / "templates"), method_map=[("**.html", "jinja2")])
