@@ -603,6 +603,17 @@ class CoreMachine(RuleBasedStateMachine):
             assert limit is None or each.gpu_milli <= limit.gpu_milli, f"queue {each.queue.name} is beyond its limit"
 
     @invariant()
+    def jobs_are_found_by_their_nodes(self) -> None:
+        """As a look at all tasks finds them."""
+        tasks = [(record.id, task) for record in self.core.jobs.values() for task in record.tasks]
+        for name in (*self.nodes, *self.lost):
+            placed = {job for job, task in tasks if task.placement is not None and task.placement.node == name}
+            assert self.core.jobs_on(name) == placed
+        for name, index in self.core._state.cluster.node_index.items():
+            holds = {job for job, task in tasks if task.holding is not None and task.holding.node == index}
+            assert holds <= self.core.jobs_on(name)
+
+    @invariant()
     def room_is_kept_where_a_job_may_lie(self) -> None:
         """What is claimed or reserved lies in the job's pool, and together where its tasks must lie together."""
         claims = self.core._claims

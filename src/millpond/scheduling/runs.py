@@ -67,11 +67,9 @@ def start(
     state.settle(record, [holding for _, holding in placed])
     for task, holding in placed:
         task.move(Trigger.START_DECIDED)
-        task.holding = holding
-        task.placement = placement_of(state, task, holding)
+        placements.append(take_place(state, record, task, holding))
         task.outcome = task.exit_code = None
         task.device_failed = False
-        placements.append(task.placement)
     if state.ordering.needs_usage:
         state.use(record, record.amount_of([task for task, _ in placed]), 1)
     record.refresh()
@@ -87,8 +85,15 @@ def start(
     return decision
 
 
-def placement_of(state: State, task: TaskRecord, holding: Holding) -> Placement:
-    """A holding in the words of a decision."""
+def take_place(state: State, record: JobRecord, task: TaskRecord, holding: Holding) -> Placement:
+    """A task has this holding, which the ledger counts already, and no other; returns it in the words of a decision."""
+    task.holding = holding
+    task.placement = placed = _placement_of(state, task, holding)
+    state.placed.note(record.id, placed.node)
+    return placed
+
+
+def _placement_of(state: State, task: TaskRecord, holding: Holding) -> Placement:
     cluster, shape = state.cluster, holding.shape
     ids, compute, limit = cluster.device_ids, shape.compute_milli, shape.limit_milli
     grants = [

@@ -310,6 +310,10 @@ class Scheduler:
         """Every node with what is free and who holds what, for display."""
         return node_views(self._state)
 
+    def jobs_on(self, node: str) -> set[str]:
+        """The jobs that have a place on a node, or had their last one there."""
+        return self._state.placed.on(node)
+
     def contents_of(self, node: str) -> HeldContents | None:
         """What a node holds of images and data; None where it has not reported that. To be left as it is."""
         return self._state.cluster.contents.of_nodes.get(node)
@@ -408,6 +412,7 @@ class Scheduler:
         record = self.jobs.get(job_id)
         if record is not None and record.state.ended:
             del self.jobs[job_id]
+            self._state.placed.forget(job_id)
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels (compiled or interpreted) from now on; decisions are the same."""

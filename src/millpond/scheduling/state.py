@@ -29,6 +29,7 @@ from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.migration.recent_moves import RecentMoves
 from millpond.scheduling.nodes.card_cordons import CardCordons
 from millpond.scheduling.nodes.cordon import Cordons
+from millpond.scheduling.nodes.placed_jobs import PlacedJobs
 from millpond.scheduling.ordering.arrivals import ArrivalHistory
 from millpond.scheduling.ordering.base import Ordering
 from millpond.scheduling.ordering.idle_time import IdleTime
@@ -59,6 +60,7 @@ class State:
     Attributes:
         now: the instant of the latest event or cycle.
         decided_at: that of the latest cycle.
+        placed: the jobs of each node; whatever gives a task a place notes it there (``runs.take_place``).
         running: jobs that hold something, by id, in order of their start.
         entitlements: what jobs may hold more.
         amounts: what tasks and reservations count for.
@@ -120,6 +122,7 @@ class State:
         self.orderings = Orderings(settings)
         self.ordering: Ordering = self.orderings.base
         self.jobs: dict[str, JobRecord] = {}
+        self.placed = PlacedJobs(self.jobs)
         self.demands = RequestClasses()
         self.waiting = WaitingLines()
         self.arrivals = ArrivalHistory()

@@ -201,8 +201,7 @@ class Migrations:
         if state.queues.counts_cards and old is not None and hold in (HoldState.RUNNING, HoldState.FROZEN):
             for holding, sign in ((old, -1), (place, 1)):
                 state.charge(record, on_models(state.cluster, Amount(), [holding]), sign)
-        task.holding = place
-        task.placement = runs.placement_of(self._state, task, place)
+        runs.take_place(state, record, task, place)
         if record.slot >= 0:
             self._state.enroll(record)
 

@@ -67,7 +67,7 @@ class Nodes:
             cluster.remove_node(event.node)
             cluster.contents.forget(event.node)
         self._placer.capacity_changed()
-        for record, tasks in _by_job(self._tasks_on(index)):
+        for record, tasks in _by_job(self._tasks_on(event.node, index)):
             self._task_completion.end(record, tasks, Outcome.NODE_LOST, None, f"node {event.node} was lost", None)
 
     def power_changed(self, event: events.NodePowerChanged) -> None:
@@ -138,7 +138,7 @@ class Nodes:
         faulty = {first + i: device for i, device in enumerate(devices) if device.health is DeviceHealth.FAULTY}
         if not faulty:
             return
-        for record, tasks in _by_job(self._tasks_on(index)):
+        for record, tasks in _by_job(self._tasks_on(node_name, index)):
             hit: dict[TaskRecord, str] = {}
             for task in tasks:
                 broken = [
@@ -153,7 +153,7 @@ class Nodes:
         """A node came back with other devices: move what still has its devices, the rest has lost them."""
         cluster = self._state.cluster
         cluster.words.enter_extras(name for name, _ in node.extras)
-        moving = self._tasks_on(old_index)
+        moving = self._tasks_on(node.name, old_index)
         uuids = {id(task): [cluster.device_ids[d] for d in task.holding.devices] for _, task in moving if task.holding}
         left = {id(task): [cluster.device_ids[d] for d in task.vacating.devices] for _, task in moving if task.vacating}
         cluster.remove_node(node.name)
@@ -197,12 +197,17 @@ class Nodes:
             for held in (task.holding, task.vacating)
         )
 
-    def _tasks_on(self, node: int) -> list[tuple[JobRecord, TaskRecord]]:
+    def _tasks_on(self, name: str, index: int) -> list[tuple[JobRecord, TaskRecord]]:
+        """What holds something on a node, jobs in the order of their start."""
+        running, placed = self._state.running, self._state.placed.on(name)
+        records = [running[job] for job in placed if job in running]
+        if len(records) > 1:
+            records = [record for job, record in running.items() if job in placed]
         return [
             (record, task)
-            for record in self._state.running.values()
+            for record in records
             for task in record.tasks
-            if task.holding is not None and task.holding.node == node
+            if task.holding is not None and task.holding.node == index
         ]
 
 

@@ -302,8 +302,8 @@ def give_back(state: State, record: JobRecord, task: TaskRecord, old: Holding) -
     state.count(record, state.amounts.held(record, (task,)), -1)
     state.cluster.change(place, HoldState.NOTHING)
     state.cluster.change(old, HoldState.SWAPPED)
-    task.holding, task.vacating = old, None
-    task.placement = runs.placement_of(state, task, old)
+    task.vacating = None
+    runs.take_place(state, record, task, old)
     state.count(record, state.amounts.held(record, (task,)), 1)
     task.move(Trigger.SWAP_DECIDED)
     record.left_at = record.started_at  # it has not been at work since

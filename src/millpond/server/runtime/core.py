@@ -55,7 +55,7 @@ class Core:
         self.now = max(self.now, event.at)
         touched = {name} if (name := self.job_of(event)) else set()
         node = self._node_of(event)
-        touched |= self._placed_on(node)
+        touched |= self._jobs_on(node)
         try:
             self.scheduler.handle(event)
         except InconsistentStateError:
@@ -67,7 +67,7 @@ class Core:
                 self.unanswered.pop(number, None)
             case events.NodeJoined(node=joined):
                 self._know(joined)
-        return touched | self._placed_on(node)
+        return touched | self._jobs_on(node)
 
     def decide(self, tick: events.Tick) -> list[Decision]:
         """Run one cycle at the log's next entry."""
@@ -133,12 +133,5 @@ class Core:
             case _:
                 return ""
 
-    def _placed_on(self, node: str) -> set[str]:
-        """Jobs that hold something on a node."""
-        if not node:
-            return set()
-        return {
-            name
-            for name, record in self.scheduler.jobs.items()
-            if any(task.placement is not None and task.placement.node == node for task in record.tasks)
-        }
+    def _jobs_on(self, node: str) -> set[str]:
+        return self.scheduler.jobs_on(node) if node else set()
