@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,21 @@ def test_a_server_that_may_neither_bind_nor_look_at_pods_says_so(cluster: Standi
     bench.engine.apply([start(1)])
     refused = bench.next(Refused)
     assert refused.reason == f"pod {POD} cannot be looked at: pods is forbidden"
+    cluster.refuses = lambda _request, _body: None
+    bench.started(2, attempt=2)
+
+
+@pytest.mark.parametrize("kind", ["pods", "secrets"])
+def test_a_right_that_the_server_lacks_is_named_and_is_not_the_jobs_fault(
+    cluster: StandinCluster, bench: PodBench, kind: str
+) -> None:
+    bench.launch = replace(bench.launch, secrets={"KEY": "x"})
+    words = f'{kind} is forbidden: User "millpond" cannot create resource "{kind}" in API group ""'
+    refuse(cluster, f"POST .*/{kind}$", code=403, words=words)
+    bench.engine.apply([start(1)])
+    refused = bench.next(Refused)
+    assert refused.reason.endswith(f": {words}")
+    assert refused.device_fault
     cluster.refuses = lambda _request, _body: None
     bench.started(2, attempt=2)
 

@@ -13,7 +13,7 @@ from lightkube.resources.resource_v1 import ResourceClaim
 from millpond.engines.kubernetes.claims.claim_book import ClaimBook
 from millpond.engines.kubernetes.claims.claim_objects import API, ClaimObject
 from millpond.engines.kubernetes.claims.claim_requests import ClaimTroubleError
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError, may_be_mended
 from millpond.engines.kubernetes.cluster.request_turns import BINDING
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
@@ -60,7 +60,7 @@ class ClaimApi:
         except StatusError as error:
             if error.code != CONFLICT:
                 raise ClaimTroubleError(
-                    f"the cluster does not take its resource claim: {error}", passes=False
+                    f"the cluster does not take its resource claim: {error}", passes=may_be_mended(error)
                 ) from error
             claim = await self.read(user.namespace, name)
             if user.uid not in claim.owners:

@@ -56,6 +56,14 @@ _NONE: Final[Mapping[str, str]] = {}
 Shared: TypeAlias = "Secret | Service"
 
 _EXCEEDED: Final = re.compile(r"exceeded quota: [^,]+, requested: (.*), used: .*, limited: (.*)")
+# ``k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go``, ``forbiddenMessage``; what an admission forbids
+# has the same code.
+_LACKS_RIGHT: Final = re.compile(r'User "[^"]*" cannot \w+ resource "')
+
+
+def may_be_mended(error: StatusError) -> bool:
+    """Whether it is one of the API server or a webhook that fails, or of a right that may be granted yet."""
+    return error.code == _ERROR or _LACKS_RIGHT.search(str(error)) is not None
 
 
 def may_free_up(message: str, alike: int) -> bool:
@@ -336,9 +344,6 @@ def _status_of(answer: ApiAnswer) -> StatusObject:
 
 
 def _refused(what: str, error: StatusError, alike: int = 1) -> ClusterRefusedError:
-    """With the cluster's own words, which name quotas, rights and wrong fields.
-
-    A quota may have room again later, and errors of the API server or a webhook may be mended.
-    """
-    passes = error.code == _ERROR or may_free_up(str(error), alike)
+    """With the cluster's own words, which name quotas, rights and wrong fields."""
+    passes = may_be_mended(error) or may_free_up(str(error), alike)
     return ClusterRefusedError(Refusal(f"{what}: {error}", passes))
