@@ -95,6 +95,15 @@ def test_daemons_of_a_job_that_has_succeeded_are_shown_as_stopped_and_not_blamed
             ],
         ),
         (
+            {"state": "running", "tasks": [TASK], "started_at": 1040.0, "limit_ends_at": 2000.0},
+            [
+                ("done", "submitted", "{1000}"),
+                ("done", "placed", "on n1"),
+                ("done", "started", "{1040}, 40s after its submission"),
+                ("now", "running", f"runs for 30s; its time limit ends at {formats.instant_text(2000.0)}"),
+            ],
+        ),
+        (
             {
                 "state": "failed",
                 "tasks": [TASK | {"detail": "lost"}],
@@ -119,7 +128,7 @@ def test_daemons_of_a_job_that_has_succeeded_are_shown_as_stopped_and_not_blamed
             ],
         ),
     ],
-    ids=["waits", "starts", "runs", "failed", "cancelled"],
+    ids=["waits", "starts", "runs", "runs up to a limit", "failed", "cancelled"],
 )
 def test_a_job_is_shown_up_to_the_first_step_that_is_not_done(server, run_pond, make_job, fields, steps):
     will_tell(server, asdict(make_job(**fields)))

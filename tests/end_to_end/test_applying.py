@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from real_pond import Pond, until
 
+from millpond.client.cli.printing.formats import instant_text
+
 pytestmark = pytest.mark.long
 
 
@@ -39,7 +41,10 @@ def test_a_place_to_work_is_started_entered_extended_and_left_running(shared: Po
     name = shared("dev", "--gpus", "0.5", "--time-limit", "1h").stdout.strip()
     assert shared.job(name)["state"] == "running"
     assert shared("exec", name, "--", "sh", "-c", "echo $MILLPOND_JOB_ID").stdout.strip() == name
-    assert shared("dev", "extend", name, "2h").stdout == f"{name}: 2h00m more\n"
+    extended = shared("dev", "extend", name, "2h").stdout
+    ends_at = shared.job(name)["limit_ends_at"]
+    assert ends_at == pytest.approx(shared.job(name)["started_at"] + 3 * 3600, abs=1)
+    assert extended == f"{name}: 2h00m more; its time limit ends at {instant_text(ends_at)}\n"
     wrong = shared("dev", "extend", name, "soon")
     assert (wrong.returncode, wrong.stderr.startswith("pond: ")) == (2, True)
     shared("stop", name)

@@ -8,9 +8,11 @@ import pytest
 from server_world import Clock, Server, World
 
 from millpond.model.errors import NotFoundError
-from millpond.model.events import TimeLimitChanged
+from millpond.model.events import ResumeRequested, SuspendRequested, TimeLimitChanged
 from millpond.scheduling.records import JobRecord
+from millpond.server.jobs.time_limits import limits_left
 from millpond.server.runtime.inbox import ChangeJob
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.config.tasks import DevRules
 from millpond.specs.errors import SpecError
@@ -66,6 +68,34 @@ def test_the_new_limit_survives_a_killed_server(server: Server, tmp_path: Path) 
 def test_a_job_that_is_not_there_gets_no_more_time(server: Server) -> None:
     with pytest.raises(NotFoundError):
         extend(server, "other", 300.0).answer.result(0)
+
+
+def test_it_is_known_when_the_time_limit_of_a_job_ends_while_it_runs(server: Server) -> None:
+    began = viewed(server).started_at
+    assert began is not None
+    assert viewed(server).limit_ends_at == pytest.approx(began + 100)
+    server.clock.now += 30
+    assert extend(server, "lab", 300.0).answer.result(0).limit_ends_at == pytest.approx(began + 300)
+    server.loop.change_job(ChangeJob("lab", lambda _, now: SuspendRequested(now, "lab")))
+    server.turn(2)
+    assert (viewed(server).state, viewed(server).limit_ends_at) == ("suspended", None)
+    server.clock.now += 50
+    server.loop.change_job(ChangeJob("lab", lambda _, now: ResumeRequested(now, "lab")))
+    server.turn(2)
+    again = viewed(server)
+    assert again.limit_ends_at == pytest.approx(began + 300 + again.suspended_s, abs=3)
+    left = server.loop.query(lambda core: limits_left(core, ["lab"]))
+    server.turn()
+    assert left.result(0)["lab"].ends_at == again.limit_ends_at
+    server.clock.now = again.limit_ends_at + 1
+    server.turn(3)
+    assert server.world.running == []
+
+
+def viewed(server: Server) -> JobInfo:
+    info = server.loop.job_cache.get("lab")
+    assert info is not None
+    return info
 
 
 def test_the_configuration_has_rules_for_places_to_work() -> None:

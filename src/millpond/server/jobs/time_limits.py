@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from millpond.server.runtime.active_jobs.job_cache import limit_ends_at
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 
@@ -38,5 +39,5 @@ def limits_left(core: Core, jobs: Collection[str]) -> dict[str, LimitLeft]:
             continue
         limit_s = record.job.time_limit_s
         left_s = max(limit_s - record.service_s(core.now), 0.0)
-        found[job] = LimitLeft(left_s, None if record.started_at is None else core.now + left_s, limit_s)
+        found[job] = LimitLeft(left_s, limit_ends_at(record), limit_s)
     return found

@@ -132,6 +132,11 @@ def instant_text(instant: float, *, seconds: bool = False) -> str:
     return f"{local:%Y-%m-%d %H:%M:%S}" if seconds else f"{local:%Y-%m-%d %H:%M}"
 
 
+def limit_end(job: JobInfo) -> str:
+    """``; its time limit ends at 2026-11-22 08:00``, of a job that runs; empty where it has none."""
+    return "" if job.limit_ends_at is None else f"; its time limit ends at {instant_text(job.limit_ends_at)}"
+
+
 def precise_text(instant: float) -> str:
     """``2026-11-22 08:00:07.25``."""
     local = datetime.datetime.fromtimestamp(instant, datetime.UTC).astimezone()

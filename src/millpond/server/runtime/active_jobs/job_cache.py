@@ -135,6 +135,7 @@ def job_view(
         preemptions=record.preemptions,
         failures=record.failures,
         exit_code=_exit_code(record),
+        limit_ends_at=limit_ends_at(record),
         kept_until=next((task.kept_until for task in record.tasks if task.kept_until is not None), None),
         unsandboxed=not confinement.sandboxed,
         limited_by=confinement.limits.value,
@@ -150,6 +151,14 @@ def job_view(
         shares_with=record.packed_with,
         progress=_progress(record),
     )
+
+
+def limit_ends_at(record: JobRecord) -> float | None:
+    """When the time limit of a job's present run ends, if it runs on; None: it has none, or does not run."""
+    limit_s, started_at = record.job.time_limit_s, record.started_at
+    if limit_s is None or started_at is None or record.state.ended or record.kept is not None:
+        return None
+    return started_at + record.debt_s + max(limit_s - record.attained_s, 0.0)
 
 
 def _progress(record: JobRecord) -> ProgressInfo | None:

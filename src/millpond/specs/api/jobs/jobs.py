@@ -194,6 +194,8 @@ class JobInfo:
             is given back before; None: it is not.
         requests_wait_until: when the first of the requests that wait for a replica of a service is answered with an
             error; None where none waits.
+        limit_ends_at: when the time limit of its present run ends, unless it is suspended before, which uses none of
+            it; null while it does not run, and where it has none.
         deadline: when it should have ended, and whether it should; None: it has none.
         max_slowdown: by which part its steps may take longer, so that its cards can be kept at a power cap; 0: by none.
         power_cap_w: that cap while it runs, for each card; 0: none.
@@ -250,6 +252,7 @@ class JobInfo:
     progress: ProgressInfo | None = None
     apart: bool = False
     eligible_at: float | None = None
+    limit_ends_at: float | None = None
 
     @property
     def queued_at(self) -> float:

@@ -237,7 +237,7 @@ def _present(job: JobInfo, now: float) -> str:
     if job.is_kept:
         return f"failed with {job.blamed or f'exit code {job.exit_code}'}; {formats.kept(job)}"
     known = {
-        "running": f"runs{since}{moved}{suspend_refused}",
+        "running": f"runs{since}{moved}{suspend_refused}{formats.limit_end(job)}",
         "suspended": job.suspension or "halted where it is",
         "unknown": job.reason,
     }

@@ -118,7 +118,7 @@ def extend_job(job: str, duration: str, state_dir: Path | None) -> None:
         raise InvalidInputError(error.cause, error.hint) from error
     with connect(state_dir) as client:
         extended = client.extend(client.find(job).id, by_s)
-    click.echo(f"{extended.id}: {formats.span(by_s)} more")
+    click.echo(f"{extended.id}: {formats.span(by_s)} more{formats.limit_end(extended)}")
 
 
 command.add_command(ssh_config)
