@@ -151,6 +151,34 @@ def test_selected_jobs_are_stopped_together_and_what_was_refused_is_named(pond: 
         page.locator(f"#job-{job}").wait_for(state="detached")
 
 
+def test_the_keyboard_stays_where_it_was_when_buttons_have_done_their_work(pond: Pond, visit: Visit) -> None:
+    jobs = [submit(pond, "sleep 600", "--name", f"keys-{number}") for number in range(2)]
+    page = at(visit, pond, "jobs?name=keys-*")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.mouse.move(5, 5)
+
+    def press(place: str, key: str) -> None:
+        page.keyboard.press("Tab")  # so that the browser knows that the keyboard is used
+        page.locator(place).focus()
+        page.keyboard.press(key)
+
+    def focused() -> str:
+        return str(page.evaluate("document.activeElement.id"))
+
+    press(f"#job-{jobs[0]} input", "Space")
+    press("#bulk-none", "Enter")
+    assert focused() == "pick-page"
+    press(f"#job-{jobs[0]} input", "Space")
+    press("#bulk [data-act=stop]", "Enter")
+    page.get_by_text("1 done").wait_for()
+    page.wait_for_function("document.activeElement.id === 'bulk-result'")
+    page.goto(path_of(page, f"jobs/{jobs[1]}"))
+    press("button[hx-post$='/suspend?swap=true'], button[hx-post$='/suspend']", "Enter")
+    page.locator("button[hx-post$='/resume']").first.wait_for()
+    page.wait_for_function("document.activeElement.matches('button, main')")
+    pond("stop", jobs[1])
+
+
 def test_selected_jobs_change_their_class_and_start_anew_those_that_ended_too(pond: Pond, visit: Visit) -> None:
     runs = submit(pond, "sleep 600", "--gpus", "1", "--name", "runs")
     over = submit(pond, "true", "--gpus", "1", "--name", "over")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -68,6 +69,33 @@ def test_a_view_is_an_address_that_leads_to_its_filters(world: AuthWorld) -> Non
     assert browser_of(world, "sam").get(f"/portal/views/{view['id']}").status_code == 404
     again = save(world, "lea", "ours", "state=queued", group="vision").json()
     assert again["id"] == view["id"], "the address stays when the view is saved anew"
+
+
+@pytest.mark.parametrize(
+    ("query", "current"),
+    [
+        ("", ["Active"]),
+        ("user=max", ["Mine"]),
+        ("state=running", ["Running"]),
+        ("order=cards&state=running", ["Running"]),
+        ("all=true", ["All"]),
+        ("state=running&user=max", []),
+        ("state=failed&name=train-*", []),
+        ("user=lea", []),
+        ("all=true&user=max", ["everything of mine"]),
+    ],
+)
+def test_one_list_is_the_one_that_is_shown_or_none(world: AuthWorld, query: str, current: list[str]) -> None:
+    save(world, "max", "everything of mine", "all=true&user=max")
+    page = browser_of(world, "max").get(f"/portal/jobs?{query}").text
+    tabs = page.partition('class="tabs"')[2].partition("</nav>")[0]
+    assert re.findall(r'aria-current="true"[^>]*>(?:<bdi>)?([^<]*)<', tabs) == current
+
+
+def test_a_view_of_ones_own_jobs_is_shown_and_not_mine_beside_it(world: AuthWorld) -> None:
+    save(world, "max", "my work", "user=max")
+    page = browser_of(world, "max").get("/portal/jobs?user=max").text
+    assert page.partition('class="tabs"')[2].partition("</nav>")[0].count("aria-current") == 1
 
 
 def test_a_view_is_forgotten_by_those_who_may_keep_it(world: AuthWorld) -> None:

@@ -75,6 +75,8 @@ async def jobs(
         asked = replace(asked, order="newest")
     found = await service.jobs.listed(asked, reader_of(access.caller))
     views, keepers = await _views_for(service, access.caller)
+    here = filters_in(request.url.query)
+    view = next((each.id for each, _ in views if here and each.query == here), "")
     pairs = [(key, value) for key, value in parse_qsl(request.url.query) if key != "behind"]
     filters = [(key, value) for key, value in pairs if key != "order"]
     following = [*pairs, ("behind", found.jobs[-1].id if found.jobs else "")]
@@ -98,11 +100,30 @@ async def jobs(
         queues=await service.queues.taking_jobs(access.caller),
         states=list(JobState),
         views=views,
-        here=filters_in(request.url.query),
+        view=view,
+        tab=None if view else _tab_of(wanted, everything, access.caller.user),
+        here=here,
         keepers=keepers,
         me=access.caller.user,
         most_compared=MOST_RUNS,
     )
+
+
+def _tab_of(wanted: JobFilter, everything: bool, me: str) -> str | None:
+    """Which of the lists is shown that everybody has above the filters; None: none of them, or one made narrower."""
+    if wanted.queue or wanted.name:
+        return None
+    match wanted.states, wanted.user, everything:
+        case (), "", True:
+            return "all"
+        case (), "", _:
+            return "active"
+        case (), user, False if user == me:
+            return "mine"
+        case (state,), "", _ if state in ("queued", "running", "failed"):
+            return state
+        case _:
+            return None
 
 
 async def _views_for(service: Service, caller: Caller) -> tuple[list[tuple[SavedViewInfo, bool]], list[str]]:

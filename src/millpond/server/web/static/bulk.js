@@ -68,8 +68,7 @@ async function act(control, priority) {
   const sure = priority ? filled(bulk.dataset.saidPriority, { priority: priority.textContent, n: ids.length })
     : filled(bulk.dataset.saidSure, { act: control.textContent, n: ids.length });
   if (!ids.length || !confirm(sure)) return;
-  const buttons = bulk.querySelectorAll("button, select"), key = newKey();
-  for (const each of buttons) each.disabled = true;
+  const isByKeyboard = control.matches(":focus-visible"), release = hold(...bulk.querySelectorAll("button, select")), key = newKey();
   try {
     for (let begin = 0; begin < ids.length; begin += TOGETHER) {
       document.getElementById("bulk-result").textContent = filled(bulk.dataset.saidWorks, { done: begin, n: ids.length });
@@ -80,9 +79,10 @@ async function act(control, priority) {
     choose(false);
   } catch (error) { tell(error.message); }
   finally {
-    for (const each of buttons) each.disabled = false;
+    release();
     showResult(acted);
     showChosen();
+    if (isByKeyboard && control.disabled) document.getElementById("bulk-result").focus(); // nothing is selected any more
     followChange();
   }
 }
@@ -101,7 +101,11 @@ bulk.addEventListener("change", async (change) => {
   await act(list, option);
   list.value = "";
 });
-document.getElementById("bulk-none").addEventListener("click", () => { document.getElementById("bulk-result").replaceChildren(); choose(false); });
+document.getElementById("bulk-none").addEventListener("click", ({ target }) => {
+  if (target.matches(":focus-visible")) (document.getElementById("pick-page") || main).focus(); // the button hides
+  document.getElementById("bulk-result").replaceChildren();
+  choose(false);
+});
 document.getElementById("bulk-curves").addEventListener("click", () => {
   location.assign(`/portal/curves?${new URLSearchParams(chosen().map((job) => ["job", job]))}`);
 });

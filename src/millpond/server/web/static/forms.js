@@ -48,15 +48,14 @@ document.addEventListener("submit", async (submit) => {
   const form = submit.target.closest("form[data-send]");
   if (!form) return;
   submit.preventDefault();
-  const trouble = form.querySelector("[data-trouble]"), button = form.querySelector("button");
-  button.disabled = true;
+  const trouble = form.querySelector("[data-trouble]"), release = hold(form.querySelector("button"));
   trouble.hidden = true;
   try {
     showOnce(form, await change(pathOf(form), form.dataset.method || "POST", bodyOf(form)));
     form.reset();
     await followChange();
   } catch (error) { trouble.replaceChildren(...marked(error.message)); trouble.hidden = false; }
-  finally { button.disabled = false; }
+  finally { release(); }
 });
 
 document.addEventListener("answered", ({ target, detail }) => showOnce(target, detail));
@@ -65,7 +64,7 @@ document.addEventListener("answered", ({ target, detail }) => showOnce(target, d
 document.addEventListener("click", async (click) => {
   const button = click.target.closest("button[data-test]");
   if (!button) return;
-  button.disabled = true;
+  const release = hold(button);
   try {
     let sent = await change(button.dataset.test, "POST");
     for (let looks = 0; sent.state === "waiting" && looks < 120; looks += 1) {
@@ -76,5 +75,5 @@ document.addEventListener("click", async (click) => {
     await followChange();
     if (sent.state === "delivered") inform(button.dataset.said); else if (sent.trouble) tell(`${sent.hook}: ${sent.trouble}`);
   } catch (error) { tell(error.message); }
-  finally { button.disabled = false; }
+  finally { release(); }
 });

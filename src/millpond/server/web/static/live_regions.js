@@ -3,11 +3,13 @@
 "use strict";
 
 function takeRegions(page) {
+  const focused = document.activeElement;
   for (const region of document.querySelectorAll("[data-live]")) {
     const wanted = page.getElementById(region.id);
     if (!wanted) continue;
     if (isUsed(region)) takeSteadily(region, wanted); else takeWhole(region, wanted);
   }
+  if (!focused.isConnected) main.focus({ preventScroll: true });
 }
 
 // By our own functions: htmx's take longer on the map of thousands of machines than an update may.
@@ -86,7 +88,11 @@ function showWaiting(region) {
     button.type = "button";
     button.className = "waiting";
     button.textContent = document.body.dataset.saidNew;
-    button.addEventListener("click", () => settle(region));
+    button.addEventListener("click", () => {
+      const isByKeyboard = button.matches(":focus-visible");
+      settle(region);
+      if (isByKeyboard) (region.querySelector("a, button, input") || main).focus(); // the button hides
+    });
     region.before(button);
   }
   button.hidden = !waiting.has(region);

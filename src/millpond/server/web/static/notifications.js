@@ -4,11 +4,10 @@
 const choice = document.getElementById("choice");
 
 async function attempt(form, button, act) {
-  const trouble = form.querySelector("[data-trouble]");
-  button.disabled = true;
+  const trouble = form.querySelector("[data-trouble]"), release = hold(button);
   trouble.hidden = true;
   try { await act(); } catch (error) { trouble.replaceChildren(...marked(error.message)); trouble.hidden = false; }
-  finally { button.disabled = false; }
+  finally { release(); }
 }
 
 function chosenRules() {

@@ -151,6 +151,18 @@ async function send(path, body, method = "POST", key = "") {
   return answer;
 }
 
+// While it is answered, a control cannot be pressed again. Browsers take the focus from what is disabled: whoever came by
+// the keyboard has it back, or where the control is gone, on the content.
+function hold(...controls) {
+  const focused = controls.find((each) => each.matches(":focus-visible"));
+  for (const each of controls) each.disabled = true;
+  return () => {
+    for (const each of controls) each.disabled = false;
+    if (!focused || document.activeElement !== document.body) return;
+    (focused.isConnected ? focused : main).focus({ preventScroll: true });
+  };
+}
+
 // How htmx does it here. Requests of buttons and lists go to the API: JSON there and back. What a button leads to is in
 // data-then (an address) or data-lead (the beginning of one, which the id of what it made completes); else the page is
 // read anew. Whoever wants the answer itself listens to `answered`.
@@ -161,12 +173,13 @@ function prepare(element, request) {
   delete request.headers["HX-Current-URL"]; // as long as the address itself, and nobody reads it
 }
 
-function begin(element, { vals, request }) {
+function begin(element, ctx) {
+  const { vals, request } = ctx;
   if (request.method === "GET") return;
   const body = vals ?? (element.matches("select") ? { [element.name]: element.value } : null);
   request.body = body && JSON.stringify(body);
   if (body) request.headers["Content-Type"] = "application/json";
-  element.disabled = true;
+  ctx.release = hold(element);
   if (element.dataset.lead || element.dataset.then) leave(true);
 }
 
@@ -208,7 +221,7 @@ htmx.registerExtension("portal", {
   htmx_config_request: (element, { ctx }) => prepare(element, ctx.request),
   htmx_before_request: (element, { ctx }) => begin(element, ctx),
   htmx_after_request: (element, { ctx }) => isTaken(element, ctx),
-  htmx_finally_request: (element, { ctx }) => { if (ctx.request.method !== "GET") element.disabled = isLeaving; },
+  htmx_finally_request: (_, { ctx }) => { if (!isLeaving) ctx.release?.(); },
   htmx_error: (element, { ctx, error }) => { if (ctx) miss(element, ctx, error); },
   handle_swap: (style, _, page) => {
     if (style !== "live") return false;
@@ -240,13 +253,12 @@ for (const form of document.querySelectorAll("form.filters")) {
 for (const form of document.querySelectorAll("form#login, form#invited")) {
   form.addEventListener("submit", async (submit) => {
     submit.preventDefault();
-    const trouble = form.querySelector("[data-trouble]"), button = form.querySelector("button");
-    button.disabled = true;
+    const trouble = form.querySelector("[data-trouble]"), release = hold(form.querySelector("button"));
     try {
       await send("/api/v1/login", JSON.stringify({ ...Object.fromEntries(new FormData(form)), session: true }));
       location.assign(form.dataset.then);
     } catch (error) { trouble.replaceChildren(...marked(error.message)); trouble.hidden = false; }
-    finally { button.disabled = false; }
+    finally { release(); }
   });
 }
 

@@ -97,7 +97,7 @@ function unusedName(queue) {
 
 form?.addEventListener("submit", async (submit) => {
   submit.preventDefault();
-  const trouble = form.querySelector("[data-trouble]"), button = form.querySelector("button.main"), given = form.elements;
+  const trouble = form.querySelector("[data-trouble]"), given = form.elements;
   const seconds = (name) => (exact[name]?.text === given[name].value ? exact[name].seconds : Math.round(new Date(given[name].value).getTime() / 1000));
   const body = {
     queue: given.queue.value, cards: Number(given.cards.value), until: seconds("until"), pool: given.pool.value || "default",
@@ -105,12 +105,12 @@ form?.addEventListener("submit", async (submit) => {
     beyond_guarantee: Boolean(given.beyond_guarantee?.checked),
   };
   if (given.begin.value) body.begin = seconds("begin");
-  button.disabled = true;
+  const release = hold(form.querySelector("button.main"));
   trouble.hidden = true;
   try {
     await send(`/api/v1/reservations/${encodeURIComponent(given.name.value.trim() || unusedName(body.queue))}`, JSON.stringify(body), "PUT");
     form.reset();
     await followChange();
   } catch (error) { trouble.replaceChildren(...marked(error.message)); trouble.hidden = false; }
-  finally { button.disabled = false; }
+  finally { release(); }
 });

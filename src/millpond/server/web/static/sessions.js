@@ -18,10 +18,10 @@ async function openSession(button) {
 document.addEventListener("click", async (click) => {
   const button = click.target.closest("button[data-start], button[data-open]");
   if (!button) return;
-  button.disabled = true;
+  const release = hold(button);
   tell("");
   try { await (button.dataset.open ? openSession(button) : startSession(button)); } catch (error) { tell(error.message); }
-  finally { button.disabled = false; }
+  finally { release(); }
 });
 
 document.getElementById("session-options")?.addEventListener("submit", (submit) => submit.preventDefault());

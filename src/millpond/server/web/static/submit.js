@@ -141,10 +141,10 @@ class JobDraft {
   offer() { for (const id of ["show-plan", "submit-job"]) document.getElementById(id).disabled = this.isLeaving || !this.document; }
 
   async busy(button, act) {
-    button.disabled = true;
+    const release = hold(button);
     tell("");
     try { await act(); } catch (error) { tell(error.isAway ? this.page.dataset.saidAway : error.message); }
-    finally { button.disabled = this.isLeaving; this.offer(); }
+    finally { if (!this.isLeaving) release(); this.offer(); }
   }
 
   async plan() {
