@@ -23,7 +23,7 @@ from worlds import machine
 from ledgers import check_everything
 from millpond.model import events
 from millpond.model.contents import Content
-from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
+from millpond.model.decisions import Decision, Migrate, Placement, Prefetch, Resume, Start, Stop, Suspend, SuspendMode
 from millpond.model.energy import RateMeasure
 from millpond.model.errors import InconsistentStateError, MillpondError
 from millpond.model.hardware.devices import DeviceHealth
@@ -120,6 +120,9 @@ class CoreMachine(RuleBasedStateMachine):
 
     def _take_on(self, decision: Decision) -> None:
         """The engine's book, and what must hold of every single decision."""
+        if isinstance(decision, Prefetch):
+            self._take_on_fetch(decision)
+            return
         record = self.core.jobs[decision.job]
         run = self._alive.setdefault((decision.job, decision.attempt), {})
         self._asked.append(decision)
@@ -153,6 +156,18 @@ class CoreMachine(RuleBasedStateMachine):
                 left = [task for task in record.tasks if task.state in (TaskState.STARTING, TaskState.RUNNING)]
                 assert is_enough(record.job, left), "a gang gives up more than it can do without"
                 assert record.job.preemptible or record.job.rest_preemptible
+
+    def _take_on_fetch(self, fetch: Prefetch) -> None:
+        """One at a time on a node that is open, for a job that waits; ended for one that does not."""
+        others = [each for each in self._asked if isinstance(each, Prefetch) and each.node == fetch.node]
+        if fetch.contents:
+            waited_for = set(self.core._state.pending)
+            assert not any(each.id in waited_for for each in others), "a node fetches for two jobs"
+            assert self.core.jobs[fetch.job].state is JobState.QUEUED
+            assert self.nodes[fetch.node].schedulable
+        for each in others:
+            self._asked.remove(each)
+        self._asked.append(fetch)
 
     def _check_move(self, record: JobRecord, placed: Placement, run: dict[int, Placement]) -> None:
         """One task of one, on its node, onto cards of the same kind that its engine can bring memory back on."""
@@ -400,7 +415,7 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(number=PICK)
     def refuse_suspension(self, number: int) -> None:
         """The engine cannot take work off its devices, or cannot put it back."""
-        asked = [decision for decision in self._asked if isinstance(decision, (Suspend, Resume, Migrate))]
+        asked = [decision for decision in self._asked if isinstance(decision, (Suspend, Resume, Migrate, Prefetch))]
         if asked:
             decision = pick(asked, number)
             self._asked.remove(decision)

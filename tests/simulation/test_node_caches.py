@@ -75,6 +75,25 @@ def ends(simulation: Simulation) -> list[float]:
     return [work.ended_at for work in simulation.works]
 
 
+def test_what_is_fetched_ahead_makes_room_as_what_is_used_does_and_evicts_nothing_in_use() -> None:
+    caches = NodeCaches(CacheSize(2_000, 100), ["n"])
+    for content in (A, B):
+        caches.begin((content,), ["n"], 0.0)
+    assert not caches.prefetch((C,), "n", 30.0)
+    assert (held(caches), caches.fetched_bytes) == ([A.name, B.name], 2_000)
+    caches.end((A,), ["n"])
+    assert caches.prefetch((C,), "n", 30.0)
+    assert held(caches) == [B.name, C.name]
+    assert caches.begin((C,), ["n"], 35.0) == (40.0, [])
+
+
+def test_the_first_that_waits_starts_without_a_fetch_where_its_node_had_time_for_it() -> None:
+    simulation = played(CacheSize(600, 100), names="aab")
+    (fetched,) = [event for event in simulation.log if type(event) is NodeContents and len(event.contents) == 2]
+    assert (fetched.node, fetched.at) == ("node-0", 8.0)
+    assert ends(simulation) == [13.0, 17.0, 23.0]
+
+
 def test_work_is_over_later_by_what_its_node_fetches_and_nodes_report_each_change() -> None:
     simulation = played(CacheSize(600, 100), names="aba")
     assert ends(simulation) == [13.0, 17.0, 23.0]  # the third goes where its model lies

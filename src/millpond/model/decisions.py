@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from millpond.model.contents import Content
 from millpond.model.hardware.devices import Device
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI
@@ -146,3 +147,17 @@ class CapPower(Decision):
     cap_w: float
     slowdown: float = 0.0
     saved: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch(Decision):
+    """Fetch what a waiting job needs to a node that is kept for it. It is answered once that is there, or will not be.
+
+    Attributes:
+        attempt: of the run that it is for.
+        node: its name.
+        contents: what the node lacks; none: nothing is to be fetched there for the job any more.
+    """
+
+    node: str = ""
+    contents: tuple[Content, ...] = ()

@@ -38,6 +38,7 @@ from millpond.scheduling.ordering.own_orderings import Orderings
 from millpond.scheduling.ordering.waiting_lines import WaitingLines
 from millpond.scheduling.packing.pair_speeds import PairSpeeds
 from millpond.scheduling.placement.arrays import BoolArray
+from millpond.scheduling.prefetching.prefetches import Prefetches
 from millpond.scheduling.reclaiming.preemption_budget import PreemptionBudget
 from millpond.scheduling.reclaiming.roster import Roster
 from millpond.scheduling.records import JobRecord
@@ -87,6 +88,7 @@ class State:
         fetch_waits: until when jobs wait at the most for nodes that hold what they need, by id (``cycle.fetch_waits``).
         begun_fetch_waits: those of them that began in the latest cycle, for its log.
         fetch_waits_version: rises with each cycle in which one began.
+        prefetches: what is fetched to nodes for waiting jobs.
         holds: why nothing new starts anywhere, in words, by kind of trouble; empty while all is well.
         window_changes: heap of (instant, sequence, job): when the windows of jobs open or close, see
             ``scheduling.tenancy.windows``.
@@ -141,6 +143,7 @@ class State:
         self.fetch_waits: dict[str, float] = {}
         self.begun_fetch_waits: dict[str, float] = {}
         self.fetch_waits_version = 0
+        self.prefetches = Prefetches()
         self.holds: dict[Cause, str] = {}
         self.window_changes: list[tuple[float, int, JobRecord]] = []
         self.is_unfinished = False

@@ -11,9 +11,20 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 
-from millpond.model.decisions import CapPower, Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
+from millpond.model.decisions import (
+    CapPower,
+    Decision,
+    Migrate,
+    Placement,
+    Prefetch,
+    Resume,
+    Start,
+    Stop,
+    Suspend,
+    SuspendMode,
+)
 from millpond.model.engine import Inventory, Observed
-from millpond.model.events import Confirmed, Ended, Event
+from millpond.model.events import Confirmed, Ended, Event, Refused
 from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
@@ -166,6 +177,8 @@ class SimulatedEngine:
                     self._migrate(work, decision)
                 case CapPower():
                     self._cap(work, decision)
+                case Prefetch():
+                    self._prefetch(decision)
 
     def close(self) -> None:
         """Nothing is simulated beyond ``now``: stretches in which cards are held end in the record."""
@@ -217,6 +230,15 @@ class SimulatedEngine:
         ready_at, changed = self._caches.begin(work.job.contents, work.caching, self.now)
         self._answers += [self._caches.report(node, self.now) for node in changed]
         return ready_at - self.now
+
+    def _prefetch(self, decision: Prefetch) -> None:
+        """A node begins to fetch, if there is room beside what running work uses; nothing ends what it has begun."""
+        is_begun = self._caches is not None and self._caches.prefetch(decision.contents, decision.node, self.now)
+        if not is_begun:
+            self._answers.append(Refused(self.now, decision.id, "there is no room beside what running work uses"))
+            return
+        assert self._caches is not None
+        self._answers += [self._caches.report(decision.node, self.now), Confirmed(self.now, decision.id)]
 
     def _begin(self, work: Work, at: float) -> None:
         """Work starts, or goes on after a suspension."""

@@ -77,6 +77,12 @@ class NodeCaches:
         self.hits += self.fetched_bytes == fetched
         return ready_at, changed
 
+    def prefetch(self, contents: Sequence[Content], node: str, now: float) -> bool:
+        """A node begins to fetch for work that has not begun; False if not all of it finds room."""
+        cache = self._caches[node]
+        held = [self._hold(cache, content, now) for content in contents]
+        return all(held)
+
     def end(self, contents: Sequence[Content], nodes: Sequence[str]) -> None:
         """Work that began on these nodes is over."""
         for node in nodes:
@@ -88,13 +94,25 @@ class NodeCaches:
         """Hold a content if there is room; returns when it is there."""
         name = content.name
         cache.users[name] = cache.users.get(name, 0) + 1
+        if self._hold(cache, content, now):
+            return cache.ready_at[name]
+        return self._fetch(cache, content, now)
+
+    def _hold(self, cache: _Cache, content: Content, now: float) -> bool:
+        """Have a content from now on, or fetch it and keep it; False where there is no room for it."""
+        name = content.name
         if name in cache.held:
             cache.held.move_to_end(name)
-            return cache.ready_at[name]
+            return True
+        if not self._make_room(cache, content.bytes):
+            return False
+        cache.held[name], cache.ready_at[name] = content.bytes, self._fetch(cache, content, now)
+        return True
+
+    def _fetch(self, cache: _Cache, content: Content, now: float) -> float:
+        """Fetch a content behind what the node fetches already; returns when it is there."""
         cache.fetches_until = max(cache.fetches_until, now) + content.bytes / self._size.fetch_rate
         self.fetched_bytes += content.bytes
-        if self._make_room(cache, content.bytes):
-            cache.held[name], cache.ready_at[name] = content.bytes, cache.fetches_until
         return cache.fetches_until
 
     def _make_room(self, cache: _Cache, size: int) -> bool:

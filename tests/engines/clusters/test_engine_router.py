@@ -15,7 +15,7 @@ from millpond.engines.clusters.late_engine import ClusterEngine, LateEngine
 from millpond.engines.clusters.routed_access import NoAccess
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey, GangTerms
 from millpond.engines.task_access import TaskAccess
-from millpond.model.decisions import Decision, Placement, Start, Stop
+from millpond.model.decisions import Decision, Placement, Prefetch, Start, Stop
 from millpond.model.engine import Inventory, Observed
 from millpond.model.errors import UnavailableError
 from millpond.model.events import Confirmed, Ended, Event, NodeJoined, NodeLost, Noted, Refused
@@ -137,8 +137,9 @@ def test_decisions_go_to_the_cluster_of_their_nodes_and_what_follows_to_that_of_
     bench.begin()
     bench.router.apply([start(1, "a", "e1", "e2"), start(2, "b", "w1")])
     bench.router.apply([stop(3, "b"), stop(4, "a")])
-    assert [each.id for each in bench.east.applied] == [1, 4]
-    assert [each.id for each in bench.west.applied] == [2, 3]
+    bench.router.apply([Prefetch(5, "c", 1, Cause.PREFETCHED, "w1"), Prefetch(6, "b", 1, Cause.PREFETCHED, "e2")])
+    assert [each.id for each in bench.east.applied] == [1, 4, 6]
+    assert [each.id for each in bench.west.applied] == [2, 3, 5]
     noted = [event for event in bench.router.events() if isinstance(event, Noted)]
     assert {event.job: event.text for event in noted} == {
         "a": "goes to cluster east, which has room for it",

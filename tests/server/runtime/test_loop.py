@@ -25,7 +25,15 @@ from millpond.model.errors import (
     NotFoundError,
     UnavailableError,
 )
-from millpond.model.events import DesiredCountChanged, Event, PoolChanged, ResumeRequested, SuspendRequested
+from millpond.model.events import (
+    DesiredCountChanged,
+    DurationPredicted,
+    Event,
+    NodeContents,
+    PoolChanged,
+    ResumeRequested,
+    SuspendRequested,
+)
 from millpond.model.hardware.nodes import Pool
 from millpond.model.policy_trials import PolicyOverrides
 from millpond.model.states import Outcome
@@ -406,6 +414,18 @@ def test_a_job_tells_its_story(server: Server) -> None:
         "1 task running",
         "task 0 ended (success, exit code 0)",
     ]
+
+
+def test_a_history_says_what_was_fetched_ahead_and_where(server: Server) -> None:
+    server.submit("before", gpus=4)
+    server.turn()
+    server.loop.notify([DurationPredicted(server.clock.now, "before", 600.0, 600.0)])
+    server.loop.notify([NodeContents(server.clock.now, "n1", (), 10)])
+    server.submit("a", gpus=4, image="debian:12")
+    server.turn(3)
+    lines = [event.text for event in story(*server.store.histories.of_job("a"))]
+    assert "fetch image:docker.io/library/debian:12 to n1 ahead of its start (prefetched)" in lines
+    assert "what it needs is on n1" in lines
 
 
 def test_a_restart_goes_on_from_a_snapshot_and_the_log_behind_it(

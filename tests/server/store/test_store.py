@@ -157,6 +157,7 @@ DECISIONS: tuple[decisions.Decision, ...] = (
     decisions.Resume(4, "j", 1, Cause.RESUME_REQUESTED, PLACEMENT),
     decisions.Migrate(5, "j", 1, Cause.MIGRATED, PLACEMENT, True),
     decisions.CapPower(6, "j", 1, Cause.CAP_CHOSEN, 175.0, 0.03, 0.12),
+    decisions.Prefetch(7, "j", 1, Cause.PREFETCHED, "n/1", (Content("image:debian:12", 4_000),)),
 )
 
 

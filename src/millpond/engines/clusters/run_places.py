@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from millpond.model.decisions import Decision, Start
+from millpond.model.decisions import Decision, Prefetch, Start
 from millpond.model.events import ALL_TASKS, Confirmed, Ended, Event, NodeLost, Refused
 from millpond.node.task.records import TaskId
 
@@ -52,6 +52,8 @@ class RunPlaces:
 
     def route(self, decision: Decision) -> str | None:
         """The cluster that a decision is for; None: of a start no single one, of all others none any more."""
+        if isinstance(decision, Prefetch):
+            return self.cluster_of_node.get(decision.node)
         if not isinstance(decision, Start):
             return self.cluster_of(decision.job)
         nodes = {placed.task: placed.node for placed in decision.placements}

@@ -163,6 +163,7 @@ class KubernetesEngine:
             lambda name: self._view.pod(self.namespace, name),
             lambda: self._view.turns,
             self._claims,
+            lambda node: self._view.places_left(node),
         )
         self.access = PodAccess(self._loop, channels, sources.find, self._options.access_key_of, self._foreign_pod)
         self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))

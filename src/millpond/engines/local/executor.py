@@ -25,7 +25,7 @@ from millpond.engines.local.suspension import Suspension
 from millpond.engines.local.verdicts import NEVER_STARTED, verdict_on
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import Refusal, ends_swapped
-from millpond.model.decisions import CapPower, Decision, Migrate, Resume, Start, Stop, Suspend
+from millpond.model.decisions import CapPower, Decision, Migrate, Prefetch, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
 from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause
@@ -188,6 +188,8 @@ class Executor:
                 case Migrate():
                     self._suspension.migrate(decision)
                 case CapPower():  # what sets caps follows the jobs that run (``monitoring.power_enforcement``)
+                    self._outbox.confirm(decision)
+                case Prefetch():  # a job is lined up once its image is on this machine
                     self._outbox.confirm(decision)
                 case _:
                     raise InconsistentStateError(f"no way to carry out a {type(decision).__name__}")

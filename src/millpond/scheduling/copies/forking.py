@@ -113,6 +113,7 @@ def _copy_places(source: Parts, twin: Parts) -> None:
     state.pair_speeds.copy_from(before.pair_speeds)
     state.caps.copy_from(before.caps)
     state.fetch_waits = dict(before.fetch_waits)
+    state.prefetches.copy_from(before.prefetches)
     state.outbox, state.pending = list(before.outbox), before.pending.copy()
     twin.placer.mix.copy_from(source.placer.mix)
     twin.placer.selector.rounds = source.placer.selector.rounds

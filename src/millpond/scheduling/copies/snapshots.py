@@ -67,6 +67,11 @@ def take(state: State, placer: Placer, claims: Claims) -> dict[str, Any]:
         "roster_width": state.roster.width,
         "fresh": [record.id for record in state.fresh],
         "fetch_waits": dict(state.fetch_waits),
+        "prefetches_tried": {
+            job: nodes
+            for job, nodes in state.prefetches.tried.items()
+            if job in state.jobs and not state.jobs[job].state.ended
+        },
         "outbox": [to_plain(decision) for decision in state.outbox],
         "pending": [to_plain(decision) for decision in state.pending.values()],
         "usage": state.usage.snapshot(),
@@ -175,6 +180,7 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims) ->
     state.outbox = [from_plain(item) for item in plain["outbox"]]
     for decision in map(from_plain, plain["pending"]):
         state.expect_answer(decision)
+    state.prefetches.restore(plain.get("prefetches_tried", {}), state.pending.values())  # not written at first
     state.protects = plain["protects"]
     state.is_unfinished = plain.get("unfinished", False)  # not written at first
     state.deadlines = [(at, job, attempt) for at, job, attempt in plain["deadlines"]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from millpond.model.decisions import Decision, Migrate, Placement, Resume, Start, Stop, Suspend
+from millpond.model.decisions import Decision, Migrate, Placement, Prefetch, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError
 from millpond.model.reasons import Cause
 from millpond.scheduling import runs
@@ -22,6 +22,7 @@ from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.ordering.queueing import end_pauses, watch_fresh
 from millpond.scheduling.packing.packing import PairPacking, note_pairs
+from millpond.scheduling.prefetching import reserved_heads
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.upkeep import follow_ends
 from millpond.scheduling.shifting.choosing_starts import give_starts
@@ -91,6 +92,9 @@ class Redo:
 
     def _carry_out(self, decision: Decision) -> None:
         """Change the state as the cycle did that decided this."""
+        if isinstance(decision, Prefetch):  # its job may have ended
+            reserved_heads.follow(self._state, decision)
+            return
         record = self._state.jobs.get(decision.job)
         if record is None or record.state.ended:
             raise InconsistentStateError(f"decision {decision.id} is about job {decision.job!r}, which does not live")

@@ -9,6 +9,7 @@ import numpy as np
 from millpond.model.decisions import CapPower
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.scheduling_cycle import SchedulingCycle
+from millpond.scheduling.prefetching.reserved_heads import next_due as next_due_fetches
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PROTECTED_UNTIL
 from millpond.scheduling.reserving.upkeep import next_due
 from millpond.scheduling.state import State
@@ -52,6 +53,8 @@ class Wakeups:
             changes += self._cycle.packing.next_due()
         if self._claims.reservations:
             changes += [kept.at for kept in self._claims.reservations.values() if kept.at > now]
+            if state.cluster.contents.of_nodes:
+                changes += next_due_fetches(state, self._claims)
         if any(type(decision) is CapPower for decision in state.outbox):
             return now  # the answer to a start came to it, and no other cycle might follow
         instants = [change for change in changes if change is not None]

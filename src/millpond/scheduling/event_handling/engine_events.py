@@ -6,7 +6,7 @@ over.
 
 from __future__ import annotations
 
-from millpond.model.decisions import CapPower, Decision, Migrate, Resume, Start, Suspend
+from millpond.model.decisions import CapPower, Decision, Migrate, Prefetch, Resume, Start, Suspend
 from millpond.model.events import ALL_TASKS, Confirmed, Ended, Kept, Refused
 from millpond.model.reasons import Cause
 from millpond.model.states import TaskState
@@ -100,6 +100,9 @@ class EngineEvents:
     def _answered(self, number: int) -> tuple[JobRecord, Decision] | tuple[None, None]:
         """The decision of this number, which waits no longer, and its job; none if its run is over."""
         decision = self._state.pending.pop(number)
+        if isinstance(decision, Prefetch):
+            self._state.prefetches.answered(decision)
+            return None, None
         record = self._state.jobs.get(decision.job) if decision is not None else None
         if decision is None or record is None or record.attempt != decision.attempt:
             return None, None

@@ -211,7 +211,14 @@ class Explainer:
         with turn_of(self._state, self._claims, record):
             first = first_in_the_way(self._state, self._claims, record)
             reason = self._explain_waiting(record) if first is None else self._behind(record, first)
-        return with_cells(self._state, record, reason)
+        return with_cells(self._state, record, self._with_prefetches(record, reason))
+
+    def _with_prefetches(self, record: JobRecord, reason: Reason) -> Reason:
+        """With the nodes that fetch what a job needs before it starts."""
+        nodes = self._state.prefetches.nodes_for(record.id)
+        if not nodes:
+            return reason
+        return replace(reason, summary=f"{reason.summary}; what it needs is being fetched to {', '.join(nodes)}")
 
     def _out_of_hours(self, record: JobRecord) -> Reason:
         """It waits for its window, in no line."""

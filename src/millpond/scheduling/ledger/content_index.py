@@ -67,6 +67,10 @@ class ContentIndex:
         """The nodes that hold a content, with its size there."""
         return self._holders.get(name, {})
 
+    def size_of(self, content: Content) -> int:
+        """Bytes of a content; 0 where neither it nor a node that holds it says."""
+        return content.bytes or max(self.holders(content.name).values(), default=0)
+
     def fetch_s(self, contents: tuple[Content, ...]) -> FloatArray | None:
         """(nodes,) seconds for which each would fetch what it lacks of these; None: all alike, or not known.
 
@@ -81,7 +85,7 @@ class ContentIndex:
         return self._fetch_s[contents]
 
     def _find_fetch_s(self, contents: tuple[Content, ...]) -> FloatArray | None:
-        sizes = {each.name: each.bytes or max(self.holders(each.name).values(), default=0) for each in contents}
+        sizes = {each.name: self.size_of(each) for each in contents}
         rates = self._rates_of_nodes()
         if rates is None or not any(sizes.values()):
             return None

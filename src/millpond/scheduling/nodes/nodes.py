@@ -15,6 +15,7 @@ from millpond.scheduling.event_handling.task_completion import TaskCompletion
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import follow_cordons
+from millpond.scheduling.prefetching.reserved_heads import give_up
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 
@@ -59,6 +60,7 @@ class Nodes:
         index = cluster.node_index.get(event.node)
         if index is None:
             return
+        give_up(self._state, event.node)
         power = self._state.cordons.power.get(event.node)
         if power is not None and power.is_closed:  # it stays known, so that what would fit there wakes it
             self._state.cordons.set_power(event.node, replace(power, is_gone=True))

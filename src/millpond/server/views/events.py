@@ -11,7 +11,18 @@ from millpond.model import events
 from millpond.model.amounts import count_text, seconds_text
 from millpond.model.codec import to_plain
 from millpond.model.confinement import Confinement
-from millpond.model.decisions import CapPower, Decision, Migrate, Placement, Resume, Start, Stop, Suspend, SuspendMode
+from millpond.model.decisions import (
+    CapPower,
+    Decision,
+    Migrate,
+    Placement,
+    Prefetch,
+    Resume,
+    Start,
+    Stop,
+    Suspend,
+    SuspendMode,
+)
 from millpond.model.hardware.card_layouts import LayoutChangeState, layout_text
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause
@@ -33,6 +44,7 @@ _REFUSED: Final[Mapping[type, str]] = {
     Resume: "could not go on",
     Migrate: "could not be migrated",
     CapPower: "could not be kept at a power cap",
+    Prefetch: "what it needs could not be fetched ahead",
 }
 
 
@@ -222,6 +234,8 @@ def _confirmed_text(decision: Decision | None, confinement: Confinement) -> str:
             return "live-migrated"
         case CapPower():
             return "power cap taken on"
+        case Prefetch(contents=contents, node=node):
+            return f"what it needs is on {node}" if contents else f"nothing is fetched ahead to {node}"
         case _:
             return "done"
 
@@ -267,6 +281,11 @@ def _decision_text(decision: Decision) -> str:
             return f"live-migrate it to {_cards(placement)} ({decision.cause.value})"
         case CapPower():
             return _cap_text(decision)
+        case Prefetch(contents=(), node=node):
+            return f"fetch nothing ahead to {node} any more ({decision.cause.value})"
+        case Prefetch(contents=contents, node=node):
+            names = ", ".join(content.name for content in contents)
+            return f"fetch {names} to {node} ahead of its start ({decision.cause.value})"
         case _:
             return f"{type(decision).__name__} ({decision.cause.value})"
 

@@ -36,7 +36,7 @@ from millpond.engines.kubernetes.pods.slice_order import of_agent
 from millpond.engines.kubernetes.pods.task_index import TaskIndex
 from millpond.engines.task_ends import EndVerdict, Refusal
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
-from millpond.model.decisions import CapPower, Decision, Migrate, Placement, Resume, Start, Stop, Suspend
+from millpond.model.decisions import CapPower, Decision, Migrate, Placement, Prefetch, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
@@ -216,7 +216,7 @@ class AdoptedExecutor:
                 self._work.begin(self._bind_all(pending))
             case Stop():
                 self._stop(decision)
-            case Suspend() | Resume() | Migrate() | CapPower():
+            case Suspend() | Resume() | Migrate() | CapPower() | Prefetch():
                 self._outbox.refuse(decision, _SUSPENDS)
             case _:
                 raise InconsistentStateError(f"no way to carry out a {type(decision).__name__}")

@@ -164,6 +164,18 @@ class ClusterApi:
                     raise ClusterRefusedError(Refusal(f"there is another pod called {mark.pod}", True)) from error
             await self.delete_and_wait(mark.pod)
 
+    async def make_fetch(self, pod: Pod) -> None:
+        """Make a pod that only pulls its image; it may exist.
+
+        Raises:
+            ClusterRefusedError: the cluster does not take it.
+        """
+        try:
+            await self._asked("POST", "pods", pod)
+        except StatusError as error:
+            if error.code != _CONFLICT:
+                raise _refused("the cluster does not take a pod that pulls its image", error) from error
+
     async def bind(self, pod: str, node: str) -> None:
         """Bind a pod to a node; one that is bound there already is left alone.
 

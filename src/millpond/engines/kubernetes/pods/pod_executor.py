@@ -22,6 +22,7 @@ from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterRefusedError
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import all_of
+from millpond.engines.kubernetes.pods.image_fetches import ImageFetches, is_fetch
 from millpond.engines.kubernetes.pods.live_pods import ClusterAccount, LivePod, LivePods
 from millpond.engines.kubernetes.pods.pod_marks import TaskMark, claim_name, pod_name
 from millpond.engines.kubernetes.pods.pod_states import PodPhase, pull_trouble, start_trouble
@@ -31,7 +32,7 @@ from millpond.engines.kubernetes.pods.slice_order import of_agent
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict, Refusal, ends_swapped
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
-from millpond.model.decisions import CapPower, Decision, Migrate, Placement, Resume, Start, Stop, Suspend
+from millpond.model.decisions import CapPower, Decision, Migrate, Placement, Prefetch, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
 from millpond.model.resources import CARD_MILLI
 from millpond.model.sharing import SliceHold
@@ -87,6 +88,7 @@ class StartSources:
         find: a pod of the namespace by its name, as far as the cluster was seen.
         turns: of pods with cards of an agent.
         claims: of pods with cards of a driver.
+        places_left: how many more pods the kubelet of a node takes.
     """
 
     launch_of: Callable[[str], PodLaunch]
@@ -94,6 +96,7 @@ class StartSources:
     find: Callable[[str], PodObject | None]
     turns: Callable[[], BindTurns]
     claims: ClaimWriter
+    places_left: Callable[[str], float]
 
 
 class PodExecutor:
@@ -113,6 +116,7 @@ class PodExecutor:
         self._changed = changed
         self._pending: dict[str, GangStart] = {}
         self.suspensions = PodSuspensions(account.api, self.pods, outbox, self._dispatch_all)
+        self._fetches = ImageFetches(account.api, account.rules, outbox, sources.launch_of, sources.places_left)
         self._latest = 0
         self._is_adopted = False
 
@@ -146,9 +150,12 @@ class PodExecutor:
         for task, (_, mark) in found.items():
             if task not in expected and task not in starting:
                 self.pods.remove(mark)
+        self._fetches.adopt(unanswered, filter(self.pods.is_own, pods))
         self._is_adopted = True
         self._latest = max([self._latest, *(decision.id for decision in unanswered)])
         self._dispatch_all(unanswered)
+        for pod in filter(is_fetch, pods):
+            self._fetches.pod_changed(pod)
         self._account.runs.note_look()
 
     def _dispatch_all(self, decisions: Sequence[Decision]) -> None:
@@ -156,6 +163,9 @@ class PodExecutor:
             self._dispatch(decision)
 
     def _dispatch(self, decision: Decision) -> None:
+        if isinstance(decision, Prefetch):  # of a job that has no run, or that another node fetched for
+            self._fetches.carry_out(decision)
+            return
         pending = self._pending.get(decision.job)
         if pending is not None:
             pending.deferred.append(decision)
@@ -348,6 +358,9 @@ class PodExecutor:
 
     def pod_changed(self, pod: PodObject) -> None:
         """A pod of ours is there, or has changed."""
+        if is_fetch(pod):
+            self._fetches.pod_changed(pod)
+            return
         live = self.pods.update(pod)
         if live is None:
             self._end_stray(pod)
@@ -367,6 +380,9 @@ class PodExecutor:
 
     def pod_deleted(self, pod: PodObject) -> None:
         """A pod of ours is gone from the cluster."""
+        if is_fetch(pod):
+            self._fetches.pod_deleted(pod)
+            return
         live = self.pods.update(pod)
         if live is None:
             return

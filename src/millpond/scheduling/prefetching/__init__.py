@@ -1,0 +1,1 @@
+"""What waiting jobs need is fetched to nodes before they start there."""
