@@ -106,6 +106,7 @@ def test_a_fetch_ends_with_its_job_and_is_not_heard_of_again(is_late: bool) -> N
     assert fetches(world)[1:] == over
     assert world.core.snapshot()["pending"] == []
     world.tell(Refused(world.now, fetch.id, "it was given up"))
+    assert not world.core._state.prefetches.tried, "what is told of ended jobs would pile up"
     wait(world, "other")
     assert fetches(world)[1:] == [*over, ("other", "soon", Cause.PREFETCHED)]
 

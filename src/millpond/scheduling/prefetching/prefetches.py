@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from millpond.model.decisions import Decision, Prefetch
+from millpond.scheduling.records import JobRecord
 
 
 class Prefetches:
@@ -33,6 +34,11 @@ class Prefetches:
         present = self.under_way.get(fetch.node)
         if present is not None and present.id == fetch.id:
             del self.under_way[fetch.node]
+
+    def forget_ended(self, jobs: Mapping[str, JobRecord]) -> None:
+        """Know nothing more of jobs that have ended, or are none any more."""
+        for job in [job for job in self.tried if job not in jobs or jobs[job].state.ended]:
+            del self.tried[job]
 
     def nodes_for(self, job: str) -> list[str]:
         """The nodes to which something is being fetched for a job."""

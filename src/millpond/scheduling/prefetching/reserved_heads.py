@@ -31,6 +31,7 @@ def prefetch_for_heads(state: State, claims: Claims) -> None:
     """Decide what is fetched ahead from now on, and what no longer."""
     if state.prefetches.under_way:
         _end_vain(state)
+    state.prefetches.forget_ended(state.jobs)
     if state.holds or not state.cluster.contents.of_nodes:
         return
     for kept in claims.reservations.values():
