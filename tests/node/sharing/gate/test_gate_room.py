@@ -212,3 +212,36 @@ def latencies(card: GatedCard, online: Task) -> list[int]:
     card.until(lambda: online.region.usage().launches == before + 5 * requests)
     card.pass_time(0.1)
     return online.program.answer()[1:]
+
+
+def begin_with_short_ones(card: GatedCard, guarantees: Sequence[int], other_ns: int) -> list[Task]:
+    """While there is room for all, one goes over from short kernels to long ones."""
+    tasks = card.programs(*[{"guarantee_milli": each} for each in guarantees])
+    changes, other = tasks
+    assert changes.program is not None
+    changes.program.send_all(("busy", LAUNCH_NS // 10, 150), ("busy", KERNEL_NS, FOR_EVER_MS))
+    begin_at_once(other, "busy", other_ns, FOR_EVER_MS)
+    card.pass_time(0.2)
+    return tasks
+
+
+def test_a_program_whose_kernels_become_long_keeps_the_card_from_nobody(card: GatedCard) -> None:
+    tasks = begin_with_short_ones(card, [500, 500], round(0.7 * LAUNCH_NS))
+    assert min(card.busy_shares(tasks, 0.1)[1] for _ in range(3)) > 40
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("guarantees", "other_ns", "wanted"),
+    [
+        ((500, 500), round(0.7 * LAUNCH_NS), [50, 50]),
+        ((500, 500), KERNEL_NS, [50, 50]),
+        ((100, 900), KERNEL_NS, [10, 90]),
+    ],
+)
+def test_a_program_whose_kernels_become_long_has_its_share_after_what_it_had_queued(
+    card: GatedCard, guarantees: tuple[int, int], other_ns: int, wanted: list[float]
+) -> None:
+    tasks = begin_with_short_ones(card, guarantees, other_ns)
+    assert min(card.busy_shares(tasks, 0.1)[1] for _ in range(12)) > 33
+    assert card.busy_shares(tasks, 0.5) == pytest.approx(wanted, abs=3)

@@ -13,6 +13,7 @@
 #include "budget.h"
 #include "demand.h"
 #include "hooks.h"
+#include "measure.h"
 #include "turns.h"
 
 #define IDLE_NS 300000ull      // without work for so long, the turn goes to whoever waits for it
@@ -20,12 +21,10 @@
 #define SHORTEST_NAP_NS 50000ull
 #define LONGEST_NAP_NS 500000ull
 #define MARK_NS 150000ull      // well within what lower classes take for silence
-#define PROBE_NS 20000000ull   // after which the length of launches that never queue is looked at again
 #define LATE_NS 4000000ull     // for each who wants the card, and several times what it should take: a batch is late
 #define LATE_TIMES 4
 #define STUCK_NS 100000000ull  // and then as long as several times what it should take: it is stuck
 #define MOST_STUCK_TIMES 5     // each of which a launch that goes by all the same was of no use
-#define MOST_UNSURE 16         // batches of one that comes back, after which what its launches take is known in any case
 #define PLACE_NS 100000000ull  // after which the process's place in its slice is looked after again
 #define AGAIN_NS 20000000ull   // after which a thread that could not be made is tried for again
 #define STOP_NS 300000000ull   // at the end of the process, for a collector that the driver keeps
@@ -126,6 +125,8 @@ void collector_open(struct lane *lane, struct batch batch) {
     lane->batch.began_ns = gate_now();
     lane->batch.behind = gate.slot->in_flight > 0;
     lane->batch.shared = turn_shared(lane->batch.began_ns);
+    lane->batch.others = turn_others(lane->batch.began_ns);
+    lane->batch.beside = measure_has_others(lane);
     lane->unlaunched = 0;
     lane->gap = false;
     lane->launches_of = batch.graph;
@@ -150,9 +151,6 @@ static void discard(struct lane *lane) {
     lane->open = false;
     batches.open--;
 }
-
-// Its launches waited for those before them, so that its span has no time of the program's own in it.
-static bool is_queued(const struct batch *batch) { return batch->delayed && batch->behind; }
 
 // Whether the end of the open batch is recorded.
 static bool end_batch(struct lane *lane) {
@@ -219,18 +217,9 @@ static bool is_complete(const struct batch *batch) {
     return REAL_AS(cuEventQuery, CUresult(CUevent))(lane->end[batch->pair]) != CUDA_NOT_READY;
 }
 
-// Of the span of a batch, what its launches took; 0 where it does not say. That of a single one that found the stream idle
-// begins as its thread begins to launch it; that of several such has all that their thread did in it.
-static uint64_t work_in(const struct batch *batch, uint64_t span) {
-    if (batch->mixed || (batch->gap && batch->size > 1)) return 0;
-    if (is_queued(batch)) return span;
-    if (batch->size > 1 || !batch->from_idle || batch->host_ns >= span) return 0;
-    return span - batch->host_ns > span / 8 ? span - batch->host_ns : span / 8;
-}
-
 // What was queued began as the work before it ended. It was not done yet when last looked at.
 static void see_progress(const struct batch *batch, uint64_t span, uint64_t now) {
-    uint64_t ended_ns = is_queued(batch) ? batches.progress_ns + span : now;
+    uint64_t ended_ns = measure_is_queued(batch) ? batches.progress_ns + span : now;
     batches.progress_ns = ended_ns < looked_ns ? looked_ns : ended_ns > now ? now : ended_ns;
     batches.stuck_times = batches.allowed = 0;
 }
@@ -243,56 +232,6 @@ static bool take_span(const struct batch *batch, uint64_t *span) {
         &milliseconds, lane->start[batch->pair], lane->end[batch->pair]);
     *span = result || milliseconds < 0 ? 0 : (uint64_t)((double)milliseconds * 1e6);
     return !result;
-}
-
-void collector_return(void) { batches.unsure = MOST_UNSURE; }
-
-// Whether launches take something else than before the slice was idle: longer than others' turns on the card make it.
-static bool has_changed(uint64_t work, uint64_t known, uint64_t now) {
-    if (!batches.unsure || !work) return false;
-    bool changed = work > (2 + turn_others(now)) * known;
-    batches.unsure = changed ? batches.unsure - 1 : 0;
-    return changed;
-}
-
-static void learn_of_graphs(struct lane *lane, uint64_t nanoseconds) {
-    int64_t before = (int64_t)lane->graphs_ns;
-    lane->graphs_ns = (uint64_t)(before + ((int64_t)nanoseconds - before) / (before ? 8 : 1));
-}
-
-// Learns from a batch's span, and says how long its launches had the card: as measured while the slice was alone, else as
-// launches like these are known to take.
-static uint64_t measure(const struct batch *batch, uint64_t span, uint64_t now) {
-    struct lane *lane = batch->lane;
-    struct estimate *estimate = lane_estimate(lane, batch->graph);
-    uint64_t known = estimate->ns, work = work_in(batch, span);
-    bool guess = !work && !known;
-    bool shared = batch->floor || batch->shared || turn_shared(now) || (!is_queued(batch) && turn_settles(batch->began_ns));
-    bool alone = !shared || !known;
-    bool changed = has_changed(work, known * batch->size, now), crowded = batch->floor || (turn_crowded(now) && !changed);
-    struct reading reading = {guess ? span : work, batch->size, is_queued(batch), shared, crowded};
-    if (work && lane->guessed && !shared) {
-        *estimate = (struct estimate){0};
-        alone = true;
-    }
-    if (work || guess) {
-        lane->guessed = guess || (lane->guessed && shared);
-        estimate_learn(estimate, &reading);
-    } else if (span > batch->host_ns) {
-        reading.span_ns = span - batch->host_ns;
-        estimate_learn_longer(estimate, &reading);
-    }
-    if (batch->graph) learn_of_graphs(lane, estimate->ns);
-    if (!work) gate.slot->unmeasured += batch->size;
-    if (estimate_strays(estimate) && !turn_together(now)) demand_correct(now);
-    return (work || guess) && alone ? reading.span_ns : estimate->ns * batch->size;
-}
-
-// Whether what launches of the lane take should be seen from a single one next.
-static bool wants_probe(const struct batch *batch, uint64_t now) {
-    const struct lane *lane = batch->lane;
-    if (batch->size == 1 || is_queued(batch)) return false;
-    return !estimate_is_sure(lane_estimate(batch->lane, batch->graph)) || now - lane->probed_ns >= PROBE_NS;
 }
 
 // Whether what should have been done long ago was waiting, or was on the card all the time.
@@ -308,9 +247,9 @@ static void finish(struct batch *batch, uint64_t now) {
     uint64_t span;
     bool said = take_span(batch, &span);
     if (said) see_waiting(batch, span, now);
+    uint64_t busy_ns = measure_batch(batch, span, now);
     set_stuck(batch, false);
-    uint64_t busy_ns = measure(batch, span, now);
-    lane->probe |= wants_probe(batch, now);
+    lane->probe |= measure_wants_probe(batch, now);
     take_off(batch->size, batch->expected_ns);
     see_progress(batch, span, now);
     collector_charge(said && span < busy_ns ? span : busy_ns, batch, now);
@@ -323,18 +262,20 @@ static bool sweep(uint64_t now) {
     struct lane *running[8];
     unsigned running_count = 0, kept = 0, before = batches.pending_count;
     for (unsigned index = 0; index < before; index++) {
-        struct batch batch = batches.pending[index];
+        struct batch *batch = &batches.pending[index];
         bool waits = false;
-        for (unsigned other = 0; other < running_count; other++) waits |= running[other] == batch.lane;
-        if (!waits && is_complete(&batch)) {
-            for (unsigned behind = index + 1; batch.stuck && behind < before; behind++)
-                if (batches.pending[behind].lane == batch.lane) set_stuck(&batches.pending[behind], false);
-            finish(&batch, now);
+        for (unsigned other = 0; other < running_count; other++) waits |= running[other] == batch->lane;
+        if (!waits && is_complete(batch)) {
+            for (unsigned behind = index + 1; batch->stuck && behind < before; behind++)
+                if (batches.pending[behind].lane == batch->lane) set_stuck(&batches.pending[behind], false);
+            finish(batch, now);
+            batch->lane = NULL;
             continue;
         }
-        if (!waits && running_count < 8) running[running_count++] = batch.lane;
-        batches.pending[kept++] = batch;
+        if (!waits && running_count < 8) running[running_count++] = batch->lane;
     }
+    for (unsigned index = 0; index < before; index++)
+        if (batches.pending[index].lane) batches.pending[kept++] = batches.pending[index];
     batches.pending_count = kept;
     looked_ns = now;
     return kept != before;

@@ -32,7 +32,6 @@ void collector_open(struct lane *lane, struct batch batch);
 void collector_join(struct lane *lane, uint64_t expected_ns);  // one launch more in the open batch
 void collector_close(struct lane *lane);  // the open batch, if all its launches have been made
 void collector_cut(struct lane *lane);    // no more launches in the open batch, and it is closed if none is under way
-void collector_return(void);              // the slice comes back from idleness
 void collector_charge(uint64_t busy_ns, const struct batch *batch, uint64_t now);
 
 bool collector_waits(void);               // batches are pending that are not stuck

@@ -6,6 +6,8 @@
 #define READINGS 3
 #define READINGS_BESIDE 8         // as many have others in them, or began late
 #define LONGER_SPAN_NS 30000000ull
+#define LONGEST_SLICE_NS 4000000ull  // that the driver lets one have before the next
+#define FAR_TIMES 4
 
 bool estimate_is_sure(const struct estimate *estimate) { return estimate->readings > READINGS; }
 
@@ -23,15 +25,32 @@ static void learn_shorter(struct estimate *estimate, uint64_t each, unsigned eno
     estimate->shorter = estimate->readings = 0;
 }
 
+// What it took at least. Where all together want more than the card, the driver's turns are equal, but each of the others
+// may have had one more.
+static uint64_t own_part(const struct reading *reading) {
+    if (!reading->shared) return reading->span_ns;
+    uint64_t before_ns = reading->parts ? (reading->parts - 1) * LONGEST_SLICE_NS : UINT64_MAX;
+    return reading->span_ns > before_ns ? (reading->span_ns - before_ns) / reading->parts : 0;
+}
+
+// So much longer that one says enough, and is taken for its part: until it is learnt, what is launched is others' loss.
+static bool is_far_longer(const struct estimate *estimate, const struct reading *reading) {
+    uint64_t part_ns = own_part(reading);
+    bool beside = reading->shared && reading->parts > 1;
+    return beside && part_ns > LONGEST_SLICE_NS && part_ns > FAR_TIMES * reading->launches * estimate->ns;
+}
+
 // Where there is room for all, one of several readings has hardly anything of others in it, and neither has a long span.
 void estimate_learn_longer(struct estimate *estimate, const struct reading *reading) {
-    uint64_t each = reading->span_ns / reading->launches;
-    if (each <= estimate->ns || (reading->shared && reading->crowded)) return;
+    uint64_t each = own_part(reading) / reading->launches;
+    if (each <= estimate->ns) return;
+    bool far = is_far_longer(estimate, reading);
+    if (far) estimate->longer = 0, each = reading->span_ns / reading->launches / reading->parts;
     if (!estimate->longer) estimate->longer_span_ns = 0;
     if (!estimate->longer || each < estimate->shortest_longer_ns) estimate->shortest_longer_ns = each;
     estimate->longer_span_ns += reading->span_ns;
     bool enough = ++estimate->longer >= (reading->shared ? READINGS_BESIDE : READINGS);
-    if (!enough && (!reading->shared || estimate->longer_span_ns < LONGER_SPAN_NS)) return;
+    if (!far && !enough && (!reading->shared || estimate->longer_span_ns < LONGER_SPAN_NS)) return;
     if (estimate->shortest_longer_ns > estimate->ns) estimate->ns = estimate->shortest_longer_ns;
     estimate->longer = estimate->readings = 0;
 }

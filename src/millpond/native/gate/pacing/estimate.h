@@ -19,7 +19,7 @@ struct reading {
     uint32_t launches;
     bool queued;     // behind the program's own work: nothing but work is in it
     bool shared;     // others may have been on the card
-    bool crowded;    // all together want more than the card, or a higher class is on it
+    unsigned parts;  // of such a span, in which others were on the card, one at least was its own; 0: nobody can say
 };
 
 bool estimate_is_sure(const struct estimate *estimate);

@@ -25,6 +25,8 @@ struct batch {
     bool from_idle;  // the stream had nothing to do then
     bool gap, floor;
     bool shared;  // others may have been on the card meanwhile
+    unsigned others;  // how many wanted it as it began
+    bool beside;  // work of other streams of the process was in flight then
     bool mixed;  // of kernels and graphs: its span says nothing of either
     bool stuck;  // not done long after it should have been, and not counted as in flight
     const void *graph;

@@ -64,6 +64,7 @@ enum wait { GO, FOR_TIME, FOR_WORK, FOR_TURN };
 struct verdict {
     enum wait wait;
     uint64_t nap_ns;  // when it waits for time; and the longest that it waits for work or its turn
+    uint32_t size;    // of the batch that is let by
     bool floor;       // goes on the account of the floor
     bool unmeasured;  // there is no room for its events, and none will be before work that waits for it is done
 };
@@ -89,14 +90,14 @@ static uint64_t expected_of(struct lane *lane, const void *graph) {
     return estimate ? estimate : UNKNOWN_NS;
 }
 
-static struct verdict wait_for(enum wait wait, uint64_t nap_ns) { return (struct verdict){wait, nap_ns, false}; }
+static struct verdict wait_for(enum wait wait, uint64_t nap_ns) { return (struct verdict){.wait = wait, .nap_ns = nap_ns}; }
 
 // What keeps a launch of so much work back now; with the lock held. Where nothing is known of it, it is tried in the first
 // gap that a higher class leaves: else nothing ever would be known.
 static struct verdict judge(const struct lane *lane, uint64_t expected_ns, bool known, uint64_t now) {
     struct gate_slot *slot = gate.slot;
     uint64_t outstanding = slot->outstanding_ns;
-    struct verdict verdict = {GO, 0, false};
+    struct verdict verdict = {.wait = GO};
     if (is_paused()) return wait_for(FOR_TIME, PAUSE_NAP_NS);
     if (gate.control->cards != gate.cards && gate_follow()) turn_forget();
     turn_look();
@@ -137,8 +138,16 @@ static struct verdict judge(const struct lane *lane, uint64_t expected_ns, bool 
     return verdict;
 }
 
-// Waits until so many launches may be made; returns with the lock held, and says on which terms. What they are expected to
-// take may become known meanwhile.
+// Of launches of a lane, so many as make a batch.
+static uint32_t fill_of_batch(struct lane *lane, const void *graph, uint64_t now) {
+    uint64_t estimate = lane_estimate(lane, graph)->ns, most = turn_contended(now) ? CONTENDED_LAUNCHES : BATCH_LAUNCHES;
+    uint64_t in_flight = in_flight_ns(estimate, now), each = estimate > lane->host_ns ? estimate : lane->host_ns;
+    uint64_t size = each ? (in_flight < 4 * BATCH_NS ? in_flight / 4 : BATCH_NS) / each : 1;
+    return size < 1 ? 1 : size > most ? (uint32_t)most : (uint32_t)size;
+}
+
+// Waits until so many launches may be made, or fewer, where they turn out to take longer meanwhile; returns with the lock
+// held, and says on which terms.
 static struct verdict admit(struct lane *lane, const void *graph, uint32_t size) {
     uint64_t from = gate_now();
     batches.admitting++;
@@ -147,7 +156,10 @@ static struct verdict admit(struct lane *lane, const void *graph, uint32_t size)
         uint64_t now = gate_now();
         uint32_t completed = batches.completed;
         bool known = lane_estimate(lane, graph)->ns;
+        uint32_t most = size > 1 ? fill_of_batch(lane, graph, now) : 1;
+        if (size > most) size = most;
         struct verdict verdict = judge(lane, expected_of(lane, graph) * size, known, now);
+        verdict.size = size;
         if (verdict.wait == GO || batches.stops) {
             gate.slot->waited_ns += now - from;
             batches.allowed -= batches.allowed > 0;
@@ -169,15 +181,13 @@ static struct verdict admit(struct lane *lane, const void *graph, uint32_t size)
 static uint32_t batch_size(struct lane *lane, const void *graph, bool apart, bool *probe) {
     pthread_mutex_lock(&batches.mutex);
     turn_look();
-    uint64_t estimate = lane_estimate(lane, graph)->ns;
-    uint64_t now = gate_now(), size, most = turn_contended(now) ? CONTENDED_LAUNCHES : BATCH_LAUNCHES;
-    bool single = is_unsure(now) || !estimate || apart || lane->probe || batches.open > PENDING / 2;
-    uint64_t in_flight = in_flight_ns(estimate, now), each = estimate > lane->host_ns ? estimate : lane->host_ns;
+    uint64_t now = gate_now();
+    bool known = lane_estimate(lane, graph)->ns;
+    bool single = is_unsure(now) || !known || apart || lane->probe || batches.open > PENDING / 2;
+    uint32_t size = single ? 1 : fill_of_batch(lane, graph, now);
     *probe = lane->probe;
     pthread_mutex_unlock(&batches.mutex);
-    if (single) return 1;
-    size = (in_flight < 4 * BATCH_NS ? in_flight / 4 : BATCH_NS) / each;
-    return size < 1 ? 1 : size > most ? (uint32_t)most : (uint32_t)size;
+    return size;
 }
 
 // Counts a launch by what is expected of it, where the driver gives no events.
@@ -189,7 +199,7 @@ static void count_unmeasured(uint64_t expected_ns, bool floor) {
 }
 
 // The launch begins a batch, or goes with the one that another thread has open.
-static struct lane *begin_batch(struct lane *lane, const void *graph, uint64_t each, uint32_t size, struct verdict terms) {
+static struct lane *begin_batch(struct lane *lane, const void *graph, uint64_t each, struct verdict terms) {
     if (lane->open) {
         lane->batch.mixed |= lane->batch.graph != graph;
         collector_join(lane, each);
@@ -207,8 +217,8 @@ static struct lane *begin_batch(struct lane *lane, const void *graph, uint64_t e
         count_unmeasured(each, terms.floor);
         return NULL;
     }
-    collector_open(lane, (struct batch){.lane = lane, .pair = pair, .size = size, .expected_ns = each * size,
-                                        .floor = terms.floor, .graph = graph, .from_idle = size == 1 && was_idle});
+    collector_open(lane, (struct batch){.lane = lane, .pair = pair, .size = terms.size, .expected_ns = each * terms.size,
+                                        .floor = terms.floor, .graph = graph, .from_idle = terms.size == 1 && was_idle});
     return lane;
 }
 
@@ -240,7 +250,7 @@ static struct lane *enter_slowly(struct lane *lane, const void *graph, bool apar
     if (probe) let_drain(lane);
     struct verdict terms = admit(lane, graph, size);
     if (!batches.stops) collector_start();
-    lane = batches.stops ? NULL : begin_batch(lane, graph, expected_of(lane, graph), size, terms);
+    lane = batches.stops ? NULL : begin_batch(lane, graph, expected_of(lane, graph), terms);
     if (lane) lane->last_ns = gate_now();  // the wait is no gap between launches
     pthread_mutex_unlock(&batches.mutex);
     collector_wake();

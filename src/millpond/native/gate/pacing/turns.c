@@ -8,8 +8,8 @@
 #include "turns.h"
 
 #include "budget.h"
-#include "collector.h"
 #include "demand.h"
+#include "measure.h"
 
 #define ACTIVE_NS 20000000ull         // how long after its last work a slice still counts as wanting the card
 #define REST_NS 1000000ull            // without work for so long a slice rests, whatever it counts as
@@ -210,7 +210,7 @@ void turn_active(uint64_t now, uint64_t outstanding_ns) {
     if (until < now) {
         come_back(now);
         demand_resume();
-        collector_return();
+        measure_return();
     } else if (until < now + ACTIVE_NS - REST_NS && !is_waiting(member, now)) {
         forgo_saved(QUANTUM_NS, now);  // it rested a little
     }
@@ -226,6 +226,20 @@ void turn_away(uint64_t now, uint64_t for_ns) {
     struct gate_member *member = self();
     member->active_until_ns = now + ACTIVE_NS;
     member->returns_ns = now + (for_ns < LONGEST_AWAY_NS ? for_ns : LONGEST_AWAY_NS);
+}
+
+// A peer that has more work on the card than belongs in a turn, and does not ask for one (`is_overfull`).
+static bool is_draining(unsigned index, uint64_t now) {
+    const struct gate_member *member = &gate.card->member[index];
+    uint64_t until = member->active_until_ns, since = member->active_ns;
+    return is_active_peer(index, now) && !is_waiting(member, now) && !member->returns_ns && until > since &&
+           until - since > ACTIVE_NS + QUANTUM_NS;
+}
+
+static bool has_draining(uint64_t now) {
+    FOR_PRESENT(index)
+        if (is_draining(index, now)) return true;
+    return false;
 }
 
 // Whether nobody goes beside the slice that has the turn.
@@ -299,7 +313,8 @@ void turn_unneeded(uint64_t now) {
 bool turn_shared(uint64_t now) {
     bool alone = held_since_ns && is_exclusive(self(), now);
     FOR_PRESENT(index)
-        if (is_active_peer(index, now) && !(alone && !is_modest(&gate.card->member[index], now))) return true;
+        if (is_active_peer(index, now) && !(alone && !is_draining(index, now) && !is_modest(&gate.card->member[index], now)))
+            return true;
     return false;
 }
 
@@ -345,16 +360,22 @@ static enum admission admit_in_turn(uint64_t now, const struct work *work) {
     if (goes_before(peer, work->outstanding_ns)) {
         if (work->outstanding_ns >= QUANTUM_NS) return AWAIT_WORK;
         turn->until_ns = now + QUANTUM_NS;
-        demand_look(now, !is_exclusive(self(), now));
+        if (has_draining(now)) demand_drop();
+        else demand_begin(now), demand_look(now, !is_exclusive(self(), now));
         return ADMITTED;
     }
     if (budget_outstanding(now) > work->outstanding_ns || work->left_ns > OVERLAP_NS) return AWAIT_WORK;
+    if (has_draining(now)) demand_drop();
     demand_end(now, !is_exclusive(self(), now));
     held_since_ns = 0;
     hand_over(gate.member + 1, peer + 1, now);
     self()->waiting_ns = now;
     return AWAIT_TURN;
 }
+
+// More is in flight than was to be let by, as launches turned out to take longer. While that drains, which takes others'
+// time as well, nobody is made to wait for the end of it.
+static bool is_overfull(const struct work *work) { return work->left_ns > QUANTUM_NS + work->expected_ns; }
 
 // What those who go before leave of the card: the holder of the turn, and whose time is less.
 static uint32_t room_beside(unsigned holder, uint64_t now) {
@@ -410,6 +431,10 @@ enum admission turn_admits(uint64_t now, const struct work *work) {
     uint32_t holder = turn->holder, me = gate.member + 1;
     if (admits_modest(now, work)) return ADMITTED;
     go_by_turns();
+    if (is_overfull(work)) {
+        turn_release(now);
+        return AWAIT_WORK;
+    }
     if (holder == me) return admit_in_turn(now, work);
     held_since_ns = 0;
     demand_drop();
