@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 from pod_bench import PodBench, eventually, start
-from standin_cluster import StandinCluster
+from standin_cluster import StandinCluster, refusal
 
 from millpond.engines.kubernetes.pods.pod_marks import INPUT_FOLDER
 from millpond.engines.kubernetes.pods.pod_volumes import SHARED_MEMORY
 from millpond.engines.kubernetes.streams import pod_input
-from millpond.model.events import Refused
+from millpond.model.events import Noted, Refused
 from millpond.node.task.input import ROOM_BYTES, InputRing
 from millpond.node.task.records import TaskFiles, TaskId
 
@@ -153,6 +153,18 @@ def test_a_script_that_leaves_at_once_does_not_end_the_input(bench: PodBench, cl
     reader.pipe.write_bytes(b"one\n")
     assert reader.process.stdout.readline() == b"got one\n"
     reader.end()
+
+
+def test_a_server_that_may_not_enter_pods_says_so_and_passes_the_input_on_when_it_may(
+    digest: Reader, cluster: StandinCluster
+) -> None:
+    words = "cannot create resource pods/exec"
+    cluster.refuses = lambda request, _: refusal(403, "Forbidden", words) if request.endswith("/exec") else None
+    digest.send(b"one", end=True)
+    told = digest.bench.next(Noted).text
+    assert told == f"its standard input cannot be passed on, and is tried again: pod {POD} cannot be entered: {words}"
+    cluster.refuses = lambda _request, _body: None
+    assert digest.output() == sum_of(b"one")
 
 
 def test_a_second_run_is_refused_when_the_first_was_sent_input(digest: Reader) -> None:

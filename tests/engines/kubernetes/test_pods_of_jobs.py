@@ -21,7 +21,7 @@ from millpond.engines.kubernetes.pods.pod_states import StopNotice, verdict_on
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RoleNeeds
 from millpond.engines.kubernetes.pods.pod_volumes import PodMount
 from millpond.model.decisions import Suspend
-from millpond.model.events import Confirmed, Ended, Refused
+from millpond.model.events import Confirmed, Ended, Noted, Refused
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.node.carrier.order import CarryOrder
@@ -60,6 +60,8 @@ def test_output_that_the_cluster_refuses_is_named_once_in_the_log_and_comes_when
     (told,) = [record for record in caplog.records if "output of" in record.message and record.levelname == "WARNING"]
     assert f"the output of {POD} cannot be read: " in told.message
     assert "403 Forbidden" in told.message
+    noted = [event.text for event in [*bench.seen, *bench.engine.events()] if isinstance(event, Noted)]
+    assert noted == ["its output cannot be read, and is asked for again: cannot get resource pods/log"]
 
 
 def test_a_task_runs_as_a_pod_with_what_it_was_given(bench: PodBench, cluster: StandinCluster) -> None:

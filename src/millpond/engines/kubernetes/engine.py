@@ -142,15 +142,19 @@ class KubernetesEngine:
         channel = api_channel(self._config, MOST_AT_ONCE)
         self._hanging_up.push_async_callback(channel.aclose)
         self._lease = ClusterLease(channel, self.namespace, self._options.servers[0], self._options.lease)
-        api = ClusterApi(channel, self.namespace, self._lease.held, lambda pod, why: self._executor.pods.kept(pod, why))
-        logs = LogCopies(log_http, self.namespace)
+
+        def tell(pod: str, text: str) -> None:
+            self._executor.pods.tell(pod, text)
+
+        api = ClusterApi(channel, self.namespace, self._lease.held, tell)
+        logs = LogCopies(log_http, self.namespace, tell)
         channels = PodChannels(channel, self.namespace)
         servers = frozenset(self._options.servers)
         self._claims = ClaimWriter(api, ClaimBook(self._following, lambda node: self._view.recount(node)))
         account = ClusterAccount(
             api,
             logs,
-            PodInputs(channels),
+            PodInputs(channels, tell),
             rules,
             self._state_dir,
             servers,

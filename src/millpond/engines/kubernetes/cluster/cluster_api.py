@@ -106,7 +106,7 @@ class ClusterApi:
 
     Args:
         held: waits until this process may change the cluster.
-        kept: hears of pods that the cluster does not let end: by name, and its words.
+        tell: is told, for the job of a pod, that the cluster does not let it end.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class ClusterApi:
         client: ApiChannel,
         namespace: str,
         held: Callable[[], Awaitable[None]],
-        kept: Callable[[str, str], None] = lambda _pod, _words: None,
+        tell: Callable[[str, str], None] = lambda _pod, _text: None,
     ) -> None:
         self._client = client
         self._held = held
-        self._kept = kept
+        self._tell = tell
         self._namespace = namespace
         self._turns = RequestTurns(MOST_AT_ONCE)
 
@@ -249,7 +249,7 @@ class ClusterApi:
             except StatusError as error:
                 if told != (told := str(error)):
                     log.warning("pod %s cannot be ended: %s", name, told)
-                    self._kept(name, told)
+                    self._tell(name, f"the cluster does not let its pod {name} end, and is asked again: {told}")
             await asyncio.sleep(REFUSED_AGAIN_S)
 
     async def delete_and_wait(self, name: str) -> None:

@@ -209,10 +209,10 @@ class LivePods:
         if live.copying is not None:
             self._account.logs.cancel(live.copying)
 
-    def kept(self, name: str, why: str) -> None:
-        """The cluster does not let a pod end."""
+    def tell(self, name: str, text: str) -> None:
+        """A note for the history of the job whose pod it is."""
         if (live := self._live.by_pod.get(name)) is not None:
-            self._outbox.note(live.mark.job, f"the cluster does not let its pod {name} end, and is asked again: {why}")
+            self._outbox.note(live.mark.job, text)
 
     def abandon(self, live: LivePod) -> None:
         """The core counts a task as ended; what is left of it in the cluster is to end."""

@@ -13,13 +13,16 @@ import json
 import logging
 import os
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import httpx2
+import msgspec
 
+from millpond.engines.kubernetes.cluster.objects import StatusObject
 from millpond.engines.kubernetes.pods.pod_marks import CONTAINER
 from millpond.node.host.files import write_all, write_json
 from millpond.node.task.output import MARK_EVERY_US, Mark, Stream
@@ -36,6 +39,7 @@ READ_AT_ONCE: Final = 16
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.3, 3.0
 _NOT_THERE: Final = frozenset({400, 404})
 """The container does not run yet, or the pod is gone."""
+_FORBIDDEN: Final = 403
 
 
 class LogFile:
@@ -101,6 +105,7 @@ class LogCopy:
     Attributes:
         done: everything is here, or the pod is gone.
         is_over: the pod has ended: what is there now is all.
+        is_told: that it may not be read.
         task: what reads it at the moment.
     """
 
@@ -108,6 +113,7 @@ class LogCopy:
     files: TaskFiles
     done: asyncio.Event
     is_over: bool = False
+    is_told: bool = False
     task: asyncio.Task[None] | None = None
 
 
@@ -120,10 +126,12 @@ class LogCopies:
 
     Args:
         client: of the cluster's API, with room for as many connections.
+        tell: is told, for the job of a pod, that the cluster does not let its output be read.
     """
 
-    def __init__(self, client: httpx2.AsyncClient, namespace: str) -> None:
+    def __init__(self, client: httpx2.AsyncClient, namespace: str, tell: Callable[[str, str], None]) -> None:
         self._client = client
+        self._tell = tell
         self._namespace = namespace
         self._followed: set[LogCopy] = set()
         self._others: deque[LogCopy] = deque()
@@ -215,7 +223,13 @@ class LogCopies:
         copy.done.set()
 
     def _note(self, copy: LogCopy, error: httpx2.HTTPError | OSError) -> None:
-        """Log what keeps output away, each kind once: it is tried again, and of many pods at the same time."""
+        """Log what keeps output away, each kind once: it is tried again, and of many pods at the same time.
+
+        That the cluster forbids it is told to each job once: else its users would believe that it says nothing.
+        """
+        if isinstance(error, httpx2.HTTPStatusError) and error.response.status_code == _FORBIDDEN and not copy.is_told:
+            copy.is_told = True
+            self._tell(copy.pod, f"its output cannot be read, and is asked for again: {_words_of(error.response)}")
         kind = _status(error) or getattr(error, "errno", None)
         is_news = kind not in {None, *_NOT_THERE, *self._said}  # connections that break the reflectors say, too
         self._said.add(kind)
@@ -236,6 +250,8 @@ class LogCopies:
         last, copied, rest = target.last, target.count, b""
         timeout = httpx2.Timeout(10.0, read=None if follow else 10.0)
         async with self._client.stream("GET", path, params=params, timeout=timeout) as answer:
+            if answer.is_error:
+                await answer.aread()
             answer.raise_for_status()
             async for piece in answer.aiter_bytes():
                 whole, newline, rest = (rest + piece).rpartition(b"\n")
@@ -252,6 +268,14 @@ def _behind(path: Path, place: int) -> bytes:
     with path.open("rb") as file:
         file.seek(place)
         return file.read()
+
+
+def _words_of(answer: httpx2.Response) -> str:
+    """The cluster's own, where it has any."""
+    try:
+        return msgspec.json.decode(answer.content, type=StatusObject).message or answer.reason_phrase
+    except msgspec.DecodeError:
+        return answer.reason_phrase
 
 
 def _status(error: Exception) -> int | None:

@@ -26,7 +26,11 @@ OPEN_WITHIN_S: Final = 15.0
 _PING_EVERY_S: Final = 30.0
 """What lies between counts silent connections as dead after a minute or more."""
 _LARGEST_MESSAGE: Final = 2**24
-_UNAUTHORIZED: Final = 401
+_UNAUTHORIZED, _FORBIDDEN = 401, 403
+
+
+class PodEntryForbiddenError(UnavailableError):
+    """The server lacks the right to enter pods."""
 
 
 class PodChannels:
@@ -48,12 +52,17 @@ class PodChannels:
 
         Raises:
             UnavailableError: the cluster does not answer, or gives none: its own words.
+            PodEntryForbiddenError: it does not let the server in.
         """
         url = urlunsplit(self._base._replace(path=f"{self._base.path}/{pod}/{part}", query=urlencode(query)))
         try:
             return await self._opened(url)
         except InvalidStatus as error:
-            raise UnavailableError(f"pod {pod} cannot be entered: {_words_of(error)}", _remedy(error)) from error
+            cause = f"pod {pod} cannot be entered: {_words_of(error)}"
+            if error.response.status_code in (_UNAUTHORIZED, _FORBIDDEN):
+                remedy = "`pond kube check` says which rights are missing"
+                raise PodEntryForbiddenError(cause, remedy) from error
+            raise UnavailableError(cause, "see `pond ps` for what became of it") from error
         except (InvalidHandshake, EOFError, OSError, httpx2.TransportError) as error:  # TimeoutError is an OSError
             what = str(error) or type(error).__name__
             raise UnavailableError(f"pod {pod} cannot be reached: {what}", "try again when the cluster does") from error
@@ -90,8 +99,3 @@ def _words_of(error: InvalidStatus) -> str:
     except msgspec.DecodeError:
         status = StatusObject(message=body.decode(errors="replace").strip()[:200])
     return status.message or f"the cluster answers {error.response.status_code} {error.response.reason_phrase}"
-
-
-def _remedy(error: InvalidStatus) -> str:
-    forbidden = error.response.status_code in (_UNAUTHORIZED, 403)
-    return "`pond kube check` says which rights are missing" if forbidden else "see `pond ps` for what became of it"

@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
 from millpond.engines.kubernetes.pods.pod_marks import INPUT_FOLDER
-from millpond.engines.kubernetes.streams.channels import PodChannels
+from millpond.engines.kubernetes.streams.channels import PodChannels, PodEntryForbiddenError
 from millpond.engines.kubernetes.streams.pod_session import exec_query, messages_of
 from millpond.model.errors import UnavailableError
 from millpond.node.sessions.session import STDIN, STDOUT
@@ -59,10 +59,15 @@ _QUERY: Final = exec_query(["/bin/sh", "-c", _FEED, "sh", INPUT_FOLDER], termina
 
 
 class PodInputs:
-    """Feeds pods. Lives on the engine's loop."""
+    """Feeds pods. Lives on the engine's loop.
 
-    def __init__(self, channels: PodChannels) -> None:
+    Args:
+        tell: is told, for the job of a pod, that the cluster does not let anything in.
+    """
+
+    def __init__(self, channels: PodChannels, tell: Callable[[str, str], None]) -> None:
         self._channels = channels
+        self._tell = tell
 
     async def feed(self, pod: str, files: TaskFiles, is_over: Callable[[], bool]) -> None:
         """Pass on what comes for a task until its end was passed on, or the task takes no more, or is over."""
@@ -75,7 +80,7 @@ class PodInputs:
         if not files.input.exists():
             files.input.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             InputRing.create(files.input).close()
-        wait_s = _FIRST_WAIT_S
+        wait_s, is_told = _FIRST_WAIT_S, False
         with InputRing(files.input) as ring:
             while not is_over() and not ring.closed:
                 await _something_in(ring, is_over)
@@ -84,6 +89,9 @@ class PodInputs:
                     async with await self._channels.open(pod, "exec", _QUERY) as stream:
                         await _fill(stream, ring)
                 except (UnavailableError, ConnectionClosed) as error:
+                    if isinstance(error, PodEntryForbiddenError) and not is_told:
+                        is_told = True
+                        self._tell(pod, f"its standard input cannot be passed on, and is tried again: {error.cause}")
                     log.debug("the input of %s was cut: %s", pod, error)
                 wait_s = _FIRST_WAIT_S if ring.fed > fed else min(2 * wait_s, _LONGEST_WAIT_S)
                 if not ring.closed:
