@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
 import subprocess
@@ -142,6 +143,49 @@ def test_the_rights_of_the_roles_are_all_that_is_needed(pond: Pond, plane: Contr
         "nodes": "ok",
         "cards": "limited",
     }
+
+
+@contextlib.contextmanager
+def lacking(plane: ControlPlane, verb: str, resource: str) -> Iterator[None]:
+    """The server may not do something meanwhile."""
+    role = "/apis/rbac.authorization.k8s.io/v1/namespaces/millpond/roles/millpond-runs-jobs"
+
+    def grant(rules: list[dict[str, Any]]) -> None:
+        call(plane, "PUT", role, {**call(plane, "GET", role), "rules": rules})
+
+    whole = call(plane, "GET", role)["rules"]
+    fewer = [[each for each in rule["verbs"] if each != verb or resource not in rule["resources"]] for rule in whole]
+    grant([{**rule, "verbs": verbs} for rule, verbs in zip(whole, fewer, strict=True) if verbs])
+    try:
+        yield
+    finally:
+        grant(whole)
+
+
+@pytest.mark.parametrize(("verb", "resource"), [("create", "pods"), ("create", "pods/binding"), ("get", "pods/log")])
+def test_a_right_that_is_missing_is_named_and_waited_for(
+    pond: Pond, plane: ControlPlane, verb: str, resource: str
+) -> None:
+    with lacking(plane, verb, resource):
+        job = run(pond, "--detach", "--", "echo done").stdout.strip()
+        until(lambda: f'User "millpond" cannot {verb} resource "{resource}"' in pond("events", job).stdout)
+    until(lambda: pond("logs", job).stdout == "done\n")
+    until(lambda: "it succeeded" in pond("why", job).stdout)
+
+
+def test_a_job_waits_for_room_in_the_quota_of_its_namespace(pond: Pond, plane: ControlPlane) -> None:
+    first = run(pond, "--detach", "--", "sleep 1000").stdout.strip()
+    until(lambda: "running on" in pond("why", first).stdout)
+    quotas = "/api/v1/namespaces/millpond/resourcequotas"
+    call(plane, "POST", quotas, {"metadata": {"name": "small"}, "spec": {"hard": {"requests.cpu": "100m"}}})
+    try:
+        until(lambda: call(plane, "GET", f"{quotas}/small").get("status", {}).get("used"))
+        second = run(pond, "--detach", "--", "echo done").stdout.strip()
+        until(lambda: "exceeded quota: small" in pond("events", second).stdout)
+        pond("stop", first)
+        until(lambda: pond("logs", second).stdout == "done\n")
+    finally:
+        call(plane, "DELETE", f"{quotas}/small")
 
 
 def test_a_program_runs_and_its_output_and_exit_code_arrive(pond: Pond) -> None:
