@@ -18,6 +18,7 @@ from millpond.scheduling.placement.links import LinkTables
 from millpond.scheduling.placement.mix import TypicalMix
 from millpond.scheduling.placement.selector import Selector
 from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.placement.shapes_with_room import ShapesWithRoom
 from millpond.scheduling.placement.tables import Scorer, Weights, build_tables
 
 SHAPES = [
@@ -151,10 +152,15 @@ def test_what_fits_nowhere_is_seen_to_fit_as_soon_as_some_node_has_changed(kerne
     # A log of 8 entries overflows often.
     selector, naive, rng = build(seed, Scorer.DEFAULT, kernel_name, log_size=8)
     held: list[Any] = []
+    room = ShapesWithRoom(selector, SHAPES)
     for _ in range(30):
-        wanted = rng.choices(SHAPES, k=5)
+        numbers = rng.sample(range(len(SHAPES)), 5)
+        wanted = [SHAPES[number] for number in numbers]
         nodes = range(selector.arrays.node_count)
-        assert selector.fit_anywhere(wanted) == [any(naive.fits(node, shape) for node in nodes) for shape in wanted]
+        fit = [any(naive.fits(node, shape) for node in nodes) for shape in wanted]
+        if rng.random() < 0.5:
+            assert selector.fit_anywhere(wanted) == fit
+        assert room.of(np.array(numbers)).tolist() == fit
         large = rng.choice(SHAPES[8:])
         choice = selector.place(large)
         if choice is not None:

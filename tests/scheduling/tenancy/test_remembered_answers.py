@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from worlds import queue
 
@@ -16,7 +17,11 @@ def test_rooms_and_shields_follow_charges_trials_and_changes_of_queues() -> None
     tree = QueueTree(journal)
     tree.set_queues([queue("team", guarantee=6, limit=12), queue("red", parent="team", guarantee=2, limit=7)])
     tree.set_queues([queue("blue", parent="team", borrows=False), queue("green", limit=9), queue("own", guarantee=3)])
-    leaves, held, rooms, shielding = ("red", "blue", "green", "own", "default"), [], set(), set()
+    named = Amount(2000, models=(("T4", 2000),))
+    tree.set_queue(replace(queue("of-model", limit=9), guarantee=named))
+    leaves: tuple[str, ...] = ("red", "blue", "green", "own", "of-model", "default")
+    held: list[tuple[str, Amount]] = []
+    rooms, shielding, left = set(), set(), set()
     for step in range(300):
         mark = journal.begin()
         is_kept = step % 3 > 0
@@ -26,7 +31,9 @@ def test_rooms_and_shields_follow_charges_trials_and_changes_of_queues() -> None
             if is_kept:
                 held.pop()
         else:
-            charged = draws.choice(leaves), Amount(draws.choice((0, 500, 1500)), draws.choice((0, 1000)))
+            milli = draws.choice((0, 500, 1500))
+            models = ((draws.choice(("T4", "A100")), milli),) if milli else ()
+            charged = draws.choice(leaves), Amount(milli, draws.choice((0, 1000)), models=models)
             tree.charge(*charged, 1)
             if is_kept:
                 held.append(charged)
@@ -41,13 +48,18 @@ def test_rooms_and_shields_follow_charges_trials_and_changes_of_queues() -> None
             check(tree, leaves)
         rooms.add(tree.room("red"))
         shielding.add(tree.shielding)
+        left.add(tree.guarantee_use(tree.by_name["of-model"]).left)
     assert len(rooms) > 4
     assert len(shielding) > 2
+    assert len(left) > 4
 
 
 def check(tree: QueueTree, leaves: tuple[str, ...]) -> None:
-    remembered = [tree.room(name) for name in leaves], tree.shielding
+    remembered = answers(tree, leaves)
     tree._forget_answers()
-    assert remembered == ([tree.room(name) for name in leaves], tree.shielding)
-    for name in leaves:
-        tree.room(name)  # remembered until the next charge
+    assert remembered == answers(tree, leaves)  # remembered until the next charge
+
+
+def answers(tree: QueueTree, leaves: tuple[str, ...]) -> tuple[object, ...]:
+    uses = [tree.guarantee_use(node) for node in tree.by_name.values()]
+    return [tree.room(name) for name in leaves], tree.shielding, uses

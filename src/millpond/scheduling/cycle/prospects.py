@@ -28,6 +28,7 @@ from millpond.scheduling.ordering.line_table import (
 )
 from millpond.scheduling.placement.arrays import BoolArray, FloatArray, Int64Array, NodeMask
 from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.placement.shapes_with_room import ShapesWithRoom
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
 from millpond.scheduling.reclaiming.request_bounds import EVERYWHERE, Asked, Reach, moving_for
 from millpond.scheduling.records import Group, JobRecord
@@ -339,6 +340,10 @@ class Prospects:
         of_requests, of_shapes = np.array(tasks, dtype=np.int64).reshape(-1, 2).T
         return least_milli, list(numbers), of_requests, of_shapes
 
+    @cached_property
+    def _anywhere(self) -> ShapesWithRoom:
+        return ShapesWithRoom(self._placer.selector, self._tasks[1])
+
     def _fit(self, mask: NodeMask | None, of: BoolArray) -> BoolArray:
         """(lines,) whether there may be room for the first on the nodes of a mask; not for lines other than ``of``."""
         numbers, (least_milli, shapes, of_requests, of_shapes) = self._table.number(REQUEST), self._tasks
@@ -346,7 +351,10 @@ class Prospects:
         fits &= least_milli <= self._state.cluster.free_gpu_milli
         asked = np.unique(of_shapes[fits[of_requests]])
         have_room = np.zeros(len(shapes), dtype=np.bool_)
-        have_room[asked] = self._placer.may_fit([shapes[number] for number in asked.tolist()], mask)
+        if mask is None and not self._placer.selector.is_random:
+            have_room[asked] = self._anywhere.of(asked)
+        else:
+            have_room[asked] = self._placer.may_fit([shapes[number] for number in asked.tolist()], mask)
         fits[of_requests[~have_room[of_shapes]]] = False
         of_lines: BoolArray = fits[numbers]
         return of_lines

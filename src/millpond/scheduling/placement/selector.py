@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millpond.scheduling.placement import filters, search
-from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array, NodeMask
+from millpond.scheduling.placement.arrays import BoolArray, ClusterArrays, Int64Array, NodeMask
 from millpond.scheduling.placement.filters import FilterStep
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
 from millpond.scheduling.placement.links import LinkTables
@@ -151,6 +151,12 @@ class Selector:
             row[: len(vector)] = vector
         return table
 
+    def fit_on(self, nodes: Int64Array, vectors: Int64Array) -> BoolArray:
+        """(shapes,) whether each, as in ``vectors``, fits on one of some nodes now."""
+        found = np.empty(len(vectors), dtype=np.bool_)
+        self._fit_on_any(self.arrays.node_table, self.arrays.device_table, nodes, vectors, found)
+        return found
+
     def fit_anywhere(self, shapes: Sequence[Shape]) -> list[bool]:
         """(shapes,) whether each fits on some node now; where it fitted nowhere, only changed nodes are looked at."""
         arrays, entries = self.arrays, [self._class_of(shape) for shape in shapes]
@@ -160,9 +166,8 @@ class Selector:
             if 0 <= entry.nowhere_at < head:
                 unchanged_since.setdefault(entry.nowhere_at, []).append(number)
         for since, numbers in unchanged_since.items():
-            found = np.empty(len(numbers), dtype=np.bool_)
             vectors = self.vectors([shapes[number] for number in numbers])
-            self._fit_on_any(arrays.node_table, arrays.device_table, arrays.changed_since(since), vectors, found)
+            found = self.fit_on(arrays.changed_since(since), vectors)
             for number, fits in zip(numbers, found.tolist(), strict=True):
                 entries[number].nowhere_at = -1 if fits else head
         for shape, entry in zip(shapes, entries, strict=True):

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
 from millpond.scheduling.tenancy.bounds import OTHER_MODELS, Beyond, Bound
 
 UNBOUNDED = (math.inf, math.inf)
+
+
+class GuaranteeUse(NamedTuple):
+    """How what a queue holds stands to its own guarantee.
+
+    Attributes:
+        covers_cards: the guarantee covers all that it holds with cards,
+        covers_others: and all without.
+        left: whether (1 or 0) the guarantee has CPUs for work without cards, and memory of cards; what it leaves of
+            that memory (MiB), of CPU (milli) and of memory (MiB); then of cards (milli) of each model that any
+            guarantee names, and of all others together.
+    """
+
+    covers_cards: bool
+    covers_others: bool
+    left: tuple[float, ...]
 
 
 class QueueNode:
@@ -206,6 +223,16 @@ class QueueNode:
             return True
         bound = self.guarantee
         return self.gpu_milli <= bound.gpu_milli and (not bound.models or min(self.cards_left_of_each) >= 0)
+
+    def guarantee_use(self) -> GuaranteeUse:
+        """How what it holds stands to its own guarantee."""
+        given = self.queue.guarantee
+        named = float(given.cpu_milli > 0), float(given.card_mib > 0)
+        return GuaranteeUse(
+            self.covers_all(with_cards=True),
+            self.covers_all(with_cards=False),
+            (*named, float(self.card_mib_left), *self.others_left, *self.cards_left_of_each),
+        )
 
     # ---- what it holds ------------------------------------------------------------------------------------------
 

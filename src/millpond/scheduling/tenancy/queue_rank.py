@@ -80,7 +80,7 @@ class QueueRank:
         self._round_changes = 0
         self._covered: BoolArray = np.zeros(0, dtype=np.bool_)
         self._covered_at = -1
-        self._left_when_covered: list[tuple[float, ...] | None] = []
+        self._left_when_covered: list[tuple[tuple[float, ...], ...] | None] = []
         """By the number of a queue, what its guarantees left when ``_covered`` was found for its lines."""
 
     @property
@@ -178,12 +178,12 @@ class QueueRank:
         guarantors = [() if name is None else by_name[name].guarantors for name in table.queues.items]
         others = self._cpu_and_memory(table) if self._state.queues.guarantees_cpus else ()
         takes, card_mib, mixed = self._takes(table)
-        no_cards = [-1] * len(takes)
+        none, use_of = (*_NO_GUARANTEE, *[-1.0] * len(takes)), self._state.queues.guarantee_use
         for level in range(max(map(len, guarantors), default=0)):
             nodes = [each[level] if level < len(each) else None for each in guarantors]
-            left = np.array([_NO_GUARANTEE if node is None else _left(node) for node in nodes])
-            without, of_card_memory, card_mib_left, *left_of_others = left.T[:, of_lines]
-            cards = np.array([no_cards if node is None else node.cards_left_of_each for node in nodes]).T[:, of_lines]
+            left = np.array([none if node is None else use_of(node).left for node in nodes]).T[:, of_lines]
+            without, of_card_memory, card_mib_left, *left_of_others = left[: len(_NO_GUARANTEE)]
+            cards = left[len(_NO_GUARANTEE) :]
             fits = takes & ((card_mib <= card_mib_left) | (card_mib == 0))
             named = (without > 0) | ((of_card_memory > 0) & (card_mib > 0))
             covered = (fits & np.where(milli > 0, milli <= cards, named)).any(axis=0)
@@ -203,9 +203,9 @@ class QueueRank:
         if self._covered_at == self._state.queues.version:
             return self._covered
         self._covered_at = self._state.queues.version
-        left = {node: (*_left(node), *node.cards_left_of_each) for node in by_name.values() if node in node.guarantors}
-        now: list[tuple[float, ...] | None] = [
-            None if name is None else tuple(each for node in by_name[name].guarantors for each in left[node])
+        use_of = self._state.queues.guarantee_use
+        now = [
+            None if name is None else tuple([use_of(node).left for node in by_name[name].guarantors])
             for name in table.queues.items
         ]
         before, self._left_when_covered = self._left_when_covered, now
@@ -371,12 +371,6 @@ _NO_GUARANTEE = (0.0, 0.0, -1.0, -1.0, -1.0)
 def _top_compared(node: QueueNode) -> QueueNode:
     """The highest queue above a leaf of which it matters how much it holds: the root only where it guarantees."""
     return next((each for each in node.path[::-1] if each.parent is not None or each in node.guarantors), node)
-
-
-def _left(node: QueueNode) -> tuple[float, float, float, float, float]:
-    """Whether a guarantee has CPUs for work without cards, and memory of cards; what it leaves of that, CPU, memory."""
-    given = node.queue.guarantee
-    return float(given.cpu_milli > 0), float(given.card_mib > 0), float(node.card_mib_left), *node.others_left
 
 
 def _has_accounts(state: State) -> bool:

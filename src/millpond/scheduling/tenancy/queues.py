@@ -17,7 +17,7 @@ from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, DEFAULT_QUEUE, ROOT
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.tenancy.bounds import Beyond
 from millpond.scheduling.tenancy.promises import keeps_promises
-from millpond.scheduling.tenancy.queue_node import UNBOUNDED, QueueNode
+from millpond.scheduling.tenancy.queue_node import UNBOUNDED, GuaranteeUse, QueueNode
 
 
 def _require_sound(queue: Queue) -> None:
@@ -72,6 +72,8 @@ class QueueTree:
         self.version = 0
         """Rises with every charge, and with every change of the tree."""
         self._shielding: tuple[bool, ...] | None = None
+        self._guarantee_uses: dict[QueueNode, GuaranteeUse] = {}
+        """What ``guarantee_use`` has found, as long as it holds."""
         self._rooms: dict[str, tuple[float, float]] = {}
         """What ``room`` has found, as long as it holds."""
         self._bounded_alone: set[str] = set()
@@ -109,6 +111,7 @@ class QueueTree:
         """What follows from usage and bounds is found anew."""
         self.version += 1
         self._shielding = None
+        self._guarantee_uses.clear()
         self._rooms.clear()
 
     def count_cards(self, held: Iterable[tuple[str, Amount]]) -> None:
@@ -258,6 +261,7 @@ class QueueTree:
         else:
             self._rooms.clear()
         for node in self.by_name[name].path:
+            self._guarantee_uses.pop(node, None)
             node.gpu_milli += gpu
             node.cpu_milli += cpu
             node.memory_mib += memory
@@ -327,8 +331,15 @@ class QueueTree:
         """
         if self._shielding is None:
             guarantors = [node for node in self.by_name.values() if node in node.guarantors]
-            self._shielding = tuple(node.covers_all(with_cards=cards) for node in guarantors for cards in (True, False))
+            self._shielding = tuple(each for node in guarantors for each in self.guarantee_use(node)[:2])
         return self._shielding
+
+    def guarantee_use(self, node: QueueNode) -> GuaranteeUse:
+        """How what a queue of the tree holds stands to its own guarantee; found anew once it was charged."""
+        found = self._guarantee_uses.get(node)
+        if found is None:
+            found = self._guarantee_uses[node] = node.guarantee_use()
+        return found
 
     def covering(self, name: str, *, with_cards: bool) -> frozenset[QueueNode]:
         """The queues whose guarantee covers all that a leaf and those beside it on it hold, with cards or without."""
