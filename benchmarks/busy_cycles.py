@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from calibration import TARGET_RATE, as_served, calibration_rate
-from core_speed import CARDS, cluster
+from core_speed import CARDS, cluster, requests_of
 from millpond.model.decisions import Decision, Start, Stop
 from millpond.model.events import Confirmed, DurationPredicted, Ended, JobSubmitted, NodeJoined, QueueChanged
 from millpond.model.resources import Amount, TaskRequest
@@ -40,7 +40,6 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.simulation.kernel_warmup import warm_up
-from millpond.simulation.readers import openb
 from reporting import Table, command_line, emit, note, program, verdict
 
 QUEUES, USERS = 50, 500
@@ -211,11 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--scenes", nargs="+", choices=SCENES, default=list(SCENES))
     options = parser.parse_args(arguments)
-    requests: dict[TaskRequest, int] = {}
-    for entry in openb.read_pods(options.pods, skip_bad_rows=False).jobs:
-        request = entry.job.roles[0].request
-        if request.devices:
-            requests[request] = requests.get(request, 0) + 1
+    requests = requests_of(options.pods)
     table = Table("scene", "preempt", "nodes", "waiting", "lines", "decide p50 ms", "p99", "scaled", "target",
                   "quiet p50 ms", "p99", "scaled", "target", "met", "calibration/s", texts=2)  # fmt: skip
     rows = []

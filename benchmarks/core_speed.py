@@ -19,6 +19,7 @@ the end jobs come that wait for an image which the fullest tenth of the nodes al
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -193,15 +194,17 @@ class Driver:
         self.scheduler.forget(job)
 
 
+def requests_of(pods: Path) -> Counter[TaskRequest]:
+    """What the pods of an openb list that take cards ask for, and how many ask for it; the first one first."""
+    jobs = openb.read_pods(pods, skip_bad_rows=False).jobs
+    return Counter(request for entry in jobs if (request := entry.job.roles[0].request).devices)
+
+
 def steady_state(
     nodes: int, pods: Path, steps: int, queues: Sequence[Queue], *, contents: bool = False
 ) -> dict[str, float]:
     """Rates and latencies at 85 % load."""
-    counts: dict[TaskRequest, int] = {}
-    for entry in openb.read_pods(pods, skip_bad_rows=False).jobs:
-        request = entry.job.roles[0].request
-        if request.devices:
-            counts[request] = counts.get(request, 0) + 1
+    counts = requests_of(pods)
     driver = Driver(nodes, list(counts), list(counts.values()), queues)
     if contents:
         driver.report_contents()

@@ -25,8 +25,7 @@ import numpy as np
 
 from busy_cycles import SCENES, BusyCluster, Scene
 from calibration import as_served, calibration_rate
-from millpond.model.resources import TaskRequest
-from millpond.simulation.readers import openb
+from core_speed import requests_of
 from millpond.simulation.what_if.plays import LiveCopy
 from reporting import Table, command_line, emit, note, program
 
@@ -89,11 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--play", type=float, default=15.0, metavar="S", help="seconds of one play; 0: none")
     parser.add_argument("--scenes", nargs="+", choices=SCENES, default=list(SCENES))
     options = parser.parse_args(arguments)
-    requests: dict[TaskRequest, int] = {}
-    for entry in openb.read_pods(options.pods, skip_bad_rows=False).jobs:
-        request = entry.job.roles[0].request
-        if request.devices:
-            requests[request] = requests.get(request, 0) + 1
+    requests = requests_of(options.pods)
     table = Table("scene", "nodes", "waiting", "asked", "brief p50 ms", "p99", "why p50 ms", "p99", "max", "beyond",
                   "first", texts=1)  # fmt: skip
     plays = Table("what-if", "copy s", "play s", "started", texts=1)
