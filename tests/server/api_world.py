@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,13 @@ from fresh_databases import fresh_sqlite
 from notice_world import make_told
 from one_loop import client_of
 from server_world import Clock, World, WorldEngine, cheap_passwords
+from starlette.routing import BaseRoute
 
 from millpond.engines.local.task_access import LocalTaskAccess
 from millpond.node.sandbox.detection import SandboxMode
 from millpond.server.api.app import make_app
 from millpond.server.api.service import Service
-from millpond.server.auth.components import open_security
+from millpond.server.auth.components import NO_OIDC, Oidc, open_security
 from millpond.server.auth.isolation import Isolation, IsolationLevel
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
@@ -69,8 +70,94 @@ def dependencies(
     )
 
 
-class Api:
+class RunningServer:
     """A running server without a socket.
+
+    Args:
+        owner, token: who set it up, and their token.
+        url: of its database; without one, it lies in the state directory.
+        rules: those of notifications.
+        facts: what it says of itself beside its address.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        owner: str,
+        token: str,
+        clock: Clock,
+        world: World,
+        *,
+        url: str = "",
+        provisioning: ProvisioningRules = _PLAIN,
+        paths: Paths = dict,
+        rules: Callable[[], NotificationRules] = NotificationRules,
+        oidc: Oidc = NO_OIDC,
+        pages: Iterable[BaseRoute] = (),
+        **facts: Any,
+    ) -> None:
+        self.state_dir, self.clock, self.world = state_dir, clock, world
+        self.engine = WorldEngine(world, clock)
+        self.store = Store(url or fresh_sqlite(state_dir))
+        self.vault = Vault(self.store.secrets, state_dir, lambda: Cipher.AES_256_GCM, clock)
+        means = ProvisioningDependencies(paths, lambda: provisioning, lambda: self.loop.wake(), nodes=("n1",))
+        self.provisioning = Provisioning(self.store, state_dir, self.vault, means)
+        self.core = recover(self.store)
+        forecaster, instruments = forecasts_of(self.store), Instruments()
+        activity = Activity(time.time)
+        watching = dependencies(clock, self.provisioning, forecaster, instruments, activity)
+        self.loop = Loop(JobCache(instruments.started, instruments.suspended))
+        self.processor = TurnProcessor(self.store, self.core, self.loop, watching)
+        self.scheduler = SchedulerThread(self.loop, self.processor)
+        self.engine.wake = self.loop.wake
+        self.security = open_security(self.store, owner, token, clock, cheap_passwords(), oidc)
+        self.accounts = self.security.accounts
+        self.scheduler.settle(self.engine)
+        apart = IsolationLevel(SandboxMode.AUTO)
+        self.isolation = Isolation(apart, self.accounts, owner, state_dir, clock=clock)
+        self.tenants = Tenants(self.accounts, self.isolation, self.loop, clock)
+        self.loop.notify(self.tenants.events(self.core))
+        self.scheduler.start()
+        identity = ServerFacts("http://testserver", state_dir, 0.0, **facts)
+        files = FileService(state_dir, self.store, lambda _: self.provisioning.rules, self.provisioning.cache.copy_of)
+        job_files = JobFiles(self.store.jobs)
+        context = NotificationContext(rules, clock, lambda: self.loop.read_only)
+        self.told = make_told(self.store, self.accounts, self.vault, context)
+        self.components = ServerComponents(
+            state_dir,
+            self.store,
+            self.loop,
+            self.processor.lookup,
+            self.processor.reason_outside_core,
+            self.accounts,
+            self.isolation,
+            self.vault,
+            files,
+            job_files,
+            self.provisioning,
+            QueueSettings(self.store.queue_settings, self.loop, self.accounts, clock),
+            self.told,
+            forecaster,
+            instruments,
+            activity,
+        )
+        self.service = Service(self.components, identity, LocalTaskAccess(state_dir))
+        self.app = make_app(self.service, self.security, self.tenants, "testserver", token, pages=pages)
+
+    def settled(self) -> None:
+        """Everything that is under way has been handled."""
+        for _ in range(3):
+            self.loop.query(lambda core: None).result(60)
+
+    def close(self) -> None:
+        self.provisioning.staging.close()
+        self.scheduler.close()
+        self.security.close()
+        self.store.close()
+
+
+class Api(RunningServer):
+    """One whose owner, ``ada``, is its only user.
 
     Args:
         world, clock: of a server before it that was killed.
@@ -85,55 +172,9 @@ class Api:
         clock: Clock | None = None,
     ) -> None:
         state_dir.mkdir(exist_ok=True)
-        self.state_dir = state_dir
-        self.clock = clock or Clock()
-        self.world = world or World()
-        self.engine = WorldEngine(self.world, self.clock)
-        self.store = Store(fresh_sqlite(state_dir))
-        self.vault = Vault(self.store.secrets, state_dir, lambda: Cipher.AES_256_GCM, self.clock)
-        means = ProvisioningDependencies(paths, lambda: provisioning, lambda: self.loop.wake(), nodes=("n1",))
-        self.provisioning = Provisioning(self.store, state_dir, self.vault, means)
-        self.core = recover(self.store)
-        forecaster, instruments = forecasts_of(self.store), Instruments()
-        activity = Activity(time.time)
-        watching = dependencies(self.clock, self.provisioning, forecaster, instruments, activity)
-        self.loop = Loop(JobCache(instruments.started, instruments.suspended))
-        self.processor = TurnProcessor(self.store, self.core, self.loop, watching)
-        self.scheduler = SchedulerThread(self.loop, self.processor)
-        self.engine.wake = self.loop.wake
-        self.scheduler.settle(self.engine)
-        self.scheduler.start()
-        identity = ServerFacts("http://testserver", state_dir, 0.0)
-        files = FileService(state_dir, self.store, lambda _: self.provisioning.rules, self.provisioning.cache.copy_of)
-        self.security = open_security(self.store, "ada", TOKEN, self.clock, cheap_passwords())
-        apart = IsolationLevel(SandboxMode.AUTO)
-        self.isolation = Isolation(apart, self.security.accounts, "ada", state_dir, clock=self.clock)
-        accounts = self.security.accounts
-        job_files = JobFiles(self.store.jobs)
-        context = NotificationContext(NotificationRules, self.clock, lambda: self.loop.read_only)
-        components = ServerComponents(
-            state_dir,
-            self.store,
-            self.loop,
-            self.processor.lookup,
-            self.processor.reason_outside_core,
-            accounts,
-            self.isolation,
-            self.vault,
-            files,
-            job_files,
-            self.provisioning,
-            QueueSettings(self.store.queue_settings, self.loop, accounts, self.clock),
-            make_told(self.store, accounts, self.vault, context),
-            forecaster,
-            instruments,
-            activity,
-        )
-        self.components = components
-        self.service = Service(components, identity, LocalTaskAccess(state_dir))
-        self.tenants = Tenants(self.security.accounts, self.isolation, self.loop, self.clock)
-        app = make_app(self.service, self.security, self.tenants, "testserver", TOKEN)
-        self.client = client_of(app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)
+        clock, world = clock or Clock(), world or World()
+        super().__init__(state_dir, "ada", TOKEN, clock, world, provisioning=provisioning, paths=paths)
+        self.client = client_of(self.app, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)
 
     def submit(self, **fields: Any) -> JobInfo:
         answer = self.client.post(JOBS, json={"command": "work", **fields})
@@ -142,19 +183,8 @@ class Api:
 
     def job(self, name: str) -> JobInfo:
         """A job's look after everything that is under way has been handled."""
-        for _ in range(3):
-            self.loop.query(lambda core: None).result(60)
+        self.settled()
         return from_json(JobInfo, self.client.get(f"{JOBS}/{name}").content)
-
-    def settled(self) -> None:
-        """What was told has been heard: a queue takes jobs, a page shows it."""
-        self.loop.query(lambda core: None).result(60)
-
-    def close(self) -> None:
-        self.provisioning.staging.close()
-        self.scheduler.close()
-        self.security.close()
-        self.store.close()
 
 
 def error_of(answer: Any) -> ErrorBody:

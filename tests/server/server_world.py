@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,17 @@ from millpond.specs.job.job_spec import check_job
 
 class KilledError(Exception):
     """The server was killed here."""
+
+
+def killed_at(place: str, which: int) -> Callable[[str], None]:
+    """What a store and an engine call where they could be killed; raises when a place is come to for the nth time."""
+    passed = itertools.count(1)
+
+    def trip(where: str) -> None:
+        if where == place and next(passed) == which:
+            raise KilledError
+
+    return trip
 
 
 class Clock:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from api_world import JOBS, Api, error_of
-from server_world import Clock, KilledError, Server, World
+from server_world import Clock, KilledError, Server, World, killed_at
 from sqlalchemy.exc import OperationalError
 
 from millpond.model.states import JobState, Outcome
@@ -167,16 +167,8 @@ def test_an_array_that_is_being_stopped_is_so_after_a_restart_too(tmp_path: Path
 @pytest.mark.parametrize("which", few_then_many([1, 3], [2, 5, 8, 13]))
 def test_a_server_killed_anywhere_runs_each_member_once(tmp_path: Path, place: str, which: int) -> None:
     world, clock = World(), Clock()
-    count = 0
-
-    def trip(where: str) -> None:
-        nonlocal count
-        count += where == place
-        if where == place and count == which:
-            raise KilledError
-
     server = Server(tmp_path, world, clock)
-    server.store.trip = server.engine.trip = trip
+    server.store.trip = server.engine.trip = killed_at(place, which)
     try:
         server.submit("a", array="0-11%3", gpus=1)
         server.turn()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from api_world import JOBS, Api, error_of
-from server_world import Clock, KilledError, Server, World, submission_of
+from server_world import Clock, KilledError, Server, World, killed_at, submission_of
 
 from millpond.client.sdk.resources.job_matching import meant_by, the_one_meant
 from millpond.model.errors import ConflictError, InvalidInputError
@@ -189,14 +189,9 @@ def test_the_scheduler_takes_all_or_none(server: Server) -> None:
 @pytest.mark.parametrize("place", ["before append", "after append"])
 def test_a_server_killed_while_it_takes_them_has_all_or_none(tmp_path: Path, place: str) -> None:
     world, clock = World(), Clock()
-
-    def trip(where: str) -> None:
-        if where == place:
-            raise KilledError
-
     server = Server(tmp_path, world, clock)
     server.turn()
-    server.store.trip = trip
+    server.store.trip = killed_at(place, 1)
     server.loop.submit(submission_of("late", after="early"), submission_of("early"))
     with pytest.raises(KilledError):
         server.turn()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from api_world import JOBS, Api, error_of
-from server_world import Clock, KilledError, Server, World
+from server_world import Clock, KilledError, Server, World, killed_at
 
 from millpond.model.events import PriorityChanged, RequeueRequested
 from millpond.model.states import Outcome
@@ -174,13 +174,7 @@ def test_what_waits_for_another_keeps_its_share_class_with_another_priority_afte
 @pytest.mark.parametrize("place", ["before append", "after append", "before record", "after record", "before apply"])
 @pytest.mark.parametrize("which", few_then_many([2], [1, 3]))
 def test_a_server_killed_anywhere_requeues_once_and_forgets_no_class(tmp_path: Path, place: str, which: int) -> None:
-    world, clock, count = World(), Clock(), 0
-
-    def trip(where: str) -> None:
-        nonlocal count
-        count += where == place
-        if where == place and count == which:
-            raise KilledError
+    world, clock = World(), Clock()
 
     def ask(server: Server) -> None:
         """Until it is answered, as a client does."""
@@ -202,7 +196,7 @@ def test_a_server_killed_anywhere_requeues_once_and_forgets_no_class(tmp_path: P
         server.submit(name, **fields)
         server.turn()
     server.turn(2)
-    server.store.trip = server.engine.trip = trip
+    server.store.trip = server.engine.trip = killed_at(place, which)
     try:
         ask(server)
     except KilledError:

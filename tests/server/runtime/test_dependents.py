@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from api_world import JOBS, Api, error_of
-from server_world import Clock, KilledError, Server, World
+from server_world import Clock, KilledError, Server, World, killed_at
 
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.states import Outcome
@@ -138,18 +138,10 @@ def test_a_restarted_server_knows_who_waits_and_what_ended_meanwhile(tmp_path: P
 @pytest.mark.parametrize("which", range(1, 6))
 def test_a_server_killed_anywhere_runs_each_job_once_and_in_order(tmp_path: Path, place: str, which: int) -> None:
     world, clock = World(), Clock()
-    count = 0
-
-    def trip(where: str) -> None:
-        nonlocal count
-        count += where == place
-        if where == place and count == which:
-            raise KilledError
-
     server = Server(tmp_path, world, clock)
     submit(server, "a")
     submit(server, "b", after="a")
-    server.store.trip = server.engine.trip = trip
+    server.store.trip = server.engine.trip = killed_at(place, which)
     try:
         end(server, "a")
         server.run_to_the_end()
