@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from millpond.client.cli import agent_tools
-from millpond.client.cli.agent_tools import MOST_LISTED, MOST_LOG_CHARACTERS
 from millpond.specs.api.reports.usage import UsageList, UsageRow
 
 
-def call(tool: str, connection: SimpleNamespace, **arguments: Any) -> Any:
+@pytest.fixture
+def tools() -> ModuleType:
+    """Not imported by each process that collects these tests: the protocol's package takes a second of CPU."""
+    from millpond.client.cli import agent_tools
+
+    return agent_tools
+
+
+def call(tools: ModuleType, tool: str, connection: SimpleNamespace, **arguments: Any) -> Any:
     """What a tool answers; an error, in its words."""
     from mcp import Client
 
     async def session() -> Any:
-        made = agent_tools.agent_server(lambda: nullcontext(connection), may_write=True)  # type: ignore[arg-type,return-value]
+        made = tools.agent_server(lambda: nullcontext(connection), may_write=True)  # type: ignore[arg-type,return-value]
         async with Client(made) as client:
             answer = await client.call_tool(tool, arguments)
             return answer.content[0].text if answer.is_error else answer.structured_content
@@ -28,37 +34,39 @@ def call(tool: str, connection: SimpleNamespace, **arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize(("tool", "argument"), [("list_jobs", "users"), ("usage", "group"), ("stop", "task")])
-def test_an_argument_that_a_tool_does_not_have_is_refused(tool: str, argument: str) -> None:
-    said = call(tool, SimpleNamespace(), **{argument: "ada"})
+def test_an_argument_that_a_tool_does_not_have_is_refused(tools: ModuleType, tool: str, argument: str) -> None:
+    said = call(tools, tool, SimpleNamespace(), **{argument: "ada"})
     assert argument in said
     assert "not permitted" in said
 
 
 @pytest.mark.parametrize("named", [5, [5], "train"])
-def test_changes_that_are_none_are_left_to_the_server_to_refuse(named: Any) -> None:
+def test_changes_that_are_none_are_left_to_the_server_to_refuse(tools: ModuleType, named: Any) -> None:
     asked: list[Any] = []
     connection = SimpleNamespace(
         what_if=lambda question: asked.append(question) or UsageList(by="user", since=0.0, until=1.0, rows=[])
     )
-    call("what_if", connection, question={"cancel": named})
+    call(tools, "what_if", connection, question={"cancel": named})
     assert asked == [{"cancel": named}]
 
 
-def test_of_long_lists_the_first_are_answered_and_how_many_more_there_are() -> None:
+def test_of_long_lists_the_first_are_answered_and_how_many_more_there_are(tools: ModuleType) -> None:
     hours = {"gpu_hours": 1.0, "cpu_hours": 1.0, "memory_gib_hours": 1.0}
-    rows = [UsageRow(name=f"u{number}", model="", jobs=1, **hours) for number in range(MOST_LISTED + 7)]
-    found = call("usage", SimpleNamespace(usage=lambda *_: UsageList(by="user", since=0.0, until=1.0, rows=rows)))
-    assert [row["name"] for row in found["rows"]] == [row.name for row in rows[:MOST_LISTED]]
+    rows = [UsageRow(name=f"u{number}", model="", jobs=1, **hours) for number in range(tools.MOST_LISTED + 7)]
+    found = call(
+        tools, "usage", SimpleNamespace(usage=lambda *_: UsageList(by="user", since=0.0, until=1.0, rows=rows))
+    )
+    assert [row["name"] for row in found["rows"]] == [row.name for row in rows[: tools.MOST_LISTED]]
     assert found["rows_left_out"] == 7
 
 
-def test_what_many_tasks_wrote_shares_the_room_and_the_end_of_each_is_there() -> None:
+def test_what_many_tasks_wrote_shares_the_room_and_the_end_of_each_is_there(tools: ModuleType) -> None:
     pieces = [SimpleNamespace(task=task, stream="stdout", data="x" * 20_000 + f"end {task}") for task in range(50)]
     asked: dict[str, Any] = {}
     connection = SimpleNamespace(
         find=lambda job: SimpleNamespace(id=job), logs=lambda _job, **more: asked.update(more) or pieces
     )
-    output = call("logs", connection, job="a", last_lines=10**12)["output"]
-    assert sum(map(len, output.values())) <= MOST_LOG_CHARACTERS
+    output = call(tools, "logs", connection, job="a", last_lines=10**12)["output"]
+    assert sum(map(len, output.values())) <= tools.MOST_LOG_CHARACTERS
     assert all(output[f"task {task} stdout"].endswith(f"end {task}") for task in range(50))
-    assert asked["tail"] == agent_tools.MOST_LOG_LINES
+    assert asked["tail"] == tools.MOST_LOG_LINES
