@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from worlds import World, machine
 
@@ -11,6 +12,7 @@ from millpond.model.contents import MOST_CONTENTS, Content
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import NodeContents, NodeJoined, NodeLost
 from millpond.scheduling.ledger.content_index import ContentIndex
+from millpond.scheduling.placement.nearest_contents import FetchTimes, nearest_first
 from millpond.scheduling.scheduler import Scheduler
 
 FACES, BASE = Content("data:faces@3", 3_000), Content("image:base", 1_000)
@@ -109,3 +111,24 @@ def test_contents_are_those_of_a_node_until_it_is_lost_and_outlive_a_restart_and
         assert each._state.cluster.contents.holders(FACES.name) == {"a": 3_000}
         each.handle(NodeJoined(world.now, machine("c")))
         assert seconds(each._state.cluster.contents, FACES)[-2:] == [0.0, 30.0]
+
+
+@pytest.mark.parametrize("run_s", [0.0, 300.0])
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (None, [[1, 1, 0, 0, 0], [1, 1, 1, 1, 0]]),
+        ([0, 1, 1, 1, 1], [[0, 1, 0, 0, 0], [0, 1, 1, 1, 0]]),
+        ([0, 0, 1, 0, 0], []),
+        ([0, 0, 0, 0, 0], []),
+    ],
+)
+def test_steps_from_near_to_far_are_the_same_whatever_was_asked_before(
+    run_s: float, mask: list[int] | None, expected: list[list[int]]
+) -> None:
+    allowed = None if mask is None else np.array(mask, dtype=np.uint8)
+    times = FetchTimes(np.array([0.0, 1.0, 20.0, 24.0, 90.0]))
+    for other_s in (700.0, 0.0, 2_500.0, 1e9):
+        list(nearest_first(times, other_s, None))
+    for _ in range(2):
+        assert [step.tolist() for step in nearest_first(times, run_s, allowed)] == expected

@@ -237,9 +237,9 @@ class Placer:
 
     def _place(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Placed | None:
         """On the nodes that fetch what it lacks soonest, all of these tasks; else on any."""
-        fetch_s = self.cluster.contents.fetch_s(record.job.contents) if record.job.contents else None
-        if fetch_s is not None:
-            for step in nearest_first(fetch_s, record.expected_s or 0.0, mask):
+        times = self.cluster.contents.fetch_times(record.job.contents) if record.job.contents else None
+        if times is not None:
+            for step in nearest_first(times, record.expected_s or 0.0, mask):
                 near = self.within_allowed(record, tasks, step) if record.elastic else step
                 placed = self._place_all_of(record, tasks, near)
                 if placed is not None:

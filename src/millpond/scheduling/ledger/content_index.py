@@ -15,6 +15,7 @@ from millpond.model.contents import MOST_CONTENTS, Content
 from millpond.model.events import NodeContents
 from millpond.scheduling.ledger.hardware import Hardware
 from millpond.scheduling.placement.arrays import FloatArray
+from millpond.scheduling.placement.nearest_contents import FetchTimes
 
 _MOST_REMEMBERED: Final = 1_000
 
@@ -49,7 +50,7 @@ class ContentIndex:
         self._rates: FloatArray | None = None
         self._rates_of_hardware = -1
         """The version of the hardware that the rates are of; -1: a rate has changed since."""
-        self._fetch_s: dict[tuple[Content, ...], FloatArray | None] = {}
+        self._fetch_times: dict[tuple[Content, ...], FetchTimes | None] = {}
         """What was found while the stamp was this one."""
 
     def note(self, event: NodeContents) -> None:
@@ -76,15 +77,20 @@ class ContentIndex:
 
         To be left as it is.
         """
-        stamp = (self.version, self._hardware.version)
-        if stamp != self._stamp or len(self._fetch_s) >= _MOST_REMEMBERED:
-            self._stamp = stamp
-            self._fetch_s.clear()
-        if contents not in self._fetch_s:
-            self._fetch_s[contents] = self._find_fetch_s(contents)
-        return self._fetch_s[contents]
+        times = self.fetch_times(contents)
+        return None if times is None else times.seconds
 
-    def _find_fetch_s(self, contents: tuple[Content, ...]) -> FloatArray | None:
+    def fetch_times(self, contents: tuple[Content, ...]) -> FetchTimes | None:
+        """The same, with what is known of it."""
+        stamp = (self.version, self._hardware.version)
+        if stamp != self._stamp or len(self._fetch_times) >= _MOST_REMEMBERED:
+            self._stamp = stamp
+            self._fetch_times.clear()
+        if contents not in self._fetch_times:
+            self._fetch_times[contents] = self._find_fetch_times(contents)
+        return self._fetch_times[contents]
+
+    def _find_fetch_times(self, contents: tuple[Content, ...]) -> FetchTimes | None:
         sizes = {each.name: self.size_of(each) for each in contents}
         rates = self._rates_of_nodes()
         if rates is None or not any(sizes.values()):
@@ -93,7 +99,7 @@ class ContentIndex:
         for name, size in sizes.items():
             missing[self._indices(self.holders(name))] -= size
         seconds: FloatArray = missing / rates
-        return None if float(np.ptp(seconds)) == 0.0 else seconds
+        return None if float(np.ptp(seconds)) == 0.0 else FetchTimes(seconds)
 
     def _rates_of_nodes(self) -> FloatArray | None:
         """(nodes,) bytes per second, the slowest for those that reported none; None where nobody did."""

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from millpond.scheduling.placement.arrays import NodeMask
+from millpond.scheduling.placement.arrays import FloatArray, NodeMask
 
 LEAST_DIFFERENCE_S: Final = 2.0
 PART_OF_RUN: Final = 0.01
@@ -27,15 +26,46 @@ def same_fetch_up_to(fetch_s: float, run_s: float) -> float:
     return fetch_s * (1.0 + PART_OF_FETCH) + LEAST_DIFFERENCE_S + PART_OF_RUN * run_s
 
 
-def nearest_first(fetch_s: NDArray[np.float64], run_s: float, mask: NodeMask | None) -> Iterator[NodeMask]:
-    """Masks (nodes,) within ``mask`` that open ever farther nodes; none that opens all of it."""
-    count = len(fetch_s)
-    allowed = np.ones(count, dtype=np.uint8) if mask is None else mask[:count]
-    left = fetch_s[allowed != 0]
-    for _ in range(MOST_STEPS):
-        if not len(left):
+class FetchTimes:
+    """(nodes,) seconds for which each node would fetch what a job lacks, with the masks that were made of them.
+
+    Jobs that need the same come one after another, while what nodes hold seldom changes.
+
+    Attributes:
+        seconds: to be left as they are.
+    """
+
+    def __init__(self, seconds: FloatArray) -> None:
+        self.seconds = seconds
+        self.soonest = float(seconds.min())
+        self._steps: list[tuple[float, float, NodeMask]] = []
+
+    def up_to(self, bound: float) -> tuple[NodeMask, float]:
+        """The mask of the nodes that fetch no longer, to be left as it is, and the next longer fetch; else infinite."""
+        for longest, beyond, mask in self._steps:
+            if longest <= bound < beyond:
+                return mask, beyond
+        within = self.seconds <= bound
+        longest = float(self.seconds[within].max(initial=-np.inf))
+        beyond = float(self.seconds[~within].min(initial=np.inf))
+        mask = within.astype(np.uint8)
+        if len(self._steps) == MOST_STEPS:
+            del self._steps[0]
+        self._steps.append((longest, beyond, mask))
+        return mask, beyond
+
+
+def nearest_first(times: FetchTimes, run_s: float, mask: NodeMask | None) -> Iterator[NodeMask]:
+    """Masks (nodes,) within ``mask`` that open ever farther nodes, to be left as they are; none opens all of it."""
+    left = None if mask is None else times.seconds[mask[: len(times.seconds)] != 0]
+    soonest = times.soonest if left is None else float(left.min(initial=np.inf))
+    for _ in range(MOST_STEPS if soonest < np.inf else 0):
+        bound = same_fetch_up_to(soonest, run_s)
+        step, beyond = times.up_to(bound)
+        if left is not None:
+            left = left[left > bound]
+            beyond = float(left.min(initial=np.inf))
+        if beyond == np.inf:
             return
-        bound = same_fetch_up_to(float(left.min()), run_s)
-        left = left[left > bound]
-        if len(left):
-            yield allowed * (fetch_s <= bound)
+        yield step if mask is None else mask[: len(step)] & step
+        soonest = beyond
