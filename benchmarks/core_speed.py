@@ -28,7 +28,7 @@ import numpy as np
 
 from calibration import TARGET_RATE, as_served, calibration_rate
 from millpond.model.contents import Content
-from millpond.model.decisions import Decision, Stop
+from millpond.model.decisions import Decision, Prefetch, Stop
 from millpond.model.events import Confirmed, Ended, JobSubmitted, NodeContents, NodeJoined, QueueChanged
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
@@ -173,6 +173,8 @@ class Driver:
         starts = 0
         for decision in decisions:
             self.scheduler.handle(Confirmed(self.now, decision.id))
+            if isinstance(decision, Prefetch):
+                continue
             run, milli = (decision.job, decision.attempt), self.scheduler.jobs[decision.job].gpu_milli
             if isinstance(decision, Stop):
                 self.scheduler.handle(Ended(self.now, *run, Outcome.STOPPED))
