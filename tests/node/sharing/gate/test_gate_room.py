@@ -214,14 +214,14 @@ def latencies(card: GatedCard, online: Task) -> list[int]:
     return online.program.answer()[1:]
 
 
-def begin_with_short_ones(card: GatedCard, guarantees: Sequence[int], other_ns: int) -> list[Task]:
+def begin_with_short_ones(card: GatedCard, guarantees: Sequence[int], other_ns: int, short_ms: int = 150) -> list[Task]:
     """While there is room for all, one goes over from short kernels to long ones."""
     tasks = card.programs(*[{"guarantee_milli": each} for each in guarantees])
     changes, other = tasks
     assert changes.program is not None
-    changes.program.send_all(("busy", LAUNCH_NS // 10, 150), ("busy", KERNEL_NS, FOR_EVER_MS))
+    changes.program.send_all(("busy", LAUNCH_NS // 10, short_ms), ("busy", KERNEL_NS, FOR_EVER_MS))
     begin_at_once(other, "busy", other_ns, FOR_EVER_MS)
-    card.pass_time(0.2)
+    card.pass_time(short_ms / 1000 + 0.05)
     return tasks
 
 
@@ -245,3 +245,24 @@ def test_a_program_whose_kernels_become_long_has_its_share_after_what_it_had_que
     tasks = begin_with_short_ones(card, guarantees, other_ns)
     assert min(card.busy_shares(tasks, 0.1)[1] for _ in range(12)) > 33
     assert card.busy_shares(tasks, 0.5) == pytest.approx(wanted, abs=3)
+
+
+@pytest.mark.long
+def test_a_program_whose_kernels_became_long_has_a_turn_of_them_in_flight_after_what_it_had_queued(
+    card: GatedCard,
+) -> None:
+    [changes, _] = begin_with_short_ones(card, [500, 500], KERNEL_NS)
+    assert changes.program is not None
+    pid = changes.program.pid
+    card.until(lambda: card.driver.pending_ns_of(pid) < KERNEL_NS)
+    pending_ns = []
+    for _ in range(100):
+        card.pass_time(0.002)
+        pending_ns.append(card.driver.pending_ns_of(pid))
+    assert max(pending_ns) <= 5 * KERNEL_NS
+
+
+@pytest.mark.long
+def test_what_others_want_is_not_taken_from_turns_beside_what_a_program_had_queued(card: GatedCard) -> None:
+    tasks = begin_with_short_ones(card, [200, 800], round(0.7 * LAUNCH_NS), 500)
+    assert min(card.busy_shares(tasks, 0.2)[0] for _ in range(6)) > 20  # the other leaves 30
