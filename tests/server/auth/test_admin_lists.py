@@ -66,3 +66,24 @@ def test_the_name_that_somebody_gave_a_token_is_not_translated_and_that_of_a_log
     page = browser_of(world, "max", **{"accept-language": "zh-CN"}).get("/portal/admin/tokens").text
     assert "<bdi>read jobs</bdi>" in page
     assert "browser, by a link" not in page
+
+
+@pytest.mark.parametrize(
+    ("path", "one"),
+    [
+        ("admin/users", "Invite lea"),
+        ("admin/groups", "Remove lea vision"),
+        ("admin/tokens", "Revoke many "),
+        ("nodes", "Drain n1"),
+    ],
+)
+def test_buttons_of_rows_are_told_apart_by_those_who_hear_their_words_alone(
+    world: AuthWorld, path: str, one: str
+) -> None:
+    for user in ("olga", "olga", "lea"):
+        world.accounts.tokens.issue(user, TokenKind.PERSONAL, 60.0, "many")
+    page = browser_of(world, "olga").get(f"/portal/{path}").text
+    lists = page.partition("<tbody>")[2].rpartition("</tbody>")[0]
+    heard = [re.sub("<[^>]*>", "", words) for words in re.findall(r"<button[^>]*>(.*?)</button>", lists, re.DOTALL)]
+    assert any(words.startswith(one) for words in heard)
+    assert len(set(heard)) == len(heard)
