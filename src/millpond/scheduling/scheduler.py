@@ -276,6 +276,10 @@ class Scheduler:
         record = self._state.jobs.get(job_id)
         return "" if record is None else why_not_vacated(self._state, record) or why_suspend_refused(record)
 
+    def awaits(self, decision: Decision) -> bool:
+        """Whether the answer to a decision still changes anything."""
+        return self._state.pending.get(decision.id) is not None
+
     @property
     def holds(self) -> dict[Cause, str]:
         """Why nothing new starts anywhere, in words, by kind of trouble; empty while all is well."""

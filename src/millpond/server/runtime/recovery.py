@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError
 
 from millpond.model import events
-from millpond.model.decisions import Decision, Start
+from millpond.model.decisions import Decision, Prefetch, Start
 from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
 from millpond.model.hardware.nodes import Node
 from millpond.model.policy_trials import UNCHANGED, PolicyOverrides
@@ -186,8 +186,11 @@ def to_repeat(core: Core, nodes: Sequence[Node]) -> list[Decision]:
     return [
         decision
         for _, decision in sorted(core.unanswered.items())
-        if (record := core.scheduler.jobs.get(decision.job)) is not None
-        and record.attempt == decision.attempt
-        and not record.state.ended
+        if (core.scheduler.awaits(decision) if isinstance(decision, Prefetch) else _is_of_present_run(core, decision))
         and not (isinstance(decision, Start) and any(placed.node not in there for placed in decision.placements))
     ]
+
+
+def _is_of_present_run(core: Core, decision: Decision) -> bool:
+    record = core.scheduler.jobs.get(decision.job)
+    return record is not None and record.attempt == decision.attempt and not record.state.ended
