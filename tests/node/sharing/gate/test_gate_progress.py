@@ -151,6 +151,24 @@ def test_a_virtual_time_that_no_slice_can_have_says_nothing_of_where_one_comes_b
     assert timed_card.busy_shares(tasks, 0.5) == pytest.approx([50, 50], abs=5)
 
 
+def test_a_virtual_time_that_no_slice_can_have_is_not_taken_over_where_nobody_else_is_at_work(
+    timed_card: GatedCard,
+) -> None:
+    timed_card.slice()
+    tasks = timed_card.programs({}, {})
+    for task in tasks:
+        assert task.program is not None
+        task.program.send("launch", 1_000_000, 20)
+    timed_card.until(lambda: all(task.region.usage().launches == 20 for task in tasks))
+    timed_card.pass_time(0.1)
+    gone, virtual_ns = _without_a_process(timed_card), max(each.virtual_ns for each in _shared_by(timed_card).member)
+    _write(timed_card, gone, virtual_ns=virtual_ns + 2**50)
+    keep_busy(tasks[0])
+    timed_card.pass_time(0.2)
+    times = [each.virtual_ns for index, each in enumerate(_shared_by(timed_card).member) if index != gone]
+    assert max(times) < virtual_ns + 10_000_000_000
+
+
 def test_what_one_had_too_much_is_paid_back_for_half_a_second_at_most(timed_card: GatedCard) -> None:
     tasks = timed_card.programs({}, {})
     for task in tasks:

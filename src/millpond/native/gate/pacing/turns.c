@@ -154,15 +154,25 @@ bool turn_contended(uint64_t now) { return now >= plain_until_ns && turn_crowded
 // Whether one virtual time is before another; whatever a peer has written, the distance decides.
 static bool is_before(uint64_t one, uint64_t other) { return (int64_t)(one - other) < 0; }
 
-// Level with whoever has had most: what was used while others were idle is no debt, and idleness no claim.
-static void join(void) {
-    uint64_t most = self()->virtual_ns;
-    FOR_PRESENT(index)
-        if (is_peer(index) && is_before(most, gate.card->member[index].virtual_ns)) most = gate.card->member[index].virtual_ns;
-    self()->virtual_ns = most;
+#define FARTHEST_NS ((int64_t)1 << 40)  // between virtual times: beyond it somebody has written what he likes
+
+static bool is_far(uint64_t one, uint64_t other) {
+    int64_t distance = (int64_t)(one - other);
+    return distance > FARTHEST_NS || distance < -FARTHEST_NS;
 }
 
-#define FARTHEST_NS ((int64_t)1 << 40)  // between virtual times: beyond it somebody has written what he likes
+// Level with whoever has had most: what was used while others were idle is no debt, and idleness no claim. One that is new
+// here, or was away for long, is far from all.
+static void join(void) {
+    uint64_t from = self()->virtual_ns, most = from;
+    bool has_near = false;
+    FOR_PRESENT(index) has_near |= is_peer(index) && !is_far(gate.card->member[index].virtual_ns, from);
+    FOR_PRESENT(index) {
+        uint64_t virtual_ns = gate.card->member[index].virtual_ns;
+        if (is_peer(index) && is_before(most, virtual_ns) && !(has_near && is_far(virtual_ns, from))) most = virtual_ns;
+    }
+    self()->virtual_ns = most;
+}
 
 // The virtual time of all that want the card together; false when nobody does.
 static bool find_middle(uint64_t now, uint64_t *middle) {
@@ -171,9 +181,8 @@ static bool find_middle(uint64_t now, uint64_t *middle) {
     FOR_PRESENT(index) {
         const struct gate_member *member = &gate.card->member[index];
         int64_t weight = (int64_t)weight_of(member);
-        int64_t distance = (int64_t)(member->virtual_ns - from);
-        if (!is_active_peer(index, now) || distance > FARTHEST_NS || distance < -FARTHEST_NS) continue;
-        distances += distance * weight;
+        if (!is_active_peer(index, now) || is_far(member->virtual_ns, from)) continue;
+        distances += (int64_t)(member->virtual_ns - from) * weight;
         weights += weight;
     }
     if (weights) *middle = from + (uint64_t)(distances / weights);
