@@ -357,6 +357,20 @@ static void begin_turn(uint64_t now) {
     held_since_ns = now;
 }
 
+// What a slice wants is not seen while what a peer had queued drains, and from its end on again: else what is seen in a turn
+// begins with it.
+static void look_beside_draining(uint64_t now) {
+    static bool dropped;
+    if (has_draining(now)) {
+        demand_drop();
+        dropped = true;
+        return;
+    }
+    if (dropped) demand_begin(now);
+    dropped = false;
+    demand_look(now, !is_exclusive(self(), now));
+}
+
 // The turn is ours: as much as ends within it, and one launch at least.
 static enum admission admit_in_turn(uint64_t now, const struct work *work) {
     struct gate_turn *turn = own_turn();
@@ -369,8 +383,7 @@ static enum admission admit_in_turn(uint64_t now, const struct work *work) {
     if (goes_before(peer, work->outstanding_ns)) {
         if (work->outstanding_ns >= QUANTUM_NS) return AWAIT_WORK;
         turn->until_ns = now + QUANTUM_NS;
-        if (has_draining(now)) demand_drop();
-        else demand_begin(now), demand_look(now, !is_exclusive(self(), now));
+        look_beside_draining(now);
         return ADMITTED;
     }
     if (budget_outstanding(now) > work->outstanding_ns || work->left_ns > OVERLAP_NS) return AWAIT_WORK;
