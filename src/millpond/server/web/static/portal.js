@@ -107,6 +107,7 @@ function find() {
 
 function logOut() {
   if (live) live.dataset.state = "lost";
+  if (isLoggedOut && !notice.hidden) return; // said already: another link in its place would lose a click on it
   isLoggedOut = true;
   tell(said.saidOut);
 }
