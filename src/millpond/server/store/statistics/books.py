@@ -210,7 +210,7 @@ class UsageStore(TableStore):
         names: dict[str, list[str]] = {}
         for name, model in shown:
             names.setdefault(model, []).append(name)
-        group = _group_column(by)
+        group = group_column(usage, by)
         left = [sa.and_(usage.c.model == model, group.not_in(self._texts(known))) for model, known in names.items()]
         beside = sa.or_(usage.c.model.not_in(list(names)), *left)
         query = sa.select(sa.func.count(usage.c.job.distinct()))
@@ -223,16 +223,12 @@ class UsageStore(TableStore):
         return int(self._value(query) or 0)
 
 
-def _group_column(by: str) -> sa.ColumnElement[str]:
-    return array_column(usage.c.job) if by == "job" else usage.c[by]
-
-
 def _grouped(by: str, since: float, until: float, wanted: UsageFilter) -> sa.Select[Any]:
     """Sums by group and model, in units of the table times seconds."""
     seconds = _seconds_within(since, until)
     rows = (
         sa.select(
-            _group_column(by).label("name"),
+            group_column(usage, by).label("name"),
             usage.c.model,
             usage.c.job,
             *((usage.c[amount] * seconds).label(amount) for amount in ("gpu_milli", "cpu_milli", "memory_mib")),
@@ -282,7 +278,12 @@ def write_changes(connection: sa.Connection, changes: Sequence[UsageChange]) -> 
         connection.execute(_BEGAN, began)
 
 
-def array_column(job: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
+def group_column(table: sa.Table, by: str) -> sa.ColumnElement[str]:
+    """What rows of a table of usage are grouped by; ``by``: as of ``sums``."""
+    return _array_column(table.c.job) if by == "job" else table.c[by]
+
+
+def _array_column(job: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
     """The array that jobs are members of, and of others their own id; of ids as the store has them, ``ARRAY.17``."""
     stem = sa.func.rtrim(job, "0123456789", type_=sa.String())
     # The first condition spares most rows the others, which cost more than all else of a sum.

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from millpond.model.energy import ENERGY_FIELDS, NO_ENERGY, EnergySum
 from millpond.server.store.schema import card_use
-from millpond.server.store.statistics.books import ALL_USAGE, UsageFilter, array_column
+from millpond.server.store.statistics.books import ALL_USAGE, UsageFilter, group_column
 from millpond.server.store.tables import TableStore
 
 _USE: Final = ("measured_gpu_s", "busy_gpu_s", "idle_gpu_s")
@@ -95,7 +95,7 @@ class CardUseStore(TableStore):
         end = sa.case((table.c.until > until, until), else_=table.c.until)
         begin = sa.case((table.c.since < since, since), else_=table.c.since)
         part = (end - begin) / (table.c.until - table.c.since)
-        group = array_column(table.c.job) if by == "job" else table.c[by]
+        group = group_column(table, by)
         name = group if names is None else sa.case((group.in_(self._texts(names)), group))
         amounts = ((table.c[amount] * part).label(amount) for amount in _GROWING)
         rows = (
