@@ -146,6 +146,7 @@ def test_a_virtual_time_that_no_slice_can_have_says_nothing_of_where_one_comes_b
         active_ns=now + 2_000_000_000,
         active_until_ns=now + 1_900_000_000,
     )
+    timed_card.pass_time(0.02)  # in which it is the only one beside whom the other is at work
     keep_busy(comes_back)
     timed_card.pass_time(0.2)
     assert timed_card.busy_shares(tasks, 0.5) == pytest.approx([50, 50], abs=5)

@@ -161,15 +161,22 @@ static bool is_far(uint64_t one, uint64_t other) {
     return distance > FARTHEST_NS || distance < -FARTHEST_NS;
 }
 
-// Level with whoever has had most: what was used while others were idle is no debt, and idleness no claim. One that is new
-// here, or was away for long, is far from all.
+// Nothing is taken from one that is far from this slice while another is not. One that is new here, or was away for long, is
+// far from all.
+static bool is_odd(const struct gate_member *member) {
+    uint64_t own = self()->virtual_ns;
+    if (!is_far(member->virtual_ns, own)) return false;
+    FOR_PRESENT(index)
+        if (is_peer(index) && !is_far(gate.card->member[index].virtual_ns, own)) return true;
+    return false;
+}
+
+// Level with whoever has had most: what was used while others were idle is no debt, and idleness no claim.
 static void join(void) {
-    uint64_t from = self()->virtual_ns, most = from;
-    bool has_near = false;
-    FOR_PRESENT(index) has_near |= is_peer(index) && !is_far(gate.card->member[index].virtual_ns, from);
+    uint64_t most = self()->virtual_ns;
     FOR_PRESENT(index) {
-        uint64_t virtual_ns = gate.card->member[index].virtual_ns;
-        if (is_peer(index) && is_before(most, virtual_ns) && !(has_near && is_far(virtual_ns, from))) most = virtual_ns;
+        const struct gate_member *member = &gate.card->member[index];
+        if (is_peer(index) && is_before(most, member->virtual_ns) && !is_odd(member)) most = member->virtual_ns;
     }
     self()->virtual_ns = most;
 }
@@ -207,7 +214,8 @@ static void forgo_saved(uint64_t saved_ns, uint64_t now) {
     const struct gate_member *least = NULL;
     FOR_PRESENT(index) {
         const struct gate_member *member = &gate.card->member[index];
-        if (is_active_peer(index, now) && (!least || is_before(member->virtual_ns, least->virtual_ns))) least = member;
+        if (!is_active_peer(index, now) || is_odd(member)) continue;
+        if (!least || is_before(member->virtual_ns, least->virtual_ns)) least = member;
     }
     if (least) save_at_most(saved_ns, least->virtual_ns);
 }
