@@ -127,6 +127,21 @@ def test_a_program_that_reads_no_more_takes_no_more(bench: PodBench, cluster: St
     reader.end()
 
 
+def test_a_script_that_comes_after_the_program_closed_its_input_does_not_wait_for_its_end(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    reader = Reader(bench, cluster, "read line; exec <&-; echo got $line; sleep 1000")
+    reader.send(b"one\n")
+    assert reader.process.stdout is not None
+    assert reader.process.stdout.readline() == b"got one\n"
+    eventually(reader.fed)
+    cluster.stop()
+    cluster.start()
+    reader.send(b"two\n")
+    eventually(lambda: reader.is_closed)
+    reader.end()
+
+
 def test_input_that_comes_before_the_pod_has_made_its_pipe_arrives(
     bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,8 +76,9 @@ SERVICE_PORT = 8_080
 _INPUT_VOLUME = "millpond-input"
 # What holds the pipe open while it is empty, and lets go of it at the end. It has the pipe (8) before the program does,
 # else the first script that fills it would end it by leaving. Until then a reader (9) lets both ends be opened.
-_WITH_INPUT = """mkfifo "$0/in" "$0/end" && {
+_WITH_INPUT = """mkfifo "$0/in" "$0/end.new" && {
   exec 9<>"$0/in" 8>"$0/in"
+  mv "$0/end.new" "$0/end"
   (: <"$0/end") 9>&- &
   exec "$@" <"$0/in" 8>&- 9>&-
 }"""

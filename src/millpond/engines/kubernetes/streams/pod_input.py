@@ -34,8 +34,9 @@ _ENDED, _CLOSED = b"ended", b"closed"
 
 # The folder has: "in", the program's pipe; "end", which the holder of its other end waits for; "fed", how much went in;
 # "busy", a link to the number of the script at work: one whose stream broke may still wait for the program. A script
-# before the pod has made its pipes leaves: what it opened would be a plain file in their place.
-_FEED: Final = """cd "$1" && [ -p in ] || exit 1
+# before there is "end" leaves: nothing reads the pipe yet. It opens the pipe as if it read itself, or it would wait for
+# as long as a program runs that has closed its input.
+_FEED: Final = """cd "$1" && [ -p end ] || exit 1
 until ln -s $$ busy 2>/dev/null; do
   sleep 0.2
   other=$(readlink busy) && { kill -0 "$other" 2>/dev/null || rm -f busy; }
@@ -43,7 +44,7 @@ done
 trap 'rm -f busy' EXIT
 [ -e ended ] && echo ended && exit
 fed=$(cat fed 2>/dev/null || echo 0)
-exec 8>in
+exec 7<>in 8>in 7<&-
 echo "$fed"
 while read -r length; do
   if [ "$length" = 0 ]; then : >ended; : >end; echo ended; exit; fi
