@@ -112,7 +112,7 @@ class FakeDriver:
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, from when programs that waited for an order have begun with what they were sent; it stands
-        still again as soon as it has."""
+        still again as soon as it has, and what anybody does at that instant is done."""
         end = time.monotonic() + PATIENCE_S
         while any(program.has_unread_orders() and self.waits_for_orders(program) for program in Program.living):
             if time.monotonic() > end:

@@ -134,6 +134,17 @@ def test_time_that_a_test_has_taken_passes_only_as_it_says(fake_driver: FakeDriv
         assert program.answer() == [0]
 
 
+def test_what_is_done_at_the_instant_up_to_which_time_passes_is_done_when_it_has(fake_driver: FakeDriver) -> None:
+    fake_driver.take_time()
+    fake_driver.set("launch_ns", 0)
+    with Program(fake_driver.env() | {"LD_PRELOAD": str(fake_driver.clock)}) as program:
+        assert program("start") == [0]
+        program.send("paced", 1000, 1_050_000, 1)
+        program.send("launch", 1000, 500)  # at the very instant: who lets time pass wakes 50 us late, too
+        fake_driver.pass_time(0.001)
+        assert fake_driver.launches_of(program.pid) == 501
+
+
 def test_what_a_program_was_asked_for_begins_before_time_passes_however_late_it_wakes(fake_driver: FakeDriver) -> None:
     [card] = fake_driver.cards
     fake_driver.take_time()

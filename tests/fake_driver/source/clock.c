@@ -5,8 +5,10 @@
 
 #include <errno.h>
 #include <time.h>
+#include <unistd.h>
 
 #define LATE_NS 50000ull  // by which a thread wakes up after its time, as on a machine
+#define SETTLING_US 20    // of the machine's time, between two looks at who is awake
 
 static struct fake_clock *shared(void) { return &fake->clock; }
 
@@ -103,6 +105,16 @@ static bool rest(int index, uint64_t nanoseconds, const volatile uint32_t *word,
 
 bool fake_clock_rest(int index, uint64_t nanoseconds, const volatile uint32_t *word, uint32_t value, int patience_s) {
     return rest(index, nanoseconds + LATE_NS, word, value, patience_s);
+}
+
+bool fake_clock_settle(int patience_s) {
+    for (time_t end = time(NULL) + patience_s; time(NULL) <= end; usleep(SETTLING_US)) {
+        fake_lock();
+        bool settled = shared()->awake <= 1;
+        fake_unlock();
+        if (settled) return true;
+    }
+    return false;
 }
 
 void fake_clock_spend(int index, uint64_t nanoseconds) { rest(index, nanoseconds, NULL, 0, 0); }

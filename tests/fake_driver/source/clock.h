@@ -17,6 +17,8 @@ bool fake_clock_reads(int32_t process);
 // real time has gone by that those who are awake will hardly ever rest; 0 for any patience.
 bool fake_clock_rest(int sleeper, uint64_t nanoseconds, const volatile uint32_t *word, uint32_t value, int patience_s);
 void fake_clock_wake(void);
+// Waits until nobody but the caller is awake, so that what others do at this instant is done; false as above.
+bool fake_clock_settle(int patience_s);
 // Computes for so long: to the point, as nobody has to wake up.
 void fake_clock_spend(int sleeper, uint64_t nanoseconds);
 

@@ -119,9 +119,10 @@ EXPORT void fake_take_time(void) {
     own_sleeper = fake_clock_join();
 }
 
-// 0, or -1 where somebody is awake for so many seconds of the machine's time that it will hardly pass.
+// Returns when all have done what they do at the instant up to which it passed. 0, or -1 where somebody is awake for so many
+// seconds of the machine's time that it will hardly pass.
 EXPORT int fake_pass_time(uint64_t nanoseconds, int patience_s) {
-    return fake_clock_rest(own_sleeper, nanoseconds, NULL, 0, patience_s) ? 0 : -1;
+    return fake_clock_rest(own_sleeper, nanoseconds, NULL, 0, patience_s) && fake_clock_settle(patience_s) ? 0 : -1;
 }
 
 EXPORT int fake_reads(int process) { return fake_clock_reads(process); }
