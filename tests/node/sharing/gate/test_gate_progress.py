@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from gated import GatedCard, Task, keep_busy, last_launch_ns, until, write_slot
 
+from fake_driver.program import Program
+from millpond.model.sharing import ShareClass
 from millpond.node.sharing.gate import layout
 from millpond.node.sharing.gate.region import GateRegion
 
@@ -182,6 +184,25 @@ def test_what_one_had_too_much_is_paid_back_for_half_a_second_at_most(timed_card
     assert timed_card.busy_shares(tasks, 0.5) == pytest.approx([50, 50], abs=5)
 
 
+def test_a_turn_is_not_longer_for_every_process_of_its_slice_that_launches_in_it(timed_card: GatedCard) -> None:
+    [task, other] = timed_card.programs({}, {})
+    with Program(task.env) as second:
+        assert second("start") == [0]
+        for each in (task, other):
+            keep_busy(each)
+        timed_card.until(lambda: all(each.region.usage().launches > 10 for each in (task, other)))
+        first = 1  # the number in the card's file of the slice made first
+        for holds in (False, True):
+            while (_turn(timed_card).holder == first) != holds:
+                timed_card.pass_time(0.0002)
+        timed_card.pass_time(0.002)
+        turn = _turn(timed_card)
+        second.send("launch", 1000, 1)
+        timed_card.until(second.has_answered)
+        now = _turn(timed_card)
+        assert (now.holder, now.until_ns) == (first, turn.until_ns)
+
+
 def test_work_of_a_process_that_was_killed_holds_up_its_slice_and_others_for_a_moment(timed_card: GatedCard) -> None:
     [task, other] = timed_card.programs({}, {})
     keep_busy(task)
@@ -212,6 +233,11 @@ def _say_that_nothing_is_wanted(card: GatedCard, *, guarantee_milli: int) -> Non
 def _shared_by(card: GatedCard) -> layout.Card:
     """What the slices of the card share, as it is."""
     return layout.Card.from_buffer_copy((card.card_folder / "card").read_bytes())
+
+
+def _turn(card: GatedCard) -> layout.Turn:
+    """Whose turn it is among those of no class of their own, and until when."""
+    return _shared_by(card).turn[ShareClass.NORMAL.rank]
 
 
 def _now(card: GatedCard) -> int:

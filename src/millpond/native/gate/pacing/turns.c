@@ -300,10 +300,10 @@ static bool goes_before(unsigned peer, uint64_t outstanding_ns) {
     return peer == GATE_MEMBERS || !is_before(gate.card->member[peer].virtual_ns, self()->virtual_ns + weighted(outstanding_ns));
 }
 
-static bool hand_over(uint32_t from, uint32_t to, uint64_t now) {
+static bool hand_over(uint32_t from, uint32_t to) {
     struct gate_turn *turn = own_turn();
     if (!atomic_compare_exchange_strong(&turn->holder, &from, to)) return false;
-    turn->until_ns = now + QUANTUM_NS;
+    turn->until_ns = 0;
     gate_wake(&turn->holder, true);
     return true;
 }
@@ -355,12 +355,14 @@ void turn_release(uint64_t now) {
     demand_drop();
     if (!turn_held()) return;
     held_since_ns = 0;
-    hand_over(gate.member + 1, next_holder(now), now);
+    hand_over(gate.member + 1, next_holder(now));
 }
 
+// It lasts from when one of the slice's processes notices it, not from when it was handed over.
 static void begin_turn(uint64_t now) {
+    uint64_t none = 0;
+    atomic_compare_exchange_strong(&own_turn()->until_ns, &none, now + QUANTUM_NS);
     if (held_since_ns) return;
-    own_turn()->until_ns = now + QUANTUM_NS;  // from when it is noticed, not from when it was handed over
     demand_begin(now);
     held_since_ns = now;
 }
@@ -398,7 +400,7 @@ static enum admission admit_in_turn(uint64_t now, const struct work *work) {
     if (has_draining(now)) demand_drop();
     demand_end(now, !is_exclusive(self(), now));
     held_since_ns = 0;
-    hand_over(gate.member + 1, peer + 1, now);
+    hand_over(gate.member + 1, peer + 1);
     self()->waiting_ns = now;
     return AWAIT_TURN;
 }
@@ -435,7 +437,7 @@ static bool admits_modest(uint64_t now, const struct work *work) {
     uint32_t share = share_of(self(), now);  // found once: what others write meanwhile makes it another, or nothing
     if (!keeps_to(self(), share, now) || demand_is_hindered()) return false;
     if (budget_fill_wait(now, work->outstanding_ns, share)) return false;
-    if (turn_held()) hand_over(gate.member + 1, next_holder(now), now);
+    if (turn_held()) hand_over(gate.member + 1, next_holder(now));
     self()->waiting_ns = waiting_since_ns = 0;
     held_since_ns = 0;
     room_milli = share;
@@ -480,7 +482,7 @@ enum admission turn_admits(uint64_t now, const struct work *work) {
     unsigned peer = next_peer(now);
     uint32_t next = goes_before(peer, work->outstanding_ns) ? me : peer + 1;
     if (known) gate.slot->turn_timeouts++;
-    hand_over(holder, next, now);
+    hand_over(holder, next);
     return turn_held() ? admit_in_turn(now, work) : AWAIT_TURN;
 }
 
