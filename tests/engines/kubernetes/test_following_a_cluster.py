@@ -396,6 +396,20 @@ def test_a_list_whose_rest_the_cluster_no_longer_has_is_begun_anew_at_the_start(
     assert {node.name for node in bench.engine.inventory().nodes} == {"n1", "n2"}
 
 
+def test_a_part_of_a_list_that_does_not_come_is_asked_for_again_without_those_before_it(
+    cluster: StandinCluster, bench: PodBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add_node("n3")
+    bench.close()
+    monkeypatch.setattr("millpond.engines.kubernetes.cluster.reflector.PAGE", 1)
+    asked = cluster.requests.count("GET /api/v1/nodes")
+    answers = [refusal(429, "TooManyRequests", "busy"), refusal(503, "ServiceUnavailable", "busy"), None]
+    cluster.refuses = lambda request, _: answers.pop() if "nodes" in request and answers else None
+    bench.open()
+    assert {node.name for node in bench.engine.inventory().nodes} == {"n1", "n2", "n3"}
+    assert cluster.requests.count("GET /api/v1/nodes") - asked <= 3 + 2 + 1  # parts, again, and a watch
+
+
 def test_all_nodes_are_taken_where_the_configuration_says_so(cluster: StandinCluster, bench: PodBench) -> None:
     cluster.add_node("theirs", labels={})
     bench.close()

@@ -103,16 +103,21 @@ class ApiChannel:
         return answer
 
     async def get(self, path: str, params: Mapping[str, str]) -> bytes:
-        """What is found at a path.
+        """What is found at a path, for as long as something of it comes.
 
         Raises:
             ErrorAnswerError: the server refuses.
             httpx2.TransportError: there is no answer, or the credentials cannot be had.
         """
-        answer = await self.request("GET", path, content=b"", params=params, headers={})
-        if not answer.is_success:
-            raise ErrorAnswerError(answer)
-        return answer.content
+        try:
+            return await self._read(path, params)
+        except ErrorAnswerError as error:
+            if error.status_code != _UNAUTHORIZED:
+                raise
+        return await self._read(path, params)  # the token has been renewed meanwhile
+
+    async def _read(self, path: str, params: Mapping[str, str]) -> bytes:
+        return b"".join([piece async for piece in self.follow(path, params, REQUEST_WITHIN_S)])
 
     async def follow(self, path: str, params: Mapping[str, str], silence_s: float) -> AsyncGenerator[bytes, None]:
         """An answer that goes on and on, in pieces as they come; the first is empty, when it begins.

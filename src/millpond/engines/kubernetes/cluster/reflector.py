@@ -18,12 +18,14 @@ from typing import Generic, Protocol, TypeVar
 import httpx2
 import msgspec
 
-from millpond.engines.kubernetes.cluster.api_channel import ApiChannel, ErrorAnswerError
+from millpond.engines.kubernetes.cluster.api_channel import PASSING, ApiChannel, ErrorAnswerError
 from millpond.engines.kubernetes.cluster.objects import ListMeta, MetaOnly, ObjectMeta, StatusObject, WatchLine
 
 log = logging.getLogger(__name__)
 
 PAGE = 500
+PART_WITHIN_S = 30.0
+"""The next part of a list is asked for again for so long."""
 WATCH_S = (60, 120)
 """A watch ends after so long, at random, so that many do not end together. An idle one may say nothing until then, as
 does one that something on the way has forgotten."""
@@ -134,9 +136,7 @@ class Reflector(Generic[T]):
         found: dict[str, T] = {}
         go_on, version = "", ""
         while True:
-            more = {"continue": go_on} if go_on else {}
-            answer = await self._channel.get(self._path, {"limit": str(PAGE), **self._selectors, **more})
-            page = self._page.decode(answer)
+            page = self._page.decode(await self._part_from(go_on))
             found |= {_key(item.metadata): item for item in page.items}
             go_on, version = page.metadata.go_on, page.metadata.resource_version
             if not go_on:
@@ -153,6 +153,20 @@ class Reflector(Generic[T]):
         self._version = version
         self._answered()
         self.ready.set()
+
+    async def _part_from(self, go_on: str) -> bytes:
+        """A part of a list. One that does not come is asked for again for a while: those before it are here."""
+        clock = asyncio.get_running_loop()
+        params = {"limit": str(PAGE), **self._selectors, **({"continue": go_on} if go_on else {})}
+        give_up_at = clock.time() + PART_WITHIN_S if go_on else 0.0
+        while True:
+            try:
+                return await self._channel.get(self._path, params)
+            except (httpx2.TransportError, ErrorAnswerError) as error:
+                is_final = isinstance(error, ErrorAnswerError) and error.status_code not in PASSING
+                if is_final or clock.time() >= give_up_at:
+                    raise
+            await asyncio.sleep(_FIRST_WAIT_S)
 
     async def _watch(self) -> None:
         lasts_s = random.randint(*WATCH_S)
