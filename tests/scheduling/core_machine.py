@@ -625,7 +625,8 @@ class CoreMachine(RuleBasedStateMachine):
             placed = {job for job, task in tasks if task.placement is not None and task.placement.node == name}
             assert self.core.jobs_on(name) == placed
         for name, index in self.core._state.cluster.node_index.items():
-            holds = {job for job, task in tasks if task.holding is not None and task.holding.node == index}
+            held = [(job, each) for job, task in tasks for each in (task.holding, task.vacating) if each is not None]
+            holds = {job for job, each in held if each.node == index}
             assert holds <= self.core.jobs_on(name)
 
     @invariant()

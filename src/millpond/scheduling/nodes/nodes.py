@@ -91,7 +91,7 @@ class Nodes:
             )
         if event.state is NodePowerState.ON and before.is_gone:
             raise ConflictError(f"node {event.node!r} is gone", "it is on once it joins")
-        if event.state is NodePowerState.DRAINING and self._is_used(index):
+        if event.state is NodePowerState.DRAINING and self._tasks_on(event.node, index):
             raise ConflictError(f"node {event.node!r} has work", "it is switched off once it is empty")
         cordons.set_power(event.node, NodePower(event.state, event.at, event.detail, event.ready_at, before.is_gone))
         follow_cordons(self._state)
@@ -190,17 +190,8 @@ class Nodes:
             cluster.change(task.vacating, HoldState.NOTHING)
             task.vacating = None
 
-    def _is_used(self, node: int) -> bool:
-        """Whether anything is held there, by work that leaves it too."""
-        return any(
-            held is not None and held.node == node
-            for record in self._state.running.values()
-            for task in record.tasks
-            for held in (task.holding, task.vacating)
-        )
-
     def _tasks_on(self, name: str, index: int) -> list[tuple[JobRecord, TaskRecord]]:
-        """What holds something on a node, jobs in the order of their start."""
+        """What holds something on a node, jobs in the order of their start. What it leaves lies on that node too."""
         running, placed = self._state.running, self._state.placed.on(name)
         records = [running[job] for job in placed if job in running]
         if len(records) > 1:
