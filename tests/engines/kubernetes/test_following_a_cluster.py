@@ -251,7 +251,11 @@ def test_nothing_new_starts_on_nodes_of_a_cluster_that_is_away_for_long(
     eventually(lambda: {name for name, node in nodes().items() if not node.schedulable} == {"n1", "n2"})
     assert "API server of the cluster does not answer: what runs there goes on" in nodes()["n1"].unschedulable_reason
     assert len(bench.engine.inventory().tasks) == 1
+    words = 'namespaces "team" not found'
+    cluster.refuses = lambda request, _: refusal(404, "NotFound", words) if "leases" in request else None
     cluster.start()
+    eventually(lambda: words in nodes()["n1"].unschedulable_reason)
+    cluster.refuses = lambda _request, _: None
     eventually(lambda: all(node.schedulable for node in nodes().values()))
     assert not any(isinstance(event, NodeLost | Ended) for event in said)
 

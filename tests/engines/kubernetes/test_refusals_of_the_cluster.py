@@ -94,6 +94,33 @@ def test_a_right_that_the_server_lacks_is_named_and_is_not_the_jobs_fault(
     bench.started(2, attempt=2)
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (404, 'namespaces "team" not found'),
+        (
+            403,
+            f'pods "{POD}" is forbidden: unable to create new content in namespace team because it is being terminated',
+        ),
+    ],
+)
+def test_a_start_in_a_namespace_that_is_away_is_tried_again(
+    cluster: StandinCluster, bench: PodBench, code: int, words: str
+) -> None:
+    refuse(cluster, "POST .*/pods$", code=code, words=words)
+    bench.engine.apply([start(1)])
+    refused = bench.next(Refused)
+    assert refused.reason == f"the cluster does not take its pod: {words}"
+    assert refused.device_fault, "the job is not to blame"
+
+
+def test_a_server_whose_namespace_is_not_there_does_not_begin(cluster: StandinCluster, tmp_path: Path) -> None:
+    words = 'namespaces "team" not found'
+    refuse(cluster, "POST .*/leases", code=404, words=words)
+    with pytest.raises(UnavailableError, match=f"leases in namespace team.*{words}"):
+        PodBench(cluster, tmp_path).open()
+
+
 def test_a_webhook_that_fails_for_long_is_named_and_the_start_tried_again(
     cluster: StandinCluster, bench: PodBench
 ) -> None:

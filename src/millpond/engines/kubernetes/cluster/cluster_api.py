@@ -58,12 +58,15 @@ Shared: TypeAlias = "Secret | Service"
 _EXCEEDED: Final = re.compile(r"exceeded quota: [^,]+, requested: (.*), used: .*, limited: (.*)")
 # ``k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go``, ``forbiddenMessage``; what an admission forbids
 # has the same code.
-_LACKS_RIGHT: Final = re.compile(r'User "[^"]*" cannot \w+ resource "')
+# Of namespaces: ``k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle/admission.go``.
+_MAY_COME: Final = re.compile(
+    r'User "[^"]*" cannot \w+ resource "|^namespaces "[^"]*" not found|because it is being terminated'
+)
 
 
 def may_be_mended(error: StatusError) -> bool:
-    """Whether it is one of the API server or a webhook that fails, or of a right that may be granted yet."""
-    return error.code == _ERROR or _LACKS_RIGHT.search(str(error)) is not None
+    """Whether it is one of the API server or a webhook that fails, or of a right or a namespace that may come yet."""
+    return error.code == _ERROR or _MAY_COME.search(str(error)) is not None
 
 
 def may_free_up(message: str, alike: int) -> bool:
@@ -333,7 +336,7 @@ class ClusterApi:
                 fails = method == "POST" and answer.status_code == _ERROR
                 give_up_at = min(give_up_at, loop.time() + ERRORS_FOR_S) if fails else math.inf
                 if answer.status_code not in PASSING or _is_budget(url, answer) or loop.time() >= give_up_at:
-                    raise StatusError(_status_of(answer))
+                    raise StatusError(status_of(answer))
                 wait_s = max(wait_s, min(answer.retry_after_s, _LONGEST_WAIT_S))
             except httpx2.HTTPError:
                 pass  # not reached: the reflectors say so in the log
@@ -346,7 +349,7 @@ def _is_budget(url: str, answer: ApiAnswer) -> bool:
     return url.endswith("/eviction") and answer.status_code == _TOO_MANY
 
 
-def _status_of(answer: ApiAnswer) -> StatusObject:
+def status_of(answer: ApiAnswer) -> StatusObject:
     """The cluster's own words; those of a proxy before it where there are none."""
     try:
         status = msgspec.json.decode(answer.content, type=StatusObject)

@@ -32,6 +32,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
 
 from millpond.engines.kubernetes.cluster.api_channel import PASSING, REQUEST_WITHIN_S, ApiAnswer, ApiChannel
+from millpond.engines.kubernetes.cluster.cluster_api import status_of
 from millpond.model.errors import LeadershipLostError, UnavailableError
 from millpond.node.host import procfs
 
@@ -66,6 +67,7 @@ class ClusterLease:
 
     Attributes:
         asking: what asks for it, last. Cut off in the middle, it might have got the lease without knowing so.
+        refused: why the cluster does not let it be used, in its own words; empty: it does, or it does not answer.
     """
 
     def __init__(self, channel: ApiChannel, namespace: str, server: str, times: LeaseTimes) -> None:
@@ -81,6 +83,7 @@ class ClusterLease:
         self._seen, self._seen_at = "", 0.0
         self._was_held = False
         self.asking: asyncio.Task[bool] | None = None
+        self.refused = ""
 
     async def held(self) -> None:
         """Wait until this process may change the cluster: at once, for as long as it has the lease."""
@@ -96,17 +99,19 @@ class ClusterLease:
         """Whether leases may be used at all; nothing is written for that.
 
         Raises:
-            UnavailableError: they may not.
+            UnavailableError: they may not, or the namespace is not there.
             httpx2.HTTPError: the cluster does not answer.
         """
         answer = await self._ask("GET", self._name)
         if answer.is_success or answer.status_code == _NOT_FOUND:
             version = _decoded(answer).metadata.resource_version if answer.is_success else ""
             answer = await self._put(self.holder, version, {"dryRun": "All"})
-        if answer.status_code == _FORBIDDEN:
+        if answer.status_code in (_FORBIDDEN, _NOT_FOUND):
             raise UnavailableError(
-                f"the server may not use leases in namespace {self._namespace}, by which no two run the same jobs",
-                "grant it get, create and update of leases: deploy/kubernetes/roles.yaml",
+                f"the server may not use leases in namespace {self._namespace}, by which no two run the same jobs: "
+                f"{status_of(answer).message}",
+                "the namespace has to be there, with the right to get, create and update leases: "
+                "deploy/kubernetes/roles.yaml",
             )
 
     async def keep(self) -> None:
@@ -125,6 +130,7 @@ class ClusterLease:
         try:
             has = await (self._renew() if self._version and asked_at < self._until else self._take())
         except httpx2.HTTPError:
+            self.refused = ""
             return False  # not reached: the reflectors say so in the log
         if has:
             self._until, self._was_held = asked_at + self._times.holds_s, True
@@ -169,6 +175,7 @@ class ClusterLease:
         if answer.status_code == _NOT_FOUND:
             return (await self._write(self.holder, "")).is_success
         if not answer.is_success:
+            self.refused = status_of(answer).message
             return False
         found = _decoded(answer)
         other, version = found.spec.holder_identity or "", found.metadata.resource_version
@@ -193,6 +200,7 @@ class ClusterLease:
     async def _write(self, holder: str, version: str) -> ApiAnswer:
         """Make it, or replace the one of that version."""
         answer = await self._put(holder, version, {})
+        self.refused = "" if answer.is_success else status_of(answer).message
         if answer.is_success:
             self._version = _decoded(answer).metadata.resource_version
         return answer

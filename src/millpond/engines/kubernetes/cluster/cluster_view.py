@@ -52,6 +52,7 @@ from millpond.node.host.periodic_worker import for_each
 
 _UNLABELLED = f"its label {POOL_LABEL} was taken away: what runs there goes on, and nothing new starts"
 _FULL = "there are as many pods as its kubelet takes: one has to end before the next can start"
+_REFUSED = "the cluster does not let the server renew its lease ({}): what runs there goes on, and nothing new starts"
 _CUT_OFF = "the API server of the cluster does not answer: what runs there goes on, and nothing new starts"
 LOOK_EVERY_S = 5.0
 """How often it is looked for nodes that have been silent for too long."""
@@ -135,7 +136,7 @@ class ClusterView:
         claims: ClaimBook,
         lease: ClusterLease,
     ) -> None:
-        self._lease, self._is_cut_off = lease, False
+        self._lease, self._cut_off = lease, ""
         self._rules, self._conditions, self._claims = rules, conditions, claims
         self.ours, self._executor = ours, ours.made
         self.turns = BindTurns()
@@ -283,8 +284,8 @@ class ClusterView:
 
     def _why_closed(self, node: NodeObject, others: Sequence[PodObject], cards: AgentCards | DriverCards | None) -> str:
         """Why nothing new may start on a node; empty when it may."""
-        if self._is_cut_off:
-            return _CUT_OFF
+        if self._cut_off:
+            return self._cut_off
         if not self._rules.pool_of(node):
             return _UNLABELLED
         # What is suspended on cards of an agent comes back to open nodes alone, and its pod is there.
@@ -363,8 +364,9 @@ class ClusterView:
 
     async def _look_at_lease(self) -> None:
         """Work is kept off nodes where it could not start."""
-        if self._is_cut_off != self._lease.is_lost:
-            self._is_cut_off = self._lease.is_lost
+        why = _REFUSED.format(self._lease.refused) if self._lease.refused else _CUT_OFF
+        if self._cut_off != (now := why if self._lease.is_lost else ""):
+            self._cut_off = now
             for_each(list(self._reported), self.recount)
 
     def _node_changed(self, node: NodeObject) -> None:
