@@ -234,7 +234,8 @@ class KubernetesEngine:
     def _carry_out(self, decision: Decision) -> None:
         if isinstance(decision, Stop) and self._is_foreign(decision.for_job):
             assert self._foreign is not None
-            self._foreign.adopted.make_room(decision.for_job, self._view.ours.nodes_of(decision.job))
+            leaves = self._view.ours.nodes_of(decision.job, decision.attempt)
+            self._foreign.adopted.make_room(decision.for_job, leaves)
         if self._is_foreign(decision.job):
             assert self._foreign is not None
             self._foreign.adopted.carry_out(decision)

@@ -164,9 +164,9 @@ class AdoptedExecutor:
         """The namespace and name of the pod that stands for a task; empty where none does."""
         return next((key for key, taken in self._taken.of_job(task.job).items() if taken.mark.id == task), "")
 
-    def nodes_of(self, job: str) -> set[str]:
-        """Where the tasks of a job are."""
-        return {taken.node for taken in self._taken.of_job(job).values()}
+    def nodes_of(self, job: str, attempt: int) -> set[str]:
+        """Where the tasks of a run of a job are."""
+        return {taken.node for taken in self._taken.of_run(job, attempt)}
 
     # ---- decisions ----------------------------------------------------------------------------------------------
 

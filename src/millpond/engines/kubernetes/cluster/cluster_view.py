@@ -87,10 +87,10 @@ class OurPods:
         """UUIDs of what they were given on a node."""
         return {uuid for mark in self.marks_on(node) for uuid in mark.devices}
 
-    def nodes_of(self, job: str) -> list[str]:
-        """Where the tasks of a job are."""
-        made = {each.node for each in self.made.pods.by_name.values() if each.mark.job == job}
-        adopted = set() if self.adopted is None else self.adopted.nodes_of(job)
+    def nodes_of(self, job: str, attempt: int) -> list[str]:
+        """Where the tasks of a run of a job are."""
+        made = {each.node for each in self.made.pods.of_run(job, attempt)}
+        adopted = set() if self.adopted is None else self.adopted.nodes_of(job, attempt)
         return sorted(made | adopted)
 
     def node_lost(self, node: str) -> None:
