@@ -37,3 +37,13 @@ def test_who_is_asked_to_leave_is_no_longer_among_those_whom_the_roster_counts()
     world.settle()
     assert sorted(state.running) == ["leaves", "stays"]
     assert state.roster.count == 1
+
+
+def test_kernels_are_given_running_work_in_one_layout_however_much_of_it_there_is() -> None:
+    world = World(*(machine(f"m{number}", 8) for number in range(9)))
+    state, layouts = world.core._state, set()
+    for number in range(70):
+        world.submit(single(f"job-{number}"))
+        layouts.add(state.roster.live.flags.c_contiguous)
+    assert state.roster.width == 70
+    assert layouts == {False}

@@ -109,7 +109,8 @@ class TimeLeft:
 
     def _ends_by(self, ended_at: FloatArray, slots: FloatArray, now: float) -> FloatArray:
         ends = np.empty(slots.shape[1])
-        self._fill_ends(slots, now, self.survival.edges, ended_at, ends)
+        if ends.size:  # a table of none has a layout of its own, for which kernels would be compiled
+            self._fill_ends(slots, now, self.survival.edges, ended_at, ends)
         return ends
 
     # ---- learning -----------------------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ class Roster:
 
     def widen(self, width: int) -> None:
         """Make an empty roster as wide as another one became."""
-        while self.slots.shape[1] < width:
+        while self.slots.shape[1] <= width:
             self._grow_slots()
         self._free_slots = list(range(width - 1, -1, -1))
         self.live = self.slots[:, :width]
@@ -368,7 +368,7 @@ class Roster:
 
     def _unused_slot(self) -> int:
         slot = self.width
-        if slot == self.slots.shape[1]:
+        if slot + 1 == self.slots.shape[1]:  # all of the table would be another layout, and kernels compiled for that
             self._grow_slots()
         self.live = self.slots[:, : slot + 1]
         return slot
