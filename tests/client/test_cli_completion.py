@@ -91,9 +91,10 @@ def test_without_a_server_nothing_is_offered_and_nothing_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_a_script(shell):
-    done = subprocess.run([POND, "completion", shell], capture_output=True, text=True, check=True)
-    assert f"{VARIABLE}={shell}_complete" in done.stdout
+def test_each_shell_gets_a_script(run_pond, shell):
+    code, out, err = run_pond("completion", shell)
+    assert (code, err) == (0, "")
+    assert f"{VARIABLE}={shell}_complete" in out
 
 
 @pytest.mark.parametrize(
@@ -110,9 +111,9 @@ def test_each_shell_gets_a_script(shell):
         ),
     ],
 )
-def test_the_words_of_other_tools_are_answered_with_ours(typed, meant):
-    done = subprocess.run([POND, *typed.split(), "x"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.splitlines()[0].partition("; ")[2]) == (2, f"did you mean `pond {meant}`?")
+def test_the_words_of_other_tools_are_answered_with_ours(run_pond, typed, meant):
+    code, _, err = run_pond(*typed.split(), "x")
+    assert (code, err.splitlines()[0].partition("; ")[2]) == (2, f"did you mean `pond {meant}`?")
 
 
 def test_no_word_of_another_tool_leads_nowhere():
