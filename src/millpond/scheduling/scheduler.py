@@ -15,6 +15,7 @@ from millpond.model.events import Event, NodeJoined, PolicyChanged
 from millpond.model.hardware.card_layouts import LayoutChange
 from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause, DeadlineOutlook, Reason
+from millpond.model.resources import Amount
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Job, Priority
@@ -297,6 +298,10 @@ class Scheduler:
         """The models of the cards that machines have."""
         nodes = self._state.cluster.nodes
         return {device.model for node in nodes if node is not None for device in node.devices}
+
+    def all_machines(self) -> Amount:
+        """All that known machines have, whether or not it may be handed out now; cards by their models."""
+        return self._state.cluster.capacity.of_all_machines
 
     def limit_of(self, user: str, queue: str) -> Limit:
         """The limit in force of a user or of a queue: the other is empty."""

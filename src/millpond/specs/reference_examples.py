@@ -365,6 +365,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "limit": _queue("limit: {gpus: 12, cpus: 96}"),
         "weight": _queue("weight: 2"),
         "borrows": _queue("borrows: false"),
+        "may_exceed_cluster": _queue("guarantee: 64, may_exceed_cluster: true"),
         "cells": _queue("guarantee: 20, cells: {node: 2, 4 cards: 1}"),
         "pinned": _queue("guarantee: 16, pinned: [node-1, node-2]"),
         "ordering": _queue("ordering: edf"),

@@ -15,6 +15,7 @@ from millpond.model.errors import MillpondError
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.runtime.recovery import recover
 from millpond.server.store.store import Store
+from millpond.specs.config.cluster import read_cluster
 
 QUEUES = f"{API}/queues"
 
@@ -82,14 +83,44 @@ def test_running_work_goes_on_and_the_answer_says_what_is_borrowed_now(world: Au
     ]
 
 
-def test_a_guarantee_that_no_machine_has_is_named(world: AuthWorld) -> None:
-    answer = change(world, "vision", guarantee=6)
+def test_a_guarantee_beyond_all_machines_is_refused_and_all_stays_as_it_was(world: AuthWorld) -> None:
+    change(world, "vision", guarantee=3)
+    answer = change(world, "speech", guarantee=2)
+    assert (answer.status_code, error_of(answer).cause) == (422, "more would be guaranteed than there is")
+    [detail] = error_of(answer).details
+    assert (detail.loc, detail.message) == (
+        "speech.guarantee",
+        "all queues together are guaranteed 5 GPUs, but all machines have 4 GPUs",
+    )
+    assert detail.hint == "lower it, or add may_exceed_cluster: true where more machines will join"
+    assert queue_of_core(world, "speech").guarantee.gpu_milli == 0
+    assert change(world, "speech", guarantee=1).status_code == 200
+    assert change(world, "speech", guarantee={"gpus": 1, "memory": "900TiB"}).status_code == 422
+    assert add(world, "org", guarantee=1).status_code == 422
+
+
+def test_a_guarantee_may_exceed_the_cluster_where_its_queue_says_so(world: AuthWorld) -> None:
+    answer = change(world, "vision", guarantee=6, may_exceed_cluster=True)
     assert answer.json()["effects"] == ["2 of 6 GPUs that are guaranteed are on no machine that is open"]
     assert change(world, "vision", weight=2).json()["effects"] == []
-    assert change(world, "speech", guarantee=1).json()["effects"] == [
+    assert change(world, "speech", guarantee=1).status_code == 422
+    assert change(world, "speech", guarantee=1, may_exceed_cluster=True).json()["effects"] == [
         "3 of 7 GPUs that are guaranteed are on no machine that is open"
     ]
+    assert change(world, "vision", guarantee=5, may_exceed_cluster=None).status_code == 200, "it promises less"
     assert change(world, "vision", guarantee=3).json()["effects"] == []
+
+
+def test_a_file_that_guarantees_more_than_all_machines_have_is_refused_with_its_line(world: AuthWorld) -> None:
+    queues = world.service.queue_settings
+    queues.apply_file({"lab": {"guarantee": 1}})
+    config = read_cluster("queues:\n- name: bench\n- name: lab\n  guarantee: 9\n", "pond.yaml")
+    refused = r"pond.yaml:4:14: queues.1.guarantee: all queues together are guaranteed 9 GPUs, but all machines have 4"
+    with pytest.raises(MillpondError, match=refused):
+        queues.apply_file(config.queue_documents, config.located)
+    begun = world.loop.query(lambda core: queues.begin(core, config.queue_documents, config.located)).result(60)
+    assert (begun, "pond.yaml:4:14" in queues.trouble) == ([], True)
+    assert (settings(world, "lab")[0], queue_of_core(world, "bench")) == ({"guarantee": 1}, None)
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(world: AuthWorld) -> None:
@@ -366,7 +397,7 @@ def test_a_limit_of_card_memory_is_shown_and_what_is_beyond_it_is_named(world: A
     assert effect.endswith("of card memory, 1 GiB beyond its limit: nothing more of it starts, and nothing is ended")
     shown = world.client("amy").get(f"{QUEUES}/vision").json()["queue"]
     assert (shown["card_mib"], shown["limit_card_mib"]) == (held, held - 1024)
-    answer = change(world, "vision", limit=None, guarantee={"card_memory": "900TiB"})
+    answer = change(world, "vision", limit=None, guarantee={"card_memory": "900TiB"}, may_exceed_cluster=True)
     assert "of 921600 GiB of card memory that are guaranteed are on no machine" in " ".join(answer.json()["effects"])
 
 
@@ -380,11 +411,12 @@ def test_a_limit_of_a_model_that_no_machine_has_is_refused(world: AuthWorld) -> 
 def test_a_model_that_no_machine_has_and_that_stays_as_it_is_bars_no_change_of_other_fields(world: AuthWorld) -> None:
     unknown = {"gpus": 1, "models": {"Z9000": 1}}
     queues = world.service.queue_settings
-    begun = world.loop.query(lambda core: queues.begin(core, {"lab": {"guarantee": unknown}})).result(60)
+    text = {"guarantee": unknown, "may_exceed_cluster": True}
+    begun = world.loop.query(lambda core: queues.begin(core, {"lab": text})).result(60)
     world.loop.notify(begun)
     answer = change(world, "lab", weight=2)
     assert answer.status_code == 200, answer.text
-    assert settings(world, "lab")[0] == {"guarantee": unknown, "weight": 2}
+    assert settings(world, "lab")[0] == {**text, "weight": 2}
     answer = change(world, "lab", weight=0)
     assert error_of(answer).details[0].loc == "lab.weight"
     answer = change(world, "lab", guarantee={"gpus": 2, "models": {"Z9000": 2}})
@@ -406,5 +438,5 @@ def test_a_guarantee_of_a_model_is_shown_by_model_and_a_shortage_of_it_is_named(
     [of_model, others] = shown["model_shares"]
     assert (of_model["model"], of_model["gpu_milli"], of_model["within_gpu_milli"]) == (model, 2_000, 1_000)
     assert (others["model"], others["gpu_milli"]) == ("", 0)
-    answer = change(world, "vision", guarantee={"models": {model: 1_000}})
+    answer = change(world, "vision", guarantee={"models": {model: 1_000}}, may_exceed_cluster=True)
     assert f"of 1000 GPUs of model {model} that are guaranteed are on no machine" in " ".join(answer.json()["effects"])

@@ -24,7 +24,7 @@ def server() -> tuple[Any, Any, Any]:
     """A loop, queues and webhooks that take whatever they are told."""
     return (
         SimpleNamespace(notify=lambda _events: None),
-        SimpleNamespace(apply_file=lambda _documents: None),
+        SimpleNamespace(apply_file=lambda _documents, _located: None),
         SimpleNamespace(take_file=lambda: None),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,6 +47,20 @@ class Capacity:
             self._amount = Amount(self.gpu_milli, cpu, sum(node.memory_mib for node in nodes))
             self._amount_at = self._hardware.version
         return self._amount
+
+    @property
+    def of_all_machines(self) -> Amount:
+        """All that known machines have, whether or not it may be handed out now; cards by their models."""
+        nodes = [node for node in self._hardware.nodes if node is not None]
+        devices = [device for node in nodes for device in node.devices]
+        models = Counter(device.model for device in devices)
+        return Amount(
+            CARD_MILLI * len(devices),
+            sum(self._hardware.pools[node.pool].cpu_capacity_milli(node) for node in nodes),
+            sum(node.memory_mib for node in nodes),
+            tuple((model, CARD_MILLI * count) for model, count in sorted(models.items())),
+            sum(device.memory_mib for device in devices),
+        )
 
     def gpu_milli_of(self, pool: str) -> int:
         """``gpu_milli`` of one pool."""

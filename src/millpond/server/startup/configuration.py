@@ -94,7 +94,7 @@ def reload(
     with current.reading:
         try:
             fresh = load_cluster(config)
-            queues.apply_file(fresh.queue_documents)
+            queues.apply_file(fresh.queue_documents, fresh.located)
         except MillpondError as error:
             log.error("the configuration stays as it was: %s", error)
             return

@@ -126,8 +126,14 @@ class ClusterConfig:
     savings: Mapping[str, PowerSaving] = field(default_factory=dict)
     layouts: Mapping[str, LayoutRule] = field(default_factory=dict)
     adapt: AdaptRule | None = None
-    document: Mapping[str, Any] = field(default_factory=dict)
-    """What was read, as it stands in the file."""
+    located: Located = field(default_factory=lambda: Located({}))
+    """What was read, and where each part of it stands in the file."""
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """What was read, as it stands in the file."""
+        found: Mapping[str, Any] = self.located.value
+        return found
 
 
 def load_cluster(path: Path) -> ClusterConfig:
@@ -210,7 +216,7 @@ def check_cluster(located: Located, *, is_simulated: bool = False) -> ClusterCon
         {pool.name: pool.save_energy.saving() for pool in file.pools if pool.save_energy is not None},
         {pool.name: pool.mig.rule() for pool in file.pools if pool.mig is not None},
         None if file.adapt is None else file.adapt.rule(),
-        located.value,
+        located,
     )
 
 

@@ -56,6 +56,15 @@ def read_queue_rules(documents: Mapping[str, QueueDocument]) -> dict[str, QueueR
     }
 
 
+def at_its_line(problem: Problem, located: Located) -> Problem:
+    """A fault at ``vision.limit`` with its place in a configuration that names that queue, and else as it is."""
+    name, _, field = problem.loc.partition(".")
+    for index, queue in enumerate(located.value.get("queues") or ()):
+        if queue["name"] == name:
+            return located.problem(("queues", index, *field.split(".")), problem.message, problem.hint)
+    return problem
+
+
 def with_field(document: QueueDocument, field: str, value: Any) -> dict[str, Any]:
     """A queue's document with another value of a field, or of a part of one; None takes it away.
 

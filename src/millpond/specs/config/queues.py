@@ -144,6 +144,8 @@ class QueueFile(Strict):
         limit: the most it ever holds; a number is GPUs; left out: no bound. That of each model of cards: ``models``.
         weight: its share of what is left over, compared with its siblings.
         borrows: whether it may use what others leave idle beyond its guarantee.
+        may_exceed_cluster: its guarantee may be more than the machines that are known have, as others will join;
+            else a change that guarantees all queues together more than these is refused.
         cells: in which shapes guaranteed cards come, as so many of each: ``card``, ``4 cards``, ``switch``, ``socket``,
             ``node``, ``rack of 4 nodes``. Those of the queues below it are among them.
         pinned: machines of which the queue is guaranteed all cards.
@@ -169,6 +171,7 @@ class QueueFile(Strict):
     limit: LimitFile | None = None
     weight: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
     borrows: bool = True
+    may_exceed_cluster: bool = False
     cells: dict[CellLevel, Annotated[int, Field(ge=1, le=1_000_000)]] = Field(default={})
     pinned: list[Name] = Field(default=[])
     ordering: QueueOrdering = ""
@@ -311,6 +314,26 @@ def _summed(queues: Sequence[Queue], guaranteed: Callable[[Amount], int]) -> Ite
         below, own = owed[queue.name], guaranteed(queue.guarantee)
         owed[queue.parent] += max(below, own)
         yield queue, below, own
+
+
+def beyond_cluster(queues: Sequence[Queue], cluster: Amount) -> dict[str, tuple[int, str]]:
+    """What all queues together are guaranteed beyond a cluster: by resource, how much, and a sentence.
+
+    Args:
+        queues: each of them after its parent.
+        cluster: all of it; its cards by model.
+    """
+    named = {model for queue in queues for model, _ in queue.guarantee.models}
+    cluster = replace(cluster, models=tuple(row for row in cluster.models if row[0] in named))
+    found: dict[str, tuple[int, str]] = {}
+    for part in _promises(queues):
+        summed = _summed(queues, part.guaranteed)
+        promised = sum(max(below, own) for queue, below, own in summed if queue.parent == ROOT_QUEUE)
+        there, text = part.guaranteed(cluster), part.text
+        if promised > there and (there or part.is_cards):  # the memory of cards may be unknown
+            message = f"all queues together are guaranteed {text(promised)}, but all machines have {text(there)}"
+            found[text(0)] = promised - there, message
+    return found
 
 
 def _beyond_limit(

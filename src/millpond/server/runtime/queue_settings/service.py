@@ -28,6 +28,7 @@ from millpond.model.errors import (
     UnavailableError,
 )
 from millpond.model.events import Event, QueueChanged, QueueRemoved
+from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, ROOT_QUEUE
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.auth.accounts import Accounts
@@ -37,9 +38,16 @@ from millpond.server.runtime.queue_settings.book import QueueBook, QueueFacts
 from millpond.server.runtime.queue_settings.effects import changed_rooms, effects_of
 from millpond.server.store.queue_settings import QueueRow, QueueSettingsStore
 from millpond.specs.api.pool.queues import QueueRoomChange
-from millpond.specs.config.queue_documents import QueueDocument, read_queue_rules, read_queues, with_field
-from millpond.specs.config.queues import QueueRules
-from millpond.specs.errors import suggest
+from millpond.specs.config.queue_documents import (
+    QueueDocument,
+    at_its_line,
+    read_queue_rules,
+    read_queues,
+    with_field,
+)
+from millpond.specs.config.queues import QueueRules, beyond_cluster, parents_first
+from millpond.specs.errors import Problem, SpecError, suggest
+from millpond.specs.source_positions import Located
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +125,9 @@ class QueueSettings:
 
     # ---- the configuration file -------------------------------------------------------------------------------------
 
-    def begin(self, core: Core, texts: Mapping[str, QueueDocument] | None) -> list[Event]:
+    def begin(
+        self, core: Core, texts: Mapping[str, QueueDocument] | None, located: Located | None = None
+    ) -> list[Event]:
         """For the start of a server, before its scheduler's thread: what the scheduler does not know yet.
 
         Where what the file says does not go together with what runs, or with what was changed since, all queues stay as
@@ -125,11 +135,14 @@ class QueueSettings:
 
         Args:
             texts: what the configuration file says of its queues; None without a file.
+            located: the file, so that a fault has its line.
         """
         facts = self._facts(core)
         try:
             book = self._book if texts is None else self._book.with_file(texts, facts, self._clock())
-            changes = self._changes(core, book, facts)
+            with _at_lines_of(located):
+                self._require_machines(core, book, facts)
+                changes = self._changes(core, book, facts)
         except MillpondError as error:
             self.trouble = f"warning: the queues stay as they were: {error}"
             log.warning("the queues stay as they were: %s", error)
@@ -137,8 +150,8 @@ class QueueSettings:
         self._keep(book, texts)
         return changes
 
-    def apply_file(self, texts: Mapping[str, QueueDocument]) -> None:
-        """The configuration file was read again. Not for the scheduler's thread.
+    def apply_file(self, texts: Mapping[str, QueueDocument], located: Located | None = None) -> None:
+        """The configuration file was read again; arguments as for ``begin``. Not for the scheduler's thread.
 
         Raises:
             MillpondError: its queues do not go together with what runs, or with what was changed since; nothing has
@@ -147,8 +160,10 @@ class QueueSettings:
         with self._lock:
             facts, now = self._ask(self._facts), self._clock()
             book = self._book.with_file(texts, facts, now)
-            self._require_known_models([row for name, row in book.rows.items() if self._book.rows.get(name) != row])
-            changes = self._ask(lambda core: self._changes(core, book, facts))
+            self._require_known_models(self._changed_rows(book))
+            with _at_lines_of(located):
+                self._ask(lambda core: self._require_machines(core, book, facts))
+                changes = self._ask(lambda core: self._changes(core, book, facts))
             compared = self._ask(lambda core: self._compared(core, book, facts))
             self._keep(book, texts)
             self._loop.notify(changes)
@@ -157,9 +172,8 @@ class QueueSettings:
             self._ask(lambda core: None)
 
     def _keep(self, book: QueueBook, texts: Mapping[str, QueueDocument] | None) -> None:
-        changed = [row for name, row in book.rows.items() if self._book.rows.get(name) != row]
         with _storing():
-            self._store.save(changed)
+            self._store.save(self._changed_rows(book))
         self._hold(book)
         for name in book.left_over(texts) if texts is not None else ():
             log.warning("queue %s is not in the configuration any more, and stays while something uses it", name)
@@ -253,6 +267,7 @@ class QueueSettings:
         )
         book = self._book.with_row(row)
         self._require_known_models([row])
+        self._ask(lambda core: self._require_machines(core, book, facts))
         compared = self._ask(lambda core: self._compared(core, book, facts))
         edited = QueueEdited(
             name,
@@ -340,6 +355,39 @@ class QueueSettings:
                     hint = suggest(str(model), sorted(known)) or f"there are {', '.join(sorted(known))}"
                     raise InvalidInputError(f"{row.name}.{field}.models: no machine has cards of model {model!r}", hint)
 
+    def _require_machines(self, core: Core, book: QueueBook, facts: QueueFacts) -> None:
+        """Refuse guarantees that are raised beyond what all known machines have, once there are any.
+
+        What machines lack already, as some are gone, bars no other change.
+
+        Raises:
+            SpecError: more would be guaranteed than there is, with the queue.
+        """
+        raised = [
+            row.name
+            for row in self._changed_rows(book)
+            if row.document is not None
+            and not row.document.get("may_exceed_cluster")
+            and row.document.get("guarantee") != _guarantee(self._book.rows.get(row.name))
+        ]
+        machines = core.scheduler.all_machines()
+        if not raised or machines == Amount():
+            return
+        before = beyond_cluster(parents_first(list(facts.known.values())), machines)
+        after = beyond_cluster(read_queues(book.documents(facts)).queues, machines)
+        remedy = "lower it, or add may_exceed_cluster: true where more machines will join"
+        problems = [
+            Problem(message, remedy, f"{name}.guarantee")
+            for name in raised
+            for resource, (missing, message) in after.items()
+            if missing > before.get(resource, (0, ""))[0]
+        ]
+        if problems:
+            raise SpecError(problems, "more would be guaranteed than there is")
+
+    def _changed_rows(self, book: QueueBook) -> list[QueueRow]:
+        return [row for name, row in book.rows.items() if self._book.rows.get(name) != row]
+
     def _changes(self, core: Core, book: QueueBook, facts: QueueFacts) -> list[Event]:
         """What leads from the queues of the scheduler to those of a book, tried on a copy of its tree."""
         changes = book.events(read_queues(book.documents(facts)), facts, self._clock())
@@ -391,8 +439,23 @@ def _at(change: Event, now: float) -> Event:
     return replace(change, at=now)
 
 
+def _guarantee(row: QueueRow | None) -> Any:
+    return None if row is None or row.document is None else row.document.get("guarantee")
+
+
 def _without_null(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+@contextmanager
+def _at_lines_of(located: Located | None) -> Iterator[None]:
+    """Give faults of queues that a file names the lines of the file."""
+    try:
+        yield
+    except SpecError as error:
+        if located is None:
+            raise
+        raise SpecError([at_its_line(each, located) for each in error.problems], error.summary) from error
 
 
 @contextmanager

@@ -63,6 +63,7 @@ FIELDS: Final = (
     ),
     QueueField("weight", _number),
     QueueField("borrows", lambda text: text == "yes"),
+    QueueField("may_exceed_cluster", lambda text: text == "yes"),
     QueueField("max_running_jobs", _number),
     QueueField("max_dev_hours", _number),
     QueueField("min_run"),
