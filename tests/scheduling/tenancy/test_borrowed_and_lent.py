@@ -49,12 +49,14 @@ def test_cards_that_nobody_is_guaranteed_are_borrowed_first() -> None:
     assert shares(world, "speech") == (0, 0, 0, 2, 4)
 
 
-def test_what_a_group_is_guaranteed_beyond_its_queues_covers_these_in_proportion() -> None:
+def test_what_a_group_is_guaranteed_beyond_its_queues_covers_these_in_proportion_by_whole_cards() -> None:
     world = World(machine("n", 16), queues=GROUP)
     world.submit(gang("a", 8, asks(1), queue="vision"), gang("b", 6, asks(1), queue="speech"))
     assert shares(world, "org") == (14, 12, 2, 0, 0)
-    assert shares(world, "vision")[:3] == (8, 6.667, 1.333)
-    assert shares(world, "speech")[:3] == (6, 5.333, 0.667)
+    assert shares(world, "vision")[:3] == (8, 7, 1)
+    assert shares(world, "speech")[:3] == (6, 5, 1)
+    world.submit(single("part", 0.5, queue="speech"))
+    assert shares(world, "vision")[:3] == (8, 6.462, 1.538), "by thousandths where parts of cards are held"
 
 
 def test_a_group_within_its_guarantee_lends_and_borrows_inside() -> None:

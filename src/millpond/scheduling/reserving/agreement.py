@@ -22,6 +22,7 @@ from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.states import JobState
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import ROOT_QUEUE, Limit
+from millpond.model.units import DAY_S, HOUR_S
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.ordering.forecasts import NEVER
@@ -96,7 +97,9 @@ def require_sound(state: State, wanted: AdvanceReservation) -> None:
     before = state.reserved.by_name.get(wanted.name)
     has_begun = before is not None and before.wanted.begin == wanted.begin
     if wanted.until <= state.now or (wanted.begin < state.now and not has_begun):
-        ago = seconds_text(state.now - wanted.begin)
+        past_s = state.now - wanted.begin
+        unit_s = next((unit for unit in (DAY_S, HOUR_S, 60.0) if past_s >= 2 * unit), 1)
+        ago = seconds_text(round(past_s / unit_s) * unit_s)
         raise InvalidInputError(
             f"reservation {wanted.name!r} is to begin {ago} in the past by the scheduler's time", "name a later begin"
         )

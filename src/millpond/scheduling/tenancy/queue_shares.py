@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from millpond.model.resources import CARD_MILLI
 from millpond.model.tenancy.tenants import ROOT_QUEUE
 from millpond.scheduling.tenancy.bounds import OTHER_MODELS
 from millpond.scheduling.tenancy.queue_node import QueueNode
@@ -133,12 +134,16 @@ def _shares_of(tree: QueueTree, model: str, idle_milli: int) -> dict[str, QueueS
 
 
 def _in_proportion(total: int, sizes: Sequence[int]) -> list[int]:
-    """``total`` in parts as the sizes are, at most these; what the division leaves goes to the largest remainders."""
+    """``total`` in parts as the sizes are, at most these; what the division leaves goes to the largest remainders.
+
+    Whole cards are shared out as whole cards.
+    """
     whole = sum(sizes)
     if total <= 0 or not whole:
         return [0] * len(sizes)
-    parts = [total * size // whole for size in sizes]
-    by_remainder = sorted(range(len(sizes)), key=lambda index: (-(total * sizes[index] % whole), index))
-    for index in by_remainder[: total - sum(parts)]:
-        parts[index] += 1
+    unit = 1 if any(milli % CARD_MILLI for milli in (total, *sizes)) else CARD_MILLI
+    parts = [total * size // (whole * unit) * unit for size in sizes]
+    by_remainder = sorted(range(len(sizes)), key=lambda index: (-(total * sizes[index] % (whole * unit)), index))
+    for index in by_remainder[: (total - sum(parts)) // unit]:
+        parts[index] += unit
     return parts
