@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -17,49 +16,60 @@ from millpond.specs.api.pool.overview import IdleHolder, ModelRoom
 MOST_IDLE: Final = 20
 
 
+_Sums = dict[str, int]
+"""Of the cards of one model on one machine, by the attribute of ``ModelRoom``."""
+_SUMMED: Final = ("cards", "held_milli", "usable_milli", "frozen_milli", "whole", "broken", "elsewhere", "closed")
+
+
 class PoolRooms:
     """The cards of machines by model; what was counted of a machine is kept until there is another look at it."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[NodeInfo, dict[str, ModelRoom]]] = {}
+        self._known: dict[str, tuple[NodeInfo, dict[str, _Sums]]] = {}
 
     def of(self, nodes: Iterable[NodeInfo]) -> list[ModelRoom]:
         """The cards of these machines by model, the most common first."""
-        before, known = self._known, dict[str, tuple[NodeInfo, dict[str, ModelRoom]]]()
-        found: dict[str, ModelRoom] = {}
+        before, known = self._known, dict[str, tuple[NodeInfo, dict[str, _Sums]]]()
+        found: dict[str, dict[str, _Sums]] = {}
         for node in nodes:
             counted = before.get(node.name)
             if counted is None or counted[0] is not node:
-                counted = node, _rooms_on(node)
+                counted = node, _sums_on(node)
             known[node.name] = counted
             for model, here in counted[1].items():
-                found[model] = _both(found.get(model, ModelRoom(model=model)), here, node.name)
+                found.setdefault(model, {})[node.name] = here
         self._known = known
-        return sorted(found.values(), key=lambda room: (-room.cards, room.model))
+        rooms = [_room(model, by_node) for model, by_node in found.items()]
+        return sorted(rooms, key=lambda room: (-room.cards, room.model))
 
 
-def _both(before: ModelRoom, here: ModelRoom, node: str) -> ModelRoom:
-    """The cards of one more machine."""
-    is_larger = here.whole > before.largest_block
+def _room(model: str, by_node: Mapping[str, _Sums]) -> ModelRoom:
+    """The cards of one model on all machines that have some."""
+
+    def together(name: str) -> int:
+        return sum([sums[name] for sums in by_node.values()])
+
+    block_node = max(by_node, key=lambda node: by_node[node]["whole"])  # the first of several
+    largest = by_node[block_node]["whole"]
     return ModelRoom(
-        model=before.model,
-        cards=before.cards + here.cards,
-        held_milli=before.held_milli + here.held_milli,
-        usable_milli=before.usable_milli + here.usable_milli,
-        frozen_milli=before.frozen_milli + here.frozen_milli,
-        whole=before.whole + here.whole,
-        largest_block=max(before.largest_block, here.whole),
-        block_node=node if is_larger else before.block_node,
-        broken=before.broken + here.broken,
-        elsewhere=before.elsewhere + here.elsewhere,
-        closed=before.closed + here.closed,
+        model=model,
+        cards=together("cards"),
+        held_milli=together("held_milli"),
+        usable_milli=together("usable_milli"),
+        frozen_milli=together("frozen_milli"),
+        whole=together("whole"),
+        largest_block=largest,
+        block_node=block_node if largest else "",
+        broken=together("broken"),
+        elsewhere=together("elsewhere"),
+        closed=together("closed"),
     )
 
 
-def _rooms_on(node: NodeInfo) -> dict[str, ModelRoom]:
-    found: dict[str, Counter[str]] = {}
+def _sums_on(node: NodeInfo) -> dict[str, _Sums]:
+    found: dict[str, _Sums] = {}
     for device in node.devices:
-        sums = found.setdefault(device.model, Counter())
+        sums = found.setdefault(device.model, dict.fromkeys(_SUMMED, 0))
         is_healthy = device.health == DeviceHealth.OK
         can_take = is_healthy and node.schedulable and device.closure is None
         sums["cards"] += 1
@@ -72,21 +82,7 @@ def _rooms_on(node: NodeInfo) -> dict[str, ModelRoom]:
         sums["broken"] += device.health == DeviceHealth.FAULTY
         sums["elsewhere"] += device.health == DeviceHealth.BUSY_ELSEWHERE
         sums["closed"] += is_healthy and not can_take
-    return {model: _room(model, sums) for model, sums in found.items()}
-
-
-def _room(model: str, sums: Counter[str]) -> ModelRoom:
-    return ModelRoom(
-        model=model,
-        cards=sums["cards"],
-        held_milli=sums["held_milli"],
-        usable_milli=sums["usable_milli"],
-        frozen_milli=sums["frozen_milli"],
-        whole=sums["whole"],
-        broken=sums["broken"],
-        elsewhere=sums["elsewhere"],
-        closed=sums["closed"],
-    )
+    return found
 
 
 def idle_since(job: JobInfo, cards: Mapping[str, float], now: float) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from millpond.model.amounts import milli_text
 from millpond.model.hardware.devices import DeviceHealth
@@ -35,6 +35,9 @@ _LOOKS: Final = {DeviceHealth.FAULTY.value: "bad", DeviceHealth.BUSY_ELSEWHERE.v
 """Of cards that are not handed out, the worst first."""
 _RESTING: Final = {TaskState.FROZEN.value: "frozen", TaskState.SWAPPED.value: "swapped to host memory"}
 """What is said of work that does not compute."""
+
+_amount_text: Final = lru_cache(1_000)(milli_text)
+"""Thousands of machines hold a few amounts."""
 
 Find = Callable[[str], JobInfo | None]
 
@@ -62,8 +65,8 @@ class MapPart:
 
 
 @dataclass(frozen=True, slots=True)
-class MapCell:
-    """A card, or a machine with all its cards.
+class MapCard:
+    """A card.
 
     Attributes:
         text: what it is and holds, in words.
@@ -71,9 +74,20 @@ class MapCell:
     """
 
     text: str
-    parts: tuple[MapPart, ...] = ()
-    look: str = ""
-    job: str = ""
+    parts: tuple[MapPart, ...]
+    job: str
+
+
+class MapCell(NamedTuple):
+    """A machine with all its cards: a tuple, as there are thousands of them.
+
+    Attributes:
+        look: a word for the style sheet.
+        text: what it is and holds, in words.
+    """
+
+    look: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +96,7 @@ class MapNode:
 
     name: str
     is_open: bool
-    cards: tuple[MapCell, ...]
+    cards: tuple[MapCard, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +160,8 @@ def map_of(nodes: list[NodeInfo], colouring: Colouring, find: Find) -> PoolMap:
     Args:
         find: gives a living job by its id; None of those that are not for the reader.
     """
-    painter = _Painter(colouring, _looks_of_owners(nodes, find), find)
+    owners = _looks_of_owners(nodes, find) if colouring is Colouring.OWNER else {}
+    painter = _Painter(colouring, owners, find)
     alike: dict[tuple[str, str], list[NodeInfo]] = {}
     for node in nodes:
         alike.setdefault((node.pool, kind_of(node)), []).append(node)
@@ -167,7 +182,7 @@ def map_of(nodes: list[NodeInfo], colouring: Colouring, find: Find) -> PoolMap:
 
 def kind_of(node: NodeInfo) -> str:
     """Which cards a machine has, in words; empty where it has none."""
-    return _kind(tuple(device.model for device in node.devices))
+    return _kind(tuple([device.model for device in node.devices]))
 
 
 @lru_cache(1_000)  # there are thousands of machines and a few kinds of them
@@ -222,29 +237,33 @@ class _Painter:
         ]
 
     def _block(self, rack: str, page: int, nodes: list[NodeInfo]) -> MapBlock:
-        devices = [device for node in nodes for device in node.devices]
-        looks = Counter(_look_of_health(node) for node in nodes)
+        held = [_held_milli(node) for node in nodes]
+        health = [_look_of_health(node) for node in nodes]
+        looks = Counter(health)
         return MapBlock(
             rack,
             page,
             nodes[0].name,
             nodes[-1].name,
-            held_milli=sum(CARD_MILLI - device.free_compute_milli for device in devices),
-            cards=len(devices),
+            held_milli=sum(held),
+            cards=sum(len(node.devices) for node in nodes),
             broken=looks["bad"],
             elsewhere=looks["foreign"],
             closed=looks["closed"],
-            cells=[self.cell(node) for node in nodes],
+            cells=list(map(self._cell, nodes, held, health)),
         )
 
-    def cell(self, node: NodeInfo) -> MapCell:
-        """A machine as one cell."""
+    def _cell(self, node: NodeInfo, held: int, health: str) -> MapCell:
+        """A machine as one cell.
+
+        Args:
+            held: of its cards, in milli.
+            health: the look of its health.
+        """
         cards = len(node.devices)
-        held = sum(CARD_MILLI - device.free_compute_milli for device in node.devices)
-        text = f"{node.name}: {milli_text(held)}/{cards}"
-        look = _look_of_health(node)
-        if self._colouring is Colouring.HEALTH or (look != "ok" and not held):  # nothing of it is free
-            return MapCell(text, look=look)
+        text = f"{node.name}: {_amount_text(held)}/{cards}"
+        if self._colouring is Colouring.HEALTH or (health != "ok" and not held):  # nothing of it is free
+            return MapCell(health, text)
         if self._colouring is Colouring.OWNER:
             holders: Counter[str] = Counter()
             for device in node.devices:
@@ -253,9 +272,9 @@ class _Painter:
             look = self._owners[holders.most_common(1)[0][0]][0] if holders else "free"
         else:
             look = f"u{-(-4 * held // (CARD_MILLI * cards)) if cards else 0}"
-        return MapCell(text, look=look)
+        return MapCell(look, text)
 
-    def _card(self, node: NodeInfo, device: DeviceInfo) -> MapCell:
+    def _card(self, node: NodeInfo, device: DeviceInfo) -> MapCard:
         name = f"{node.name}/{device.index}{'' if device.instance is None else f'.{device.instance}'}"
         held = CARD_MILLI - device.free_compute_milli
         names = [f"{each.job} ({milli_text(each.compute_milli)})" for each in device.slices]
@@ -269,7 +288,7 @@ class _Painter:
         is_shut = bool(closed) or not node.schedulable
         if self._colouring is Colouring.HEALTH or health or (is_shut and not held and not device.slices):
             look = _LOOKS[device.health] if health else "closed" if is_shut else "ok"
-            return MapCell(text, (MapPart(0, CARD_MILLI, look),), job=job)
+            return MapCard(text, (MapPart(0, CARD_MILLI, look),), job)
         slices = sorted(device.slices, key=lambda part: part.state in _RESTING)  # which may be over what computes
         wanted = [(each.compute_milli or 20, self._look(each)) for each in slices]  # one of memory alone is seen too
         computing = [each.compute_milli for each in slices if each.state not in _RESTING]
@@ -279,7 +298,7 @@ class _Painter:
             if (width := min(milli, CARD_MILLI - begin)) > 0:
                 parts.append(MapPart(begin, width, look))
                 begin += width
-        return MapCell(text, tuple(parts), job=job)
+        return MapCard(text, tuple(parts), job)
 
     def _look(self, part: SliceInfo) -> str:
         if self._colouring is Colouring.OWNER:
@@ -287,10 +306,16 @@ class _Painter:
         return "held" if part.state == "running" else "resting" if part.state in _RESTING else "coming"
 
 
+def _held_milli(node: NodeInfo) -> int:
+    return CARD_MILLI * len(node.devices) - sum([device.free_compute_milli for device in node.devices])
+
+
 def _look_of_health(node: NodeInfo) -> str:
     found = {device.health for device in node.devices}
-    worst = next((look for health, look in _LOOKS.items() if health in found), "ok")
-    return "closed" if worst == "ok" and not node.schedulable else worst
+    for health, look in _LOOKS.items():
+        if health in found:
+            return look
+    return "ok" if node.schedulable else "closed"
 
 
 def _with_reason(state: str, reason: str) -> str:
