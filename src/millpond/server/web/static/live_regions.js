@@ -14,13 +14,15 @@ function takeRegions(page) {
 
 // By our own functions: htmx's take longer on the map of thousands of machines than an update may.
 function takeAttributes(from, to) {
-  for (const { name, value } of to.attributes) {
+  const names = to.getAttributeNames(); // strings: a walk over the attributes makes an object of each
+  for (const name of names) {
+    const value = to.getAttribute(name);
     if (from.getAttribute(name) === value) continue;
     from.setAttribute(name, value);
     if (name.startsWith("hx-")) htmx.process(from);
   }
-  if (from.attributes.length === to.attributes.length) return; // there is nothing beside them
-  for (const { name } of [...from.attributes]) {
+  if (from.attributes.length === names.length) return; // there is nothing beside them
+  for (const name of from.getAttributeNames()) {
     const keep = name === "open" || name === "data-htmx-powered" || (name === "title" && shownLocally(from));
     if (!keep && !to.hasAttribute(name)) from.removeAttribute(name);
   }
