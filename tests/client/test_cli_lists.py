@@ -513,6 +513,36 @@ def test_links_and_pipes_of_an_output_are_counted(server, run_pond, make_job, tm
     )
 
 
+@pytest.mark.parametrize("command", [["output", "ls"], ["get-output"]])
+def test_files_beyond_those_that_a_list_holds_are_not_missing_in_silence(
+    server, run_pond, make_job, tmp_path, monkeypatch, command
+):
+    monkeypatch.chdir(tmp_path)
+    server.will(200, asdict(make_job()))
+    file = {"path": "a", "size": 1, "modified_at": 0.0, "version": "v"}
+    server.will(200, {"job": "train-abcde", "attempt": 1, "files": [file], "truncated": True})
+    if command == ["get-output"]:
+        server.will(200, stream=iter([b"x"]))
+    code, out, err = run_pond(*command, "train-abcde")
+    assert (code, bool(out)) == (0, True)
+    assert err == (
+        "pond: there are more files than the 1 that a list can hold: `pond get-output train-abcde PATH` fetches a "
+        "folder, or one file\n"
+    )
+
+
+def test_what_is_left_out_beside_the_folder_that_is_fetched_is_not_counted(
+    server, run_pond, make_job, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    server.will(200, asdict(make_job()))
+    file = {"path": "deep/a", "size": 1, "modified_at": 0.0, "version": "v"}
+    server.will(200, {"job": "train-abcde", "attempt": 1, "files": [file]})
+    server.will(200, stream=iter([b"x"]))
+    assert run_pond("get-output", "train-abcde", "deep")[0] == 0
+    assert server.requests[1].url.params["under"] == "deep", "the server counts what lies there"
+
+
 @pytest.mark.parametrize("command", [["metrics", ""], ["output", "ls", ""], ["ps", "--members", ""], ["get", ""]])
 def test_an_empty_name_of_a_job_is_refused_as_that_and_not_taken_for_all_or_none(server, run_pond, command):
     code, out, err = run_pond(*command)

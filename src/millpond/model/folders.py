@@ -37,6 +37,11 @@ def is_inside(path: str) -> bool:
     return str(PurePosixPath(path)) == path and not {"..", "."} & set(path.split("/"))
 
 
+def is_under(path: str, top: str) -> bool:
+    """Whether a path is ``top``, or lies below it as a folder; both as ``is_inside`` has them."""
+    return f"{path}/".startswith(f"{top}/")
+
+
 def why_too_deep(path: str) -> str:
     """Why what lies at a path below a folder is not taken from it; empty where it is."""
     begins = f"{path[:_SHOWN]}…"

@@ -313,6 +313,30 @@ def test_files_of_an_output_whose_names_cannot_be_printed_are_counted(api: Api) 
     assert listed["left_out"] == 4
 
 
+def test_of_one_folder_of_an_output_that_alone_is_listed_and_counted(api: Api) -> None:
+    job = api.submit()
+    output = output_of(api, job.id)
+    (output / "deep" / "er").mkdir(parents=True)
+    (output / "deeper").mkdir()
+    for name in ("deep/a", "deep/er/b", "deep/er/two\nlines", "deeper/c", "two\nlines"):
+        (output / name).write_text("x")
+    for name in ("link", "deep/link", "deep/er/link"):
+        (output / name).symlink_to("nowhere")
+    counted = {}
+    for under in ("deep", "deep/", "deep/er", "deep/a", "de", "deep/link"):
+        listed = api.client.get(f"{JOBS}/{job.id}/output", params={"under": under}).json()
+        counted[under] = ([file["path"] for file in listed["files"]], listed["left_out"], listed["no_files"])
+    both = (["deep/a", "deep/er/b"], 1, 2)
+    assert counted == {
+        "deep": both,
+        "deep/": both,
+        "deep/er": (["deep/er/b"], 1, 1),
+        "deep/a": (["deep/a"], 0, 0),
+        "de": ([], 0, 0),
+        "deep/link": ([], 0, 1),
+    }
+
+
 def test_a_part_of_an_output_is_given_of_the_version_that_is_meant_only(api: Api) -> None:
     job = api.submit()
     place = output_of(api, job.id) / "model.pt"

@@ -21,7 +21,7 @@ from millpond.client.sdk.resources.folder_scan import Scan, scan
 from millpond.client.sdk.resources.uploads import Notify, Upload
 from millpond.client.sdk.transport.connection import Requests, ServerConnection, given, segment
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from millpond.model.folders import LARGEST_BATCHED, batches, digest_of, is_inside, link_stays_inside
+from millpond.model.folders import LARGEST_BATCHED, batches, digest_of, is_inside, is_under, link_stays_inside
 from millpond.specs import quantities
 from millpond.specs.api.jobs.files import (
     MOST_DIGESTS,
@@ -166,13 +166,18 @@ class FilesClient(Requests):
 
     # ---- what jobs leave ----------------------------------------------------------------------------------------
 
-    def outputs(self, job_id: str, attempt: int | None = None) -> OutputList:
-        """The files that an attempt (default: the last) left in its output folder."""
-        return self._ask(OutputList, "GET", f"/jobs/{segment(job_id)}/output", params=given(attempt=attempt))
+    def outputs(self, job_id: str, attempt: int | None = None, under: str = "") -> OutputList:
+        """The files that an attempt (default: the last) left in its output folder.
+
+        Args:
+            under: one file of it, or one folder with all below; empty: everything.
+        """
+        params = given(attempt=attempt, under=under or None)
+        return self._ask(OutputList, "GET", f"/jobs/{segment(job_id)}/output", params=params)
 
     def get_output(self, job_id: str, into: Path, attempt: int | None = None, only: str = "") -> list[Path]:
         """Fetch them all into a folder, which is made; returns where they are now, as ``fetch`` does."""
-        return self.fetch(self.outputs(job_id, attempt), into, only)
+        return self.fetch(self.outputs(job_id, attempt, only), into, only)
 
     def fetch(self, listed: OutputList, into: Path, only: str = "") -> list[Path]:
         """Fetch listed files into a folder, which is made; returns where they are now.
@@ -188,9 +193,9 @@ class FilesClient(Requests):
         """
         job_id = listed.job
         wanted = only.rstrip("/")
-        files = [file for file in listed.files if not wanted or f"{file.path}/".startswith(f"{wanted}/")]
+        files = [file for file in listed.files if not wanted or is_under(file.path, wanted)]
         if wanted and not files:
-            near = get_close_matches(wanted, [file.path for file in listed.files], n=1)
+            near = get_close_matches(wanted, [file.path for file in self.outputs(job_id, listed.attempt).files], n=1)
             hint = f"did you mean {near[0]}?" if near else f"list them with `pond output ls {job_id}`"
             raise NotFoundError(f"no file {only!r} in the output of job {job_id}", hint)
         _require_room(files, into)

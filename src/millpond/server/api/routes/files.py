@@ -178,11 +178,16 @@ def result(job: str, request: Request, service: ServiceOf, attempt: _Attempt = N
 
 @router.get("/jobs/{job}/output", response_model=OutputList)
 async def output(
-    job: str, request: Request, service: ServiceOf, access: JobReader, attempt: _Attempt = None
+    job: str,
+    request: Request,
+    service: ServiceOf,
+    access: JobReader,
+    attempt: _Attempt = None,
+    under: str = "",
 ) -> Response:
-    """The files that an attempt left in its output folder (``MILLPOND_OUTPUT``)."""
+    """The files that an attempt left in its output folder (``MILLPOND_OUTPUT``); with ``under`` one file or folder."""
     return await long_answer(
-        service, request, access, lambda: service.files.outputs(service.lookup.look_at_one(job), attempt)
+        service, request, access, lambda: service.files.outputs(service.lookup.look_at_one(job), attempt, under)
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from millpond.model.errors import ConflictError, NotFoundError
-from millpond.model.folders import is_inside
+from millpond.model.folders import is_inside, is_under
 from millpond.node.host.folder_trees import Entry, entries_below
 from millpond.node.task.layout import open_regular
 from millpond.node.task.records import TaskFiles, TaskId, note_of_removal
@@ -91,8 +91,11 @@ def check_not_removed(state_dir: Path, job: str) -> None:
         )
 
 
-def list_output(attempt_dir: Path, job: str, attempt: int) -> OutputList:
+def list_output(attempt_dir: Path, job: str, attempt: int, under: str = "") -> OutputList:
     """The regular files of an attempt's output, by path.
+
+    Args:
+        under: one file of it, or one folder with all below; empty: everything.
 
     Raises:
         ConflictError: the job writes to a folder of the machine, not to one of its own.
@@ -106,7 +109,11 @@ def list_output(attempt_dir: Path, job: str, attempt: int) -> OutputList:
         else:
             no_files += 1
 
-    found = regular_files(entries_below(own_output(attempt_dir)), leave_out)
+    entries = entries_below(own_output(attempt_dir))
+    if wanted := under.rstrip("/"):
+        # A path that is too long has no beginning here: it may lie there, so it is counted.
+        entries = (entry for entry in entries if entry.path is None or is_under(entry.path, wanted))
+    found = regular_files(entries, leave_out)
     first = heapq.nsmallest(MOST_LISTED + 1, found)  # of millions of files, that many are in memory
     files = [
         OutputFile(path=path, size=status.st_size, modified_at=status.st_mtime, version=_version(status))

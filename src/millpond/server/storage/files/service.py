@@ -235,10 +235,10 @@ class FileService:
         self._datasets.remove(found)
         return _dataset_info(found)
 
-    def outputs(self, info: JobInfo, attempt: int | None) -> OutputList:
-        """What an attempt left."""
+    def outputs(self, info: JobInfo, attempt: int | None, under: str) -> OutputList:
+        """What an attempt left, or what of it is a file or folder ``under``."""
         number = attempt_of(info, attempt)
-        return list_output(self._output(info, number), info.id, number)
+        return list_output(self._output(info, number), info.id, number, under)
 
     def glimpse(self, info: JobInfo, attempt: int | None) -> OutputGlimpse:
         """The newest of it."""

@@ -38,12 +38,12 @@ _attempt_option = click.option(
 def get_output(client: Client, job: str, path: str, into: Path | None, attempt: int | None) -> None:
     """Fetch the files that JOB left in its output folder ($MILLPOND_OUTPUT), or the one file or folder PATH of it;
     prints where each is."""
-    found = client.files.outputs(client.find(job).id, attempt)
+    found = client.files.outputs(client.find(job).id, attempt, path)
     places = client.files.fetch(found, into or Path(found.job), path)
     for place in places:
         click.echo(place)
-    if left_out := _left_out(found):
-        say(left_out)
+    if missing := _missing(found):
+        say(missing)
     elif not places:
         say(f"{found.job} has left nothing in its output folder")
 
@@ -60,15 +60,19 @@ def group() -> None:
 def list_files(client: Client, job: str, attempt: int | None) -> Listing:
     """List the output files of JOB."""
     found = client.files.outputs(job, attempt)
-    left_out = _left_out(found)
-    empty = left_out or f"{found.job} has left nothing in its output folder"
-    more = "there are more files than a list can hold" if found.truncated else ""
-    return Listing.of(found, found.files, _TABLE, empty, "; ".join(filter(None, (more, left_out))))
+    missing = _missing(found)
+    empty = missing or f"{found.job} has left nothing in its output folder"
+    return Listing.of(found, found.files, _TABLE, empty, missing)
 
 
-def _left_out(found: OutputList) -> str:
-    """What cannot be fetched, and what to do; empty when all can."""
+def _missing(found: OutputList) -> str:
+    """What is not listed, so not fetched, and what to do; empty when all is."""
     said = []
+    if found.truncated:
+        said.append(
+            f"there are more files than the {len(found.files)} that a list can hold: "
+            f"`pond get-output {found.job} PATH` fetches a folder, or one file"
+        )
     if found.left_out:
         files = count_text(found.left_out, "file")
         said.append(
