@@ -14,6 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from millpond.model.errors import UnavailableError
 from millpond.server.store import migrations
 from millpond.server.store.connection.leadership import LEASE_S, Leadership, Seat, postgresql_options, require_lock
+from millpond.server.store.connection.postgresql_remedies import postgresql_remedy
 
 LOCKED_WITHIN_S: Final = 10.0
 """How long a statement waits for a lock: longer than a leader that stands still may hold one."""
@@ -23,10 +24,6 @@ _SQLITE: Final = "sqlite:///"
 _DAMAGED: Final = "one that is damaged is restored from a backup (pond restore)"
 _FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
 """What SQLite says where it has no room; the latter of the file beside the database that its connections share."""
-_POSTGRESQL: Final = (
-    "it has to be there, for an account that may make tables in it and have 16 connections at a time, and not be "
-    "read-only; one that is damaged is restored from a backup"
-)
 
 
 def sqlite_url(path: Path) -> str:
@@ -104,7 +101,7 @@ def without_password(url: str) -> str:
 def remedy(url: str, cause: BaseException | None) -> str:
     """What helps where a database cannot be read or written; ``url``: empty for SQLite."""
     if url.startswith("postgresql"):
-        return _POSTGRESQL
+        return postgresql_remedy(cause)
     if getattr(cause, "sqlite_errorname", "") in _FULL:
         return "the disk is full: make room there, then start again"
     return f"check that it is there and whole; {_DAMAGED}"
