@@ -121,6 +121,11 @@ class FakeDriver:
         if self._control.fake_pass_time(round(seconds * 1e9), PATIENCE_S) != 0:
             raise TimeoutError(f"a program that shares this time has not rested for {PATIENCE_S} s")
 
+    def kill(self, program: Program) -> None:
+        """Ends a program by SIGKILL. Those who share its time go on, which they do not where it ends in another way."""
+        program.__exit__()
+        self._control.fake_drop(program.pid)
+
     def waits_for_orders(self, program: Program) -> bool:
         """Whether it takes no part in the time that a test lets pass until it has read its next order."""
         return bool(self._control.fake_reads(program.pid))

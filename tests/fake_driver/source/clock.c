@@ -42,7 +42,7 @@ int fake_clock_join(void) {
     while (found < FAKE_SLEEPERS && shared()->sleepers[found].used) found++;
     if (found == FAKE_SLEEPERS) __builtin_trap();
     struct fake_sleeper *sleeper = &shared()->sleepers[found];
-    *sleeper = (struct fake_sleeper){.used = true};
+    *sleeper = (struct fake_sleeper){.used = true, .process = getpid()};
     sem_init(&sleeper->woken, 1, 0);
     shared()->awake++;
     fake_unlock();
@@ -55,6 +55,18 @@ void fake_clock_leave(int index) {
     shared()->awake--;
     advance();
     fake_unlock();
+}
+
+void fake_clock_drop(int32_t process) {
+    fake_lock();
+    for (int index = 0; index < FAKE_SLEEPERS; index++) {
+        struct fake_sleeper *sleeper = &shared()->sleepers[index];
+        if (!sleeper->used || sleeper->process != process) continue;
+        sleeper->used = false;
+        shared()->awake -= !sleeper->asleep;
+    }
+    fake_unlock();
+    fake_clock_set_reading(process, false);
 }
 
 static int32_t *reader(int32_t process) {

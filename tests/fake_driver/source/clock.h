@@ -9,6 +9,8 @@ uint64_t fake_clock_now(void);
 // A thread begins to take part, awake, and ceases to. The caller's, or that of one which it is about to start.
 int fake_clock_join(void);
 void fake_clock_leave(int sleeper);
+// All threads of a process that was killed.
+void fake_clock_drop(int32_t process);
 // Whether a process takes no part because it waits for an order, or has yet to see that it is there.
 void fake_clock_set_reading(int32_t process, bool reads);
 bool fake_clock_reads(int32_t process);

@@ -125,6 +125,8 @@ EXPORT int fake_pass_time(uint64_t nanoseconds, int patience_s) {
     return fake_clock_rest(own_sleeper, nanoseconds, NULL, 0, patience_s) && fake_clock_settle(patience_s) ? 0 : -1;
 }
 
+EXPORT void fake_drop(int process) { fake_clock_drop(process); }
+
 EXPORT int fake_reads(int process) { return fake_clock_reads(process); }
 
 EXPORT void fake_set_driver_name(const char *name) { snprintf(fake->driver_name, sizeof fake->driver_name, "%s", name); }

@@ -141,6 +141,7 @@ enum fake_action { FAKE_RETURN, FAKE_HANG, FAKE_KILL_CALLER, FAKE_KILL_TARGET, F
 // A thread that takes part in the tests' own time; clock.c.
 struct fake_sleeper {
     bool used, asleep;
+    int32_t process;
     bool wakes;         // before its time, when anybody wakes anybody
     uint64_t until_ns;
     sem_t woken;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import json
 import os
@@ -295,29 +294,29 @@ def test_a_program_whose_gate_is_missing_finds_no_driver_where_it_must_have_one(
 
 def test_a_program_for_which_its_slice_has_no_place_is_refused_the_card_until_there_is_one(card: GatedCard) -> None:
     task = card.slice(cap_mib=10)
-    source = """
-import ctypes
+    source = f"""
+import ctypes, os, signal
 cuda = ctypes.CDLL("libcuda.so.1")
-print(cuda.cuInit(0), cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(20 << 20)), flush=True)
-input()
+def child():
+    read, write = os.pipe()
+    if not (pid := os.fork()):
+        os.write(write, bytes([cuda.cuInit(0)]))
+        signal.pause()
+    return pid, os.read(read, 1)
+children = [child() for _ in range({layout.SLOTS})]
+assert all(result == bytes(1) for _, result in children)
+print(cuda.cuInit(0), cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(20 << 20)))
+os.kill(children.pop()[0], signal.SIGKILL)
+os.wait()
 print(cuda.cuInit(0))
+for pid, _ in children:
+    os.kill(pid, signal.SIGKILL)
 """
-    with (task.region.folder / "usage").open("r+b") as usage:
-        fcntl.lockf(usage, fcntl.LOCK_EX, layout.SLOTS)  # as that many processes do
-        refused = subprocess.Popen(
-            [sys.executable, "-c", source],
-            env=os.environ | task.env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert refused.stdout is not None
-        assert refused.stdout.readline() == "802 3\n"
-    output, errors = refused.communicate("\n")
-    assert output == "0\n"
+    command = [sys.executable, "-c", source]
+    done = subprocess.run(command, env=os.environ | task.env, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "802 3\n0\n"
     reason = f"millpond: all places are taken in the slice of {task.region.folder}"
-    assert errors == f"{reason}; this program is refused the card\n"
+    assert done.stderr == f"{reason}; this program is refused the card\n"
 
 
 @pytest.mark.parametrize("dropped", [("LD_PRELOAD",), ("LD_PRELOAD", "MILLPOND_GATE"), ("MILLPOND_GATE",)])

@@ -91,6 +91,25 @@ def test_a_holder_of_the_turn_that_was_killed_is_not_waited_for_until_its_work_w
     assert other.region.usage().launches > launches + 10
 
 
+def test_a_process_that_is_killed_in_its_turn_holds_up_nobody_for_long(timed_card: GatedCard) -> None:
+    tasks = timed_card.programs({}, {}, {})
+    for each in tasks:
+        keep_busy(each)
+    timed_card.until(lambda: all(each.region.usage().launches > 10 for each in tasks))
+    killed, *others = tasks
+    timed_card.until(lambda: _turn(timed_card).holder == 1)  # the number in the card's file of the slice made first
+    assert killed.program is not None
+    timed_card.pass_time(0.001)
+    timed_card.driver.kill(killed.program)
+    before = timed_card.busy_ns(others)
+    timed_card.pass_time(0.5)
+    assert sum(timed_card.busy_ns(others)) - sum(before) > 400_000_000
+    killed.start()
+    keep_busy(killed)
+    timed_card.pass_time(0.2)
+    assert timed_card.busy_shares(tasks, 0.5) == pytest.approx([33, 33, 33], abs=5)
+
+
 @pytest.mark.parametrize("was", ["waiting", "in its turn"])
 def test_who_was_killed_a_while_ago_is_not_waited_for_by_several_others(timed_card: GatedCard, was: str) -> None:
     timed_card.slice()
@@ -192,10 +211,9 @@ def test_a_turn_is_not_longer_for_every_process_of_its_slice_that_launches_in_it
             keep_busy(each)
         timed_card.until(lambda: all(each.region.usage().launches > 10 for each in (task, other)))
         first = 1  # the number in the card's file of the slice made first
-        for holds in (False, True):
-            while (_turn(timed_card).holder == first) != holds:
-                timed_card.pass_time(0.0002)
-        timed_card.pass_time(0.002)
+        timed_card.until(lambda: _turn(timed_card).holder != first)
+        timed_card.until(lambda: _turn(timed_card).holder == first)
+        timed_card.pass_time(0.001)
         turn = _turn(timed_card)
         second.send("launch", 1000, 1)
         timed_card.until(second.has_answered)
