@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,9 +30,14 @@ def real(shared: AuthWorld) -> dict[str, str]:
     return {"job": job, "user": "vic", "group": "vision", "token": token}
 
 
-def operations(world: AuthWorld) -> list[Any]:
-    schema = schemathesis.openapi.from_dict(world.routes.openapi())
-    return [found.ok() for found in schema.get_all_operations()]
+def operations(world: AuthWorld, every: int) -> Iterator[Any]:
+    """Each so-manieth, of those that the description has; to read them all takes longer than to try a few."""
+    described = world.routes.openapi()
+    kept: dict[str, dict[str, Any]] = {}
+    for path, method in [(path, method) for path, methods in described["paths"].items() for method in methods][::every]:
+        kept.setdefault(path, {})[method] = described["paths"][path][method]
+    schema = schemathesis.openapi.from_dict({**described, "paths": kept})
+    return (found.ok() for found in schema.get_all_operations())
 
 
 @pytest.mark.parametrize(("who", "every"), few_then_many([("", 32)], [("", 1), ("olga", 1), ("max", 1)]))
@@ -39,7 +45,7 @@ def test_no_request_that_fits_the_description_or_nearly_does_meets_a_defect(
     shared: AuthWorld, real: dict[str, str], who: str, every: int
 ) -> None:
     client = shared.client(who)
-    for operation in operations(shared)[::every]:
+    for operation in operations(shared, every):
 
         @settings(
             max_examples=EXAMPLES[who],
