@@ -12,6 +12,8 @@ from auth_world import API, AuthWorld, error_of
 from sqlalchemy.exc import OperationalError
 
 from millpond.model.errors import MillpondError
+from millpond.model.resources import Amount
+from millpond.scheduling.scheduler import Scheduler
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.runtime.recovery import recover
 from millpond.server.store.store import Store
@@ -240,6 +242,18 @@ def test_a_guarantee_below_what_is_reserved_is_refused_by_name_however_it_is_ask
     assert (begun, "reservation 'demo' of 2 cards would no longer fit" in queues.trouble) == ([], True)
     assert (settings(world, "lab")[0], queue_of_core(world, "lab").guarantee.gpu_milli) == ({"guarantee": 2}, 2000)
     assert change(world, "lab", guarantee=3).status_code == 200
+
+
+@pytest.mark.sources
+def test_at_a_first_start_the_file_is_held_to_the_machines_that_are_about_to_join(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Scheduler, "all_machines", lambda _scheduler: Amount())
+    queues, text = world.service.queue_settings, {"lab": {"guarantee": 3}}
+    assert change(world, "speech", guarantee=1).status_code == 200, "no machine is known: more may come"
+    assert world.loop.query(lambda core: queues.begin(core, text, None, Amount(3_000))).result(60) == []
+    assert "lab.guarantee: all queues together are guaranteed 4 GPUs, but all machines have 3 GPUs" in queues.trouble
+    assert len(world.loop.query(lambda core: queues.begin(core, text, None, Amount(4_000))).result(60)) == 1
 
 
 def test_a_queue_that_takes_jobs_and_is_used_gets_none_below_it(world: AuthWorld) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from millpond.model.hardware.card_layouts import DivisibleCard
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.node_selection import Labels
-from millpond.model.resources import CARD_MILLI
+from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.windows import Window
 
 DEFAULT_POOL = "default"
@@ -147,3 +149,20 @@ class Cordon:
     def is_over(self, instant: float) -> bool:
         """Whether it has ended by that instant."""
         return self.until is not None and self.until <= instant
+
+
+def amount_of_nodes(nodes: Sequence[Node], pools: Mapping[str, Pool]) -> Amount:
+    """All that nodes have, whether or not it may be handed out now; cards by their models.
+
+    Args:
+        pools: by name; a pool that is not among them hands out each CPU once.
+    """
+    devices = [device for node in nodes for device in node.devices]
+    models = Counter(device.model for device in devices)
+    return Amount(
+        CARD_MILLI * len(devices),
+        sum(pools.get(node.pool, Pool(node.pool)).cpu_capacity_milli(node) for node in nodes),
+        sum(node.memory_mib for node in nodes),
+        tuple((model, CARD_MILLI * count) for model, count in sorted(models.items())),
+        sum(device.memory_mib for device in devices),
+    )

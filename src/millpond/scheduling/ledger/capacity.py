@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
+from millpond.model.hardware.nodes import amount_of_nodes
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.scheduling.ledger.hardware import Hardware
 from millpond.scheduling.placement.arrays import ClusterArrays, Int64Array
@@ -52,15 +52,7 @@ class Capacity:
     def of_all_machines(self) -> Amount:
         """All that known machines have, whether or not it may be handed out now; cards by their models."""
         nodes = [node for node in self._hardware.nodes if node is not None]
-        devices = [device for node in nodes for device in node.devices]
-        models = Counter(device.model for device in devices)
-        return Amount(
-            CARD_MILLI * len(devices),
-            sum(self._hardware.pools[node.pool].cpu_capacity_milli(node) for node in nodes),
-            sum(node.memory_mib for node in nodes),
-            tuple((model, CARD_MILLI * count) for model, count in sorted(models.items())),
-            sum(device.memory_mib for device in devices),
-        )
+        return amount_of_nodes(nodes, self._hardware.pools)
 
     def gpu_milli_of(self, pool: str) -> int:
         """``gpu_milli`` of one pool."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
 from millpond.engines.server_engine import ServerEngine
+from millpond.model.hardware.nodes import amount_of_nodes
 from millpond.node.host.machine import Machine
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.components import Oidc, Security, open_security
@@ -131,11 +132,13 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
             ran = running_jobs(core)
             components.notifications.receivers.take_file()
             queues, texts = components.queue_settings, config.queue_documents if options.config else None
+            nodes = host.machine.nodes if config.kubernetes is None else ()  # those of a cluster are not known yet
+            machines = amount_of_nodes(nodes, {pool.name: pool for pool in config.pools})
             scheduler.settle(
                 engine,
                 lambda: (
                     *(*change, *pool_events(config)),
-                    *(*queues.begin(core, texts, config.located), *tenants.isolation_events(core)),
+                    *(*queues.begin(core, texts, config.located, machines), *tenants.isolation_events(core)),
                 ),
             )
             warnings = (*warnings, *no_longer_placeable(core, ran))

@@ -126,7 +126,11 @@ class QueueSettings:
     # ---- the configuration file -------------------------------------------------------------------------------------
 
     def begin(
-        self, core: Core, texts: Mapping[str, QueueDocument] | None, located: Located | None = None
+        self,
+        core: Core,
+        texts: Mapping[str, QueueDocument] | None,
+        located: Located | None = None,
+        machines: Amount | None = None,
     ) -> list[Event]:
         """For the start of a server, before its scheduler's thread: what the scheduler does not know yet.
 
@@ -136,12 +140,13 @@ class QueueSettings:
         Args:
             texts: what the configuration file says of its queues; None without a file.
             located: the file, so that a fault has its line.
+            machines: what those have that are there while the scheduler knows of none yet.
         """
         facts = self._facts(core)
         try:
             book = self._book if texts is None else self._book.with_file(texts, facts, self._clock())
             with _at_lines_of(located):
-                self._require_machines(core, book, facts)
+                self._require_machines(core, book, facts, machines)
                 changes = self._changes(core, book, facts)
         except MillpondError as error:
             self.trouble = f"warning: the queues stay as they were: {error}"
@@ -355,7 +360,7 @@ class QueueSettings:
                     hint = suggest(str(model), sorted(known)) or f"there are {', '.join(sorted(known))}"
                     raise InvalidInputError(f"{row.name}.{field}.models: no machine has cards of model {model!r}", hint)
 
-    def _require_machines(self, core: Core, book: QueueBook, facts: QueueFacts) -> None:
+    def _require_machines(self, core: Core, book: QueueBook, facts: QueueFacts, joining: Amount | None = None) -> None:
         """Refuse guarantees that are raised beyond what all known machines have, once there are any.
 
         What machines lack already, as some are gone, bars no other change.
@@ -371,6 +376,8 @@ class QueueSettings:
             and row.document.get("guarantee") != _guarantee(self._book.rows.get(row.name))
         ]
         machines = core.scheduler.all_machines()
+        if machines == Amount():
+            machines = joining or machines
         if not raised or machines == Amount():
             return
         before = beyond_cluster(parents_first(list(facts.known.values())), machines)
