@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from portal_visit import Visit, base_of, chromium, expect, pond, submit, visit
+from portal_visit import PHONE, Visit, base_of, chromium, expect, pond, submit, visit
 from real_pond import Pond
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
@@ -61,3 +61,38 @@ def test_the_chosen_order_survives_changes_and_rows_stay_under_the_cursor(
     assert parse_qs(urlsplit(page.url).query)["order"] == [order]
     assert page.get_by_label("Order").input_value() == order
     pond("stop", one, other)
+
+
+def test_a_row_stays_under_the_cursor_where_one_above_it_grows(pond: Pond, visit: Visit) -> None:
+    above, below = [submit(pond, "sleep 600", "--name", "grows", "--gpus", "1") for _ in range(2)]
+    page = visit.enter(pond)
+    page.set_viewport_size({"width": 1280, "height": 320})
+    page.goto(f"{base_of(page)}/portal/jobs?name=grows&order=oldest")
+    page.locator(f"#job-{above}").evaluate("(row) => row.replaceChildren()")  # the next look fills it again
+    row = page.locator(f"#job-{below}")
+    row.hover()
+    before = row.bounding_box()
+    late = submit(pond, "sleep 600", "--name", "grows", "--gpus", "1")
+    page.locator("button.waiting").wait_for()
+    expect(page.locator(f"#job-{above} .state")).to_be_visible()
+    assert row.bounding_box() == pytest.approx(before, abs=1)
+    pond("stop", above, below, late)
+
+
+def test_on_a_phone_rows_stay_while_one_has_scrolled_into_a_list(pond: Pond, chromium: Any) -> None:
+    jobs = [submit(pond, "sleep 600", "--name", "touched", "--gpus", "1") for _ in range(4)]
+    phone = Visit(chromium, has_touch=True, is_mobile=True)
+    page = phone.enter(pond)
+    page.set_viewport_size({**PHONE, "height": 400})
+    page.goto(f"{base_of(page)}/portal/jobs?name=touched")
+    page.locator(f"#job-{jobs[0]}").scroll_into_view_if_needed()
+    assert page.evaluate("document.getElementById('jobs').getBoundingClientRect().top") < 0
+    late = submit(pond, "sleep 600", "--name", "touched", "--gpus", "1")
+    page.locator("button.waiting:visible").wait_for()
+    assert rows(page) == jobs[::-1]
+    page.evaluate("scrollTo(0, 0)")
+    page.locator(f"#job-{late}").wait_for()
+    assert rows(page) == [late, *jobs[::-1]]
+    assert not phone.complaints()
+    phone.context.close()
+    pond("stop", *jobs, late)

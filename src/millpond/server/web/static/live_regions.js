@@ -65,9 +65,12 @@ function takeChildren(from, to) {
 }
 
 // While somebody points at a list, or has gone into it with the keyboard, its rows stay where they are: what is in them
-// follows, new rows wait behind a button, and rows that are gone stay, paler. So it is while rows are selected.
+// follows, new rows wait behind a button, and rows that are gone stay, paler. So it is while rows are selected, and where
+// nothing points, as on a phone, while the beginning of the list is scrolled out of view.
+const pointsNowhere = matchMedia("(hover: none)");
+const isRead = (region) => pointsNowhere.matches && region.getBoundingClientRect().top < 0;
 const isUsed = (region) => region.dataset.steady !== undefined
-  && (region.matches(":hover") || region.contains(document.activeElement) || region.querySelector("tr :checked") !== null);
+  && (region.matches(":hover") || region.contains(document.activeElement) || region.querySelector("tr :checked") !== null || isRead(region));
 const waiting = new Map();
 
 function takeSteadily(region, fresh) {
@@ -116,14 +119,16 @@ function takeWhole(region, fresh) {
 for (const region of document.querySelectorAll("[data-steady]")) {
   region.addEventListener("pointerleave", () => { if (!isUsed(region)) settle(region); });
   region.addEventListener("focusout", () => setTimeout(() => { if (!isUsed(region)) settle(region); }));
+  addEventListener("scroll", () => { if (waiting.has(region) && !isUsed(region)) settle(region); }, { passive: true });
 }
 
-// Nor do rows move where what stands above them grows: then the page is scrolled by as much.
+// Nor does the row in use move where what stands above it grows, be it another row: then the page is scrolled by as much.
 function placeOfRows() {
-  const used = [...document.querySelectorAll("[data-steady]")].find(isUsed);
+  const list = [...document.querySelectorAll("[data-steady]")].find(isUsed);
+  const used = list && (list.querySelector("tr[id]:hover, tr[id]:focus-within") || list);
   return used && { used, top: used.getBoundingClientRect().top };
 }
 
 function keepPlace(before) {
-  if (before) scrollBy({ top: before.used.getBoundingClientRect().top - before.top, behavior: "instant" });
+  if (before?.used.isConnected) scrollBy({ top: before.used.getBoundingClientRect().top - before.top, behavior: "instant" });
 }
