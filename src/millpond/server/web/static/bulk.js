@@ -30,13 +30,17 @@ function choose(isChosen) {
   showChosen();
 }
 
-async function chooseMatching() {
-  const answer = await ask(bulk.dataset.matching);
-  if (!answer.ok) { tell(await troubleIn(answer)); return; }
-  const found = (await answer.json()).jobs.map((job) => job.id);
-  choose(true);
-  matching = found;
-  showChosen();
+async function chooseMatching(button) {
+  const release = hold(button);
+  try {
+    const answer = await ask(bulk.dataset.matching);
+    if (!answer.ok) throw new Error(await troubleIn(answer));
+    const found = (await answer.json()).jobs.map((job) => job.id);
+    choose(true);
+    matching = found;
+    showChosen();
+  } catch (error) { tell(error.message); }
+  finally { release(); }
 }
 
 function linkTo(job) {
@@ -109,6 +113,6 @@ document.getElementById("bulk-none").addEventListener("click", ({ target }) => {
 document.getElementById("bulk-curves").addEventListener("click", () => {
   location.assign(`/portal/curves?${new URLSearchParams(chosen().map((job) => ["job", job]))}`);
 });
-document.getElementById("bulk-all").addEventListener("click", chooseMatching);
+document.getElementById("bulk-all").addEventListener("click", ({ target }) => chooseMatching(target));
 new MutationObserver(showChosen).observe(jobs, { childList: true, subtree: true });
 showChosen();
