@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -413,9 +414,11 @@ def test_a_lost_server_is_shown_and_found_again(pond: Pond, visit: Visit) -> Non
     port = str(urlsplit(page.url).port)
     os.kill(pond.server_pid, signal.SIGKILL)
     page.locator("#live[data-state=lost]").wait_for()
+    expect(page.locator("#live")).to_have_accessible_name(re.compile("does not answer"))
     page.get_by_text("The server does not answer.").wait_for()
     until(lambda: pond("up", "--detach", "--port", port).returncode == 0)
     page.locator("#live[data-state=live]").wait_for()
+    expect(page.locator("#live")).to_have_accessible_name("live")
     job = submit(pond, "sleep 1", "--gpus", "1")
     page.goto(f"{base_of(page)}/portal/jobs?all=true")
     page.locator(f"#job-{job}").wait_for()

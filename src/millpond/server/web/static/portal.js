@@ -90,8 +90,15 @@ let shown = said.version; // the number of the last change that the page shows
 let isLost = false, tries = 0, stream, silence;
 const SILENCE_MS = 50000; // the server says something every 20 s; of a connection that is cut off a browser hears nothing
 
+// The point beside the user's name, by its colour and in words.
+function mark(state, words) {
+  live.dataset.state = state;
+  live.title = words;
+  live.setAttribute("aria-label", words);
+}
+
 function lose() {
-  live.dataset.state = "lost";
+  mark("lost", said.saidLost);
   tries += 1;
   if (tries < 2 || isLoggedOut) return;
   isLost = true;
@@ -99,14 +106,14 @@ function lose() {
 }
 
 function find() {
-  live.dataset.state = "live";
+  mark("live", said.saidLive);
   tries = 0;
   if (isLost) tell("");
   isLost = false;
 }
 
 function logOut() {
-  if (live) live.dataset.state = "lost";
+  if (live) mark("lost", said.saidOut);
   if (isLoggedOut && !notice.hidden) return; // said already: another link in its place would lose a click on it
   isLoggedOut = true;
   tell(said.saidOut);
