@@ -11,16 +11,22 @@ A second table has the finish-time fairness rho of twelve users (Themis, NSDI'20
 equal part of the cluster; the worst user's mean) under ``fifo``, ``fair`` and ``default``, on a synthetic workload of
 which forecasts are known.
 
-    python benchmarks/queue_shares.py [--only TEXT] [--days N] [--json FILE]
+Cases are played beside each other, one a process; each is told of when it has been played.
+
+    python benchmarks/queue_shares.py [--only TEXT] [--days N] [--workers N] [--json FILE]
 """
 
 from __future__ import annotations
 
 import math
+import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import repeat
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -240,7 +246,6 @@ def entitled(queues: Sequence[Queue], leaf: str) -> float:
 
 def measured(case: Case, policy: Policy, days: float | None = None) -> dict[str, Any]:
     """Play a case under a policy."""
-    note(f"{case.name}: {policy.label}")
     span_s = (days or case.days) * DAY_S
     began = time.process_time()
     saturation = Saturation(case, policy)
@@ -288,11 +293,16 @@ def finish_times(ordering: str, jobs: int) -> dict[str, Any]:
     }
 
 
-def _lines(only: str, days: float | None) -> Iterator[dict[str, Any]]:
-    for case in CASES:
-        for policy in POLICIES:
-            if only in f"{case.name}: {policy.label}":
-                yield measured(case, policy, days)
+def _lines(only: str, days: float | None, workers: int) -> Iterator[dict[str, Any]]:
+    wanted = [(case, policy) for case in CASES for policy in POLICIES if only in f"{case.name}: {policy.label}"]
+    if not wanted:
+        return
+    cases, policies = zip(*wanted, strict=True)
+    count = max(min(workers, len(wanted)), 1)
+    with ProcessPoolExecutor(count, get_context("spawn"), initializer=warm_up, initargs=(Settings(),)) as pool:
+        for row in pool.map(measured, cases, policies, repeat(days)):
+            note(f"{row['case']}: {row['policy']}: {100 * row['error']:+.1f} %, {row['cpu_s']:.1f} s of CPU time")
+            yield row
 
 
 def _table(lines: Sequence[dict[str, Any]]) -> Table:
@@ -315,10 +325,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = command_line(__doc__)
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose case and policy contain it")
     parser.add_argument("--days", type=float, help="the span; 10 unless given")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; one a core unless given")
     parser.add_argument("--rho-jobs", type=int, default=RHO_JOBS, metavar="N", help="of the workload for rho; 0: none")
     options = parser.parse_args(arguments)
     warm_up(Settings())
-    lines = list(_lines(options.only, options.days))
+    lines = list(_lines(options.only, options.days, options.workers))
     rho = [finish_times(ordering, options.rho_jobs) for ordering in RHO_ORDERINGS] if options.rho_jobs else []
     emit(
         {"within": WITHIN, "rows": lines, "rho": rho},
