@@ -252,6 +252,25 @@ def test_every_hook_stands_before_a_function_of_the_same_name(gate_library: Path
     assert exported == HOOKS | {"dlsym", "dlvsym"}
 
 
+WORKS_OR_TAKES_MEMORY = re.compile(
+    r"cu(\w*Launch|Memcpy(?!.*(toH|HtoA|HtoD))|MemsetD|GraphInstantiate|GraphUpload"
+    r"|Mem(Alloc|Create|PoolCreate)|\w*(Array(3D)?|Ctx)Create|MulticastBind|GraphAdd(MemAlloc)?Node)"
+)
+NOT_OF_THE_CARD = {"cuLaunchHostFunc", "cuMemAllocHost"}
+NOT_COUNTED = {
+    *("cuMemcpy3DBatchAsync", "cuMemcpy3DPeer", "cuMemcpy3DPeerAsync", "cuMemcpy3DWithAttributesAsync"),
+    *("cuMemcpyAtoA", "cuMemcpyAtoD", "cuMemcpyDtoA"),
+}
+"""As the limits of `docs/gate.md` have them."""
+
+
+def test_the_gate_stands_before_all_that_works_on_the_card_or_takes_its_memory_in_the_newest_bindings() -> None:
+    bindings = pytest.importorskip("cuda.bindings.driver")
+    found = {re.sub(r"_v\d+$", "", name) for name in vars(bindings) if WORKS_OR_TAKES_MEMORY.match(name)}
+    held = {re.sub(r"(_v\d+)?(_pts[zd])?$", "", name) for name in HOOKS}
+    assert found - held <= NOT_OF_THE_CARD | NOT_COUNTED
+
+
 def test_the_library_loads_with_old_c_libraries_and_cannot_be_written_over(gate_library: Path) -> None:
     command = ["readelf", "--wide", "--dynamic", "--segments", "--dyn-syms", gate_library]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
