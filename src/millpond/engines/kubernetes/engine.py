@@ -19,7 +19,7 @@ from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules, For
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.claims.claim_book import ClaimBook
 from millpond.engines.kubernetes.claims.claim_writing import ClaimWriter
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config, http_client
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
 from millpond.engines.kubernetes.cluster.api_channel import PASSING, ErrorAnswerError
 from millpond.engines.kubernetes.cluster.cluster_api import MOST_AT_ONCE, ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_lease import ClusterLease, LeaseTimes
@@ -137,8 +137,6 @@ class KubernetesEngine:
             self._options.pull_secrets,
             self._options.nodes.tolerated,
         )
-        # Of the client for logs all connections may be busy for as long as pods run.
-        log_http = await self._hanging_up.enter_async_context(http_client(self._config))
         channel = api_channel(self._config, MOST_AT_ONCE)
         self._hanging_up.push_async_callback(channel.aclose)
         self._lease = ClusterLease(channel, self.namespace, self._options.servers[0], self._options.lease)
@@ -147,7 +145,7 @@ class KubernetesEngine:
             self._executor.pods.tell(pod, text)
 
         api = ClusterApi(channel, self.namespace, self._lease.held, tell)
-        logs = LogCopies(log_http, self.namespace, tell)
+        logs = LogCopies(self._following, self.namespace, tell)
         channels = PodChannels(channel, self.namespace)
         servers = frozenset(self._options.servers)
         self._claims = ClaimWriter(api, ClaimBook(self._following, lambda node: self._view.recount(node)))

@@ -73,18 +73,6 @@ def find_config(access: ClusterAccess) -> SingleConfig:
     return config
 
 
-def http_client(config: SingleConfig) -> httpx2.AsyncClient:
-    """A client of the cluster's API.
-
-    Raises:
-        UnavailableError: a certificate cannot be read.
-    """
-    from lightkube.config.client_adapter import AsyncClient, ConnectionParams
-
-    with _useful_credentials():
-        return AsyncClient(config, ConnectionParams())
-
-
 def api_channel(config: SingleConfig, at_once: int) -> ApiChannel:
     """A channel for many small requests, or for following the cluster. To be called on the event loop that it is for.
 

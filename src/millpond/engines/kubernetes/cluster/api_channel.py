@@ -62,7 +62,7 @@ class ErrorAnswerError(Exception):
 
     def __init__(self, answer: ApiAnswer) -> None:
         super().__init__(f"{answer.status_code} {answer.reason_phrase}: {answer.text[:200]}")
-        self.status_code = answer.status_code
+        self.answer, self.status_code = answer, answer.status_code
 
 
 class ApiChannel:
@@ -119,11 +119,13 @@ class ApiChannel:
     async def _read(self, path: str, params: Mapping[str, str]) -> bytes:
         return b"".join([piece async for piece in self.follow(path, params, REQUEST_WITHIN_S)])
 
-    async def follow(self, path: str, params: Mapping[str, str], silence_s: float) -> AsyncGenerator[bytes, None]:
+    async def follow(
+        self, path: str, params: Mapping[str, str], silence_s: float | None
+    ) -> AsyncGenerator[bytes, None]:
         """An answer that goes on and on, in pieces as they come; the first is empty, when it begins.
 
         Args:
-            silence_s: without a word for so long it counts as cut.
+            silence_s: without a word for so long it counts as cut; None: it may say nothing for ever.
 
         Raises:
             ErrorAnswerError: the server refuses.

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final
 
 import httpx2
-import msgspec
 
-from millpond.engines.kubernetes.cluster.objects import StatusObject
+from millpond.engines.kubernetes.cluster.api_channel import REQUEST_WITHIN_S, ApiChannel, ErrorAnswerError
+from millpond.engines.kubernetes.cluster.cluster_api import status_of
 from millpond.engines.kubernetes.pods.pod_marks import CONTAINER
 from millpond.node.host.files import write_all, write_json
 from millpond.node.task.output import MARK_EVERY_US, Mark, Stream
@@ -40,6 +40,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.3, 3.0
 _NOT_THERE: Final = frozenset({400, 404})
 """The container does not run yet, or the pod is gone."""
 _FORBIDDEN: Final = 403
+_UNREAD: Final = (httpx2.TransportError, ErrorAnswerError, OSError)
 
 
 class LogFile:
@@ -125,12 +126,12 @@ class LogCopies:
     each second, and at their ends.
 
     Args:
-        client: of the cluster's API, with room for as many connections.
+        channel: to the cluster's API, with room for as many connections.
         tell: is told, for the job of a pod, that the cluster does not let its output be read.
     """
 
-    def __init__(self, client: httpx2.AsyncClient, namespace: str, tell: Callable[[str, str], None]) -> None:
-        self._client = client
+    def __init__(self, channel: ApiChannel, namespace: str, tell: Callable[[str, str], None]) -> None:
+        self._channel = channel
         self._tell = tell
         self._namespace = namespace
         self._followed: set[LogCopy] = set()
@@ -194,7 +195,7 @@ class LogCopies:
         try:
             async with self._reading:
                 await self._read(copy, follow=False)
-        except (httpx2.HTTPError, OSError) as error:
+        except _UNREAD as error:
             self._note(copy, error)
         finally:
             if copy.task is asyncio.current_task():  # else the pod has ended, and the rest is being read
@@ -214,7 +215,7 @@ class LogCopies:
                 if over:
                     break
                 wait_s = _FIRST_WAIT_S
-            except (httpx2.HTTPError, OSError) as error:
+            except _UNREAD as error:
                 if over and _status(error) in _NOT_THERE:
                     break
                 self._note(copy, error)
@@ -222,14 +223,16 @@ class LogCopies:
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
         copy.done.set()
 
-    def _note(self, copy: LogCopy, error: httpx2.HTTPError | OSError) -> None:
+    def _note(self, copy: LogCopy, error: Exception) -> None:
         """Log what keeps output away, each kind once: it is tried again, and of many pods at the same time.
 
         That the cluster forbids it is told to each job once: else its users would believe that it says nothing.
         """
-        if isinstance(error, httpx2.HTTPStatusError) and error.response.status_code == _FORBIDDEN and not copy.is_told:
+        if isinstance(error, ErrorAnswerError) and error.status_code == _FORBIDDEN and not copy.is_told:
             copy.is_told = True
-            self._tell(copy.pod, f"its output cannot be read, and is asked for again: {_words_of(error.response)}")
+            self._tell(
+                copy.pod, f"its output cannot be read, and is asked for again: {status_of(error.answer).message}"
+            )
         kind = _status(error) or getattr(error, "errno", None)
         is_news = kind not in {None, *_NOT_THERE, *self._said}  # connections that break the reflectors say, too
         self._said.add(kind)
@@ -248,20 +251,17 @@ class LogCopies:
             params["sinceTime"] = _second_of(target.last)
         path = f"/api/v1/namespaces/{self._namespace}/pods/{pod}/log"
         last, copied, rest = target.last, target.count, b""
-        timeout = httpx2.Timeout(10.0, read=None if follow else 10.0)
-        async with self._client.stream("GET", path, params=params, timeout=timeout) as answer:
-            if answer.is_error:
-                await answer.aread()
-            answer.raise_for_status()
-            async for piece in answer.aiter_bytes():
+        answer = self._channel.follow(path, params, None if follow else REQUEST_WITHIN_S)
+        async with contextlib.aclosing(answer) as pieces:
+            async for piece in pieces:
                 whole, newline, rest = (rest + piece).rpartition(b"\n")
                 lines = [line + b"\n" for line in whole.split(b"\n")] if newline else []
                 fresh = [line for line in lines if _instant(line.partition(b" ")[0]) >= last]
                 again = sum(_instant(line.partition(b" ")[0]) == last for line in fresh) if copied else 0
                 target.take(fresh[min(again, copied) :])
                 copied -= min(again, copied)
-            if rest:
-                target.take([rest])
+        if rest:
+            target.take([rest])
 
 
 def _behind(path: Path, place: int) -> bytes:
@@ -270,17 +270,9 @@ def _behind(path: Path, place: int) -> bytes:
         return file.read()
 
 
-def _words_of(answer: httpx2.Response) -> str:
-    """The cluster's own, where it has any."""
-    try:
-        return msgspec.json.decode(answer.content, type=StatusObject).message or answer.reason_phrase
-    except msgspec.DecodeError:
-        return answer.reason_phrase
-
-
 def _status(error: Exception) -> int | None:
     """What the cluster answered; None: nothing."""
-    return error.response.status_code if isinstance(error, httpx2.HTTPStatusError) else None
+    return error.status_code if isinstance(error, ErrorAnswerError) else None
 
 
 def _place_in(path: Path) -> tuple[int, int, int | None]:
