@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from itertools import permutations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layouts_by_hand import fits
@@ -22,6 +23,7 @@ from millpond.model.resources import TaskRequest
 from millpond.model.states import JobState
 from millpond.model.workloads import Job, Role
 from millpond.scheduling.scheduler import Scheduler
+from seeds import few_then_many
 
 MODELS = ("A", "B", "C")
 
@@ -77,22 +79,26 @@ def some_gang(rng: random.Random) -> Job:
     return Job("g", tuple(roles), together=together, together_required=required)
 
 
-@settings(max_examples=150, deadline=None)
-@given(seed=st.integers(0, 10**9))
-def test_a_gang_is_accepted_if_and_only_if_it_fits_on_the_empty_cluster_and_then_it_starts(seed: int) -> None:
-    rng = random.Random(seed)
-    pool = Pool(DEFAULT_POOL, SharingPolicy.OVERCOMMITTED, rng.choice([1_000, 1_500]))
-    nodes = [some_node(rng, number) for number in range(rng.choice([1, 2, 3, 4]))]
-    job = some_gang(rng)
-    world = World(*nodes, pools=[pool])
-    reason = world.core.check(job)
-    assert (reason is None) == fits(job, nodes, pool)
-    if reason is None:
-        world.submit(job)
-        assert world.state("g") is JobState.RUNNING
-        assert overdrawn(world.core._state.cluster) == ""
-    else:
-        assert reason.cause is Cause.IMPOSSIBLE
+@pytest.mark.parametrize("examples", few_then_many([50], [150]))
+def test_a_gang_is_accepted_if_and_only_if_it_fits_on_the_empty_cluster_and_then_it_starts(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(seed=st.integers(0, 10**9))
+    def compare(seed: int) -> None:
+        rng = random.Random(seed)
+        pool = Pool(DEFAULT_POOL, SharingPolicy.OVERCOMMITTED, rng.choice([1_000, 1_500]))
+        nodes = [some_node(rng, number) for number in range(rng.choice([1, 2, 3, 4]))]
+        job = some_gang(rng)
+        world = World(*nodes, pools=[pool])
+        reason = world.core.check(job)
+        assert (reason is None) == fits(job, nodes, pool)
+        if reason is None:
+            world.submit(job)
+            assert world.state("g") is JobState.RUNNING
+            assert overdrawn(world.core._state.cluster) == ""
+        else:
+            assert reason.cause is Cause.IMPOSSIBLE
+
+    compare()
 
 
 @settings(max_examples=40, deadline=None)

@@ -162,6 +162,7 @@ def test_books_stay_true_and_restored_schedulers_go_on_alike(seed: int) -> None:
         here.step()
 
 
+@pytest.mark.long
 def test_in_such_a_world_many_share_cards() -> None:
     here = Restless(random.Random(6))
     for _ in range(120):

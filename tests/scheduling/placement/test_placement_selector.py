@@ -20,6 +20,7 @@ from millpond.scheduling.placement.selector import Selector
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.placement.shapes_with_room import ShapesWithRoom
 from millpond.scheduling.placement.tables import Scorer, Weights, build_tables
+from seeds import few_then_many
 
 SHAPES = [
     Shape(cpu_milli=2_000, memory_mib=4_096),
@@ -40,6 +41,7 @@ SHAPES = [
     Shape(4_000, 0, 1, 500, pool=1),
 ]
 KERNELS = ["interpreted", pytest.param("compiled", marks=pytest.mark.long)]
+KERNELS_WITH_EXAMPLES = few_then_many([("interpreted", 8)], [("interpreted", 20), ("compiled", 20)])
 
 
 def kernel_set(name: str) -> kernels.KernelSet:
@@ -104,25 +106,28 @@ def random_change(selector: Selector, naive: Naive, held: list[Any], rng: random
         hold(arrays, *held.pop(rng.randrange(len(held))), sign=-1)
 
 
-@pytest.mark.parametrize("kernel_name", KERNELS)
+@pytest.mark.parametrize(("kernel_name", "examples"), KERNELS_WITH_EXAMPLES)
 @pytest.mark.parametrize("scorer", [Scorer.DEFAULT, Scorer.FGD, Scorer.BEST_FIT, Scorer.DOT_PRODUCT])
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 10**6))
-def test_a_selection_is_the_best_node_of_a_plain_search(kernel_name: str, scorer: Scorer, seed: int) -> None:
-    # A log of 8 entries overflows often, and 3 classes evict each other.
-    selector, naive, rng = build(seed, scorer, kernel_name, log_size=8, class_limit=3)
-    held: list[Any] = []
-    for _ in range(20):
-        shape = rng.choice(SHAPES)
-        count = selector.arrays.node_count
-        mask = np.array([rng.random() < 0.7 for _ in range(count)], dtype=np.uint8) if rng.random() < 0.4 else None
-        choice = selector.place(shape, mask)
-        expected = naive.best(shape, None if mask is None else mask.tolist())
-        assert (None if choice is None else tuple(choice)) == expected
-        if choice is not None:
-            hold(selector.arrays, choice.node, shape, choice.devices)
-            held.append((choice.node, shape, choice.devices))
-        random_change(selector, naive, held, rng)
+def test_a_selection_is_the_best_node_of_a_plain_search(kernel_name: str, scorer: Scorer, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(seed=st.integers(0, 10**6))
+    def compare(seed: int) -> None:
+        # A log of 8 entries overflows often, and 3 classes evict each other.
+        selector, naive, rng = build(seed, scorer, kernel_name, log_size=8, class_limit=3)
+        held: list[Any] = []
+        for _ in range(20):
+            shape = rng.choice(SHAPES)
+            count = selector.arrays.node_count
+            mask = np.array([rng.random() < 0.7 for _ in range(count)], dtype=np.uint8) if rng.random() < 0.4 else None
+            choice = selector.place(shape, mask)
+            expected = naive.best(shape, None if mask is None else mask.tolist())
+            assert (None if choice is None else tuple(choice)) == expected
+            if choice is not None:
+                hold(selector.arrays, choice.node, shape, choice.devices)
+                held.append((choice.node, shape, choice.devices))
+            random_change(selector, naive, held, rng)
+
+    compare()
 
 
 @pytest.mark.parametrize("kernel_name", KERNELS)
@@ -145,29 +150,32 @@ def test_the_histogram_of_failures_accounts_for_every_node(kernel_name: str, see
         random_change(selector, naive, held, rng)
 
 
-@pytest.mark.parametrize("kernel_name", KERNELS)
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 10**6))
-def test_what_fits_nowhere_is_seen_to_fit_as_soon_as_some_node_has_changed(kernel_name: str, seed: int) -> None:
-    # A log of 8 entries overflows often.
-    selector, naive, rng = build(seed, Scorer.DEFAULT, kernel_name, log_size=8)
-    held: list[Any] = []
-    room = ShapesWithRoom(selector, SHAPES)
-    for _ in range(30):
-        numbers = rng.sample(range(len(SHAPES)), 5)
-        wanted = [SHAPES[number] for number in numbers]
-        nodes = range(selector.arrays.node_count)
-        fit = [any(naive.fits(node, shape) for node in nodes) for shape in wanted]
-        if rng.random() < 0.5:
-            assert selector.fit_anywhere(wanted) == fit
-        assert room.of(np.array(numbers)).tolist() == fit
-        large = rng.choice(SHAPES[8:])
-        choice = selector.place(large)
-        if choice is not None:
-            hold(selector.arrays, choice.node, large, choice.devices)
-            held.append((choice.node, large, choice.devices))
-        for _ in range(rng.choice((0, 1, 12))):
-            random_change(selector, naive, held, rng)
+@pytest.mark.parametrize(("kernel_name", "examples"), KERNELS_WITH_EXAMPLES)
+def test_what_fits_nowhere_is_seen_to_fit_as_soon_as_some_node_has_changed(kernel_name: str, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(seed=st.integers(0, 10**6))
+    def compare(seed: int) -> None:
+        # A log of 8 entries overflows often.
+        selector, naive, rng = build(seed, Scorer.DEFAULT, kernel_name, log_size=8)
+        held: list[Any] = []
+        room = ShapesWithRoom(selector, SHAPES)
+        for _ in range(30):
+            numbers = rng.sample(range(len(SHAPES)), 5)
+            wanted = [SHAPES[number] for number in numbers]
+            nodes = range(selector.arrays.node_count)
+            fit = [any(naive.fits(node, shape) for node in nodes) for shape in wanted]
+            if rng.random() < 0.5:
+                assert selector.fit_anywhere(wanted) == fit
+            assert room.of(np.array(numbers)).tolist() == fit
+            large = rng.choice(SHAPES[8:])
+            choice = selector.place(large)
+            if choice is not None:
+                hold(selector.arrays, choice.node, large, choice.devices)
+                held.append((choice.node, large, choice.devices))
+            for _ in range(rng.choice((0, 1, 12))):
+                random_change(selector, naive, held, rng)
+
+    compare()
 
 
 @pytest.mark.long

@@ -53,18 +53,18 @@ def run_out(server: Server, array: str) -> None:
 
 
 def test_every_member_runs_once_and_few_are_in_line_at_a_time(server: Server) -> None:
-    accepted = submit(server, "a", gpus=1, array=300)
+    accepted = submit(server, "a", gpus=1, array=120)
     assert accepted.array is not None
-    assert (accepted.state, accepted.array.unsubmitted) == ("queued", 300)
+    assert (accepted.state, accepted.array.unsubmitted) == ("queued", 120)
     most = 0
     while server.store.jobs.ended_job("a") is None:
         finish(server, *server.world.running)
         most = max(most, len(server.core.scheduler.jobs))
     assert most <= FEWEST_WAITING + 4
-    assert counts(server, "a").succeeded == 300
+    assert counts(server, "a").succeeded == 120
     assert set(server.world.starts.values()) == {1}
-    assert {task.job for task in server.world.starts} == {f"a.{index}" for index in range(300)}
-    assert server.store.jobs.ended_counts() == {"succeeded": 300}
+    assert {task.job for task in server.world.starts} == {f"a.{index}" for index in range(120)}
+    assert server.store.jobs.ended_counts() == {"succeeded": 120}
 
 
 def test_no_more_members_than_it_allows_are_under_way(server: Server) -> None:
