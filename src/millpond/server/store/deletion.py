@@ -61,8 +61,9 @@ def forget_deleted(connection: sa.Connection) -> None:
     """Drop what is left of deleted jobs and no restart would replay any more."""
     jobs = schema.jobs
     query = sa.select(jobs.c.id).where(jobs.c.state == DELETED, _is_out_of_replay()).limit(_AT_ONCE)
-    for statement in _rows_of(list(connection.execute(query).scalars())):
-        connection.execute(statement)
+    if deleted := list(connection.execute(query).scalars()):
+        for statement in _rows_of(deleted):
+            connection.execute(statement)
 
 
 def _rows_of(jobs: Sequence[str]) -> list[sa.Delete]:
