@@ -5,6 +5,7 @@ The rules are those of ``reclaiming.plans`` without guarantees, moves, and minim
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, HeldRoom
+from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, HeldRoom, Rank
 from millpond.scheduling.ordering.default import COST_WEIGHT, MARGIN_GUESSED, MARGIN_KNOWN, PATIENCE
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.running import aged_key
@@ -88,6 +89,8 @@ class Displacer:
         self._runs: list[tuple[int, HeldRoom]] = []
         self._place: dict[int, int] = {}
         self._table = np.zeros((len(_FIELDS), 256))
+        self._may_leave = Counter[tuple[float, float]]()
+        """By class and tier: how many runs may leave."""
         self._budget, self._earned_at = preemption.budget, 0.0
         self._in_vain: dict[tuple[int, float, float], tuple[float, float]] = {}
         """By line, tier and class: when nobody could leave for one of them, and above which key."""
@@ -99,7 +102,7 @@ class Displacer:
         """A twin with which a future begins."""
         twin = Displacer(self._preemption)
         twin._runs, twin._place, twin._table = self._runs.copy(), self._place.copy(), self._table.copy()
-        twin._highest = self._highest
+        twin._highest, twin._may_leave = self._highest, self._may_leave.copy()
         return twin
 
     def add(self, number: int, run: HeldRoom) -> None:
@@ -120,10 +123,13 @@ class Displacer:
             rank[1], rank[0], candidate.may_leave, run.begun_s, candidate.served_s,
             max(run.begun_s - submitted - candidate.served_s, 0.0), whole, exact, size_class, weight, charge, loss,
         )  # fmt: skip
+        self._may_leave[rank[1], rank[0]] += candidate.may_leave
 
     def remove(self, number: int) -> None:
         """It runs no longer."""
         place, last = self._place.pop(number), self._runs.pop()
+        rank, _, _, candidate = self._runs[place][1].entry if place < len(self._runs) else last[1].entry
+        self._may_leave[rank[1], rank[0]] -= candidate.may_leave
         if last[0] != number:
             self._runs[place] = last
             self._place[last[0]] = place
@@ -152,6 +158,9 @@ class Displacer:
         if not self._preemption.by_class and now < self._highest_until and above >= self._highest:
             return []
         self.steps += 1 + len(self._runs) // RUNS_PER_STEP
+        if not self._preemption.by_ordering and not self._has_lower(own):
+            self._in_vain[alike] = (now, above)
+            return []
         table = self._table[:, : len(self._runs)]
         may_leave: BoolArray = (table[_LEAVES] > 0.0) & (table[_TIER] >= own[0])
         lower = may_leave & (table[_CLASS] > own[1]) if self._preemption.by_class else np.zeros_like(may_leave)
@@ -187,6 +196,12 @@ class Displacer:
         bounds = np.where(is_known, MARGIN_KNOWN, MARGIN_GUESSED) * keys
         numbers = [self._runs[place][0] for place in places]
         return list(map(Leaving, numbers, keys.tolist(), bounds.tolist()))
+
+    def _has_lower(self, own: Rank) -> bool:
+        """Whether any run may leave for one of a higher class."""
+        return any(
+            count and priority > own[1] and tier >= own[0] for (priority, tier), count in self._may_leave.items()
+        )
 
     def _weigh(self, table: FloatArray, now: float) -> tuple[FloatArray, FloatArray, BoolArray]:
         """(runs,) the keys of now; by how much more a key that displaces each must be lower; whose length is known."""
