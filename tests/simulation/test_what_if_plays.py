@@ -138,6 +138,15 @@ def test_a_cancelled_job_is_no_part_of_the_comparison_and_leaves_its_room() -> N
     assert [(job.job, job.start_after) for job in answer.jobs] == [("b1", 100)]
 
 
+def test_of_the_jobs_whose_lengths_are_guesses_those_that_are_compared_are_counted() -> None:
+    scheduler = Scheduler.restore(halfway(BUSY, Settings(), 100.0))
+    for name in ("x", "y"):
+        scheduler.handle(JobSubmitted(100.0, Job(name, gang_roles(8, 8), user=name)))
+    snapshot = json.loads(json.dumps(scheduler.snapshot()))
+    answer = answer_live(snapshot, WhatIfQuery((StopRequested(100.0, "x"),), ("",), unbounded), 100.0, 86_400.0)
+    assert answer.caveats[-1].startswith("of 1 of 7 jobs nothing is known")
+
+
 def test_a_job_that_was_suspended_on_request_is_no_part_of_the_comparison_as_it_waits_for_its_owner() -> None:
     scheduler = Scheduler.restore(halfway(BUSY, Settings(), 100.0))
     scheduler.handle(SuspendRequested(100.0, "a1"))

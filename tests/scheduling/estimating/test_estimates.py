@@ -77,6 +77,49 @@ def test_an_unsure_forecast_gives_an_interval_around_it() -> None:
     assert 200.0 < start.earliest_at < 900.0 < start.likely_at < 1100.0 < start.latest_at < 4000.0
 
 
+def test_while_too_few_jobs_have_ended_work_lasts_to_its_time_limit_here_and_in_what_is_played() -> None:
+    world = World(machine("n", 4))
+    world.submit(single("runs", 4, time_limit_s=1_000.0))
+    world.submit(single("next", 4))
+    world.go_to(400.0)
+    start = start_of(world, "next")
+    assert (start.earliest_at, start.likely_at, start.latest_at) == (1_000.0, 1_000.0, 1_000.0)
+    assert world.core.expected_lengths(world.now).left_s["runs"] == 600.0
+
+
+def test_while_too_few_jobs_have_ended_work_of_which_nothing_is_known_leaves_no_room_that_is_foreseen() -> None:
+    world = World(machine("a", 4), machine("b", 4))
+    world.submit(single("limited", 4, time_limit_s=1_000.0))
+    world.submit(single("unlimited", 4))
+    world.submit(single("next", 4))
+    world.submit(gang("large", 2, asks(4)))
+    start = start_of(world, "next")
+    assert (start.likely_at, start.basis.partition("), ")[0]) == (
+        1_000.0,
+        "2 running jobs (1 by forecast or time limit, the rest without a known end",
+    )
+    assert (
+        start_of(world, "large").unknown == "what runs and what comes before it leave it no room that can be foreseen"
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ((None, None), "2 running jobs (by history), 0 ahead in its pool"),
+        ((5_000.0, None), "2 running jobs (1 by forecast or time limit, the rest by history), 0 ahead in its pool"),
+        ((5_000.0, 5_000.0), "2 running jobs (by forecast or time limit), 0 ahead in its pool"),
+    ],
+)
+def test_an_estimate_says_of_how_many_that_run_the_length_is_known(limits: tuple[float | None, ...], said: str) -> None:
+    world = busy_world()
+    world.go_to(8_000.0)
+    for number, limit_s in enumerate(limits):
+        world.submit(single(f"j{number}", 4, time_limit_s=limit_s))
+    world.submit(single("next", 4))
+    assert start_of(world, "next").basis.startswith(said)
+
+
 def test_a_job_waits_for_its_queue_and_not_for_free_cards() -> None:
     world = World(machine("n", 8), queues=[queue("small", limit=2), queue("other")])
     world.submit(single("own", 2, queue="small"), lasting=500.0, known=True)

@@ -134,9 +134,10 @@ class _PoolFutures:
         self._ranked = [entry for entry in order.ranked if entry[2].job.pool == view.pool and entry[2].line]
         self._place_of = {entry[2].sequence: place for place, entry in enumerate(self._ranked)}
         self._modeller = modeller = PoolModeller(state, placer, view)
-        self._known = sum(run.length.is_known or run.leaves_s < NEVER for run in modeller.runs)
+        self._known = sum(run.is_known for run in modeller.runs)
+        self._has_learnt = state.ordering.time_left.survival.endings >= LEAST_ENDED
         self.why_unknown = ""
-        if modeller.runs and not self._known and state.ordering.time_left.survival.endings < LEAST_ENDED:
+        if modeller.runs and not self._known and not self._has_learnt:
             self.why_unknown = "nothing runs whose length is known, and too few jobs have ended to learn from"
             return
         self.newcomers = Newcomers(state, modeller, view.pool)
@@ -167,13 +168,14 @@ class _PoolFutures:
 
     def basis(self, record: JobRecord) -> str:
         """What an answer rests on."""
-        ahead = self._place_of[record.sequence]
-        count, newcomers = len(self._modeller.runs), self.newcomers
+        ahead, newcomers = self._place_of[record.sequence], self.newcomers
+        count, known = len(self._modeller.runs), self._known
+        lengths = "by forecast or time limit" if known else "by history"
+        if 0 < known < count:
+            lengths = f"{known} {lengths}, the rest {'by history' if self._has_learnt else 'without a known end'}"
+        running = f"{count_text(count, 'running job')} ({lengths})" if count else "no running job"
         later = f"the last {newcomers.count} submissions for later ones" if newcomers.count else "no later submissions"
-        return (
-            f"{count_text(count, 'running job')} ({self._known} with a forecast or time limit, the rest from "
-            f"history), {ahead} ahead in its pool, {later}"
-        )
+        return f"{running}, {ahead} ahead in its pool, {later}"
 
     def starts(self, record: JobRecord, *, fits_now: bool) -> list[float]:
         """Seconds until one that waits starts, in each future."""

@@ -3,7 +3,7 @@
 A forecast is read as a log-normal length: the expected one is its median, nine in ten stay below the cautious one.
 Both are corrected by what forecasts were worth so far (``ordering.forecast_errors``), and what the job has outlived is
 cut off. Without a forecast, and once nearly all of it is outlived, the survival table of the cluster says how long jobs
-that have come so far go on.
+that have come so far go on. While too few have ended for that, a job lasts to its time limit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
 LEAST_ENDED: Final = 10
-"""With fewer ends, and no forecast, nothing is known of lengths."""
+"""With fewer ends, no forecast and no time limit, nothing is known of a length."""
 
 OUTLIVED: Final = 0.998
 """A forecast of which a job has outlived so much says nothing any more."""
@@ -96,13 +96,18 @@ class Length:
 
 
 class Lengths:
-    """The lengths of the jobs of one state."""
+    """The lengths of the jobs of one state.
+
+    Attributes:
+        has_learnt: enough jobs have ended to say how long others go on.
+    """
 
     def __init__(self, time_left: TimeLeft, slots: FloatArray, now: float) -> None:
         """``slots``: running work as in ``reclaiming.roster``; it counts as having outlived what it has."""
         self._now = now
         self._errors = time_left.forecast_errors
         table = time_left.survival
+        self.has_learnt = table.endings >= LEAST_ENDED
         found = hazards(table.ended, table.outlived + _outliving(slots, now))
         cumulated = np.zeros((CLASSES, BINS + 1))
         cumulated[:, 1:] = np.cumsum(-np.log1p(-np.minimum(found, 0.9999)), axis=1)
@@ -121,6 +126,8 @@ class Lengths:
             past = _NORMAL.cdf(math.log(service / median) / sigma) if service > 0.0 else 0.0
             if past < OUTLIVED:
                 return Length(-1.0, median, sigma, service, past, hazard, *bounds)
+        if not self.has_learnt and limit is not None:
+            return Length(bounds[1], extra_s=bounds[0], limit_s=bounds[1])
         return Length(service_s=service, hazard=hazard, extra_s=bounds[0], limit_s=bounds[1])
 
 
@@ -130,31 +137,29 @@ class ExpectedLengths:
 
     Attributes:
         left_s: seconds, the middle of what may be, by job; ``NEVER`` where nothing but a request ends it.
-        guessed: of how many of them nothing is known: no forecast, no time limit, and too few jobs have ended.
+        guessed: those of which nothing is known: no forecast, no time limit, and too few jobs have ended.
     """
 
     left_s: dict[str, float]
-    guessed: int
+    guessed: frozenset[str]
 
 
 def expected_lengths(state: State) -> ExpectedLengths:
-    """Those of all jobs that have not ended. While too few have ended to learn from, a job lasts to its time limit."""
+    """Those of all jobs that have not ended."""
     lengths = Lengths(state.ordering.time_left, state.roster.live, state.now)
-    has_learnt = state.ordering.time_left.survival.endings >= LEAST_ENDED
     left_s: dict[str, float] = {}
-    guessed = 0
+    guessed = set[str]()
     for record in state.jobs.values():
         if record.state.ended:
             continue
         length = lengths.of(record)
         if lasts(record):
             left_s[record.id] = NEVER
-        elif has_learnt or record.expected_s is not None or length.limit_s == NEVER:
-            left_s[record.id] = length.drawn_s(0.0, 1.0)
-            guessed += not has_learnt and record.expected_s is None
         else:
-            left_s[record.id] = length.limit_s + length.extra_s
-    return ExpectedLengths(left_s, guessed)
+            left_s[record.id] = length.drawn_s(0.0, 1.0)
+            if not (lengths.has_learnt or length.is_known or record.expected_s is not None):
+                guessed.add(record.id)
+    return ExpectedLengths(left_s, frozenset(guessed))
 
 
 def lasts(record: JobRecord) -> bool:

@@ -96,13 +96,15 @@ class Running:
     """Who runs on the nodes that are looked at.
 
     Attributes:
-        length: what is left of it.
+        length: what is left of it,
+        is_known: by more than what has ended so far.
         leaves_s: after so many seconds it has to leave,
         stays_s: and for so long at least nobody else gets its room.
     """
 
     room: HeldRoom
     length: Length
+    is_known: bool
     leaves_s: float
     stays_s: float
 
@@ -293,7 +295,9 @@ class PoolModeller:
             rank = (*self._standing.rank_of_growth(record), 0.0)
             entry = self._entry(rank, record.sequence, record, length)
             room = HeldRoom(entry, taken, expected_s, begun_s, self._limits.charges_of_running(record))
-            yield Running(room, length, self._leaves_s(record), self._kept.stays_until(record) - state.now)
+            leaves_s = self._leaves_s(record)
+            is_known = leaves_s < NEVER or lasts(record) or self._lengths.of(record).is_known
+            yield Running(room, length, is_known, leaves_s, self._kept.stays_until(record) - state.now)
 
     def _holders(self) -> list[JobRecord]:
         """Who may hold something of the nodes, in order of arrival."""
@@ -319,7 +323,9 @@ class PoolModeller:
         return min((begin - state.now for begin in drains if begin > state.now), default=NEVER)
 
     def length_of(self, record: JobRecord) -> Length:
-        return Length(NEVER) if lasts(record) else self._lengths.of(record)
+        """How much longer a job runs; without end where nothing is known of it."""
+        length = self._lengths.of(record)
+        return Length(NEVER) if lasts(record) or not (self._lengths.has_learnt or length.is_known) else length
 
     # ---- who waits ----------------------------------------------------------------------------------------------
 

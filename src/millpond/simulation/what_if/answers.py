@@ -121,7 +121,7 @@ def _both(
 
 
 def _guessed(played: Played) -> str:
-    of = f"{played.guessed} of {len(played.jobs)} jobs"
+    of = f"{len(played.guessed)} of {len(played.jobs)} jobs"
     return f"of {of} nothing is known (no forecast, no time limit, few have ended): their lengths are guesses"
 
 
@@ -130,4 +130,5 @@ def _cancelled(changes: tuple[Event, ...]) -> frozenset[str]:
 
 
 def _without(played: Played, jobs: frozenset[str]) -> Played:
-    return replace(played, jobs={name: job for name, job in played.jobs.items() if name not in jobs})
+    left = {name: job for name, job in played.jobs.items() if name not in jobs}
+    return replace(played, jobs=left, guessed=played.guessed - jobs)

@@ -76,7 +76,7 @@ class Played:
         until: what happens from then on is not known.
         cut: the play was broken off there.
         held: (start, end, milli) of every stretch in which a job held cards.
-        guessed: of how many jobs nothing is known of how long they run.
+        guessed: the jobs of which nothing is known of how long they run.
     """
 
     begin_at: float
@@ -85,7 +85,7 @@ class Played:
     capacity_milli: int
     jobs: dict[str, PlayedJob]
     held: tuple[tuple[float, float, float], ...] = field(repr=False)
-    guessed: int = 0
+    guessed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,8 @@ class LiveCopy:
         asleep = {record.id for record in live if record.suspended_by in (BY_REQUEST, BY_REST)}
         simulation.run(goes_on=goes_on)
         submitted = {name: begin_at for name in engine.works if name not in asleep}
-        return replace(_played(simulation, submitted, ran), guessed=guessed)
+        played = _played(simulation, submitted, ran)
+        return replace(played, guessed=guessed & played.jobs.keys())
 
 
 def past_world(snapshot: dict[str, Any], past: Sequence[PastJob], changes: tuple[Event, ...]) -> World:
@@ -211,11 +212,11 @@ def _changed_nodes(nodes: tuple[Node, ...], changes: tuple[Event, ...]) -> tuple
     return (*(node for node in nodes if node.name not in gone), *joined)
 
 
-def _enter_jobs(simulation: Simulation, scheduler: Scheduler, changes: tuple[Event, ...], now: float) -> int:
+def _enter_jobs(simulation: Simulation, scheduler: Scheduler, changes: tuple[Event, ...], now: float) -> frozenset[str]:
     """Let the engine know of every job, the submitted ones too, and how long it goes on.
 
     Returns:
-        of how many of them nothing is known.
+        those of which nothing is known.
     """
     probe = scheduler.fork()
     for change in changes:
