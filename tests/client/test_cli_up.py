@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from millpond.client.cli.commands.server import background, up
 from millpond.client.cli.main import cli
 from millpond.client.cli.terminal.interrupts import held_back, with_termination
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import MillpondError, UnavailableError
 from millpond.server.http.listener import listen
 from millpond.server.startup import process
 from millpond.server.state_dir import StateDir
@@ -125,6 +125,39 @@ def test_a_server_that_stays_unready_is_ended_soon_and_its_reason_is_shown(
 def test_a_server_whose_database_only_stumbles_is_waited_for(tmp_path: Path, unready_server: UnreadyServer) -> None:
     assert background.start([], tmp_path).health.status == "ready"
     assert not unready_server.ended
+
+
+@pytest.mark.parametrize("unready_server", [0], indirect=True)
+@pytest.mark.parametrize("said", ["the start waits for postgresql+psycopg://u@h/d", ""])
+def test_of_a_start_that_takes_long_is_said_what_it_waits_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    unready_server: UnreadyServer,
+    said: str,
+) -> None:
+    (tmp_path / SERVER_FILE).unlink()
+    log, sleep = tmp_path / background.LOG_NAME, unready_server.clock.sleep
+    shown: list[tuple[float, str]] = []
+
+    def write_and_sleep(seconds: float) -> None:
+        if unready_server.clock.now == 0.0:
+            log.write_text(f"an earlier line\n{said}\n")
+        sleep(seconds)
+        if unready_server.clock.now == 50.0:
+            log.write_text("the tables are there\n")
+        if unready_server.clock.now == 100.0:
+            log.write_text("pond: it ends\n      for a reason\n")
+        if text := capsys.readouterr().err:
+            shown.append((unready_server.clock.now, text))
+
+    monkeypatch.setattr(unready_server.clock, "sleep", write_and_sleep)
+    with pytest.raises(MillpondError, match=r"^the server was not ready within 180 s: for a reason;"):
+        background.start([], tmp_path)
+    assert shown == [
+        (background.SILENT_S + 2, f"pond: the server is starting still: {said or 'an earlier line'}\n"),
+        (51.0, "pond: the server is starting still: the tables are there\n"),
+    ]
 
 
 @pytest.mark.usefixtures("_ctrl_c_interrupts")

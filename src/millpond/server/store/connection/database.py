@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +18,10 @@ from millpond.server.store import migrations
 from millpond.server.store.connection.leadership import LEASE_S, Leadership, Seat, postgresql_options, require_lock
 from millpond.server.store.connection.postgresql_remedies import postgresql_remedy
 
+log = logging.getLogger(__name__)
+
+SILENT_S: Final = 5.0
+"""A database that takes longer to open is named in the log."""
 LOCKED_WITHIN_S: Final = 10.0
 """How long a statement waits for a lock: longer than a leader that stands still may hold one."""
 LONGEST_PATH: Final = 480
@@ -67,7 +73,7 @@ def connect(url: str, leadership: Leadership | None) -> sa.Engine:
     Raises:
         UnavailableError: it cannot be reached, or was written by a newer Millpond, or cannot be upgraded.
     """
-    with _explained(url):
+    with _explained(url), _said_while_silent(url):
         engine = _engine(_parsed(url), _set_up_sqlite if leadership is None else _set_up_postgresql)
         if leadership is not None:
             require_lock(leadership)  # before anything is changed under another server's feet
@@ -120,6 +126,22 @@ def _explained(url: str) -> Iterator[None]:
     except (DBAPIError, UnicodeDecodeError) as error:  # the latter: of a table that a damaged file names
         cause = getattr(error, "orig", error)
         raise UnavailableError(f"{shown} cannot be opened ({cause})", remedy(url, cause)) from error
+
+
+@contextlib.contextmanager
+def _said_while_silent(url: str) -> Iterator[None]:
+    """Whoever waits for the start reads in the log that it waits for the database, which may answer much later."""
+    timer = threading.Timer(SILENT_S, _say_silent, (_parsed(url).render_as_string(hide_password=True),))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _say_silent(shown: str) -> None:
+    log.warning("the start waits for %s, which has not been opened within %.0f s", shown, SILENT_S)
 
 
 def _parsed(url: str) -> sa.URL:

@@ -23,8 +23,12 @@ LOG_NAME = "server.log"
 READY_WITHIN_S = 180.0
 RECOVERS_WITHIN_S = 10.0
 """A database that only stumbles answers again by then; one that is damaged never does."""
+SILENT_S = 10.0
+"""A start that takes longer says what it does, and then what else it does."""
 ENDS_WITHIN_S = 10.0
 _LOOK_EVERY_S = 0.05
+_COMPLAINT = "pond: "
+"""How the line begins with which a server ends that cannot start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ def _end_interrupted(process: subprocess.Popen[bytes]) -> None:
 def _await_ready(process: subprocess.Popen[bytes], state_dir: Path, log: Path, begin: int) -> Started:
     now = time.monotonic()
     give_up_at, ready_at = now + READY_WITHIN_S, now
-    unready = ""
+    unready, said = "", ""
     while now < give_up_at and not (unready and now > ready_at + RECOVERS_WITHIN_S):
         code = process.poll()
         if code is not None:
@@ -107,12 +111,22 @@ def _await_ready(process: subprocess.Popen[bytes], state_dir: Path, log: Path, b
                 if _serves(health):
                     return Started(left, health)
                 unready = health.status
+        if now > give_up_at - READY_WITHIN_S + SILENT_S:
+            doing = unready or _last_line(log, begin)
+            is_ending = any(
+                line.startswith(_COMPLAINT) for line in _lines(log, begin)
+            )  # what it says is told at its end
+            if doing != said and not is_ending:
+                say(f"the server is starting still: {doing}")
+            said = doing
         time.sleep(_LOOK_EVERY_S)
         now = time.monotonic()
     process.terminate()
     if unready:
         raise UnavailableError(f"the server took no requests and was ended: {unready}", f"{log} says more")
-    raise MillpondError(f"the server was not ready within {READY_WITHIN_S:.0f} s", f"{log} says what it did")
+    raise MillpondError(
+        f"the server was not ready within {READY_WITHIN_S:.0f} s: {_last_line(log, begin)}", f"{log} says what it did"
+    )
 
 
 def health_of(left: ServerFile) -> HealthInfo | None:
@@ -134,13 +148,24 @@ def _answer_of(left: ServerFile) -> HealthInfo | None:
         return None
 
 
-def _failure(code: int, log: Path, begin: int) -> MillpondError:
-    """What the ended server wrote last, as our own error."""
+def _lines(log: Path, begin: int) -> list[str]:
     with log.open("rb") as stream:
         stream.seek(begin)
-        lines = stream.read().decode(errors="replace").strip().splitlines()
-    last_said = max((number for number, line in enumerate(lines) if line.startswith("pond: ")), default=len(lines) - 1)
-    last = "\n".join(line.removeprefix("pond: ").strip() for line in lines[last_said:])
+        return stream.read().decode(errors="replace").strip().splitlines()
+
+
+def _last_line(log: Path, begin: int) -> str:
+    """What a server that is not ready wrote last."""
+    return next(reversed(_lines(log, begin)), "it has written nothing yet").strip()
+
+
+def _failure(code: int, log: Path, begin: int) -> MillpondError:
+    """What the ended server wrote last, as our own error."""
+    lines = _lines(log, begin)
+    last_said = max(
+        (number for number, line in enumerate(lines) if line.startswith(_COMPLAINT)), default=len(lines) - 1
+    )
+    last = "\n".join(line.removeprefix(_COMPLAINT).strip() for line in lines[last_said:])
     last = last or f"the server ended at once with exit code {code}"
     if code == UnavailableError.exit_code:
         return UnavailableError(last)
