@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -158,6 +159,30 @@ def test_of_a_start_that_takes_long_is_said_what_it_waits_for(
         (background.SILENT_S + 2, f"pond: the server is starting still: {said or 'an earlier line'}\n"),
         (51.0, "pond: the server is starting still: the tables are there\n"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("free", "said"),
+    [
+        (0, r"nor write why into \S+server\.log: the disk is full; make room there"),
+        (2**30, "ended at once with exit code 1"),
+    ],
+)
+def test_a_server_that_ends_without_a_word_on_a_full_disk_ended_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, said: str
+) -> None:
+    class Ended:
+        def __init__(self, *_: object, **__: object) -> None:
+            self.pid = os.getpid()
+
+        def poll(self) -> int:
+            return 1
+
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free))
+    monkeypatch.setattr(subprocess, "Popen", Ended)
+    with pytest.raises(MillpondError, match=said):
+        background.start([], tmp_path)
 
 
 @pytest.mark.usefixtures("_ctrl_c_interrupts")

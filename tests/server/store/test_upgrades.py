@@ -7,6 +7,7 @@ what they left.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -31,7 +32,7 @@ from millpond.server.runtime.recovery import recover
 from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.store import migrations
-from millpond.server.store.connection import upgrades
+from millpond.server.store.connection import database, upgrades
 from millpond.server.store.connection.database import sqlite_url
 from millpond.server.store.jobs import JobFilter
 from millpond.server.store.statistics.start_waits import WaitFilter
@@ -185,6 +186,21 @@ def test_a_first_start_that_was_killed_midway_does_not_keep_the_next_from_starti
     monkeypatch.setattr(op, "create_table", real)
     Store(url).close()
     assert revision_of(url) == migrations.newest_revision()
+
+
+def test_a_start_that_fails_holds_no_room_of_a_full_disk_by_files_that_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end_midway(*_: object) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        raise sa.exc.OperationalError("CREATE TABLE", None, error)
+
+    monkeypatch.setattr(op, "create_table", end_midway)
+    with pytest.raises(UnavailableError) as caught:
+        database.connect(sqlite_url(tmp_path / "x.db"), None)
+    held = [os.path.realpath(file) for file in Path("/proc/self/fd").iterdir()]
+    assert not [path for path in held if ".upgrading" in path], "while the error is told"
+    assert "cannot be opened" in caught.value.cause
 
 
 def test_a_database_of_a_newer_version_is_refused_and_not_touched(database_url: str) -> None:

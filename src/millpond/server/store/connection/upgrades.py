@@ -111,9 +111,11 @@ def _upgraded_copy(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) ->
         _remove(fresh)
         _copy(path, fresh)
         copy = open_file(fresh)
-        with copy.connect() as connection:
-            _upgrade(connection)
-        copy.dispose()
+        try:
+            with copy.connect() as connection:
+                _upgrade(connection)
+        finally:
+            copy.dispose()  # open files that are removed fill a full disk still, and nothing could be said of it
         yield fresh
     finally:
         _remove(fresh)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -27,6 +28,8 @@ SILENT_S = 10.0
 """A start that takes longer says what it does, and then what else it does."""
 ENDS_WITHIN_S = 10.0
 _LOOK_EVERY_S = 0.05
+_ROOM_TO_COMPLAIN = 2**16
+"""Bytes; of a disk with less the last may have been taken while the server wrote."""
 _COMPLAINT = "pond: "
 """How the line begins with which a server ends that cannot start."""
 
@@ -166,6 +169,11 @@ def _failure(code: int, log: Path, begin: int) -> MillpondError:
         (number for number, line in enumerate(lines) if line.startswith(_COMPLAINT)), default=len(lines) - 1
     )
     last = "\n".join(line.removeprefix(_COMPLAINT).strip() for line in lines[last_said:])
+    if not last and shutil.disk_usage(log.parent).free < _ROOM_TO_COMPLAIN:
+        return UnavailableError(
+            f"the server could not start, nor write why into {log}: the disk is full",
+            "make room there, then start again",
+        )
     last = last or f"the server ended at once with exit code {code}"
     if code == UnavailableError.exit_code:
         return UnavailableError(last)
