@@ -1,8 +1,9 @@
 """How often a model lies where a request goes, and how long requests take: the GenAI trace on eight nodes.
 
-A node serves one request at a time and keeps two models, those used last; to load another takes 22 s. With demand 3
-each request comes twice more, up to ten minutes later, drawn by a seed. Each request is a job that needs its model,
-played in the simulator, where the policy knows how long requests take (`--durations exact`) or predicts it.
+A node serves one request at a time and keeps two models; to load another takes 22 s. With demand 3 each request comes
+twice more, up to ten minutes later, drawn by a seed. Each request is a job that needs its model, played in the
+simulator, whose nodes keep what is worth most (`model.contents`) and where the policy knows how long requests take
+(`--durations exact`) or predicts it. The peers keep what was used last.
 
 - *least loaded*: each request goes to the node with the fewest, when it comes.
 - *Fluid's rule*: the first in line goes to an idle node that holds its model, by preference, else to any idle one.

@@ -32,7 +32,7 @@ def test_a_node_fetches_one_thing_after_another_and_nothing_twice() -> None:
     assert (caches.starts, caches.hits, caches.fetched_bytes) == (3, 2, 2_000)
 
 
-def test_what_was_used_longest_ago_makes_room_and_what_is_in_use_does_not() -> None:
+def test_of_what_was_used_as_often_the_oldest_makes_room_and_what_is_in_use_does_not() -> None:
     caches = NodeCaches(CacheSize(2_000, 100), ["n"])
     for content in (A, B):
         caches.begin((content,), ["n"], 0.0)
@@ -43,6 +43,23 @@ def test_what_was_used_longest_ago_makes_room_and_what_is_in_use_does_not() -> N
     caches.begin((A,), ["n"], 50.0)
     caches.begin((C,), ["n"], 50.0)
     assert held(caches) == [A.name, C.name]
+
+
+def test_what_is_used_often_stays_before_what_was_used_last_until_its_uses_have_faded() -> None:
+    caches = NodeCaches(CacheSize(2_000, 100), ["n"])
+
+    def use(content: Content, at: float) -> None:
+        caches.begin((content,), ["n"], at)
+        caches.end((content,), ["n"])
+
+    for content in (A, A, A, B):
+        use(content, 0.0)
+    use(C, 1_000.0)
+    assert held(caches) == [A.name, C.name]
+    use(B, 2 * 86_400.0)
+    assert held(caches) == [A.name, B.name]
+    use(C, 2 * 86_400.0)
+    assert held(caches) == [B.name, C.name]
 
 
 def test_a_gang_begins_once_its_slowest_node_has_everything() -> None:

@@ -1,7 +1,13 @@
-"""What a node may hold that costs time to fetch: images, data sets, models."""
+"""What a node may hold that costs time to fetch: images, data sets, models; and which of it is worth least.
+
+Room is made by what is worth least: the rate at which it is used times the seconds that another fetch would take, by
+byte. That is GreedyDual-Size-Frequency (Cherkasova, "Improving WWW Proxies Performance with Greedy-Dual-Size-Frequency
+Caching Policy", 1998), with uses that fade, as in LRFU (Lee et al., 2001), for its clock.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +15,26 @@ from millpond.model.errors import InvalidInputError
 
 MOST_CONTENTS: Final = 2_000
 """So many of what a node reports are counted, the first ones."""
+
+
+USE_HALF_LIFE_S: Final = 86_400.0
+"""A use counts half as much after a day: jobs come again by the day, and a thousand trials in one night are forgotten
+in ten."""
+
+
+def uses_after(uses: float, since_s: float) -> float:
+    """What counts of earlier uses so many seconds after the last of them."""
+    return uses * 0.5 ** max(since_s / USE_HALF_LIFE_S, 0.0)
+
+
+def worth(uses: float, last_use_at: float, fetch_s_per_byte: float) -> float:
+    """How much it is worth to keep what has been used so often by its last use, on a scale that time does not change.
+
+    Args:
+        uses: above 0, as they counted at ``last_use_at``, in seconds.
+        fetch_s_per_byte: of another fetch, above 0.
+    """
+    return math.log2(uses * fetch_s_per_byte) + last_use_at / USE_HALF_LIFE_S
 
 
 @dataclass(frozen=True, slots=True)

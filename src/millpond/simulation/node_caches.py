@@ -1,17 +1,16 @@
 """What simulated nodes hold of what jobs need, and for how long they fetch the rest.
 
-Each node fetches one thing after another at its rate, and keeps what was fetched as long as there is room: what was
-used longest ago makes room, what running work uses does not. What finds no room so is used and gone. A fetch counts as
-held from its begin on, as an engine knows of it then; who needs the same waits for its end.
+Each node fetches one thing after another at its rate, and keeps what was fetched as long as there is room: what is
+worth least (``model.contents``) makes room, what running work uses does not. What finds no room so is used and gone. A
+fetch counts as held from its begin on, as an engine knows of it then; who needs the same waits for its end.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from millpond.model.contents import Content
+from millpond.model.contents import Content, uses_after, worth
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import NodeContents
 
@@ -37,11 +36,12 @@ class CacheSize:
 
 
 class _Cache:
-    """That of one node; ``ready_at`` is when each thing that it holds is there."""
+    """That of one node; ``ready_at``, ``uses``: when a thing it holds is there, how often and when last it was used."""
 
     def __init__(self) -> None:
-        self.held: OrderedDict[str, int] = OrderedDict()
+        self.held: dict[str, int] = {}
         self.ready_at: dict[str, float] = {}
+        self.uses: dict[str, tuple[float, float]] = {}
         self.users: dict[str, int] = {}
         self.fetches_until = 0.0
 
@@ -101,12 +101,12 @@ class NodeCaches:
     def _hold(self, cache: _Cache, content: Content, now: float) -> bool:
         """Have a content from now on, or fetch it and keep it; False where there is no room for it."""
         name = content.name
-        if name in cache.held:
-            cache.held.move_to_end(name)
-            return True
-        if not self._make_room(cache, content.bytes):
-            return False
-        cache.held[name], cache.ready_at[name] = content.bytes, self._fetch(cache, content, now)
+        if name not in cache.held:
+            if not self._make_room(cache, content.bytes):
+                return False
+            cache.held[name], cache.ready_at[name] = content.bytes, self._fetch(cache, content, now)
+        uses, last_use_at = cache.uses.get(name, (0.0, now))
+        cache.uses[name] = 1.0 + uses_after(uses, now - last_use_at), now
         return True
 
     def _fetch(self, cache: _Cache, content: Content, now: float) -> float:
@@ -116,14 +116,14 @@ class NodeCaches:
         return cache.fetches_until
 
     def _make_room(self, cache: _Cache, size: int) -> bool:
-        """Drop what was used longest ago and is not in use, if that is enough."""
+        """Drop what is worth least and not in use, if that is enough."""
         idle = [name for name in cache.held if not cache.users.get(name)]
         free = self._size.bytes - sum(cache.held.values())
         if free + sum(cache.held[name] for name in idle) < size:
             return False
-        for name in idle:
+        for name in sorted(idle, key=lambda name: worth(*cache.uses[name], 1.0 / self._size.fetch_rate)):
             if free >= size:
                 break
             free += cache.held.pop(name)
-            del cache.ready_at[name]
+            del cache.ready_at[name], cache.uses[name]
         return True

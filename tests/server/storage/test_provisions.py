@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from api_world import JOBS, Api, error_of
 
+from millpond.model.contents import USE_HALF_LIFE_S
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.node.containers.container import Runtime
 from millpond.node.containers.detection import Containers
@@ -29,7 +30,7 @@ from millpond.server.startup.local_engine import Launcher
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning import cache as data_cache
 from millpond.server.storage.provisioning import copying, host
-from millpond.server.storage.provisioning.cache import HALF_LIFE_S, READ_IN_PLACE, CopyProgress, DataCache
+from millpond.server.storage.provisioning.cache import READ_IN_PLACE, CopyProgress, DataCache
 from millpond.server.storage.provisioning.catalogue import CatalogueImage, held_as
 from millpond.server.storage.provisioning.containerfile import bases_of
 from millpond.server.storage.provisioning.staging import AT_ONCE, LONGEST_PAUSE_S, Item, Staging
@@ -96,7 +97,7 @@ class Shelf:
     def wait(self, days: float) -> None:
         """All that was wanted so far was wanted so much earlier."""
         for record in self.folder.glob("*/*.json"):
-            then = record.stat().st_mtime - days * HALF_LIFE_S
+            then = record.stat().st_mtime - days * USE_HALF_LIFE_S
             os.utime(record, (then, then))
 
 

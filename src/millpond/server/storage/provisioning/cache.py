@@ -5,15 +5,12 @@ follows from the original's files, sizes and times: when they change, another co
 one go on with it. ``KEY.part`` is a copy on its way; what a killed server left of it is gone on with, or goes.
 ``NAME.gone`` is one that is being removed: that takes minutes where files are many, and nobody else waits for it.
 
-Room is made by the copies that are worth least: the rate at which a copy is used times the seconds that another copying
-would take, by byte. That is GreedyDual-Size-Frequency (Cherkasova, "Improving WWW Proxies Performance with
-Greedy-Dual-Size-Frequency Caching Policy", 1998), with uses that fade, as in LRFU (Lee et al., 2001), for its clock.
+Room is made by the copies that are worth least, as ``model.contents`` says.
 """
 
 from __future__ import annotations
 
 import errno
-import math
 import os
 import shutil
 import threading
@@ -25,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from millpond.model.contents import uses_after, worth
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.node.host.files import read_json, write_json
 from millpond.node.host.folder_trees import remove_tree
@@ -33,10 +31,6 @@ from millpond.specs.config.provisioning import DataSource
 
 READ_IN_PLACE: Final = ""
 """The key of what is read where it is, as it would not fit into the cache."""
-
-HALF_LIFE_S: Final = 86_400.0
-"""A use counts half as much after a day: jobs come again by the day, and a thousand trials in one night are forgotten
-in ten."""
 
 _SUPPOSED_SPEED: Final = 125_000_000.0
 """Bytes a second, one Gbit/s, of a copy by an earlier version, which did not measure."""
@@ -162,8 +156,8 @@ class DataCache:
             if plain is not None and self.has(key):
                 size, uses = plain["size"], plain.get("uses", 1.0)
                 seconds_per_byte = max(plain.get("seconds", size / _SUPPOSED_SPEED) / max(size, 1), _LEAST)
-                worth = math.log2(uses * seconds_per_byte) + record.stat().st_mtime / HALF_LIFE_S
-                found.append(Copy(key, plain["path"], size, worth))
+                kept_for = worth(uses, record.stat().st_mtime, seconds_per_byte)
+                found.append(Copy(key, plain["path"], size, kept_for))
         return sorted(found, key=lambda copy: (copy.worth, copy.key))
 
     def _fetch(self, source: DataSource, path: Path, progress: CopyProgress, stop: Callable[[], None]) -> str:
@@ -322,6 +316,6 @@ def _note_use(record: Path) -> None:
     plain, since_s = read_json(record), time.time() - record.stat().st_mtime
     os.utime(record)
     if plain is not None:
-        uses = 1.0 + plain.get("uses", 1.0) * 0.5 ** max(since_s / HALF_LIFE_S, 0.0)
+        uses = 1.0 + uses_after(plain.get("uses", 1.0), since_s)
         with suppress(OSError):
             write_json(record, {**plain, "uses": uses}, durable=True)
