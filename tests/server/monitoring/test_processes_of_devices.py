@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+from pathlib import Path
 
 from test_slices_of_devices import CARD, Metered, record_of
 
@@ -40,6 +42,20 @@ def test_where_the_driver_lists_none_all_processes_of_the_tasks_are_shown_withou
     (process,) = (each for each in found if each.pid == program.pid)
     assert (process.job, process.foreign, process.use_milli, process.memory_mib) == ("job-a", False, None, None)
     assert metered.meter.processes_on("another") == []
+
+
+def test_a_name_that_the_kernel_cuts_within_a_letter_is_told_as_far_as_it_goes(tmp_path: Path) -> None:
+    metered, program = Metered(), tmp_path / "a训练模型程序"  # the kernel keeps 15 bytes of it
+    program.symlink_to(shutil.which("cat") or "")
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as task:
+        assert task.stdin and task.stdout
+        os.write(task.stdin.fileno(), b"x")
+        assert os.read(task.stdout.fileno(), 1) == b"x", "it runs, and so has its name"
+        metered.records = [record_of(task.pid)]
+        metered.sampled(ProcessSample(task.pid))
+        (found,) = metered.meter.processes_on(CARD)
+        task.kill()
+    assert found.name == "a训练模型\N{REPLACEMENT CHARACTER}"
 
 
 def test_a_reader_learns_nothing_of_a_process_of_a_job_that_is_not_for_them() -> None:

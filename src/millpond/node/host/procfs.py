@@ -174,10 +174,10 @@ def _lists_children() -> bool:
 def _children_of(pid: int) -> list[int]:
     """The living children of all threads of a process; none when it is over."""
     listed = []
-    with suppress(OSError):  # it is over
-        for thread in Path(f"/proc/{pid}/task").iterdir():
+    with suppress(OSError), os.scandir(f"/proc/{pid}/task") as threads:  # it is over
+        for thread in threads:
             with suppress(OSError):  # that thread is
-                listed += (thread / "children").read_bytes().split()
+                listed += read_file(f"{thread.path}/children").split()
     return [child for child in map(int, listed) if start_ticks(child) is not None]
 
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from millpond.model.hardware.telemetry import ProcessSample, SliceReading
 from millpond.node.host import procfs
+from millpond.node.host.files import read_file
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.node.sharing.device_times import DeviceTimes
 from millpond.node.task.records import RunRecord
@@ -151,9 +152,9 @@ def _of_tasks(device: str, records: Iterable[RunRecord]) -> Iterator[ProcessStat
 
 
 def _status(process: ProcessSample, record: RunRecord | None) -> ProcessStatus:
-    place = Path(f"/proc/{process.pid}")
+    place = f"/proc/{process.pid}"
     try:
-        name, uid = (place / "comm").read_text().strip(), place.stat().st_uid
+        name, uid = read_file(f"{place}/comm").decode(errors="replace").strip(), Path(place).stat().st_uid
     except OSError:  # it is over, or its number is not one of this container
         name, uid = "", None
     return ProcessStatus(
