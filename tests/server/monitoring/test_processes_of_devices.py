@@ -48,7 +48,8 @@ def test_a_name_that_the_kernel_cuts_within_a_letter_is_told_as_far_as_it_goes(t
     metered, program = Metered(), tmp_path / "a训练模型程序"  # the kernel keeps 15 bytes of it
     program.symlink_to(shutil.which("cat") or "")
     with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as task:
-        assert task.stdin and task.stdout
+        assert task.stdin
+        assert task.stdout
         os.write(task.stdin.fileno(), b"x")
         assert os.read(task.stdout.fileno(), 1) == b"x", "it runs, and so has its name"
         metered.records = [record_of(task.pid)]
