@@ -24,7 +24,7 @@ in ten."""
 
 def uses_after(uses: float, since_s: float) -> float:
     """What counts of earlier uses so many seconds after the last of them."""
-    return uses * 0.5 ** max(since_s / USE_HALF_LIFE_S, 0.0)
+    return uses * math.exp2(-max(since_s / USE_HALF_LIFE_S, 0.0))
 
 
 def worth(uses: float, last_use_at: float, fetch_s_per_byte: float) -> float:
