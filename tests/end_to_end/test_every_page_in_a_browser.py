@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 GRAVE = ("serious", "critical")
 TABLET = {"width": 768, "height": 1024}
+PAPER = {"width": 718, "height": 1046}
+"""A4 within margins of a centimetre."""
 
 
 class Window:
@@ -59,6 +61,10 @@ def test_a_page_can_be_read_and_used_by_all_and_asks_nobody_else(window: Window,
         assert [_said(each) for each in found if each["impact"] in GRAVE] == []
     page.set_viewport_size(TABLET)
     assert page.evaluate("document.documentElement.scrollWidth") <= TABLET["width"]
+    page.set_viewport_size(PAPER)
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PAPER["width"]
+    page.emulate_media(media="screen")
     assert window.wrong == []
     assert window.hosts == {"127.0.0.1"}
 
