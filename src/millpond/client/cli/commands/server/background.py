@@ -99,7 +99,7 @@ def _end_interrupted(process: subprocess.Popen[bytes]) -> None:
 
 def _await_ready(process: subprocess.Popen[bytes], state_dir: Path, log: Path, begin: int) -> Started:
     now = time.monotonic()
-    give_up_at, ready_at = now + READY_WITHIN_S, now
+    speak_at, give_up_at, ready_at = now + SILENT_S, now + READY_WITHIN_S, now
     unready, said = "", ""
     while now < give_up_at and not (unready and now > ready_at + RECOVERS_WITHIN_S):
         code = process.poll()
@@ -114,12 +114,9 @@ def _await_ready(process: subprocess.Popen[bytes], state_dir: Path, log: Path, b
                 if _serves(health):
                     return Started(left, health)
                 unready = health.status
-        if now > give_up_at - READY_WITHIN_S + SILENT_S:
+        if now > speak_at and not any(line.startswith(_COMPLAINT) for line in _lines(log, begin)):  # told at its end
             doing = unready or _last_line(log, begin)
-            is_ending = any(
-                line.startswith(_COMPLAINT) for line in _lines(log, begin)
-            )  # what it says is told at its end
-            if doing != said and not is_ending:
+            if doing != said:
                 say(f"the server is starting still: {doing}")
             said = doing
         time.sleep(_LOOK_EVERY_S)
