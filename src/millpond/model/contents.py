@@ -28,11 +28,12 @@ def uses_after(uses: float, since_s: float) -> float:
 
 
 def worth(uses: float, last_use_at: float, fetch_s_per_byte: float) -> float:
-    """How much it is worth to keep what has been used so often by its last use, on a scale that time does not change.
+    """How much it is worth to keep something; what is worth more than another stays so until one of them is used.
 
     Args:
-        uses: above 0, as they counted at ``last_use_at``, in seconds.
-        fetch_s_per_byte: of another fetch, above 0.
+        uses: what its uses counted at the last of them; above 0.
+        last_use_at: when that was, in seconds.
+        fetch_s_per_byte: seconds that another fetch would take, by byte; above 0.
     """
     return math.log2(uses * fetch_s_per_byte) + last_use_at / USE_HALF_LIFE_S
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import urlsplit
+
+from millpond.node.host.late_calls import called_if_late
 
 _CONNECTED: Final = "connection.connect_tcp.complete"
 _CONNECTS: Final = "connection.connect_tcp.started"
@@ -103,10 +104,5 @@ def bounded(url: str, within_s: float, may_reach: Callable[[str, AddressScope], 
             with suppress(OSError):  # closed, or handed over to the encrypted one
                 each.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(within_s, cut)
-    timer.daemon = True
-    timer.start()
-    try:
+    with called_if_late(within_s, cut):
         yield {"trace": trace}
-    finally:
-        timer.cancel()

@@ -8,9 +8,8 @@ from __future__ import annotations
 import smtplib
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP as MAIL_POLICY
@@ -18,6 +17,7 @@ from email.utils import format_datetime
 from typing import Final
 
 from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
+from millpond.node.host.late_calls import called_if_late
 from millpond.server.auth.vault.secrets import SERVER, Vault
 from millpond.server.notifications.delivery_worker import Carried, Carry
 from millpond.server.notifications.messages import MessageWriter, UserMessage
@@ -244,16 +244,9 @@ class _SmtpConnection(smtplib.SMTP):
             self._handle.close()
 
 
-@contextmanager
-def _within(server: _SmtpConnection, seconds: float) -> Iterator[None]:
+def _within(server: _SmtpConnection, seconds: float) -> AbstractContextManager[None]:
     """Cut the connection off when its time is over: the timeout of a socket counts from one byte to the next."""
-    timer = threading.Timer(seconds, server.cut)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    return called_if_late(seconds, server.cut)
 
 
 def _mail(rules: MailRules, address: str, message: UserMessage, number: str, now: float) -> EmailMessage:

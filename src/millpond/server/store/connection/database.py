@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from millpond.model.errors import UnavailableError
+from millpond.node.host.late_calls import called_if_late
 from millpond.server.store import migrations
 from millpond.server.store.connection.leadership import LEASE_S, Leadership, Seat, postgresql_options, require_lock
 from millpond.server.store.connection.postgresql_remedies import postgresql_remedy
@@ -128,20 +128,11 @@ def _explained(url: str) -> Iterator[None]:
         raise UnavailableError(f"{shown} cannot be opened ({cause})", remedy(url, cause)) from error
 
 
-@contextlib.contextmanager
-def _said_while_silent(url: str) -> Iterator[None]:
+def _said_while_silent(url: str) -> contextlib.AbstractContextManager[None]:
     """Whoever waits for the start reads in the log that it waits for the database, which may answer much later."""
-    timer = threading.Timer(SILENT_S, _say_silent, (_parsed(url).render_as_string(hide_password=True),))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _say_silent(shown: str) -> None:
-    log.warning("the start waits for %s, which has not been opened within %.0f s", shown, SILENT_S)
+    shown = _parsed(url).render_as_string(hide_password=True)
+    said = "the start waits for %s, which has not been opened within %.0f s"
+    return called_if_late(SILENT_S, lambda: log.warning(said, shown, SILENT_S))
 
 
 def _parsed(url: str) -> sa.URL:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-CONNECTIONS: Final = 16
+_CONNECTIONS: Final = 16
 """That a server may have at a time."""
 _ANY: Final = (
-    f"it has to be there, for an account that may make tables in it and have {CONNECTIONS} connections at a time, and "
+    f"it has to be there, for an account that may make tables in it and have {_CONNECTIONS} connections at a time, and "
     "not be read-only; one that is damaged is restored from a backup"
 )
 
@@ -33,7 +33,7 @@ _CASES: Final = (
     _Case(
         ("53300",),
         ("too many connections", "too many clients", "remaining connection slots"),
-        f"a server takes up to {CONNECTIONS} connections: raise the limit of PostgreSQL (max_connections), of the "
+        f"a server takes up to {_CONNECTIONS} connections: raise the limit of PostgreSQL (max_connections), of the "
         "database or of the account, or end other programs that are connected",
     ),
     _Case(
