@@ -35,7 +35,8 @@ from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Job, Role
 from millpond.scheduling.placement.kernel_warmup import warm
 from millpond.scheduling.scheduler import Scheduler
-from millpond.scheduling.tenancy.cells.allocator import CellAllocator, CellPlan, CellRequest
+from millpond.scheduling.tenancy.cells.allocator import CellAllocator
+from millpond.scheduling.tenancy.cells.requests import CellPlan, CellRequest
 
 CARDS = 8
 FILL = 0.8

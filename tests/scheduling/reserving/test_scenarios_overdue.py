@@ -11,7 +11,7 @@ from worlds import World, asks, gang, machine, queue, single
 from millpond.model.events import DurationPredicted, Event
 from millpond.model.states import JobState
 from millpond.model.tenancy.cells import CellCount
-from millpond.model.workloads import Job, Priority
+from millpond.model.workloads import Job, Priority, Role
 from millpond.scheduling.cycle.overdue import COST_PART, CROWDING, NEXT_LOOK
 from millpond.scheduling.ordering.queueing import FIRST_LOOK_S
 from millpond.scheduling.scheduler import Scheduler
@@ -191,7 +191,8 @@ def test_no_room_is_kept_for_a_job_that_may_have_none_of_the_cards_as_they_are_o
     teams = (queue(name, guarantee=4, cells=(CellCount("node", 1),)) for name in ("vision", "speech"))
     world = World(machine("n0", 4), machine("n1", 4), queues=(*teams, queue("guest")))
     world.submit(*(single(name, 4, queue="guest") for name in ("first", "second")))
-    world.submit(single("stays", 0.5, queue="vision", preemptible=False))
+    roles = Role.rigid(asks(0.5), 1), Role.rigid(asks(1), 1)  # a part and a whole card together go into no cells
+    world.submit(Job("stays", roles, queue="vision", preemptible=False))
     world.go_to(100_000.0)
     world.submit(gang("wide", 3, asks(2), queue="guest"))
     world.end("first")

@@ -27,17 +27,19 @@ from millpond.model.events import (
 )
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.nodes import Node, Pool
+from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
 from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import ROOT_QUEUE, Queue
-from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority
 from millpond.scheduling.ledger.holdings import FROZEN, RUNNING
 from millpond.scheduling.reclaiming.roster import SLOT_IN_CELLS
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.tenancy.cells.book import CellBook
 from millpond.scheduling.tenancy.cells.chains import Chain
+from millpond.scheduling.tenancy.cells.domains import CardPart
 
 OWNERS = ("a", "b", "c")
 CARDS = {"8 cards": 8, "socket": 4, "switch": 2, "card": 1}
@@ -62,6 +64,7 @@ def picture(book: CellBook) -> Any:
             chain.gone,
             chain.visitors,
             sorted(chain.holders.items()),
+            sorted(chain.parts.items()),
             sorted((cell, domain.cluster, domain.pin) for cell, domain in chain.bound.items()),
         )
         for name, chain in book.allocator.chains.items()
@@ -188,6 +191,10 @@ class CellWalk:
         made = gang(job, 2, asks(cards // 2), **fields) if cards > 1 and draw.random() < 0.3 else None
         self.world.submit(made or single(job, cards, **fields))
 
+    def request_of_cell(self, job: str, owner: str, cards: int) -> Job:
+        """What asks for one of the cells that a queue has left."""
+        return single(job, cards, queue=owner)
+
     def change_queue(self) -> None:
         (changed,) = self.draw.sample(self.queues(), 1)
         with suppress(InvalidInputError):  # too much beside the others
@@ -205,7 +212,8 @@ class CellWalk:
             assert picture(book_of(core.fork())) == picture(book)
 
     def check_rights(self, book: CellBook) -> None:
-        """What is in a cell has it to itself, it is its queue's, and a gang is in cells as a whole or not at all."""
+        """What is in a cell has it to itself, or with parts of its queue; a gang is in cells wholly or not at all."""
+        shared: dict[tuple[str, int], list[tuple[str, CardPart]]] = {}
         for record in self.world.core.jobs.values():
             holdings = [task.holding for task in record.tasks if task.holding is not None]
             for holding in (each for each in holdings if each.is_in_cell):
@@ -214,8 +222,16 @@ class CellWalk:
                     chain = book.allocator.chains[name]
                     domains = {chain.bound[chain.bound_cell(leaf)] for leaf in leaves}
                     assert {domain.cluster for domain in domains} == {holding.stake.use.cluster}
-                    assert not any(chain.visitors[0][leaf] for leaf in leaves)
+                    if (part := holding.stake.use.part) is None:
+                        assert not any(chain.visitors[0][leaf] for leaf in leaves)
+                    else:
+                        shared.setdefault((name, *leaves), []).append((record.id, part))
             assert record.elastic or len({each.is_in_cell for each in holdings if each.hold in (RUNNING, FROZEN)}) < 2
+        for name, chain in () if book.allocator is None else book.allocator.chains.items():
+            for leaf, parts in chain.parts.items():
+                assert parts == sorted(shared.pop((name, leaf)))
+                assert sum(part.compute_milli for _, part in parts) <= CARD_MILLI
+        assert not shared
 
 
 def shortages(
@@ -343,16 +359,23 @@ class CellWalkInHierarchies(CellWalk):
 
 
 class CellWalkBesideSlices(CellWalk):
-    """The same where others run on parts of cards too."""
+    """The same where all run on parts of cards too."""
 
     def submit(self, owner: str, cards: int) -> None:
         draw = self.draw
-        if owner != "others" or draw.random() < 0.3:
+        is_others = owner == "others"
+        if draw.random() < (0.3 if is_others else 0.6):
             super().submit(owner, cards)
             return
-        job, stays = f"{owner}{next(self.names)}", draw.random() < 0.2
+        job, stays = f"{owner}{next(self.names)}", draw.random() < (0.2 if is_others else 0.9)
         request = asks(draw.choice((0.25, 0.5, 0.7)))
         self.world.submit(gang(job, draw.choice((1, 1, 2)), request, queue=owner, preemptible=not stays))
+
+    def request_of_cell(self, job: str, owner: str, cards: int) -> Job:
+        """Now and then a part of a card."""
+        if self.draw.random() < 0.5:
+            return super().request_of_cell(job, owner, cards)
+        return gang(job, 1, asks(self.draw.choice((0.3, 0.5, 1.0))), queue=owner, preemptible=False)
 
 
 def require_what_is_owed(one: CellWalk) -> None:
@@ -368,7 +391,7 @@ def require_what_is_owed(one: CellWalk) -> None:
     while left := sorted(cells_left(one)):
         owner, cards = one.draw.choice(left)
         asked.append(f"{owner}{next(one.names)}")
-        world.submit(single(asked[-1], cards, queue=owner))
+        world.submit(one.request_of_cell(asked[-1], owner, cards))
         assert world.state(asked[-1]) is JobState.RUNNING, (owner, cards, left)
         assert world.rounds[asked[-1]] <= 1
     for job in asked:

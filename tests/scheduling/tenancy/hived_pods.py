@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from millpond.model.errors import InvalidInputError
-from millpond.scheduling.tenancy.cells.allocator import CellAllocator, CellPlan, CellRequest
+from millpond.scheduling.tenancy.cells.allocator import CellAllocator
 from millpond.scheduling.tenancy.cells.chains import Chain
+from millpond.scheduling.tenancy.cells.requests import CellPlan, CellRequest
 
 Place = tuple[str, tuple[int, ...]]
 """Chain and cards."""

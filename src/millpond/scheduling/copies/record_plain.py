@@ -22,7 +22,7 @@ from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.cells.domains import CellUse
-from millpond.scheduling.tenancy.cells.stakes import Stake, class_in_cells, leaving_stake, stake_of
+from millpond.scheduling.tenancy.cells.stakes import Stake, class_in_cells, leaving_stake, part_of, stake_of
 
 _MADE_ANEW = {
     "demand", "id", "queue", "group", "gpu_milli", "elastic", "amount", "state", "line", "slot", "_common_tasks",
@@ -207,7 +207,8 @@ def _right_plain(holding: Holding) -> list[Any]:
 
 def _give_right(holding: Holding, record: JobRecord, right: Sequence[Any]) -> None:
     for cluster, level, pin, holding.is_in_cell in right:
-        holding.stake = stake_of(record, CellUse(record.id, cluster, level, pin, class_in_cells(record)))
+        use = CellUse(record.id, cluster, level, pin, class_in_cells(record), part_of(holding))
+        holding.stake = stake_of(record, use)
 
 
 def _finite(number: float) -> float | None:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from millpond.model.reasons import Cause
+from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.claims import both
 from millpond.scheduling.cycle.job_placement import Placed
 from millpond.scheduling.cycle.tried_places import Tries, nodes_of, try_places
 from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, Holding
 from millpond.scheduling.placement.arrays import NodeMask
+from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.reclaiming.attempts import hold_all
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan, softened
@@ -26,8 +29,9 @@ from millpond.scheduling.reclaiming.suspend_instead import ASKED_PER_CYCLE
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import uses_cells
-from millpond.scheduling.tenancy.cells.allocator import CellRequest
+from millpond.scheduling.tenancy.cells.domains import CardPart
 from millpond.scheduling.tenancy.cells.losses import CellLosses
+from millpond.scheduling.tenancy.cells.requests import CellRequest
 
 TRIES = 16
 """How many machines a search passes over whose cells do not do: a bound on work."""
@@ -60,6 +64,7 @@ def place_in_cells(
         None,
         record.job.priority,
         preempts=preempts,
+        part_of=None if shapes[0].whole_cards else partial(_part_of, state, shapes),
     )
     found = book.places_for(record, request, both(mask, state.entitlements.allowed_nodes(record, tasks)), losses)
     if found is None:
@@ -70,6 +75,18 @@ def place_in_cells(
         holding.stake = stake
         placed.append((task, holding))
     return placed
+
+
+def _part_of(state: State, shapes: Sequence[Shape], task: int, chain: str, leaf: int) -> CardPart | None:
+    """What a task takes of a card beside the parts that are on it by right; None if these leave too little."""
+    cluster, shape = state.cluster, shapes[task]
+    device = cluster.cells.device_of(chain, leaf)
+    node = cluster.nodes[cluster.node_of(device)]
+    memory_mib = cluster.arrays.device_memory_cells[device]
+    part = CardPart(shape.compute_milli, shape.limit_milli, shape.memory_on(memory_mib))
+    compute, limit, memory = map(sum, zip(part, *cluster.cells.parts_on(chain, leaf), strict=True))
+    limit_milli = CARD_MILLI if node is None else cluster.pools[node.pool].limit_capacity_milli
+    return part if compute <= CARD_MILLI and limit <= limit_milli and memory <= memory_mib else None
 
 
 def grow_in_cells(state: State, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Placed:
@@ -173,7 +190,8 @@ class CellPlacer:
     ) -> tuple[list[JobRecord], list[ShrinkPart], set[int]]:
         """Who has to leave these cards: running work, what ends no running work, and the nodes that somebody keeps."""
         roster, by_device = self._state.roster, {device: each for each in holdings for device in each.devices}
-        visits = Counter({device: count for device in by_device if (count := self._book.visits_of(device))})
+        full = self._full(holdings)
+        visits = Counter({device: count for device in full if (count := self._book.visits_of(device))})
         if not visits:
             return [], [], set()
 
@@ -205,6 +223,17 @@ class CellPlacer:
         # What is left is leaving, or may not be asked.
         kept = {by_device[device].node for device in by_device if visits[device] > 0}
         return victims, [each for each in parts if each.record.id not in leaving], kept
+
+    def _full(self, holdings: Sequence[Holding]) -> list[int]:
+        """The cards of these holdings on which nobody else can stay: all that are taken whole, some that are shared."""
+        parts = {device for each in holdings if not each.shape.whole_cards for device in each.devices}
+        if parts:
+            mark, cluster = self._state.journal.begin(), self._state.cluster
+            for holding in holdings:
+                cluster.change(holding, RUNNING)
+            parts = {device for device in parts if cluster.has_room_left(device)}
+            self._state.journal.rollback(mark)
+        return list(dict.fromkeys(device for each in holdings for device in each.devices if device not in parts))
 
     # ---- work that cannot leave ---------------------------------------------------------------------------------
 

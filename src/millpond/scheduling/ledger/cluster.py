@@ -395,12 +395,17 @@ class Cluster:
             return True
         if arrays.swap_free_cells[node] < 0 or (holding.shape.extras and bool((arrays.extra_free[node] < 0).any())):
             return True
-        compute, limit, memory = arrays.compute_free_cells, arrays.limit_free_cells, arrays.device_memory_free_cells
         usable = arrays.device_usable_cells
-        for device in holding.devices:
-            if usable[device] == 0 or compute[device] < 0 or limit[device] < 0 or memory[device] < 0:
-                return True
-        return False
+        return not all(usable[device] and self.has_room_left(device) for device in holding.devices)
+
+    def has_room_left(self, device: int) -> bool:
+        """Whether no more is taken of a card than it has."""
+        arrays = self.arrays
+        return (
+            arrays.compute_free_cells[device] >= 0
+            and arrays.limit_free_cells[device] >= 0
+            and arrays.device_memory_free_cells[device] >= 0
+        )
 
     def has_room_beside_cards(self, node: int, shape: Shape) -> bool:
         """Whether work may start on a node that has all that a task asks for but the cards."""

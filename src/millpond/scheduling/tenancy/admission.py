@@ -11,8 +11,10 @@ from collections.abc import Sequence
 
 from millpond.scheduling.elastic.gang_sizes import most_tasks
 from millpond.scheduling.elastic.measured_speed import worth_at_start
+from millpond.scheduling.placement.shapes import NO_POOL
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.cells.stakes import shares_cards
 from millpond.scheduling.tenancy.queue_node import QueueNode
 
 
@@ -75,12 +77,13 @@ def is_covered_alike(state: State, record: JobRecord, tasks: Sequence[TaskRecord
 
 
 def uses_cells(state: State, record: JobRecord) -> bool:
-    """Whether a job is of a queue that is owed cells, or of one below it, and takes whole cards alone.
+    """Whether a job is of a queue that is owed cells, or of one below it, and takes whole cards, or parts for good.
 
     Tasks that must keep something between them are placed one after another, and cells as a whole.
     """
-    return (
-        bool(state.cluster.cells.clusters_of(record.queue))
-        and not record.job.spacing
-        and all(shape.whole_cards for shape in state.cluster.words.shapes_of(record.demand))
-    )
+    if not state.cluster.cells.clusters_of(record.queue) or record.job.spacing:
+        return False
+    shapes = state.cluster.words.shapes_of(record.demand)
+    if all(shape.whole_cards for shape in shapes):
+        return True
+    return shares_cards(record.job) and not any(shape.pool == NO_POOL for shape in shapes)

@@ -4,7 +4,8 @@ A gang is packed into one chain: its tasks, the smallest first, go to those boun
 best, else a further cell of the cluster is bound to hardware: the one with the fewest visitors or, where it is known
 what these would lose (``losses``), with the least of that. It is taken from the smallest clean cell that is large
 enough; from a larger one only if all that is owed to others still has a place. Where its cluster's own work of lower
-classes is in the way, that loses its cells: it stays as a visitor unless its cards are needed.
+classes is in the way, that loses its cells: it stays as a visitor unless its cards are needed. Tasks of parts of cards
+fill a card that has parts of the same cluster before they take another one.
 
 All clusters together are owed no more than there is at any level, and nothing that cannot leave takes what the rest
 needs, so a request that fits what its cluster has left finds hardware with visitors on it at most. Hardware that breaks
@@ -22,60 +23,12 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.tenancy.chains import ChainSpec, ClusterSpec, require_fit
 from millpond.scheduling.tenancy.cells.chains import Cell, Chain, lower_first
 from millpond.scheduling.tenancy.cells.demotion import DemotionSearch, Entered
-from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
+from millpond.scheduling.tenancy.cells.domains import CardPart, CellUse, Domain
 from millpond.scheduling.tenancy.cells.losses import CellLosses
+from millpond.scheduling.tenancy.cells.requests import CellPlace, CellPlan, CellRequest
 
 NodeSet = Mapping[str, int]
 """Of chains, which of their nodes may be used, as bits; all of those that are not named."""
-
-
-@dataclass(frozen=True, slots=True)
-class CellRequest:
-    """A gang that asks for cells.
-
-    Attributes:
-        clusters: whose cells it may use, tried in turn.
-        cards: how many cards each of its tasks takes, on one machine.
-        models: allowed models of cards; empty: any.
-        pin: the pinned cell it asks for; empty: none of these; None: whichever its cluster has, before others.
-        preempts: whether work of the same cluster and lower classes may lose its cells.
-    """
-
-    owner: str
-    clusters: tuple[str, ...]
-    cards: tuple[int, ...]
-    models: tuple[str, ...] = ()
-    pin: str | None = ""
-    priority: int = 0
-    preempts: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class CellPlace:
-    """Where one task goes.
-
-    Attributes:
-        task: its number in the request.
-        leaves: its cards in the chain.
-    """
-
-    task: int
-    chain: str
-    leaves: tuple[int, ...]
-    use: CellUse
-
-
-@dataclass(frozen=True, slots=True)
-class CellPlan:
-    """Where a gang goes.
-
-    Attributes:
-        places: of its tasks, in their order.
-        demoted: owners of the same cluster that lose their cells.
-    """
-
-    places: tuple[CellPlace, ...]
-    demoted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +117,8 @@ class CellAllocator:
         if found is None or use.level not in found.spec.levels:
             return False
         domain = next((each for each in self._domains.get((use.cluster, use.pin), ()) if each.chain is found), None)
-        if domain is None or any(leaf in found.holders for leaf in leaves):
+        part = use.part
+        if domain is None or any(leaf in found.holders and not found.has_room(leaf, part) for leaf in leaves):
             return False
         level = found.spec.levels.index(use.level)
         cell = level, found.number(level, leaves[0])
@@ -174,20 +128,31 @@ class CellAllocator:
             if domain.pinned is not None or not domain.unbound[level] or not found.is_bindable(*cell):
                 return False
             domain.bind(*cell)
-        domain.hold(cell, leaves, use)
+        if part is None:
+            domain.hold(cell, leaves, use)
+        else:
+            domain.hold_part(cell, leaves[0], use, part)
         uses = self._uses.setdefault(use.owner, {})
         for leaf in leaves:
             uses[chain, leaf] = use
         return True
 
-    def release(self, chain: str, leaves: Iterable[int], owner: str) -> bool:
-        """A task uses its cards no longer; False, and nothing done, if it did not by right of a cell."""
+    def release(self, chain: str, leaves: Iterable[int], owner: str, part: CardPart | None = None) -> bool:
+        """A task uses its cards no longer; False, and nothing done, if it did not by right of a cell.
+
+        Args:
+            part: what it had of its card, if that was not all.
+        """
         uses = self._uses.get(owner, {})
         held = [leaf for leaf in leaves if (chain, leaf) in uses]
-        if held:
+        if held and part is not None:
+            self._domain_of(chain, held[0]).release_part(held[0], owner, part)
+        elif held:
             self._domain_of(chain, held[0]).release(held)
         for leaf in held:
-            del uses[chain, leaf]
+            # Tasks of one job may share a card.
+            if part is None or owner not in self.chains[chain].owners_on(leaf):
+                del uses[chain, leaf]
         if held and not uses:
             del self._uses[owner]
         return bool(held)
@@ -263,7 +228,7 @@ class CellAllocator:
     def _plan_in(self, domain: Domain, request: CellRequest, reach: _Reach) -> CellPlan | None:
         places = self._pack(domain, request, reach)
         for place in places:
-            self.release(place.chain, place.leaves, request.owner)
+            self.release(place.chain, place.leaves, request.owner, place.use.part)
         if places or not request.preempts:
             return CellPlan(places) if places else None
 
@@ -294,23 +259,56 @@ class CellAllocator:
         """Hold cells for all tasks, in their order; none, and nothing held, if one has no place."""
         name, taken = domain.chain.spec.name, list[CellPlace]()
         for task in sorted(range(len(request.cards)), key=lambda task: request.cards[task]):
-            found = self._unit(domain, request.cards[task], reach)
+            found = self._unit(domain, request.cards[task], reach, self._shared(domain, task, request, reach))
             if found is None:
                 break
             level, leaves = found
-            use = CellUse(request.owner, domain.cluster, domain.chain.spec.levels[level], domain.pin, request.priority)
+            part = None if request.part_of is None else request.part_of(task, name, leaves[0])
+            if request.part_of is not None and part is None:
+                break
+            owner, named = (request.owner, domain.cluster), domain.chain.spec.levels[level]
+            use = CellUse(*owner, named, domain.pin, request.priority, part)
             if not self.hold(name, leaves, use):
                 raise AssertionError(f"cells of {domain.cluster} that are free cannot be held")
             taken.append(CellPlace(task, name, leaves, use))
         if len(taken) == len(request.cards):
             return tuple(sorted(taken, key=lambda place: place.task))
         for place in reversed(taken):
-            self.release(name, place.leaves, request.owner)
+            self.release(name, place.leaves, request.owner, place.use.part)
         return ()
 
-    def _unit(self, domain: Domain, cards: int, reach: _Reach) -> tuple[int, tuple[int, ...]] | None:
-        """The level of the cell and the cards that one task takes of a domain: of what is bound, else of a new cell."""
+    def _shared(self, domain: Domain, task: int, request: CellRequest, reach: _Reach) -> int | None:
+        """The card for a task of a part: that with parts and enough room which costs least, then the fullest."""
+        chain, part_of = domain.chain, request.part_of
+        if part_of is None or not chain.parts:
+            return None
+        harm = reach.harm(0)
+
+        def by_cost(leaf: int) -> tuple[float, int, int, int]:
+            parts = [part for _, part in chain.parts[leaf]]
+            compute, memory = sum(each.compute_milli for each in parts), sum(each.memory_mib for each in parts)
+            return harm[leaf], -compute, -memory, leaf
+
+        for leaf in sorted(chain.parts, key=by_cost):
+            cell = chain.bound_cell(leaf)
+            is_ours = cell is not None and chain.bound[cell] is domain and not chain.gone[0][leaf]
+            if is_ours and reach.includes(chain.nodes_in(0, leaf)[0]) and part_of(task, chain.spec.name, leaf):
+                return leaf
+        return None
+
+    def _unit(
+        self, domain: Domain, cards: int, reach: _Reach, shared: int | None = None
+    ) -> tuple[int, tuple[int, ...]] | None:
+        """The level of the cell and the cards that one task takes of a domain: of what is bound, else of a new cell.
+
+        Args:
+            shared: a card of a bound cell that a part goes to.
+        """
         chain = domain.chain
+        if shared is not None:
+            cell = chain.bound_cell(shared)
+            assert cell is not None
+            return cell[0], (shared,)
         unit = next(self._bound_units(domain, cards, reach), None)
         if unit is not None:
             cell = chain.bound_cell(chain.leaves(*unit)[0])

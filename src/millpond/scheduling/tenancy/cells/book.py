@@ -25,19 +25,21 @@ from millpond.scheduling.ledger.hardware import Hardware
 from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.placement.arrays import Int64Array
-from millpond.scheduling.tenancy.cells.allocator import CellAllocator, CellRequest
+from millpond.scheduling.tenancy.cells.allocator import CellAllocator
 from millpond.scheduling.tenancy.cells.chains import lower_first
-from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
+from millpond.scheduling.tenancy.cells.domains import STAYS, CardPart, CellUse, Domain
 from millpond.scheduling.tenancy.cells.hardware import Assignment, kinds_of
 from millpond.scheduling.tenancy.cells.losses import CellLosses
+from millpond.scheduling.tenancy.cells.requests import CellRequest
 from millpond.scheduling.tenancy.cells.rights import Place, RightSearch
 from millpond.scheduling.tenancy.cells.stakes import (
     ON_CARDS,
-    STAYS,
     Stake,
     class_in_cells,
     holdings_on_cards,
+    part_of,
     places_on_cards,
+    shares_cards,
     stake_of,
 )
 
@@ -297,7 +299,7 @@ class CellBook:
         stake = holding.stake
         for chain, leaves in self.cards_of(holding).items():
             if holding.is_in_cell and stake is not None:
-                self._allocator.release(chain, leaves, stake.owner)
+                self._allocator.release(chain, leaves, stake.owner, part_of(holding))
             elif stake is not None and stake.stays:
                 for leaf in leaves:
                     self._allocator.chains[chain].regain(leaf)
@@ -322,7 +324,7 @@ class CellBook:
             if sign > 0:
                 self._allocator.hold(chain, leaves, use)
             else:
-                self._allocator.release(chain, leaves, use.owner)
+                self._allocator.release(chain, leaves, use.owner, use.part)
 
     def cards_of(self, holding: Holding) -> dict[str, list[int]]:
         """The cards of a holding that are in chains."""
@@ -366,15 +368,24 @@ class CellBook:
 
     def _rights(self, record: JobRecord, holdings: Sequence[Holding]) -> tuple[list[CellUse], list[str]]:
         """The rights of holdings that are not entered, one for each or none at all, and who loses cells for them."""
-        places: list[Place] = []
+        places, shares = list[Place](), shares_cards(record.job)
         for holding in holdings:
             cards = self.cards_of(holding)
             ((chain, leaves),) = cards.items() if len(cards) == 1 else (("", []),)
-            if not holding.shape.whole_cards or len(leaves) != len(holding.devices) or not leaves:
+            part = part_of(holding)
+            if (part is not None and not shares) or len(leaves) != len(holding.devices) or not leaves:
                 return [], []
-            places.append((chain, leaves))
+            places.append(Place(chain, leaves, part))
         owners = self.clusters_of(record.queue)
         return RightSearch(self._allocator, owners).find(record, places) if owners else ([], [])
+
+    def device_of(self, chain: str, leaf: int) -> int:
+        """The number in the ledger of a card of a chain."""
+        return self._hardware.device_index[self._allocator.chains[chain].device_of(leaf)]
+
+    def parts_on(self, chain: str, leaf: int) -> list[CardPart]:
+        """What those have of a card that share it by right."""
+        return [part for _, part in self._allocator.chains[chain].parts.get(leaf, ())]
 
     def has_visitors(self, holding: Holding) -> bool:
         """Whether work that may be asked to leave is on cards of a holding that is not taken."""

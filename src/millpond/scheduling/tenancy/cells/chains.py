@@ -18,7 +18,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.tenancy.chains import ChainSpec
 
 if TYPE_CHECKING:
-    from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
+    from millpond.scheduling.tenancy.cells.domains import CardPart, CellUse, Domain
 
 Cell = tuple[int, int]
 """Level and number."""
@@ -33,13 +33,14 @@ class Chain:
         demand: by level, how many cells are owed and not bound.
         gone: by level and cell, how many of its cards are broken or held by what cannot leave.
         visitors: by level and cell, how many tasks that may be asked to leave are on its cards.
-        holders: who uses a card of a bound cell.
+        holders: who uses a card of a bound cell; nobody by name where several share it.
+        parts: who shares such a card, and what each has of it, in order.
         bound: to whom a cell is bound.
     """
 
     __slots__ = (
-        "_by_visitors", "bound", "clean", "demand", "fans", "gone", "holders", "node_level", "size", "spare", "spec",
-        "top", "visitors",
+        "_by_visitors", "bound", "clean", "demand", "fans", "gone", "holders", "node_level", "parts", "size", "spare",
+        "spec", "top", "visitors",
     )  # fmt: skip
 
     def __init__(self, spec: ChainSpec) -> None:
@@ -61,6 +62,7 @@ class Chain:
         self.visitors = [[0] * count for count in counts]
         self._by_visitors: list[dict[int, int]] = [{0: (1 << count) - 1} for count in counts]
         self.holders: dict[int, CellUse] = {}
+        self.parts: dict[int, list[tuple[str, CardPart]]] = {}
         self.bound: dict[Cell, Domain] = {}
 
     # ---- the tree -----------------------------------------------------------------------------------------------
@@ -204,6 +206,16 @@ class Chain:
         if leaf not in self.holders:
             self.bound[cell].shift(cell, leaf, change)
 
+    def has_room(self, leaf: int, part: CardPart | None) -> bool:
+        """Whether nobody uses a card or, for a part, it is one that is shared."""
+        return leaf not in self.holders or (part is not None and leaf in self.parts)
+
+    def owners_on(self, leaf: int) -> Iterable[str]:
+        """Who uses a card of a bound cell, alone or with others."""
+        if leaf in self.parts:
+            return [owner for owner, _ in self.parts[leaf]]
+        return (self.holders[leaf].owner,) if leaf in self.holders else ()
+
     def visit(self, leaves: Iterable[int], sign: int) -> None:
         """A task that may be asked to leave comes to cards, or with ``sign`` -1 leaves them."""
         touched: dict[int, int] = {}
@@ -243,6 +255,7 @@ class Chain:
         twin.visitors = [list(counts) for counts in self.visitors]
         twin._by_visitors = [dict(cells) for cells in self._by_visitors]
         twin.holders, twin.bound = dict(self.holders), {}
+        twin.parts = {leaf: list(parts) for leaf, parts in self.parts.items()}
         return twin
 
 

@@ -75,7 +75,7 @@ class DemotionSearch:
                 self._let_go(kept)
                 is_sound = bool(places) and not self._takes_from_others()
                 for chain, leaves, right in places:
-                    self._allocator.release(chain, leaves, right.owner)
+                    self._allocator.release(chain, leaves, right.owner, right.part)
                 if is_sound:
                     needed = [each for each in reversed(gone) if each not in back]
                     self._restore(needed)

@@ -7,10 +7,23 @@ if that is smaller) are sorted by how many of their cards are free.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from millpond.scheduling.tenancy.cells.chains import Cell, Chain
+
+STAYS = 1_000_000
+"""The class of what loses its cells to nobody: above all classes of priority."""
+
+
+class CardPart(NamedTuple):
+    """What a task takes of a card that it shares: compute, the most it may use of that, and memory."""
+
+    compute_milli: int = 0
+    limit_milli: int = 0
+    memory_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +35,7 @@ class CellUse:
         cluster: the virtual cluster whose cells it uses.
         level: name of the level of the cell that it is in.
         pin: name of the pinned cell; empty for one that is not.
+        part: what it has of its only card, beside other parts in the same cell; None for whole cards.
     """
 
     owner: str
@@ -29,6 +43,7 @@ class CellUse:
     level: str
     pin: str = ""
     priority: int = 0
+    part: CardPart | None = None
 
 
 class Domain:
@@ -109,6 +124,21 @@ class Domain:
         else:
             self.unbind(*cell)
 
+    def hold_part(self, cell: Cell, leaf: int, use: CellUse, part: CardPart) -> None:
+        """A task begins to use a part of a card, which the first one takes for all of them."""
+        parts = self.chain.parts.setdefault(leaf, [])
+        if not parts:
+            self.hold(cell, (leaf,), replace(use, owner="", priority=STAYS, part=CardPart()))
+        insort(parts, (use.owner, part))
+
+    def release_part(self, leaf: int, owner: str, part: CardPart) -> None:
+        """A task uses its part no longer; the card is free with the last one."""
+        parts = self.chain.parts[leaf]
+        parts.remove((owner, part))
+        if not parts:
+            del self.chain.parts[leaf]
+            self.release((leaf,))
+
     def shift(self, cell: Cell, leaf: int, change: int) -> None:
         """So many cards more, or fewer, are free of that part of a bound cell which a card is in."""
         level = min(cell[0], self.chain.node_level)
@@ -136,6 +166,10 @@ class Domain:
     def is_free(self, leaf: int) -> bool:
         """Whether a card of a bound cell may be used."""
         return leaf not in self.chain.holders and not self.chain.gone[0][leaf]
+
+    def takes(self, leaf: int, part: CardPart | None) -> bool:
+        """Whether a card of a bound cell may be used, or a part of it."""
+        return self.chain.has_room(leaf, part) and not self.chain.gone[0][leaf]
 
     def copy(self, chain: Chain) -> Domain:
         """The same on a copy of its chain."""

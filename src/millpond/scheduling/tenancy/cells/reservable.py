@@ -82,7 +82,7 @@ def cards_owed(
     for chain in () if allocator is None or book.stale else allocator.chains.values():
         for (level, cell), domain in chain.bound.items():
             leaves = [leaf for leaf in chain.leaves(level, cell) if not chain.gone[0][leaf]]
-            used = [leaf for leaf in leaves if leaf in chain.holders and chain.holders[leaf].owner in users]
+            used = [leaf for leaf in leaves if any(owner in users for owner in chain.owners_on(leaf))]
             if domain.cluster in owners or not (used or domain.pinned):
                 continue
             more = [leaf for leaf in leaves if leaf not in used][: max(asks_for[domain.cluster], 0)]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from millpond.scheduling.tenancy.cells.allocator import CellAllocator
 from millpond.scheduling.tenancy.cells.chains import lower_first
 from millpond.scheduling.tenancy.cells.demotion import DemotionSearch, Entered
-from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
+from millpond.scheduling.tenancy.cells.domains import CardPart, CellUse, Domain
 from millpond.scheduling.tenancy.cells.stakes import class_in_cells
 
 if TYPE_CHECKING:
     from millpond.scheduling.records import JobRecord
 
-Place: TypeAlias = tuple[str, list[int]]
-"""A chain, and cards of it."""
+
+class Place(NamedTuple):
+    """A chain, and cards of it; for a part of a card, what it is."""
+
+    chain: str
+    leaves: list[int]
+    part: CardPart | None = None
 
 
 class RightSearch:
@@ -34,9 +39,9 @@ class RightSearch:
         entered, lost = self._enter(record, places), list[CellUse]()
         if entered:
             for chain, leaves, use in entered:
-                self._allocator.release(chain, leaves, use.owner)
+                self._allocator.release(chain, leaves, use.owner, use.part)
         else:
-            lower = self._lower(record, {chain for chain, _ in places})
+            lower = self._lower(record, {place.chain for place in places})
             entered, lost = DemotionSearch(self._allocator, lower, lambda: self._enter(record, places)).find()
         return [use for _, _, use in entered], [use.owner for use in lost]
 
@@ -53,32 +58,33 @@ class RightSearch:
     def _enter(self, record: JobRecord, places: Sequence[Place]) -> Entered:
         """Hold all of these places by right; none of them, and nothing is returned, if one has no right."""
         entered: list[tuple[str, list[int], CellUse]] = []
-        for chain, leaves in places:
-            use = self._right(record, chain, leaves)
+        for place in places:
+            chain, leaves, _ = place
+            use = self._right(record, place)
             if use is None or not self._allocator.hold(chain, leaves, use):
                 for taken, held, earlier in entered:
-                    self._allocator.release(taken, held, earlier.owner)
+                    self._allocator.release(taken, held, earlier.owner, earlier.part)
                 return []
             entered.append((chain, leaves, use))
         return entered
 
-    def _right(self, record: JobRecord, chain: str, leaves: Sequence[int]) -> CellUse | None:
+    def _right(self, record: JobRecord, place: Place) -> CellUse | None:
         for cluster in self._owners:
             for domain in self._allocator.domains_of(cluster, None):
-                if domain.chain.spec.name == chain:
-                    level = self._level_in(domain, leaves)
+                if domain.chain.spec.name == place.chain:
+                    level = self._level_in(domain, place)
                     if level is not None:
                         name = domain.chain.spec.levels[level]
-                        return CellUse(record.id, cluster, name, domain.pin, class_in_cells(record))
+                        return CellUse(record.id, cluster, name, domain.pin, class_in_cells(record), place.part)
         return None
 
-    def _level_in(self, domain: Domain, leaves: Sequence[int]) -> int | None:
+    def _level_in(self, domain: Domain, place: Place) -> int | None:
         """The level of the cell of a domain in which these cards are, or could be, used."""
-        chain = domain.chain
+        chain, leaves = domain.chain, place.leaves
         bound = chain.bound_cell(leaves[0])
         if bound is not None:
             is_ours = chain.bound[bound] is domain and chain.number(bound[0], leaves[-1]) == bound[1]
-            return bound[0] if is_ours and all(map(domain.is_free, leaves)) else None
+            return bound[0] if is_ours and all(domain.takes(leaf, place.part) for leaf in leaves) else None
         for level in lower_first(domain.unbound) if domain.pinned is None else ():
             number = chain.number(level, leaves[0])
             is_in_one = number == chain.number(level, leaves[-1]) and chain.is_clean(level, number)

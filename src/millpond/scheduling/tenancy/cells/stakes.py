@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from millpond.model.resources import CARD_MILLI
+from millpond.model.workloads import Job
 from millpond.scheduling.ledger.holdings import FROZEN, RUNNING, Holding
-from millpond.scheduling.tenancy.cells.domains import CellUse
+from millpond.scheduling.tenancy.cells.domains import STAYS, CardPart, CellUse
 
 if TYPE_CHECKING:
     from millpond.scheduling.records import JobRecord
 
 ON_CARDS = (RUNNING, FROZEN)
 """States in which a holding is on its cards."""
-
-STAYS = 1_000_000
-"""The class of what loses its cells to nobody: above all classes of priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,24 @@ def class_in_cells(record: JobRecord) -> int:
 def stake_of(record: JobRecord, use: CellUse | None) -> Stake:
     """How a holding of a job stands to cells, with a right or without."""
     return Stake(record.id, use, not record.job.preemptible)
+
+
+def shares_cards(job: Job) -> bool:
+    """Whether each task of a job takes a part of a card, and never leaves it, so that they share cards of cells.
+
+    Parts that may be asked to leave go where there is room, as visitors, and are owed what the guarantee counts.
+    """
+    return not job.preemptible and all(
+        role.request.devices and role.request.slice.compute_milli < CARD_MILLI for role in job.roles
+    )
+
+
+def part_of(holding: Holding) -> CardPart | None:
+    """What a holding takes of its card; None for whole cards."""
+    shape = holding.shape
+    if not holding.devices or shape.whole_cards:
+        return None
+    return CardPart(shape.compute_milli, shape.limit_milli, holding.memory_mib[0])
 
 
 def leaving_stake(record: JobRecord) -> Stake:
