@@ -45,7 +45,7 @@ def test_use_while_alone_is_no_debt(timed_card: GatedCard, history: list[tuple[s
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("guarantees", [(500, 500), (100, 900), (300, 700)], ids=str)
+@pytest.mark.parametrize("guarantees", [(500, 500), (100, 900), (200, 800), (300, 700)], ids=str)
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
 def test_shares_after_idleness_over_ten_seconds(
     timed_card: GatedCard, history: list[tuple[str, float]], guarantees: tuple[int, int]
@@ -136,6 +136,7 @@ OTHERS: dict[str, tuple[list[int], list[int], list[int], list[float]]] = {
     "not so short kernels, then shorter ones": ([300, 700], [MORE, KERNEL_NS], [QUARTER, KERNEL_NS], [25, 75]),
     "short and long kernels, then only long ones": ([100, 900], [QUARTER, KERNEL_NS], [KERNEL_NS, KERNEL_NS], [10, 90]),
     "short and long kernels, the other way round": ([300, 700], [QUARTER, KERNEL_NS], [KERNEL_NS, MORE], [40, 60]),
+    "next to nothing, then half": ([100, 900], [LAUNCH_NS // 10, KERNEL_NS], [LAUNCH_NS // 2, KERNEL_NS], [10, 90]),
 }
 
 
