@@ -162,7 +162,7 @@ class StandinCluster:
     """
 
     requests: list[str] = field(default_factory=list)
-    refuses: Callable[[str, Plain], JSONResponse | None] = lambda _request, _body: None
+    refuses: Callable[[str, Plain], Response | None] = lambda _request, _body: None
     logs: dict[str, list[str]] = field(default_factory=dict)
     policies: set[str] = field(default_factory=lambda: {"policy/v1"})
     guarded: set[str] = field(default_factory=set)

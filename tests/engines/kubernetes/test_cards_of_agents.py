@@ -142,6 +142,25 @@ def test_a_node_says_how_its_cards_are_and_whether_its_agent_answers(bench: PodB
     eventually(lambda: said_of_cards(cluster) == ("Unknown", silent))
 
 
+@pytest.mark.parametrize(("code", "writes_on"), [(403, False), (409, True), (422, True)])
+def test_a_node_that_was_changed_at_the_same_moment_says_it_later_and_one_that_may_not_be_changed_is_let_be(
+    bench: PodBench, cluster: StandinCluster, code: int, writes_on: bool
+) -> None:
+    patch = "PATCH /api/v1/nodes/n1/status"
+    eventually(lambda: said_of_cards(cluster) == ("True", "2 cards"))
+    before = cluster.requests.count(patch)
+    cluster.refuses = lambda request, _: refusal(code, "No", "no") if request == patch else None
+    report(cluster, CARDS[0])
+    eventually(lambda: cluster.requests.count(patch) == before + 1)
+    eventually(lambda: len(node_of(bench).devices) == 1)
+    cluster.refuses = lambda _request, _body: None
+    report(cluster, *CARDS, driver_away="away")
+    eventually(lambda: len(busy(node_of(bench))) == 2)
+    if writes_on:
+        eventually(lambda: (said_of_cards(cluster) or ("",))[0] == "Unknown")
+    assert (cluster.requests.count(patch) > before + 1) is writes_on
+
+
 def report(cluster: StandinCluster, *cards: Device, driver_away: str = "") -> None:
     """The agent of n1 reports its cards anew."""
     agent = cluster.get("pods", "agent-of-n1", AGENT_NAMESPACE)

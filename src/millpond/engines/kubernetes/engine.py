@@ -137,7 +137,7 @@ class KubernetesEngine:
             self._options.pull_secrets,
             self._options.nodes.tolerated,
         )
-        channel = api_channel(self._config, MOST_AT_ONCE)
+        channel = api_channel(self._config, MOST_AT_ONCE + 1)  # and the lease, which waits for no late answer
         self._hanging_up.push_async_callback(channel.aclose)
         self._lease = ClusterLease(channel, self.namespace, self._options.servers[0], self._options.lease)
 

@@ -18,6 +18,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import httpx2
+import msgspec
 from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import SingleConfig
 from lightkube.core.exceptions import ConfigError
@@ -65,6 +66,14 @@ class ErrorAnswerError(Exception):
         self.answer, self.status_code = answer, answer.status_code
 
 
+class UnreadableAnswerError(httpx2.TransportError):
+    """What came is no answer of the API server: a page of something before it, or the beginning of an answer."""
+
+    def __init__(self, path: str, content: bytes, error: Exception) -> None:
+        begins = content[:80].decode(errors="replace")
+        super().__init__(f"what was answered for {path} is no JSON of the cluster ({error}); it begins: {begins}")
+
+
 class ApiChannel:
     """Sends requests to one API server. Lives on one event loop, on which it is made.
 
@@ -90,7 +99,7 @@ class ApiChannel:
     async def request(
         self, method: str, path: str, *, content: bytes, params: Mapping[str, str], headers: Mapping[str, str]
     ) -> ApiAnswer:
-        """The answer to one request.
+        """The answer to one request; of one that did what was asked, the content is JSON.
 
         Raises:
             httpx2.TransportError: there is none, or the credentials cannot be had.
@@ -100,6 +109,11 @@ class ApiChannel:
         if answer.status_code == _UNAUTHORIZED and authorization:  # the token has been renewed meanwhile
             authorization = await self.authorize(instead_of=authorization)
             answer = await self._send(method, path, content, params, {**headers, **authorization})
+        if answer.is_success:
+            try:
+                msgspec.json.decode(answer.content, type=msgspec.Raw)
+            except msgspec.DecodeError as error:
+                raise UnreadableAnswerError(path, answer.content, error) from error
         return answer
 
     async def get(self, path: str, params: Mapping[str, str]) -> bytes:
@@ -140,7 +154,7 @@ class ApiChannel:
                 if answer.status != _OK:
                     if answer.status == _UNAUTHORIZED and authorization:  # the token has been renewed meanwhile
                         await self.authorize(instead_of=authorization)
-                    raise ErrorAnswerError(ApiAnswer(answer.status, answer.reason or "", await answer.read()))
+                    raise ErrorAnswerError(await _answer_of(answer))
                 yield b""
                 async for piece in answer.content.iter_any():
                     yield piece
@@ -156,13 +170,7 @@ class ApiChannel:
             async with self._session.request(
                 method, self.base + path, data=content, params=params or None, headers=headers
             ) as answer:
-                patience = answer.headers.get("Retry-After", "")
-                return ApiAnswer(
-                    answer.status,
-                    answer.reason or "",
-                    await answer.read(),
-                    float(patience) if patience.isdecimal() else 0.0,
-                )
+                return await _answer_of(answer)
 
     async def authorize(self, instead_of: Mapping[str, str] | None = None) -> Mapping[str, str]:
         """The header that says who asks, made once and made anew when the server no longer takes it."""
@@ -170,6 +178,12 @@ class ApiChannel:
             if self._authorization is None or self._authorization == instead_of:
                 self._authorization = await _authorization_by(self._auth, self.base, renewed=instead_of is not None)
             return self._authorization
+
+
+async def _answer_of(answer: aiohttp.ClientResponse) -> ApiAnswer:
+    patience = answer.headers.get("Retry-After", "")
+    retry_after_s = float(patience) if patience.isdecimal() else 0.0
+    return ApiAnswer(answer.status, answer.reason or "", await answer.read(), retry_after_s)
 
 
 @contextlib.contextmanager

@@ -23,9 +23,16 @@ from lightkube.models.core_v1 import Binding, ObjectReference, Pod
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Secret, Service
 
-from millpond.engines.kubernetes.cluster.api_channel import PASSING, ApiAnswer, ApiChannel
+from millpond.engines.kubernetes.cluster.api_channel import PASSING, REQUEST_WITHIN_S, ApiAnswer, ApiChannel
 from millpond.engines.kubernetes.cluster.objects import EventObject, EventsOfObject, MetaOnly, PodObject, StatusObject
-from millpond.engines.kubernetes.cluster.request_turns import BINDING, CHANGE, RequestTurn, RequestTurns, making_for
+from millpond.engines.kubernetes.cluster.request_turns import (
+    BINDING,
+    CHANGE,
+    RequestTurn,
+    RequestTurns,
+    Urgency,
+    making_for,
+)
 from millpond.engines.kubernetes.cluster.resource_amounts import quantity
 from millpond.engines.kubernetes.pods.pod_files import secret_name
 from millpond.engines.kubernetes.pods.pod_marks import TaskMark
@@ -40,7 +47,12 @@ REFUSED_AGAIN_S: Final = 10.0
 ERRORS_FOR_S: Final = 60.0
 """Errors of the API server itself for so long are its answer: some webhook may fail until a person mends it."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 3.0
-_NOT_FOUND, _CONFLICT, _TOO_MANY, _ERROR = 404, 409, 429, 500
+LATE_ANSWERS: Final = 6
+"""What is to be made, and is not answered in time so often in a row, is not made: a webhook may wait for something."""
+_MOST_PATIENCE_S: Final = {Urgency.BINDING: 10.0, Urgency.CHANGE: 30.0, Urgency.MAKING: 30.0, Urgency.WORDS: 60.0}
+"""Where the cluster names a time (`Retry-After`), a request waits for that long, up to this. It has no place in line
+meanwhile, so others go on. Bindings hold cards that nobody else gets."""
+_UNAUTHORIZED, _NOT_FOUND, _CONFLICT, _TOO_MANY, _ERROR = 401, 404, 409, 429, 500
 _NOT_COMING: Final = {
     "FailedMount": "volumes",
     "FailedAttachVolume": "volumes",
@@ -50,6 +62,10 @@ _NOT_COMING: Final = {
 _PULLED: Final = "Pulled"
 _ALL_CAME: Final = frozenset({"Pulling", _PULLED})
 """What comes after all of that."""
+_LATE: Final = (
+    f"it was not answered within {REQUEST_WITHIN_S:g} s, {LATE_ANSWERS} times in a row, though other requests are: "
+    "an admission webhook may be waiting for something"
+)
 _JSON: Final = {"Content-Type": "application/json"}
 _NONE: Final[Mapping[str, str]] = {}
 
@@ -65,8 +81,8 @@ _MAY_COME: Final = re.compile(
 
 
 def may_be_mended(error: StatusError) -> bool:
-    """Whether it is one of the API server or a webhook that fails, or of a right or a namespace that may come yet."""
-    return error.code == _ERROR or _MAY_COME.search(str(error)) is not None
+    """Whether the API server or a webhook fails, or it is of a token, a right or a namespace that may come yet."""
+    return error.code in (_ERROR, _UNAUTHORIZED) or _MAY_COME.search(str(error)) is not None
 
 
 def may_free_up(message: str, alike: int) -> bool:
@@ -318,11 +334,12 @@ class ClusterApi:
                 or nothing can be made for long, as the API server or a webhook of it fails.
         """
         loop = asyncio.get_running_loop()
-        give_up_at = math.inf
+        give_up_at, late = math.inf, 0
         content = b"" if item is None else msgspec.json.encode(item)
         headers = {"Content-Type": f"application/{patch}-patch+json"} if patch else _JSON
         wait_s = _FIRST_WAIT_S
         while True:
+            patience_s = 0.0
             try:
                 await self._turns.take(turn)
                 try:
@@ -333,14 +350,19 @@ class ClusterApi:
                     self._turns.give_back()
                 if answer.is_success:
                     return answer.content
+                late = 0
                 fails = method == "POST" and answer.status_code == _ERROR
                 give_up_at = min(give_up_at, loop.time() + ERRORS_FOR_S) if fails else math.inf
                 if answer.status_code not in PASSING or _is_budget(url, answer) or loop.time() >= give_up_at:
                     raise StatusError(status_of(answer))
-                wait_s = max(wait_s, min(answer.retry_after_s, _LONGEST_WAIT_S))
+                patience_s = min(answer.retry_after_s, _MOST_PATIENCE_S[turn.urgency])
+            except httpx2.ReadTimeout as error:
+                late += method == "POST"
+                if late >= LATE_ANSWERS:
+                    raise StatusError(StatusObject(_ERROR, "Timeout", _LATE)) from error
             except httpx2.HTTPError:
-                pass  # not reached: the reflectors say so in the log
-            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
+                late = 0  # not reached: the reflectors say so in the log
+            await asyncio.sleep(max(wait_s * random.uniform(0.5, 1.0), patience_s))
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 

@@ -22,7 +22,9 @@ from millpond.model.hardware.devices import DeviceHealth
 log = logging.getLogger(__name__)
 
 CONDITION: Final = "MillpondCardsHealthy"
-_NOT_FOUND: Final = 404
+FORBIDDEN_FOR_S: Final = 600.0
+"""A right that is missing may be given: it is tried again then."""
+_FORBIDDEN: Final = 403
 
 
 class CardsCondition(NamedTuple):
@@ -41,14 +43,14 @@ class NodeConditions:
         self._work = LoopWork(outbox)
         self._wanted: dict[str, CardsCondition] = {}
         self._writing: set[str] = set()
-        self._is_forbidden = False
+        self._forbidden_until = 0.0
 
     def tell(self, node: NodeObject, cards: AgentCards) -> None:
         """Have a node say how the cards of its agent are, if it says something else."""
         name, wanted = node.metadata.name, condition_of(cards.report, is_silent=is_silent(node, cards))
         self._wanted[name] = wanted
         said = _said_by(node)
-        if not self._is_forbidden and name not in self._writing and said != wanted:
+        if time.monotonic() >= self._forbidden_until and name not in self._writing and said != wanted:
             self._writing.add(name)
             self._work.begin(self._write(name, said))
 
@@ -60,9 +62,11 @@ class NodeConditions:
                 await self._api.ask("PATCH", path, _patch(wanted, said), patch="strategic-merge", turn=WORDS)
                 said = wanted
         except StatusError as error:
-            if error.code != _NOT_FOUND:
-                self._is_forbidden = True
+            if error.code == _FORBIDDEN:
+                self._forbidden_until = time.monotonic() + FORBIDDEN_FOR_S
                 log.warning("nodes do not say how their cards are: %s", error)
+            else:  # it is gone, or was changed at the same moment: it is told when it is heard of next
+                log.debug("node %s does not say how its cards are: %s", name, error)
         finally:
             self._writing.discard(name)
 

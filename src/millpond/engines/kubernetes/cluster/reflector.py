@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,12 @@ from typing import Generic, Protocol, TypeVar
 import httpx2
 import msgspec
 
-from millpond.engines.kubernetes.cluster.api_channel import PASSING, ApiChannel, ErrorAnswerError
+from millpond.engines.kubernetes.cluster.api_channel import (
+    PASSING,
+    ApiChannel,
+    ErrorAnswerError,
+    UnreadableAnswerError,
+)
 from millpond.engines.kubernetes.cluster.objects import ListMeta, MetaOnly, ObjectMeta, StatusObject, WatchLine
 
 log = logging.getLogger(__name__)
@@ -31,6 +37,10 @@ WATCH_S = (60, 120)
 does one that something on the way has forgotten."""
 LATE_S = 10.0
 """One that should have ended so long ago is cut."""
+LASTING_S = 1.0
+"""A watch that ends sooner is not opened again at once, a second time: something may end all of them."""
+MOST_PATIENCE_S = 60.0
+"""A cluster that wants to be left alone is, for so long at the most."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 3.0
 GONE = 410
 
@@ -109,13 +119,15 @@ class Reflector(Generic[T]):
 
     async def run(self) -> None:
         """Follow for ever."""
-        wait_s = _FIRST_WAIT_S
+        clock = asyncio.get_running_loop()
+        wait_s = 0.0
         while True:
+            began, least_s, patience_s = math.inf, 0.0, 0.0
             try:
                 if not self._version:
                     await self.list_once()
+                began = clock.time()
                 await self._watch()
-                wait_s = _FIRST_WAIT_S
             except HistoryGoneError:
                 self._version = ""
             except (httpx2.HTTPError, ErrorAnswerError, OSError, msgspec.DecodeError, WatchEndedError) as error:
@@ -123,8 +135,10 @@ class Reflector(Generic[T]):
                     self._version = ""
                 else:
                     self._note(error)
-                await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
-                wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+                least_s, patience_s = _FIRST_WAIT_S, _patience_of(error)
+            wait_s = max(least_s, 0.0 if clock.time() - began >= LASTING_S else wait_s)
+            await asyncio.sleep(max(wait_s * random.uniform(0.5, 1.0), patience_s))
+            wait_s = min(max(2 * wait_s, _FIRST_WAIT_S), _LONGEST_WAIT_S)
 
     async def list_once(self) -> None:
         """Everything as it is now; what is gone since is taken for deleted.
@@ -136,7 +150,11 @@ class Reflector(Generic[T]):
         found: dict[str, T] = {}
         go_on, version = "", ""
         while True:
-            page = self._page.decode(await self._part_from(go_on))
+            part = await self._part_from(go_on)
+            try:
+                page = self._page.decode(part)
+            except msgspec.DecodeError as error:
+                raise UnreadableAnswerError(self._path, part, error) from error
             found |= {_key(item.metadata): item for item in page.items}
             go_on, version = page.metadata.go_on, page.metadata.resource_version
             if not go_on:
@@ -223,6 +241,11 @@ class Reflector(Generic[T]):
         if not self.trouble:
             log.warning("the cluster does not answer for %s: %s; tried again until it does", self._path, text)
         self.trouble = text
+
+
+def _patience_of(error: Exception) -> float:
+    """How long the cluster asks to be left alone, within bounds."""
+    return min(error.answer.retry_after_s, MOST_PATIENCE_S) if isinstance(error, ErrorAnswerError) else 0.0
 
 
 def _key(meta: ObjectMeta) -> str:
