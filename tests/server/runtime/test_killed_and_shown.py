@@ -28,11 +28,14 @@ class Users:
         self.clock, self.world = Clock(1_700_000_000.0), World()
         self.api = Api(directory, world=self.world, clock=self.clock)
         self.jobs: list[str] = []
+        self.asked: list[str] = []
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         """The answer, which is no failure of the server, whatever was asked."""
         answer = self.api.client.request(method, f"{V1}{path}", json=body)
         assert answer.status_code < 500, (method, path, body, answer.text)
+        if method != "GET":
+            self.asked.append(f"{self.clock.now:.0f} {method} {path} {body}: {answer.status_code} {answer.text[:300]}")
         return answer.json() if answer.content else None
 
     def settle(self) -> None:
@@ -163,9 +166,10 @@ def test_whatever_was_done_a_killed_servers_successor_shows_the_same(
         for _ in range(30):
             users.act()
         users.settle()
-        shown = users.picture()
+        shown, left = users.picture(), (list(users.api.engine.outbox), users.api.loop.trouble)
         users.kill()
-        assert list(differences(shown, users.picture())) == []
+        found = [str(each) for each in differences(shown, users.picture())]
+        assert not found, "\n".join([*found, str(left), *users.asked])  # whole: it may not come again
     users.bring_to_an_end()
     users.api.close()
 
