@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.engines.kubernetes.pods.log_copies import LogFile
+from millpond.engines.kubernetes.pods.log_copies import LONGEST_HELD, LogFile, NewLines
 from millpond.node.task.records import TaskFiles
 
 LINES = [b"2026-11-24T10:00:01Z one\n", b"2026-11-24T10:00:01Z two\n", b"2026-11-24T10:00:02Z three\n"]
@@ -62,3 +62,44 @@ def test_a_note_of_an_earlier_version_is_gone_on_from(files: TaskFiles) -> None:
     note_of(files).write_text(json.dumps([file.last, file.count]))
     copied(files, LINES[2])
     assert files.log.read_bytes() == b"one\ntwo\nthree\n"
+
+
+BEGINNING = b"2026-11-24T10:00:02Z " + b"x" * LONGEST_HELD
+
+
+def answered(files: TaskFiles, *pieces: bytes, is_cut: bool = False) -> None:
+    """An answer of the cluster in these pieces is copied."""
+    file = LogFile(files)
+    lines = NewLines(file)
+    for piece in pieces:
+        lines.take(piece)
+    if not is_cut:
+        lines.end()
+    file.close()
+
+
+def test_a_line_without_an_end_is_copied_as_it_comes_and_not_held(files: TaskFiles) -> None:
+    file = LogFile(files)
+    lines = NewLines(file)
+    for piece in (LINES[0], BEGINNING, b"yy", b"zz"):
+        lines.take(piece)
+    assert files.log.read_bytes() == b"one\n" + b"x" * LONGEST_HELD + b"yyzz"
+    lines.take(b"\n2026-11-24T10:00:03Z next\n")
+    file.close()
+    assert files.log.read_bytes().endswith(b"xyyzz\nnext\n")
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_line_that_was_cut_while_it_came_goes_on_where_it_was(files: TaskFiles, is_killed: bool) -> None:
+    answered(files, LINES[0], BEGINNING, b"yy", is_cut=True)
+    if is_killed:
+        files.log.write_bytes(files.log.read_bytes()[:-1])
+    answered(files, LINES[0], BEGINNING, b"y", b"yzz", b"zz\n2026-11-24T10:00:02Z next\n")
+    answered(files, LINES[0], BEGINNING, b"yyzzzz\n", b"2026-11-24T10:00:02Z next\n2026-11-24T10:00:02Z last\n")
+    assert files.log.read_bytes() == b"one\n" + b"x" * LONGEST_HELD + b"yyzzzz\nnext\nlast\n"
+
+
+def test_a_long_line_at_the_end_of_a_program_is_not_copied_twice(files: TaskFiles) -> None:
+    answered(files, BEGINNING, b"yy")
+    answered(files, BEGINNING, b"yy\n", LINES[2])
+    assert files.log.read_bytes() == b"x" * LONGEST_HELD + b"yy" + b"three\n"

@@ -36,6 +36,8 @@ READS_A_SECOND: Final = 10
 EACH_EVERY_S: Final = 1.0
 """A pod that is not followed is read so often at the most."""
 READ_AT_ONCE: Final = 16
+LONGEST_HELD: Final = 16_384
+"""Bytes of a line that are held until its end comes: the longest that a container runtime writes in one piece."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.3, 3.0
 _NOT_THERE: Final = frozenset({400, 404})
 """The container does not run yet, or the pod is gone."""
@@ -58,33 +60,46 @@ class LogFile:
         self._index = os.open(files.log_index, flags, 0o600)
         self._place = files.log.with_suffix(".copied")
         self.last, self.count, size = _place_in(self._place)
-        self._ahead = b"" if size is None else _behind(files.log, size)
+        self._ahead = memoryview(b"" if size is None else _behind(files.log, size))
         """What was copied behind that place, as a server was killed before it had noted it."""
         self._marked_us = 0
 
     def take(self, lines: list[bytes]) -> None:
         """Append lines as the cluster sends them, each behind its time."""
         for line in lines:
-            stamp, _, text = line.partition(b" ")
-            at = _instant(stamp)
-            if not at:
-                continue  # the kubelet's own words, on a container that is gone
-            self.count = self.count + 1 if at == self.last else 1
-            self.last = at
-            with contextlib.suppress(OSError):  # what a full disk has no room for is lost, as of local tasks
-                missing = self._missing_of(text)
-                if missing == text:
-                    self._mark(at // 1000)
-                write_all(self._log, missing)
+            self.begin(line)
+        self.note()
+
+    def begin(self, line: bytes) -> None:
+        """Append a line, or as much of it as has come; it is noted when all of it is here."""
+        stamp, _, text = line.partition(b" ")
+        at = _instant(stamp)
+        if not at:
+            return  # the kubelet's own words, on a container that is gone
+        self.count = self.count + 1 if at == self.last else 1
+        self.last = at
+        with contextlib.suppress(OSError):  # what a full disk has no room for is lost, as of local tasks
+            missing = self._missing_of(text)
+            if missing == text:
+                self._mark(at // 1000)
+            write_all(self._log, missing)
+
+    def go_on(self, text: bytes) -> None:
+        """Append more of the line that was begun last."""
+        with contextlib.suppress(OSError):
+            write_all(self._log, self._missing_of(text))
+
+    def note(self) -> None:
+        """All lines that were begun are here: they are not asked for again."""
         with contextlib.suppress(OSError):
             write_json(self._place, [self.last, self.count, os.fstat(self._log).st_size])
 
     def _missing_of(self, text: bytes) -> bytes:
         """What of a line is not in the log."""
         ahead, self._ahead = self._ahead, self._ahead[len(text) :]
-        if text.startswith(ahead[: len(text)]):
+        if text.startswith(bytes(ahead[: len(text)])):
             return text[len(ahead) :]
-        self._ahead = b""
+        self._ahead = memoryview(b"")
         return text
 
     def close(self) -> None:
@@ -250,18 +265,62 @@ class LogCopies:
         if target.last:
             params["sinceTime"] = _second_of(target.last)
         path = f"/api/v1/namespaces/{self._namespace}/pods/{pod}/log"
-        last, copied, rest = target.last, target.count, b""
+        lines = NewLines(target)
         answer = self._channel.follow(path, params, None if follow else REQUEST_WITHIN_S)
         async with contextlib.aclosing(answer) as pieces:
             async for piece in pieces:
-                whole, newline, rest = (rest + piece).rpartition(b"\n")
-                lines = [line + b"\n" for line in whole.split(b"\n")] if newline else []
-                fresh = [line for line in lines if _instant(line.partition(b" ")[0]) >= last]
-                again = sum(_instant(line.partition(b" ")[0]) == last for line in fresh) if copied else 0
-                target.take(fresh[min(again, copied) :])
-                copied -= min(again, copied)
-        if rest:
-            target.take([rest])
+                lines.take(piece)
+        lines.end()
+
+
+class NewLines:
+    """Cuts an answer into lines, and has those copied that are not here yet.
+
+    A line without an end, as of a program that draws a progress bar, is copied as it comes.
+    """
+
+    def __init__(self, target: LogFile) -> None:
+        self._target = target
+        self._last, self._copied = target.last, target.count
+        self._rest = b""
+        self._within, self._is_new = False, False
+
+    def take(self, piece: bytes) -> None:
+        """More of the answer."""
+        if self._within:
+            more, newline, piece = piece.partition(b"\n")
+            if self._is_new:
+                self._target.go_on(more + newline)
+            if not newline:
+                return
+            self._close()
+        whole, newline, self._rest = (self._rest + piece).rpartition(b"\n")
+        if newline:
+            self._target.take([line for text in whole.split(b"\n") if self._wanted(line := text + b"\n")])
+        if len(self._rest) > LONGEST_HELD:
+            self._within, self._is_new = True, self._wanted(self._rest)
+            if self._is_new:
+                self._target.begin(self._rest)
+            self._rest = b""
+
+    def end(self) -> None:
+        """That was all."""
+        if self._within:
+            self._close()
+        if self._rest:
+            self._target.take([self._rest])
+
+    def _close(self) -> None:
+        self._within = False
+        if self._is_new:
+            self._target.note()
+
+    def _wanted(self, line: bytes) -> bool:
+        at = _instant(line.partition(b" ")[0])
+        if at == self._last and self._copied:
+            self._copied -= 1
+            return False
+        return at >= self._last
 
 
 def _behind(path: Path, place: int) -> bytes:
