@@ -328,7 +328,7 @@ class StandinCluster:
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return refusal(401, "Unauthorized", "Unauthorized")
         raw = await request.body()
-        body = json.loads(raw) if raw and request.method in ("POST", "PUT", "PATCH") else {}
+        body = json.loads(raw) if raw else {}
         told = self.refuses(self.requests[-1], body)
         if told is not None:
             return told
@@ -365,7 +365,7 @@ class StandinCluster:
             case "PUT", _:
                 return self._replace((kind, namespace, name), body)
             case "DELETE", _:
-                return self._delete((kind, namespace, name), int(request.query_params.get("gracePeriodSeconds", 30)))
+                return self._delete((kind, namespace, name), body)
             case "GET", "" if request.query_params.get("watch"):
                 return self._watch(kind, request)
             case "GET", "":
@@ -452,13 +452,16 @@ class StandinCluster:
             return refusal(400, "BadRequest", f"no kind Eviction in {body['apiVersion']}")
         if key[2] in self.guarded:
             return refusal(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
-        return self._delete(key, body["deleteOptions"]["gracePeriodSeconds"])
+        return self._delete(key, body["deleteOptions"])
 
-    def _delete(self, key: tuple[str, str, str], grace: int) -> Response:
+    def _delete(self, key: tuple[str, str, str], options: Plain) -> Response:
+        grace, uid = options.get("gracePeriodSeconds", 30), options.get("preconditions", {}).get("uid")
         with self._lock:
             plain = self._objects.get(key)
             if plain is None:
                 return refusal(404, "NotFound", f'{key[0]} "{key[2]}" not found')
+            if uid not in (None, plain["metadata"]["uid"]):
+                return refusal(409, "Conflict", f"Precondition failed: UID in precondition: {uid}")
             is_over = plain.get("status", {}).get("phase") in ("Succeeded", "Failed")
             if key[0] == "pods" and grace and plain["spec"].get("nodeName") and not is_over:
                 meta = {

@@ -37,6 +37,7 @@ from millpond.engines.kubernetes.cluster.resource_amounts import quantity
 from millpond.engines.kubernetes.pods.pod_files import secret_name
 from millpond.engines.kubernetes.pods.pod_marks import TaskMark
 from millpond.engines.task_ends import Refusal
+from millpond.model.decisions import Start
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +182,7 @@ class ClusterApi:
                     return there.metadata.uid
                 if there is not None and (found is None or found.id != mark.id or found.decision > mark.decision):
                     raise ClusterRefusedError(Refusal(f"there is another pod called {mark.pod}", True)) from error
-            await self.delete_and_wait(mark.pod)
+            await self.delete_and_wait(mark.pod, "" if there is None else there.metadata.uid)
 
     async def make_fetch(self, pod: Pod) -> None:
         """Make a pod that only pulls its image; it may exist.
@@ -258,23 +259,58 @@ class ClusterApi:
             return []
         return msgspec.json.decode(answer, type=EventsOfObject).items
 
-    async def delete_pod(self, name: str, grace_s: float) -> bool:
-        """Have a pod end; says whether it was there. Where the cluster refuses, that is told, and it is asked again."""
-        params = {"gracePeriodSeconds": str(math.ceil(grace_s))}
+    async def delete_pod(self, name: str, grace_s: float, uid: str = "") -> bool:
+        """Have a pod end; says whether it was there. Where the cluster refuses, that is told, and it is asked again.
+
+        Args:
+            uid: of the pod: another of its name is left alone; empty: whichever has the name.
+        """
         told = ""
         while True:
             try:
-                return await self._delete(f"pods/{name}", params)
+                return await self.try_delete_pod(name, grace_s, uid)
             except StatusError as error:
                 if told != (told := str(error)):
                     log.warning("pod %s cannot be ended: %s", name, told)
                     self._tell(name, f"the cluster does not let its pod {name} end, and is asked again: {told}")
             await asyncio.sleep(REFUSED_AGAIN_S)
 
-    async def delete_and_wait(self, name: str) -> None:
+    async def try_delete_pod(self, name: str, grace_s: float, uid: str) -> bool:
+        """The same, but that it is asked once.
+
+        Raises:
+            StatusError: the cluster refuses.
+        """
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": math.ceil(grace_s)}
+        try:
+            return await self._delete(f"pods/{name}", {**options, "preconditions": {"uid": uid}} if uid else options)
+        except StatusError as error:
+            if error.code != _CONFLICT or not uid:
+                raise
+            return False  # another has its name by now
+
+    async def delete_and_wait(self, name: str, uid: str) -> None:
         """Have a pod end at once, and wait until the cluster has nothing of it any more."""
-        while await self.delete_pod(name, 1.0):
+        while await self.delete_pod(name, 1.0, uid):
             await asyncio.sleep(LOOK_EVERY_S)
+
+    async def undo_pod(self, name: str, decision: Start, uid: str) -> None:
+        """Delete what a start has made, and wait until it is gone; a pod of its name that it did not make stays.
+
+        Args:
+            uid: of its pod; empty: it is not known whether there is one.
+        """
+        if not uid:
+            try:
+                there = await self.find_pod(name)
+            except ClusterRefusedError as error:
+                log.warning("%s may be left over: %s", name, error)
+                return
+            mark = None if there is None else TaskMark.of(there.metadata.annotations)
+            if there is None or mark is None or (mark.job, mark.decision) != (decision.job, decision.id):
+                return
+            uid = there.metadata.uid
+        await self.delete_and_wait(name, uid)
 
     async def delete_shared(self, name: str) -> None:
         """Delete what belonged to all pods of a run; what the cluster keeps does no harm."""
@@ -284,14 +320,14 @@ class ClusterApi:
             except StatusError as error:
                 log.warning("%s is left over: %s", path, error)
 
-    async def _delete(self, path: str, params: Mapping[str, str] = _NONE) -> bool:
+    async def _delete(self, path: str, options: Any = None) -> bool:
         """Delete something; says whether it was there.
 
         Raises:
             StatusError: the cluster refuses.
         """
         try:
-            await self._asked("DELETE", path, params=params)
+            await self._asked("DELETE", path, options)
         except StatusError as error:
             if error.code != _NOT_FOUND:
                 raise

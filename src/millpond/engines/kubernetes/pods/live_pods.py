@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
@@ -35,6 +36,8 @@ from millpond.engines.kubernetes.streams.pod_input import PodInputs
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict
 from millpond.node.task.records import TaskFiles
+
+log = logging.getLogger(__name__)
 
 LOG_PATIENCE_S: Final = 10.0
 """The end of a task is reported so long after it at the latest, whether or not its whole output was copied."""
@@ -76,6 +79,11 @@ class LivePod:
         """How far its program has come."""
         return PodPhase.WAITING if self.pod is None else phase_of(self.pod)
 
+    @property
+    def uid(self) -> str:
+        """Of its pod; empty until that is made."""
+        return "" if self.pod is None else self.pod.metadata.uid
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccount:
@@ -111,7 +119,8 @@ class LivePods:
         self._changed = changed
         self._live = TaskIndex[LivePod]()
         self._work = LoopWork(outbox)
-        self._ended: deque[tuple[float, TaskMark]] = deque()
+        self._ended: deque[tuple[float, TaskMark, str]] = deque()
+        """When pods of tasks that are over are to be deleted, and their uids."""
         self._is_tidying = False
 
     @property
@@ -182,7 +191,7 @@ class LivePods:
         self.spawn(self._end_with_files(live, grace_s) if carries else self._delete(live, grace_s))
 
     async def _delete(self, live: LivePod, grace_s: float) -> None:
-        await self._account.api.delete_pod(live.mark.pod, grace_s)
+        await self._account.api.delete_pod(live.mark.pod, grace_s, live.uid)
 
     async def _end_with_files(self, live: LivePod, grace_s: float) -> None:
         """Have a pod outlive its task until what that left is carried back, but not a task that outstays its grace."""
@@ -217,16 +226,16 @@ class LivePods:
     def abandon(self, live: LivePod) -> None:
         """The core counts a task as ended; what is left of it in the cluster is to end."""
         self.drop(live.mark.pod)
-        self.remove(live.mark)
+        self.remove(live.mark, live.uid)
 
-    def remove(self, mark: TaskMark) -> None:
+    def remove(self, mark: TaskMark, uid: str) -> None:
         """Have a pod end that the core knows nothing of: it counts as free what that one has."""
-        self.spawn(self._remove(mark, _STRAY_GRACE_S))
+        self.spawn(self._remove(mark, uid))
 
-    async def _remove(self, mark: TaskMark, grace_s: float) -> None:
+    async def _remove(self, mark: TaskMark, uid: str) -> None:
         """Delete a pod, and before it what its run shared: by the pod, the next server knows that some may be left."""
         await self.forget_run(mark.job, mark.attempt)
-        await self._account.api.delete_pod(mark.pod, grace_s)
+        await self._account.api.delete_pod(mark.pod, _STRAY_GRACE_S, uid)
 
     async def forget_run(self, job: str, attempt: int) -> None:
         """Delete what all tasks of a run shared, if none of them is left."""
@@ -252,7 +261,7 @@ class LivePods:
         self.drop(live.mark.pod)
         self._outbox.ended(live.mark.id, verdict)
         self._changed(live.node)
-        self._ended.append((asyncio.get_running_loop().time() + KEEP_ENDED_S, live.mark))
+        self._ended.append((asyncio.get_running_loop().time() + KEEP_ENDED_S, live.mark, live.uid))
         if not self._is_tidying:
             self._is_tidying = True
             self.spawn(self._tidy())
@@ -260,8 +269,14 @@ class LivePods:
     async def _tidy(self) -> None:
         """Delete pods whose ends are certainly stored, one after the other: nobody waits for that."""
         while self._ended:
-            due, mark = self._ended.popleft()
+            due, mark, uid = self._ended.popleft()
             await asyncio.sleep(due - asyncio.get_running_loop().time())
-            if mark.pod not in self._live.by_pod:  # or another start of the task has a pod of this name
-                await self._remove(mark, 0.0)
+            if mark.pod in self._live.by_pod:
+                continue  # another start of the task has a pod of this name
+            await self.forget_run(mark.job, mark.attempt)
+            try:
+                await self._account.api.try_delete_pod(mark.pod, 0.0, uid)
+            except StatusError as error:  # such as a right that is missing: the others are not held up by it
+                log.warning("pod %s, which has ended, cannot be deleted: %s", mark.pod, error)
+                self._ended.append((asyncio.get_running_loop().time() + KEEP_ENDED_S, mark, uid))
         self._is_tidying = False

@@ -64,11 +64,13 @@ class GangStart:
         is_making: its pods are being made and bound; it is undone behind that.
         since: when an image was first seen not to come, by the clock of the loop.
         deferred: decisions about the job that came meanwhile.
+        uids: of its pods by their names, as far as they are known to be made.
     """
 
     decision: Start
     names: tuple[str, ...]
     waiting: set[str]
+    uids: dict[str, str] = field(default_factory=dict)
     pulls: dict[str, Refusal] = field(default_factory=dict)
     trouble: Refusal | None = None
     refusal: Refusal | None = None
@@ -147,9 +149,9 @@ class PodExecutor:
                 self.pod_changed(pod)
             else:
                 self._outbox.ended(task, NEVER_STARTED)
-        for task, (_, mark) in found.items():
+        for task, (pod, mark) in found.items():
             if task not in expected and task not in starting:
-                self.pods.remove(mark)
+                self.pods.remove(mark, pod.metadata.uid)
         self._fetches.adopt(unanswered, filter(self.pods.is_own, pods))
         self._is_adopted = True
         self._latest = max([self._latest, *(decision.id for decision in unanswered)])
@@ -210,7 +212,7 @@ class PodExecutor:
                     await all_of(api.make_shared(item) for item in made.shared)
                 alike = Counter(placed.role for placed in decision.placements)
                 await all_of(
-                    self._make_pod(pod, decision.id, placed, alike[placed.role])
+                    self._make_pod(pending, pod, placed, alike[placed.role])
                     for pod, placed in zip(made.pods, decision.placements, strict=True)
                 )
             if pending.refusal is None:
@@ -231,13 +233,14 @@ class PodExecutor:
         else:
             await self._undo(pending)
 
-    async def _make_pod(self, pod: Pod, decision: int, placed: Placement, alike: int) -> None:
+    async def _make_pod(self, pending: GangStart, pod: Pod, placed: Placement, alike: int) -> None:
         mark = _mark_of(pod)
         there = self._seen(mark.pod)
         uid = there.metadata.uid if there is not None else await self._account.api.make_pod(pod, mark, alike)
+        pending.uids[mark.pod] = uid
         if self._sources.claims.gives(placed):
             user = ClaimUser(self._account.rules.namespace, mark.pod, uid)
-            await self._sources.claims.make(claim_name(mark.id, decision), user, placed)
+            await self._sources.claims.make(claim_name(mark.id, pending.decision.id), user, placed)
 
     async def _bind(self, name: str, placed: Placement) -> None:
         takes_turns = of_agent(placed.grants) and not self._sources.claims.gives(placed)
@@ -300,7 +303,8 @@ class PodExecutor:
                 self.pods.spawn(self._undo(pending))
 
     async def _undo(self, pending: GangStart) -> None:
-        await all_of(self._account.api.delete_and_wait(name) for name in pending.names)
+        undo = self._account.api.undo_pod
+        await all_of(undo(name, pending.decision, pending.uids.get(name, "")) for name in pending.names)
         for name in pending.names:
             self.pods.drop(name)
         await self.pods.forget_run(pending.decision.job, pending.decision.attempt)
@@ -376,7 +380,7 @@ class PodExecutor:
         mark = TaskMark.of(pod.metadata.annotations)
         is_open = not pod.spec.node_name and not pod.is_over and pod.metadata.deletion_timestamp is None
         if self._is_adopted and is_open and mark is not None and mark.pod not in self.pods.by_name:
-            self.pods.remove(mark)
+            self.pods.remove(mark, pod.metadata.uid)
 
     def pod_deleted(self, pod: PodObject) -> None:
         """A pod of ours is gone from the cluster."""
