@@ -12,7 +12,7 @@ from millpond.model.hardware.nodes import CLUSTER_LABEL
 from millpond.model.hardware.topology import Level
 from millpond.model.sharing import ShareClass
 from millpond.model.task_spacing import SpacingKind, SpacingRule
-from millpond.model.windows import Window
+from millpond.model.windows import Window, is_open
 from millpond.model.workloads import CheckpointMode, Kind, Priority
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.job.changes import FieldEdit
@@ -476,6 +476,16 @@ def test_without_days_and_place_a_window_is_every_day_by_universal_time() -> Non
     (spec,) = read_jobs("command: x\nwindow: 00:00-24:00\n")
     (window,) = spec.to_job("j").windows
     assert str(window) == "00:00-24:00 UTC"
+
+
+def test_a_window_that_ends_as_it_begins_is_a_whole_day_of_those_named_and_else_refused() -> None:
+    (spec,) = read_jobs("command: x\nwindow: Sat,Sun 09:00-09:00\n")
+    (window,) = spec.to_job("j").windows
+    saturday = 2 * 86_400.0  # 3 January 1970
+    hours = (8, 10, 32, 34, 56, 58)
+    assert [is_open((window,), saturday + hour * 3_600.0) for hour in hours] == [False, True, True, True, True, False]
+    with pytest.raises(SpecError, match=r"window: from 22:00 .* never closes; write 00:00-24:00"):
+        read_jobs("command: x\nwindow: 22:00-22:00\n")
 
 
 @pytest.mark.parametrize(

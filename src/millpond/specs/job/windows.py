@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema
 
 from millpond.model.errors import InvalidInputError
@@ -69,7 +69,8 @@ class WindowFile(Shortened):
     """One recurring span of hours.
 
     Attributes:
-        hours: ``20:00-08:00``; an end that is not later than the begin is one of the next day.
+        hours: ``20:00-08:00``; an end that is not later than the begin is one of the next day, so that
+            ``Sat 09:00-09:00`` is a whole day.
         days: on which it opens; left out: every day.
         time_zone: whose clock is meant.
     """
@@ -94,6 +95,17 @@ class WindowFile(Shortened):
         return Window(*self.hours, self.days, self.time_zone)
 
 
+def _has_an_end(window: WindowFile) -> WindowFile:
+    """Refuse what looks like no time at all and would never close."""
+    begin, end = window.hours
+    if begin == end and not window.days:
+        raise BadValueError(
+            f"from {begin // 60:02}:{begin % 60:02} to the same hour of the next day, every day, it never closes",
+            "write 00:00-24:00 if it is to be open always, else another end, or the days",
+        )
+    return window
+
+
 def _listed(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
@@ -108,7 +120,10 @@ class _OneOrSeveral:
 
 
 Windows = Annotated[
-    list[WindowFile], Field(min_length=1, max_length=MOST_WINDOWS), BeforeValidator(_listed), _OneOrSeveral
+    list[Annotated[WindowFile, AfterValidator(_has_an_end)]],
+    Field(min_length=1, max_length=MOST_WINDOWS),
+    BeforeValidator(_listed),
+    _OneOrSeveral,
 ]
 """One window or a list of several, of which one has to be open."""
 
