@@ -151,6 +151,7 @@ class StandinCluster:
         logs: of pods, by name: lines with their times.
         policies: versions of the API that take evictions.
         guarded: pods that a disruption budget protects.
+        unwatched: kinds of objects that may not be watched.
         keeps_logs_open: whoever follows a log waits for more of it until watches are cut.
         token: what requests must carry; empty: anything.
         version: of Kubernetes, as it says.
@@ -166,6 +167,7 @@ class StandinCluster:
     logs: dict[str, list[str]] = field(default_factory=dict)
     policies: set[str] = field(default_factory=lambda: {"policy/v1"})
     guarded: set[str] = field(default_factory=set)
+    unwatched: set[str] = field(default_factory=set)
     keeps_logs_open: bool = False
     token: str = ""
     version: str = "v1.20-standin"
@@ -490,6 +492,8 @@ class StandinCluster:
 
     def _watch(self, kind: str, request: Request) -> Response:
         since = int(request.query_params["resourceVersion"])
+        if kind in self.unwatched:
+            return refusal(403, "Forbidden", f'{kind} is forbidden: User "me" cannot watch resource "{kind}"')
         if since < self._oldest:
             return refusal(410, "Expired", "too old resource version")
         return StreamingResponse(self._changes(kind, since, request), media_type="application/json")

@@ -12,9 +12,10 @@ from foreign_pods import JOB, AdoptingBench, events_of, foreign_pod
 from pod_bench import PodBench, eventually, start, stop
 from standin_cluster import StandinCluster, refusal
 
-from millpond.engines.kubernetes.cluster import cluster_api, reflector
+from millpond.engines.kubernetes.cluster import cluster_api, cluster_view, reflector
+from millpond.engines.kubernetes.pods import live_pods
 from millpond.model.errors import UnavailableError
-from millpond.model.events import Ended, Noted, Refused, StopRequested
+from millpond.model.events import Ended, NodeJoined, Noted, Refused, StopRequested
 
 POD = "train-abcde-1-0"
 WEBHOOK = 'admission webhook "guard.example" denied the request'
@@ -22,6 +23,7 @@ WEBHOOK = 'admission webhook "guard.example" denied the request'
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_pods, "LOG_PATIENCE_S", 0.05)
     monkeypatch.setattr(cluster_api, "REFUSED_AGAIN_S", 0.01)
     monkeypatch.setattr(cluster_api, "ERRORS_FOR_S", 0.05)
 
@@ -170,6 +172,38 @@ def test_a_server_that_may_look_at_its_lease_alone_does_not_begin(
     refuse(cluster, f"{method} .*/leases", code=403, words="leases is forbidden")
     with pytest.raises(UnavailableError, match=r"leases in namespace team.*roles\.yaml"):
         PodBench(cluster, tmp_path).open()
+
+
+@pytest.mark.parametrize("kind", ["pods", "nodes"])
+def test_nothing_new_starts_where_the_server_may_list_and_not_watch_and_the_nodes_say_why(
+    cluster: StandinCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(cluster_view, "BLIND_AFTER_S", 0.0)
+    monkeypatch.setattr(cluster_view, "LOOK_AT_LEASE_EVERY_S", 0.01)
+    cluster.unwatched = {kind}
+    bench = PodBench(cluster, tmp_path)
+    bench.open()
+    node = bench.next(NodeJoined).node
+    assert not node.schedulable
+    words = f'{kind} is forbidden: User "me" cannot watch resource "{kind}"'
+    assert node.unschedulable_reason.startswith(f"the cluster does not tell the server of its {kind} ({words}): ")
+    cluster.unwatched.clear()
+    eventually(lambda: all(node.schedulable for node in bench.engine.inventory().nodes))
+    bench.started()
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    "request_", ["GET .*/events", "GET .*/pods/[^/]*$", "GET .*/log$", "PATCH .*", "DELETE .*/(secrets|services)/"]
+)
+def test_a_right_that_a_job_can_do_without_keeps_none_from_running(
+    cluster: StandinCluster, bench: PodBench, request_: str
+) -> None:
+    bench.launch = replace(bench.launch, secrets={"KEY": "x"})
+    refuse(cluster, request_, code=403, words="it is forbidden")
+    bench.started()
+    cluster.finish(POD)
+    bench.next(Ended)
 
 
 def test_watches_that_stay_open_and_say_nothing_more_are_opened_anew(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -54,6 +55,9 @@ _UNLABELLED = f"its label {POOL_LABEL} was taken away: what runs there goes on, 
 _FULL = "there are as many pods as its kubelet takes: one has to end before the next can start"
 _REFUSED = "the cluster does not let the server renew its lease ({}): what runs there goes on, and nothing new starts"
 _CUT_OFF = "the API server of the cluster does not answer: what runs there goes on, and nothing new starts"
+_BLIND = "the cluster does not tell the server of its {} ({}): what runs there goes on, and nothing new starts"
+BLIND_AFTER_S = 30.0
+"""A cluster that does not tell of its pods or nodes for so long, as a right is missing, is started on no more."""
 LOOK_EVERY_S = 5.0
 """How often it is looked for nodes that have been silent for too long."""
 LOOK_AT_LEASE_EVERY_S = 1.0
@@ -363,11 +367,18 @@ class ClusterView:
         for_each(list(self._silent_since), self.recount)
 
     async def _look_at_lease(self) -> None:
-        """Work is kept off nodes where it could not start."""
+        """Work is kept off nodes where it could not start, or where nobody would hear what becomes of it."""
         why = _REFUSED.format(self._lease.refused) if self._lease.refused else _CUT_OFF
-        if self._cut_off != (now := why if self._lease.is_lost else ""):
+        if self._cut_off != (now := why if self._lease.is_lost else self._why_blind()):
             self._cut_off = now
             for_each(list(self._reported), self.recount)
+
+    def _why_blind(self) -> str:
+        since = asyncio.get_running_loop().time() - BLIND_AFTER_S
+        for kind, followed in (("pods", self._pods), ("nodes", self._nodes)):
+            if followed.trouble and followed.troubled_at < since:
+                return _BLIND.format(kind, followed.trouble)
+        return ""
 
     def _node_changed(self, node: NodeObject) -> None:
         if self.ours.neighbours is not None:

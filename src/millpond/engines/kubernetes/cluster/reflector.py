@@ -25,6 +25,7 @@ from millpond.engines.kubernetes.cluster.api_channel import (
     ErrorAnswerError,
     UnreadableAnswerError,
 )
+from millpond.engines.kubernetes.cluster.cluster_api import status_of
 from millpond.engines.kubernetes.cluster.objects import ListMeta, MetaOnly, ObjectMeta, StatusObject, WatchLine
 
 log = logging.getLogger(__name__)
@@ -97,6 +98,7 @@ class Reflector(Generic[T]):
         objects: what there is, by namespace and name.
         ready: set when everything has been listed for the first time.
         trouble: why the cluster does not answer; empty while it does.
+        troubled_at: when that began, by the clock of the loop.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class Reflector(Generic[T]):
     ) -> None:
         self.objects: dict[str, T] = {}
         self.ready = asyncio.Event()
-        self.trouble = ""
+        self.trouble, self.troubled_at = "", 0.0
         self._channel = channel
         self._path, self._selectors = kind.path, kind.selectors
         self._object = msgspec.json.Decoder(kind.model)
@@ -237,8 +239,10 @@ class Reflector(Generic[T]):
         self.trouble = ""
 
     def _note(self, error: Exception) -> None:
-        text = str(error) or type(error).__name__
+        words = status_of(error.answer).message if isinstance(error, ErrorAnswerError) else ""
+        text = words or str(error) or type(error).__name__
         if not self.trouble:
+            self.troubled_at = asyncio.get_running_loop().time()
             log.warning("the cluster does not answer for %s: %s; tried again until it does", self._path, text)
         self.trouble = text
 
