@@ -113,6 +113,20 @@ def test_guarantees_that_cannot_hold_are_refused_with_their_line(queues: str, fa
         read_cluster(f"queues:\n{queues}\n")
 
 
+@pytest.mark.parametrize("other", ["pools: [{name: a, sharing: sliecd}]", "nodes: [{name: n, pool: x}]", "queue: []"])
+def test_promises_that_cannot_hold_are_told_with_the_other_faults_of_the_file(other: str) -> None:
+    queues = "- {name: a, guarantee: 8, limit: 4}\n- {name: b, guarantee: 2, cells: {node: 3}}"
+    with pytest.raises(SpecError) as caught:
+        read_cluster(f"{other}\nqueues:\n{queues}\n")
+    assert [problem.line for problem in caught.value.problems] == [1, 3, 4]
+
+
+def test_of_queues_that_make_no_tree_no_promises_are_told() -> None:
+    with pytest.raises(SpecError) as caught:
+        read_cluster("queues:\n- {name: a, parent: nowhere, guarantee: 8, limit: 4}\npool: []\n")
+    assert [problem.line for problem in caught.value.problems] == [2, 3]
+
+
 def test_a_limit_bounds_only_what_it_names_and_a_guarantee_gives_only_that() -> None:
     vision = read_cluster(FULL).queues[0]
     assert vision.guarantee.gpu_milli == 4000

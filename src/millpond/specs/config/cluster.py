@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -167,23 +167,24 @@ def check_cluster(located: Located, *, is_simulated: bool = False) -> ClusterCon
     Raises:
         SpecError: it is wrong, with every fault found.
     """
-    file = validate(ClusterFile, located)
+    try:
+        file = validate(ClusterFile, located)
+    except SpecError as error:
+        raise SpecError(_in_order([*error.problems, *_promises_alone(located)])) from None
+    names = [*_repeated_names(file, located), *_unknown_names(file, located)]
     problems = [
-        *_repeated_names(file, located),
-        *_unknown_names(file, located),
+        *names,
         *_nested_sources(file, located),
         *_unknown_models(file, located),
         *_misplaced(file, located, is_simulated),
     ]
-    queues: tuple[Queue, ...] = ()
-    if not problems:
-        queues = tuple(parents_first([queue.queue() for queue in file.queues]))
-        problems += _broken_promises(file, queues, located)
+    queues = _tree(file, names)
+    problems += _broken_promises(file, queues, located)
     webhooks, oidc = _webhooks(file, located, problems), _oidc(file, located, problems)
     energy = file.energy.rates(located, problems)
     notifications = _notifications(file, located, problems)
     if problems:
-        raise SpecError(problems)
+        raise SpecError(_in_order(problems))
     return ClusterConfig(
         tuple(pool.pool() for pool in file.pools),
         queues,
@@ -218,6 +219,11 @@ def check_cluster(located: Located, *, is_simulated: bool = False) -> ClusterCon
         None if file.adapt is None else file.adapt.rule(),
         located,
     )
+
+
+def _in_order(problems: Sequence[Problem]) -> list[Problem]:
+    """As they stand in the file, those without a line last."""
+    return sorted(problems, key=lambda each: (not each.line, each.source, each.line))
 
 
 def _queue_documents(located: Located) -> dict[str, dict[str, Any]]:
@@ -387,6 +393,27 @@ def _unknown_models(file: ClusterFile, located: Located) -> list[Problem]:
         for model in (amount.models if amount is not None and known else ())
         if model not in known
     ]
+
+
+def _tree(file: ClusterFile, names: Sequence[Problem]) -> tuple[Queue, ...]:
+    """The queues, each after its parent; none where their names make no tree."""
+    if any(problem.loc.startswith("queues.") for problem in names):
+        return ()
+    return tuple(parents_first([queue.queue() for queue in file.queues]))
+
+
+def _promises_alone(located: Located) -> list[Problem]:
+    """The promises among queues that are broken in a document with other faults, if these leave the queues a tree."""
+    value = located.value
+    if not isinstance(value, dict) or not value.get("queues"):
+        return []
+    alone = replace(located, value={"queues": value["queues"]})
+    try:
+        file = validate(ClusterFile, alone)
+    except SpecError:
+        return []
+    names = [*_repeated_names(file, alone), *_unknown_names(file, alone)]
+    return [*names, *_broken_promises(file, _tree(file, names), alone)]
 
 
 def _broken_promises(file: ClusterFile, queues: Sequence[Queue], located: Located) -> list[Problem]:
