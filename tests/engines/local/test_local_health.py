@@ -9,15 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from local_bench import Bench, eventually
+from local_bench import LONGEST_WAIT_S, Bench, eventually
 
-from millpond.engines.local import health
+from millpond.engines.local import executor, health
 from millpond.engines.local.health import QUIET_S, HealthListener, HealthWatch
+from millpond.model.decisions import Grant, Placement, Start
 from millpond.model.errors import UnavailableError
-from millpond.model.events import DeviceHealthChanged, DeviceReported, Noted
+from millpond.model.events import Confirmed, DeviceHealthChanged, DeviceReported, Ended, Noted, Refused
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.nodes import Node
 from millpond.model.hardware.telemetry import FaultScope, HealthEvent
+from millpond.model.reasons import Cause
+from millpond.model.states import Outcome
 from millpond.node.devices.failed_devices import FailedDevices
 from millpond.node.devices.vendor import NO_PROCESSES, Availability, OwnProcesses
 from millpond.node.host.machine import Machine
@@ -99,6 +102,107 @@ def test_a_card_is_busy_elsewhere_when_two_looks_in_a_row_find_it_so() -> None:
     assert watched.look(BUSY) == [("box", DeviceHealth.BUSY_ELSEWHERE)]
     assert watched.watch.nodes[0].devices[0].health_detail == "used by process 7"
     assert watched.look(CARD) == [("box", DeviceHealth.OK)]
+
+
+def test_who_asks_about_a_card_is_answered_by_the_look_that_makes_sure() -> None:
+    watched, answers = Watched(), list[list[str]]()
+
+    def ask() -> None:
+        watched.watch.ask({"GPU-0"}, lambda used: answers.append([device.health_detail for device in used]))
+
+    ask()
+    assert answers == []
+    watched.look(CARD)
+    assert answers == [[]]
+    watched.now = 10.0
+    ask()
+    watched.look(BUSY)
+    ask()
+    assert answers == [[]]
+    watched.look(BUSY)
+    assert answers == [[], ["used by process 7"], ["used by process 7"]]
+
+
+def test_a_burst_of_questions_is_answered_by_one_look_and_by_what_was_seen_just_now() -> None:
+    looks: list[float] = []
+
+    def own() -> OwnProcesses:
+        looks.append(watched.now)
+        return NO_PROCESSES
+
+    watched, answers = Watched(own), list[int]()
+    for _ in range(100):
+        watched.watch.ask({"GPU-0"}, lambda used: answers.append(len(used)))
+    watched.look(CARD)
+    watched.now = 0.4
+    watched.watch.ask({"GPU-0"}, lambda used: answers.append(len(used)))
+    assert (looks, answers) == ([0.0], [0] * 101)
+    watched.now = 0.6
+    watched.watch.ask({"GPU-0"}, lambda used: answers.append(len(used)))
+    assert len(answers) == 101
+
+
+def test_a_look_that_fails_answers_that_nothing_is_known_against_the_card() -> None:
+    answers: list[int] = []
+
+    def own() -> OwnProcesses:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    watched = Watched(own)
+    watched.watch.ask({"GPU-0"}, lambda used: answers.append(len(used)))
+    with pytest.raises(OSError, match="Too many"):
+        watched.watch.look()
+    assert answers == [0]
+
+
+def test_a_card_to_which_a_stranger_came_a_moment_ago_is_not_handed_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "_SURE_AFTER_S", 0.01)
+    _with_a_real_card(bench, BUSY)
+    bench.define("one", ("true",))
+    start = Start(bench.next_id(), "one", 1, Cause.FITS, (ON_THE_CARD,))
+    bench.apply(start)
+    seen, refused = bench.events(2)
+    assert isinstance(seen, DeviceHealthChanged)
+    assert seen.health is DeviceHealth.BUSY_ELSEWHERE
+    assert isinstance(refused, Refused)
+    assert refused.device_fault
+    assert refused.reason == "others have come to what it was to get: card 0 is used by process 7"
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_start_on_a_card_without_strangers_goes_on_and_does_not_wait_for_a_driver_that_hangs(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    vendor, over = _with_a_real_card(bench, CARD), threading.Event()
+    if hangs:
+        monkeypatch.setattr(executor, "_CARDS_LOOKED_AT_WITHIN_S", 0.01)
+
+        def hanging(own: OwnProcesses = NO_PROCESSES) -> tuple[Device, ...]:
+            over.wait(LONGEST_WAIT_S)
+            return (BUSY,)
+
+        vendor.discover = hanging  # type: ignore[method-assign]
+    bench.define("one", ("true",))
+    bench.apply(Start(bench.next_id(), "one", 1, Cause.FITS, (ON_THE_CARD,)))
+    confirmed, ended = bench.events(2)
+    over.set()
+    assert isinstance(confirmed, Confirmed)
+    assert isinstance(ended, Ended)
+    assert ended.outcome is Outcome.SUCCESS
+
+
+ON_THE_CARD = Placement(0, "worker", "box", (Grant("GPU-0", 1000, 1000, 0),))
+
+
+def _with_a_real_card(bench: Bench, as_seen: Device) -> OneCard:
+    """The bench's engine anew, on a machine with one card that is well, and will be seen so."""
+    vendor = OneCard()
+    vendor.card = as_seen
+    bench.machine = Machine((Node("box", 1000, 1024, (CARD,)),), {"nvidia": vendor})
+    bench.restart()
+    return vendor
 
 
 def test_a_stranger_seen_for_a_moment_is_no_news() -> None:

@@ -27,6 +27,7 @@ from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import Refusal, ends_swapped
 from millpond.model.decisions import CapPower, Decision, Migrate, Prefetch, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, MillpondError, UnavailableError
+from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.sharing import EscapePolicy
@@ -42,6 +43,11 @@ from millpond.node.task.runner import StopRequest
 log = logging.getLogger(__name__)
 
 _UNEXPECTED_GRACE_S = 10.0
+_CARDS_LOOKED_AT_WITHIN_S = 3.0
+"""A start waits no longer to hear who else uses its cards: a driver may hang."""
+
+AskForStrangers = Callable[[Collection[str], Callable[[Sequence[Device]], None]], None]
+"""Finds out which of some devices (by UUID) strangers use, and calls back with them from any thread."""
 
 
 class Executor:
@@ -51,6 +57,9 @@ class Executor:
         state_dir: absolute; where records and logs lie.
         launch_of: what a job executes; raises a MillpondError when it does not know.
         on_unmappable: called with a node whose driver brings nothing back on other devices.
+
+    Attributes:
+        ask_for_strangers: asked before devices are handed out.
     """
 
     def __init__(
@@ -70,6 +79,7 @@ class Executor:
         self.sharing = DeviceSharing(machine, self.live, Background(loop), callbacks, options)
         self._suspension = Suspension(self.live, self.sharing, outbox, self._dispatch_all, on_unmappable)
         self.forkserver = ForkserverClient(options.limiter.supervisors)
+        self.ask_for_strangers: AskForStrangers = lambda devices, then: then(())
         self._servers = frozenset(options.servers)
         self._context = StartContext(machine, state_dir, self.live, self.forkserver, loop, options)
         self._launch_of = launch_of
@@ -217,7 +227,35 @@ class Executor:
             else:
                 self._pace.enter(partial(pending.begin, meeting, room.envs))
 
-        self.sharing.admit(pending.tasks, launch, admitted, shares_cards=decision.cause is Cause.SHARES)
+        def looked_at(strangers: Refusal | None) -> None:
+            if strangers is not None:
+                pending.refuse(strangers)
+            else:
+                self.sharing.admit(pending.tasks, launch, admitted, shares_cards=decision.cause is Cause.SHARES)
+
+        self._look_at_cards(pending, looked_at)
+
+    def _look_at_cards(self, pending: PendingStart, then: Callable[[Refusal | None], None]) -> None:
+        """Call back with why the cards of a start are not handed out, if strangers came to them a moment ago."""
+        cards = [device.uuid for device in pending.devices.values() if not device.fake]
+        if not cards:
+            then(None)
+            return
+        loop, is_open = self._context.loop, True
+
+        def answer(strangers: Sequence[Device]) -> None:
+            nonlocal is_open
+            if is_open:
+                is_open = False
+                timer.cancel()
+                then(_taken_by_strangers(strangers))
+
+        def heard(strangers: Sequence[Device]) -> None:
+            with contextlib.suppress(RuntimeError):  # the engine is closed
+                loop.call_soon_threadsafe(answer, strangers)
+
+        timer = loop.call_later(_CARDS_LOOKED_AT_WITHIN_S, answer, ())
+        self.ask_for_strangers(cards, heard)
 
     def _start_answered(self, pending: PendingStart) -> None:
         """Say how a start went, then what has happened since, then do what waited for it."""
@@ -330,3 +368,10 @@ class Executor:
                 f"{task.job}, which shares the multi-process service on a card with task {mate.task}, failed ({how}); "
                 "a fatal fault of one ends all that share it",
             )
+
+
+def _taken_by_strangers(devices: Sequence[Device]) -> Refusal | None:
+    if not devices:
+        return None
+    who = "; ".join(f"card {device.index} is {device.health_detail}" for device in devices)
+    return Refusal(f"others have come to what it was to get: {who}", True)

@@ -1,4 +1,5 @@
-"""Watch the devices for faults and foreign processes: regularly, and whenever a driver reports something.
+"""Watch the devices for faults and foreign processes: regularly, before they are handed out, and whenever a driver
+reports something.
 
 What a driver reports as a fault of a device stays with it until it was reset (it was away, or the driver complained of
 it, and does so no longer), or has been quiet for ``QUIET_S`` without a complaint of the driver, or until the server
@@ -11,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -29,6 +30,11 @@ log = logging.getLogger(__name__)
 QUIET_S: Final = 3_600.0
 """After so long without another fault a device may be used again."""
 _LOOK_EVERY_S: Final = 10.0
+_SURE_AFTER_S: Final = 1.0
+"""So long after a look that found a stranger comes the one that makes sure: a driver may list a process that has ended
+for a moment."""
+_FRESH_S: Final = 0.5
+"""What was seen so long ago is seen now: a burst of starts is no burst of looks."""
 _LISTENS_FOR_S: Final = 1.0
 """How long a closed watch may go on listening."""
 _SAID_AGAIN_AFTER_S: Final = 60.0
@@ -53,6 +59,14 @@ class HealthListener:
     reported: Callable[[str, Device, str, bool], None]
     failed: Callable[[BaseException], None]
     described_anew: Callable[[Node], None] = lambda node: None
+
+
+@dataclass(frozen=True, slots=True)
+class _AwaitedLook:
+    """Whether strangers use some of these devices (by UUID), and who waits for the answer."""
+
+    devices: frozenset[str]
+    then: Callable[[Sequence[Device]], None]
 
 
 @dataclass(slots=True)
@@ -100,6 +114,8 @@ class HealthWatch:
         self._faults: dict[str, _DeviceFault] = {}
         self._said: dict[tuple[str, str], float] = {}
         self._trouble: dict[str, str] = {}
+        self._questions: list[_AwaitedLook] = []
+        self._looked_at: float | None = None
         self._closed = threading.Event()
         self._worker = PeriodicWorker("device-health", self._pass, _LOOK_EVERY_S, "devices cannot be looked at")
 
@@ -119,23 +135,61 @@ class HealthWatch:
                 name = f"{vendor.name}-events"
                 threading.Thread(target=self._listen, args=(stream,), name=name, daemon=True).start()
 
+    def ask(self, devices: Collection[str], then: Callable[[Sequence[Device]], None]) -> None:
+        """Find out which of some devices (by UUID) strangers use now, which is news of those devices, too.
+
+        Any thread may ask. One look answers all who asked before it began; a device on which it finds a stranger for
+        the first time is answered for by the next.
+
+        Args:
+            then: called with those devices; at once where no look is needed, else on the watch's thread. A driver that
+                hangs has it wait.
+        """
+        real = frozenset(device.uuid for device in self._devices() if device.uuid in devices and not device.fake)
+        now = self._clock()
+        with self._lock:
+            is_fresh = self._looked_at is not None and 0 <= now - self._looked_at < _FRESH_S
+            needs_look = bool(real) and not (is_fresh and real.isdisjoint(self._doubted()))
+            if needs_look:
+                self._questions.append(_AwaitedLook(real, then))
+        if needs_look:
+            self._worker.wake()
+        else:
+            then(self._used_by_strangers(real))
+
     def close(self) -> None:
         """No more looks; one that hangs in the driver is not waited for."""
         self._closed.set()
         self._worker.close(0.0)
 
     def look(self) -> None:
-        """Look once, and report what changed."""
+        """Look once, report what changed, and answer who asked."""
         with self._looking:
-            own = self._own()
-            seen, silent = self._discover(own)
+            began = self._clock()
             with self._lock:
-                for node in self.nodes:
-                    now = (
-                        device if device.vendor in silent else self._present(device, seen.get(device.uuid))
-                        for device in node.devices
-                    )
-                    self._show(node, now)
+                asked, self._questions = self._questions, []
+            try:
+                self._look()
+            finally:  # a look that fails says nothing against a device
+                with self._lock:
+                    self._looked_at = began
+                    doubted = self._doubted()
+                    open_still = [each for each in asked if not each.devices.isdisjoint(doubted)]
+                    self._questions += open_still
+                for question in asked:
+                    if question not in open_still:
+                        question.then(self._used_by_strangers(question.devices))
+
+    def _look(self) -> None:
+        own = self._own()
+        seen, silent = self._discover(own)
+        with self._lock:
+            for node in self.nodes:
+                now = (
+                    device if device.vendor in silent else self._present(device, seen.get(device.uuid))
+                    for device in node.devices
+                )
+                self._show(node, now)
 
     @contextmanager
     def looking_again(self, name: str, card: str) -> Iterator[CardDivider]:
@@ -268,9 +322,33 @@ class HealthWatch:
                 fault = self._faults.get(device.uuid)
                 self._listener.changed(node.name, device, fault is not None and fault.needs_person)
 
+    def _devices(self) -> Iterator[Device]:
+        return (device for node in self.nodes for device in node.devices)
+
+    def _doubted(self) -> set[str]:
+        """Devices on which one look has found a stranger, and no second one yet."""
+        return {
+            device.uuid
+            for device in self._devices()
+            if device.uuid in self._suspected and device.health is DeviceHealth.OK
+        }
+
+    def _used_by_strangers(self, devices: Collection[str]) -> list[Device]:
+        return [
+            device
+            for device in self._devices()
+            if device.uuid in devices and device.health is DeviceHealth.BUSY_ELSEWHERE
+        ]
+
     def _pass(self) -> float | None:
         try:
+            if self._doubted() and self._looked_at is not None:
+                early_s = self._looked_at + _SURE_AFTER_S - self._clock()
+                if early_s > 0:
+                    return early_s
             self.look()
+            if self._doubted():
+                return _SURE_AFTER_S
         except OSError:  # too many files are open, say: the next look may do
             raise
         except Exception as error:  # handed on to the engine's caller

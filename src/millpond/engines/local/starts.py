@@ -77,6 +77,7 @@ class PendingStart:
         ended: records of tasks that were over before the start was answered.
         deferred: decisions about the same job that wait for the answer.
         ports: where its tasks are to serve, by task.
+        devices: those that it grants, by UUID.
 
     Args:
         on_answer: called once, when the state is ``CONFIRMED`` or ``REFUSED``.
@@ -99,7 +100,7 @@ class PendingStart:
         self._on_settled: Callable[[], None] = lambda: None
         self._port = 0
         self._settling = set(self.tasks)
-        self._devices = _granted_devices(decision, context.machine)
+        self.devices = _granted_devices(decision, context.machine)
 
     @property
     def state(self) -> StartState:
@@ -161,7 +162,7 @@ class PendingStart:
             self._on_answer(self)
 
     def _task_start(self, task: TaskId, placed: Placement, meeting: Rendezvous, sliced: TaskEnv) -> TaskStart:
-        devices = [self._devices[grant.device] for grant in placed.grants]
+        devices = [self.devices[grant.device] for grant in placed.grants]
         env = {
             **self.launch.inherited,
             **self.launch.env,
@@ -199,7 +200,7 @@ class PendingStart:
         amounts = self.launch.role_amounts.get(role, Amounts(0, 0) if device_memory_mib else None)
         if amounts is None or self.launch.container is not None:  # which its runtime keeps to them
             return NO_LIMITS
-        own = [self._devices[grant.device] for grant in placed.grants]
+        own = [self.devices[grant.device] for grant in placed.grants]
         # The tasks of a gang reach into each other's cards (CUDA's memory between processes, as NCCL uses it).
         closed = limiter.closed_to(own) if self.launch.is_alone else ()
         amounts = replace(amounts, device_memory_mib=device_memory_mib, closed=closed)
