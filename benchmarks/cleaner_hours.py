@@ -32,7 +32,7 @@ from millpond.simulation.core import make_scheduler
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.results.history import History, history_of
 from millpond.simulation.scenario import Scenario, read_world
-from millpond.simulation.simulated_rates import PublishedRates
+from millpond.simulation.world.simulated_rates import PublishedRates
 from reporting import Table, command_line, emit, note, program, verdict
 
 LEAST_OF_ORACLE: Final = 85.0

@@ -27,8 +27,8 @@ from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.kernel import World
 from millpond.simulation.queueing import replay
-from millpond.simulation.speeds import SpeedTable
 from millpond.simulation.trace import TraceJob, Workload
+from millpond.simulation.world.speeds import SpeedTable
 from reporting import Table, command_line, emit, program
 
 CARDS = {"aws": "6x4", "dgx-ext": "2x8", "rtx": "3x8"}

@@ -29,8 +29,8 @@ from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.kernel import Simulation, World
-from millpond.simulation.node_caches import CacheSize
 from millpond.simulation.trace import TraceJob, Workload
+from millpond.simulation.world.node_caches import CacheSize
 from reporting import Table, command_line, emit, note
 from row import Row, table_of
 

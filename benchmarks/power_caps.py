@@ -30,9 +30,9 @@ from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
 from millpond.simulation.kernel import Simulation, World
-from millpond.simulation.power_curves import PowerCurve
 from millpond.simulation.results.energy_meter import EnergyMeter
 from millpond.simulation.trace import TraceJob, Workload
+from millpond.simulation.world.power_curves import PowerCurve
 from reporting import Table, command_line, emit, program, verdict
 
 FILES: Final = {"V100": "summary_power_v100.csv", "RTX6000": "summary_power_rtx6000.csv"}

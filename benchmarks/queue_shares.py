@@ -39,15 +39,15 @@ from millpond.model.workloads import Checkpoint, CheckpointMode, Job
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import capacity_milli, uniform_cluster
 from millpond.simulation.core import make_scheduler
-from millpond.simulation.costs import Costs
-from millpond.simulation.engine import NEVER, SimulatedEngine
 from millpond.simulation.kernel import World
 from millpond.simulation.kernel_warmup import warm_up
 from millpond.simulation.queueing import replay
 from millpond.simulation.results.fairness import jain_index
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 from millpond.simulation.trace import gang_roles
-from millpond.simulation.work import Work
+from millpond.simulation.world.costs import Costs
+from millpond.simulation.world.engine import NEVER, SimulatedEngine
+from millpond.simulation.world.work import Work
 from reporting import Table, command_line, emit, note, program, verdict
 
 DAY_S = 86_400.0

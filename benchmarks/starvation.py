@@ -25,11 +25,11 @@ from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
-from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.kernel_warmup import warm_up
 from millpond.simulation.results.history import history_of
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
+from millpond.simulation.world.costs import Costs
 from reporting import Table, command_line, emit, note, program, verdict
 
 CARDS, PER_NODE = 64, 8

@@ -32,9 +32,9 @@ from millpond.model.events import DurationPredicted, Ended, Event, JobSubmitted,
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.store.connection.database import sqlite_url
 from millpond.server.store.store import Store
-from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.trace import TraceJob, Workload
+from millpond.simulation.world.costs import Costs
 from reporting import Table, emit, note, verdict
 from served import ServedPond
 

@@ -26,8 +26,8 @@ from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.results.history import History, history_of
-from millpond.simulation.simulated_rates import PublishedRates
 from millpond.simulation.trace import TraceJob, Workload
+from millpond.simulation.world.simulated_rates import PublishedRates
 
 BEGIN_S = 20 * 86_400.0
 SERIES = RateSeries(

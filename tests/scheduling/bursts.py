@@ -10,9 +10,9 @@ from millpond.model.resources import SHARE_OF_CARD, SliceRequest, TaskRequest
 from millpond.model.workloads import Job, Priority, Role
 from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.simulation.clusters import uniform_cluster
-from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import World
 from millpond.simulation.trace import TraceJob, Workload
+from millpond.simulation.world.costs import Costs
 
 CLUSTER = uniform_cluster("3x4:V100-16GB")
 

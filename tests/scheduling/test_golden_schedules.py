@@ -16,9 +16,9 @@ from millpond.model.workloads import Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.simulation.clusters import uniform_cluster
-from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
+from millpond.simulation.world.costs import Costs
 
 FREE = PreemptionCost(0, 0)
 

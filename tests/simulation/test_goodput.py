@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
-from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import KNOWLEDGE, Simulation, World
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
+from millpond.simulation.world.costs import Costs
 
 LOST_AT_MOST = 0.02
 NOTHING_SAVED, ALL_SAVED = math.inf, 0.0

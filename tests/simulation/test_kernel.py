@@ -18,11 +18,11 @@ from millpond.model.states import Outcome
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority, Role
 from millpond.scheduling.settings import PreemptionCost
 from millpond.simulation.clusters import uniform_cluster
-from millpond.simulation.costs import Costs
-from millpond.simulation.engine import NEVER, SimulatedEngine
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.results.history import history_of
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
+from millpond.simulation.world.costs import Costs
+from millpond.simulation.world.engine import NEVER, SimulatedEngine
 
 
 def trace(*jobs: tuple[float, float, int], cards_per_node: int = 4) -> Workload:

@@ -12,7 +12,6 @@ from millpond.model.decisions import Grant, Placement
 from millpond.model.resources import SliceRequest, TaskRequest
 from millpond.model.workloads import Job
 from millpond.simulation.clusters import uniform_cluster
-from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.results.fairness import jain_index, tenant_shares
 from millpond.simulation.results.fragmentation import (
@@ -26,6 +25,7 @@ from millpond.simulation.results.history import History, history_of
 from millpond.simulation.results.metrics import measure
 from millpond.simulation.results.series import allocation, queue_length, steps
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
+from millpond.simulation.world.costs import Costs
 
 # On four cards: a holds all of them 0..100; b and c wait, then run side by side 100..150 and 100..180.
 WORKLOAD = Workload(

@@ -14,8 +14,8 @@ from millpond.model.workloads import Job, Role
 from millpond.scheduling.scheduler import Scheduler
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.kernel import Simulation, World
-from millpond.simulation.node_caches import CacheSize, NodeCaches
 from millpond.simulation.trace import TraceJob, Workload
+from millpond.simulation.world.node_caches import CacheSize, NodeCaches
 
 A, B, C = (Content(f"model:{name}", 1_000) for name in "abc")
 

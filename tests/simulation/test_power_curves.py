@@ -17,11 +17,11 @@ from millpond.model.workloads import Job, Role
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
-from millpond.simulation.engine import CAP_MEASURED_AFTER_S
 from millpond.simulation.kernel import Simulation, World
-from millpond.simulation.power_curves import PowerCurve
 from millpond.simulation.results.energy_meter import EnergyMeter
 from millpond.simulation.trace import TraceJob, Workload
+from millpond.simulation.world.engine import CAP_MEASURED_AFTER_S
+from millpond.simulation.world.power_curves import PowerCurve
 
 CURVE = PowerCurve.of([(260.0, 1.0, 250.0), (220.0, 1.01, 218.0), (180.0, 1.04, 178.0), (100.0, 2.0, 100.0)])
 LENGTH_S = 7_200.0

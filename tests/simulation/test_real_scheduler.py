@@ -15,12 +15,12 @@ from millpond.model.workloads import Job, Priority
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.simulation.clusters import uniform_cluster
-from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import KNOWLEDGE, Simulation, World
 from millpond.simulation.results.history import history_of
 from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
+from millpond.simulation.world.costs import Costs
 from seeds import few_then_many
 
 CLUSTER = uniform_cluster("3x4")

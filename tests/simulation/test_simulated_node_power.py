@@ -16,11 +16,11 @@ from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
 from millpond.simulation.kernel import Simulation, World
-from millpond.simulation.node_power import LOOK_EVERY_S
 from millpond.simulation.results.energy_meter import EnergyMeter
 from millpond.simulation.scenarios.rows import RowFigures, play, row_world
 from millpond.simulation.scenarios.scenario_file import read_scenario
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
+from millpond.simulation.world.node_power import LOOK_EVERY_S
 
 BOOT_S = 300.0
 MACHINE_W = 400.0

@@ -17,8 +17,8 @@ from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
 from millpond.simulation.kernel import Simulation, World
-from millpond.simulation.simulated_rates import PublishedRates
 from millpond.simulation.trace import TraceJob, Workload
+from millpond.simulation.world.simulated_rates import PublishedRates
 
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 BEGIN_S = 20 * DAY_S

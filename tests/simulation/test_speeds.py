@@ -21,8 +21,8 @@ from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.core import make_scheduler
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.readers import gavel
-from millpond.simulation.speeds import SpeedTable, read_speeds
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
+from millpond.simulation.world.speeds import SpeedTable, read_speeds
 
 SPEEDS: dict[str, Any] = {
     "v100": {

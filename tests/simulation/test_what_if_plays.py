@@ -26,12 +26,12 @@ from millpond.model.workloads import Job
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.simulation.clusters import uniform_cluster
-from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 from millpond.simulation.trace import TraceJob, Workload, gang_roles
 from millpond.simulation.what_if.answers import WhatIfQuery, answer_live, answer_past
 from millpond.simulation.what_if.plays import NEVER, LiveCopy, PastJob
+from millpond.simulation.world.costs import Costs
 from millpond.specs.api.reports.what_if import WhatIfInfo
 from seeds import few_then_many
 

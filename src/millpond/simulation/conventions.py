@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from millpond.model.policies import without_weights
 from millpond.scheduling.settings import PreemptionCost
-from millpond.simulation.costs import NO_PREEMPTION_COST
+from millpond.simulation.world.costs import NO_PREEMPTION_COST
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,16 +34,16 @@ from millpond.model.states import Outcome
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job
 from millpond.scheduling.scheduler import Scheduler
-from millpond.simulation.costs import Costs
-from millpond.simulation.engine import SimulatedEngine
-from millpond.simulation.node_caches import CacheSize, NodeCaches
-from millpond.simulation.node_power import SimulatedNodePower
-from millpond.simulation.power_curves import PowerCurve
-from millpond.simulation.present_runs import NEVER
-from millpond.simulation.simulated_rates import PublishedRates, SimulatedRates
-from millpond.simulation.speeds import JobSpeed, SpeedTable
 from millpond.simulation.trace import Workload, anonymous
-from millpond.simulation.work import Work
+from millpond.simulation.world.costs import Costs
+from millpond.simulation.world.engine import SimulatedEngine
+from millpond.simulation.world.node_caches import CacheSize, NodeCaches
+from millpond.simulation.world.node_power import SimulatedNodePower
+from millpond.simulation.world.power_curves import PowerCurve
+from millpond.simulation.world.present_runs import NEVER
+from millpond.simulation.world.simulated_rates import PublishedRates, SimulatedRates
+from millpond.simulation.world.speeds import JobSpeed, SpeedTable
+from millpond.simulation.world.work import Work
 
 KNOWLEDGE = ("none", "predicted", "exact")
 LEAST_STEP_S = 0.001

@@ -11,12 +11,12 @@ from millpond.model.hardware.nodes import Node
 from millpond.scheduling.settings import Settings
 from millpond.simulation import packing, queueing
 from millpond.simulation.clusters import capacity_milli, cards_per_node, uniform_cluster
-from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import World
 from millpond.simulation.readers import QUEUEING_FORMATS, gavel, openb, read_workload
-from millpond.simulation.speeds import SpeedTable, read_speeds
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
 from millpond.simulation.trace import Workload
+from millpond.simulation.world.costs import Costs
+from millpond.simulation.world.speeds import SpeedTable, read_speeds
 
 PACKING_FORMAT = "openb"
 SYNTHETIC_FORMAT = "synthetic"

@@ -40,11 +40,11 @@ from millpond.scheduling.migration import device_moves
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import uniform_cluster
-from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.results.history import history_of
-from millpond.simulation.speeds import SpeedTable
 from millpond.simulation.trace import TraceJob, Workload
+from millpond.simulation.world.costs import Costs
+from millpond.simulation.world.speeds import SpeedTable
 from seeds import few_then_many
 
 

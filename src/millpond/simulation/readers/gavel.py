@@ -7,8 +7,8 @@ from typing import Final
 
 from millpond.model.workloads import Job
 from millpond.simulation.readers.rows import Row, Table, read_rows
-from millpond.simulation.speeds import SpeedTable
 from millpond.simulation.trace import TraceJob, Workload, WorkloadBuilder, gang_roles
+from millpond.simulation.world.speeds import SpeedTable
 
 COLUMNS: Final = (
     "job_type", "command", "working_directory", "num_steps_arg", "needs_data_dir", "total_steps", "scale_factor",

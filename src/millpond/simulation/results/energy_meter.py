@@ -20,8 +20,8 @@ from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import Kind
-from millpond.simulation.power_curves import PowerCurve
 from millpond.simulation.results.card_use import SESSION_BUSY, TRAINING_BUSY
+from millpond.simulation.world.power_curves import PowerCurve
 
 BUSY: Final[Mapping[Kind, float]] = {Kind.TRAIN: TRAINING_BUSY, Kind.DEV: SESSION_BUSY, Kind.SERVICE: TRAINING_BUSY}
 """Which part of the time work of a kind computes on what it holds of a card."""

@@ -19,7 +19,6 @@ from millpond.model.workloads import Kind
 from millpond.scheduling.settings import Settings
 from millpond.simulation.clusters import capacity_milli
 from millpond.simulation.core import make_scheduler
-from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.queueing import admissible_world
 from millpond.simulation.results.card_use import CardUse, card_use
@@ -27,7 +26,8 @@ from millpond.simulation.results.energy_meter import EnergyMeter, MeteredEnergy
 from millpond.simulation.results.history import Run
 from millpond.simulation.scenarios.row_workload import row_workload
 from millpond.simulation.scenarios.scenario_file import CostsFile, ScenarioFile, ScenarioRow
-from millpond.simulation.work import Work
+from millpond.simulation.world.costs import Costs
+from millpond.simulation.world.work import Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def _instant(text: str) -> str:
 
 
 class CostsFile(Strict):
-    """What the simulated cluster charges (``simulation.costs``).
+    """What the simulated cluster charges (``simulation.world.costs``).
 
     Attributes:
         start: from the decision to start a job until its work begins; its cards are held meanwhile.

@@ -34,10 +34,10 @@ from millpond.scheduling.settings import Settings
 from millpond.scheduling.suspension.suspension import BY_REST
 from millpond.simulation.clusters import capacity_milli
 from millpond.simulation.core import make_scheduler
-from millpond.simulation.costs import Costs
 from millpond.simulation.kernel import LiveWorld, Simulation, World
-from millpond.simulation.present_runs import present_runs
 from millpond.simulation.trace import TraceJob, Workload
+from millpond.simulation.world.costs import Costs
+from millpond.simulation.world.present_runs import present_runs
 
 NEVER: Final = math.inf
 

@@ -151,8 +151,8 @@ def scenario_of(
     from millpond.model.policies import orderings_of, without_weights
     from millpond.scheduling.settings import PreemptionCost, Settings
     from millpond.simulation.conventions import conventions_of, default_placement
-    from millpond.simulation.costs import Costs
     from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS, SYNTHETIC_FORMAT, Scenario
+    from millpond.simulation.world.costs import Costs
 
     _refuse_unused(trace_format, {**given, "ordering": ordering})
     if trace_format != SYNTHETIC_FORMAT and not Path(jobs).is_file():

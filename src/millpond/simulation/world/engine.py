@@ -29,12 +29,12 @@ from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause
 from millpond.model.states import Outcome
 from millpond.model.workloads import CheckpointMode, Job, Kind
-from millpond.simulation.costs import Costs
-from millpond.simulation.node_caches import NodeCaches
-from millpond.simulation.power_curves import PowerCurve
-from millpond.simulation.present_runs import NEVER, PresentRun
-from millpond.simulation.speeds import JobSpeed
-from millpond.simulation.work import Work
+from millpond.simulation.world.costs import Costs
+from millpond.simulation.world.node_caches import NodeCaches
+from millpond.simulation.world.power_curves import PowerCurve
+from millpond.simulation.world.present_runs import NEVER, PresentRun
+from millpond.simulation.world.speeds import JobSpeed
+from millpond.simulation.world.work import Work
 
 # Answers of one instant come in this order: ends first, for they make room.
 _END, _FAIL, _STOPPED, _LEFT, _CONFIRM, _MEASURE = range(6)

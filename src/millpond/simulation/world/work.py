@@ -10,9 +10,9 @@ import math
 from millpond.model.decisions import Placement
 from millpond.model.events import ProgressMeasured
 from millpond.model.workloads import Job
-from millpond.simulation.power_curves import PowerCurve
-from millpond.simulation.present_runs import NEVER
-from millpond.simulation.speeds import JobSpeed
+from millpond.simulation.world.power_curves import PowerCurve
+from millpond.simulation.world.present_runs import NEVER
+from millpond.simulation.world.speeds import JobSpeed
 
 
 class Work:
