@@ -20,8 +20,13 @@ from millpond.scheduling.cycle import admission_cycle, line_heads
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle, AdmissionVerdict, CycleOutcome
 from millpond.scheduling.cycle.line_heads import TableHeads
 from millpond.scheduling.ordering import waiting_lines
+from millpond.scheduling.ordering.base import Ordering
+from millpond.scheduling.ordering.default import Default
 from millpond.scheduling.reclaiming import preemption_budget
+from millpond.scheduling.reclaiming.attempts import Rule
+from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
+from millpond.scheduling.records import JobRecord
 from millpond.scheduling.settings import Settings
 from seeds import few_then_many
 
@@ -98,6 +103,34 @@ def test_all_that_wait_have_their_turns_as_if_each_line_was_looked_at(
     monkeypatch.setattr(AdmissionCycle, "_keep", counted)
     assert decided(BY_TABLE) == decided(ONE_BY_ONE)
     assert followed > len(seeds)
+
+
+@pytest.mark.parametrize("seeds", few_then_many([], [range(1, 4)], [range(4, 20)]), ids=str)
+@pytest.mark.parametrize("budget", [1e-4, 3e-4])
+def test_nobody_is_looked_at_for_whom_more_would_leave_than_the_budget_pays_for(
+    budget: float, seeds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_vain = 0
+
+    def counted(self: Planner, record: JobRecord, rule: Rule) -> Plan | None:
+        nonlocal in_vain
+        plan = find(self, record, rule)
+        in_vain += plan is None and self._search.asked_anybody
+        return plan
+
+    def decided(few: int) -> tuple[list[list[Decision]], int]:
+        nonlocal in_vain
+        in_vain = 0
+        monkeypatch.setattr(waiting_lines, "FEW", few)
+        return [decisions_of(seed, 3) for seed in seeds], in_vain
+
+    find = Planner._find
+    monkeypatch.setattr(Planner, "_find", counted)
+    monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", budget)
+    (by_table, looked_at), (one_by_one, _) = decided(BY_TABLE), decided(ONE_BY_ONE)
+    assert by_table == one_by_one
+    monkeypatch.setattr(Default, "costs", Ordering.costs)
+    assert looked_at < decided(BY_TABLE)[1]
 
 
 @pytest.mark.parametrize(

@@ -97,3 +97,14 @@ def test_the_budget_and_the_key_count_the_same_cost_of_a_preemption(
     assert (record.debt_s > 0.0) == catches_up
     cost = cost_of(record, state.settings.preemption_cost, state.now)
     assert charge_of(state.roster.live, record.slot, state.now) == pytest.approx(COST_WEIGHT * cost)
+    assert state.ordering.costs(state.roster.live, state.now)[record.slot] == pytest.approx(cost)
+
+
+@pytest.mark.parametrize("gpus", [0, 0.002, 0.01])
+def test_what_work_of_hardly_a_card_takes_of_the_budget_is_not_overestimated(gpus: float) -> None:
+    world = World(machine("n", 1), settings=Settings(preempt=True))
+    world.submit(single("runs", gpus))
+    world.go_to(1_000.0)
+    state, record = world.core._state, world.core.jobs["runs"]
+    costs = state.ordering.costs(state.roster.live, state.now)
+    assert costs[record.slot] <= cost_of(record, state.settings.preemption_cost, state.now)

@@ -157,6 +157,10 @@ class Ordering:
         """(slots,) ``victims`` may name each only where ``displaces_above`` of the job is below this; -inf: never."""
         return np.full(slots.shape[1], -np.inf)
 
+    def costs(self, slots: FloatArray, now: float) -> FloatArray:
+        """(slots,) card-seconds that the preemption of each takes of the budget, or fewer."""
+        return np.zeros(slots.shape[1])
+
     def movable(self, slots: FloatArray, now: float, asked_cards: float, key: float, budget: float) -> BoolArray:
         """(slots,) which ``victims`` may name to be moved aside for a job of so many cards, its key at most this."""
         return np.zeros(slots.shape[1], dtype=np.bool_)

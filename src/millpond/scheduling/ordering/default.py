@@ -195,9 +195,12 @@ class Default(Ordering):
         self._displaced_below(slots, now, keys, COST_WEIGHT * budget * (1.0 + _ROUNDING), _ROUNDING, below)
         return below
 
+    def costs(self, slots: FloatArray, now: float) -> FloatArray:
+        # Work of hardly a card is charged for more than it has.
+        return np.where(slots[SLOT_CARDS] > cards_of(0), _charges(slots, now) / COST_WEIGHT, 0.0)
+
     def movable(self, slots: FloatArray, now: float, asked_cards: float, key: float, budget: float) -> BoolArray:
-        service = np.maximum(now - slots[SLOT_STARTED] - slots[SLOT_DEBT], 0.0)
-        charges, size = slots[SLOT_CHARGE] + slots[SLOT_LOSS] * service, slots[SLOT_CARDS]
+        charges, size = _charges(slots, now), slots[SLOT_CARDS]
         most = np.minimum(_move_gate(asked_cards, key) * size, COST_WEIGHT * budget)
         movable: BoolArray = (charges <= most * (1.0 + _ROUNDING)) & (size <= MOST_MOVED_CARDS)
         return movable
@@ -217,6 +220,13 @@ class Default(Ordering):
     def restore(self, plain: dict[str, Any]) -> None:
         super().restore(plain)
         self.guard.restore(plain["guard"])
+
+
+def _charges(slots: FloatArray, now: float) -> FloatArray:
+    """(slots,) of ``running.charge_of``."""
+    service = np.maximum(now - slots[SLOT_STARTED] - slots[SLOT_DEBT], 0.0)
+    charges: FloatArray = slots[SLOT_CHARGE] + slots[SLOT_LOSS] * service
+    return charges
 
 
 def _move_gate(asked_cards: float, key: float) -> float:

@@ -53,6 +53,9 @@ class Reach(NamedTuple):
         return cls((b"" if owners is None else owners.tobytes(), None if kept is None else kept.key), owners, kept)
 
 
+_ROUNDING = 1.0 + 1e-9
+"""Costs are held against the budget up to this much rounding."""
+
 EVERYWHERE = Reach.of(None, None)
 
 
@@ -94,6 +97,7 @@ class RequestBounds:
         No lower than what is of interest.
         """
         arrays, roster, below = self._state.cluster.arrays, self._state.roster, asked.above.copy()
+        budget = self._running.budget * _ROUNDING
         open_nodes = np.ones((len(asked.reaches), arrays.node_count), dtype=np.uint8)
         open_owners = np.ones((len(asked.reaches), roster.owner_count), dtype=np.bool_)
         for number, reach in enumerate(asked.reaches):
@@ -109,8 +113,9 @@ class RequestBounds:
                 self._rooms_below(
                     arrays.node_table, arrays.device_table, asked.shapes[alike], asked.of_reaches[alike], open_nodes,
                     open_owners, nodes, slots, roster.rows, roster.row_devices, roster.row_memory, roster.node_head,
-                    bounds, roster.slots[SLOT_OWNER], roster.slots[SLOT_SEQUENCE], of_alike,
-                    np.full(arrays.node_count, -np.inf), np.empty(arrays.node_count, dtype=np.int64), self._order,
+                    bounds, self._running.costs(), budget, roster.slots[SLOT_OWNER], roster.slots[SLOT_SEQUENCE],
+                    of_alike, np.full(arrays.node_count, -np.inf), np.empty(arrays.node_count, dtype=np.int64),
+                    self._order,
                 )  # fmt: skip
                 below[alike] = of_alike
         return below

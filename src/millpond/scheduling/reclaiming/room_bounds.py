@@ -28,6 +28,8 @@ def rooms_below(
     row_memory: Int64Array,
     node_head: Int64Array,
     bounds: FloatArray,
+    costs: FloatArray,
+    budget: float,
     slot_owners: FloatArray,
     sequence: FloatArray,
     below: FloatArray,
@@ -43,6 +45,7 @@ def rooms_below(
         open_nodes, open_owners: (reaches, nodes) and (reaches, owners of the roster), where work may leave, and whose.
         place_nodes, place_slots: (places,), on which nodes work has something that could leave for any of the tasks.
         bounds: (slots,) below which each leaves; slot_owners: (slots,), whose it is.
+        costs: (slots,) what each takes of the budget if it leaves, or less; budget: the most that all may take.
         sequence: (slots,) breaks ties.
         highest, wanted, order: (nodes,), all -inf; (nodes,); and (MOST_ROWS,): scratch.
 
@@ -74,7 +77,7 @@ def rooms_below(
                     break
                 best = room_below(
                     nodes, devices, node, shapes[task], rows, row_devices, row_memory, node_head[node], bounds,
-                    slot_owners, open_owners, reach, sequence, best, order,
+                    costs, budget, slot_owners, open_owners, reach, sequence, best, order,
                 )  # fmt: skip
             below[task] = best
         for place in range(count):
@@ -92,6 +95,8 @@ def room_below(
     row_memory: Int64Array,
     head: int,
     bounds: FloatArray,
+    costs: FloatArray,
+    budget: float,
     slot_owners: FloatArray,
     open_owners: BoolArray,
     reach: int,
@@ -101,25 +106,34 @@ def room_below(
 ) -> float:
     """The bound below which work leaves a node that makes room for one task; ``least`` if it is no higher.
 
-    A node that has room already counts with the highest of its bounds, as it may be filled until one asks.
+    A node that has room already counts with the highest of its bounds, as it may be filled until one asks. Where no two
+    of its jobs may leave within the budget, one alone has to make room.
     """
     if nodes[NODE_USABLE, node] == 0 or nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
         return least
     found = 0
+    cheapest = dearer = np.inf
     row = head
     while row >= 0 and found < MOST_ROWS:
         slot = rows[ROW_SLOT, row]
         if bounds[slot] > least and open_owners[reach, int(slot_owners[slot])]:
+            before = found
             found = join(order, found, slot, bounds, 1, sequence)
+            if found > before:
+                dearer = min(dearer, max(cheapest, costs[slot]))
+                cheapest = min(cheapest, costs[slot])
         row = rows[ROW_NEXT, row]
     if found == 0:
         return least
     released = 0
+    alone = cheapest + dearer > budget
     fits = first_failure(nodes, devices, node, shape) == 0
     while not fits and released < found:
+        if alone and released > 0:
+            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[released - 1], -1)
         shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[released], 1)
         released += 1
         fits = first_failure(nodes, devices, node, shape) == 0
-    for taken in range(released):
+    for taken in range(max(released - 1, 0) if alone else 0, released):
         shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[taken], -1)
     return bounds[order[max(released - 1, 0)]] if fits else least

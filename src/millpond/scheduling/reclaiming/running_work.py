@@ -27,6 +27,8 @@ class RunningWork:
         self._spent = 0.0
         self._keys: FloatArray = np.zeros(0)
         self._keys_at = (-1.0, -1)
+        self._costs: FloatArray = np.zeros(0)
+        self._costs_at = (-1.0, -1)
         self._bounds: dict[tuple[int, float], FloatArray] = {}
         self._bounds_at = -1
         self._outside: dict[tuple[int, int], BoolArray] = {}
@@ -65,6 +67,14 @@ class RunningWork:
             self._keys = state.ordering.slot_keys(state.roster.live, state.now)
             self._keys_at = stamp
         return self._keys
+
+    def costs(self) -> FloatArray:
+        """(slots,) card-seconds that asking each to leave takes of the budget, or fewer."""
+        state = self._state
+        stamp = (state.now, state.roster.version)
+        if stamp != self._costs_at:
+            self._costs, self._costs_at = state.ordering.costs(state.roster.live, state.now), stamp
+        return self._costs
 
     def unprotected(self, classes: tuple[int, int]) -> BoolArray:
         """(slots,) who may be asked to leave, of those from the lowest to the highest of two classes."""
