@@ -113,7 +113,7 @@ class Default(Ordering):
         return _weight(record.gpu_milli)
 
     def submitted(self, record: JobRecord, now: float) -> None:
-        self.guard.arrive(record, now)
+        self.guard.arrive(now)
 
     def foretold(self, record: JobRecord) -> None:
         self.guard.learn(record)

@@ -52,7 +52,7 @@ class ShortWorkGuard:
         self._kept_free: tuple[int, list[float]] | None = None
         """For a capacity, by length class; None where what arrives or runs has changed since."""
 
-    def arrive(self, record: JobRecord, now: float) -> None:
+    def arrive(self, now: float) -> None:
         """A job was submitted; its length may become known a little later."""
         kept, self._kept_free = 1.0 - FORGET, None
         if self._learns:

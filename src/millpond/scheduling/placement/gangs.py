@@ -132,7 +132,7 @@ def _place_somehow(
     """Choices for all members, largest first, by the first way that works; None, and nothing taken, if none does."""
     if request.spaced is not None:
         return place_spaced(selector, request.members, request.spaced, transaction, mask)
-    choices = _place_all(selector, request, transaction, mask, request.members)
+    choices = _place_all(selector, transaction, mask, request.members)
     if choices is not None or request.alike:
         return choices
     chosen = (mask != 0) & request.useful()
@@ -145,7 +145,7 @@ def _place_somehow(
         return None
     for shapes in _orders(request, chosen):
         members = [shape for shape in shapes for _ in range(request.counts[shape])]
-        choices = _place_all(selector, request, transaction, mask, members)
+        choices = _place_all(selector, transaction, mask, members)
         if choices is not None:
             return _in_order(request.members, members, choices)
     if len(request.members) <= MOST_MEMBERS and request.steps.left > 0:
@@ -175,7 +175,7 @@ def _suffices(selector: Selector, request: _Request, chosen: NDArray[np.bool_]) 
 
 
 def _place_all(
-    selector: Selector, request: _Request, transaction: Transaction, mask: NodeMask, members: Sequence[Shape]
+    selector: Selector, transaction: Transaction, mask: NodeMask, members: Sequence[Shape]
 ) -> list[Choice] | None:
     choices: list[Choice] = []
     for shape in members:
