@@ -44,6 +44,7 @@ from millpond.model.decisions import Decision, Stop
 from millpond.model.engine import Inventory, Observed
 from millpond.model.errors import UnavailableError
 from millpond.model.events import Event
+from millpond.model.hardware.nodes import Node
 from millpond.model.hardware.telemetry import SliceReading
 from millpond.model.sharing import GPU_SLICES
 from millpond.node.task.records import RunRecord, TaskId
@@ -339,16 +340,16 @@ class KubernetesEngine:
 
     def why_nothing_is_shared(self) -> str:
         """Why slices are refused here; empty where a node has an agent."""
-        return "" if any(GPU_SLICES in dict(node.extras) for node in self.inventory().nodes) else NO_SLICES
+        return "" if any(GPU_SLICES in dict(node.extras) for node in self._nodes()) else NO_SLICES
 
     def why_nothing_is_halted(self) -> str:
         """Why jobs are neither halted nor swapped; empty where a node has an agent, which does that."""
-        cards = (card for node in self.inventory().nodes for card in node.devices)
+        cards = (card for node in self._nodes() for card in node.devices)
         return "" if any(is_of_agent(card.uuid) for card in cards) else NEVER_HALTED
 
     def why_no_card_is_closed(self) -> str:
         """Why single cards are not closed; empty where Millpond chooses all of them, and no kubelet does."""
-        cards = [device for node in self.inventory().nodes for device in node.devices]
+        cards = [device for node in self._nodes() for device in node.devices]
         chosen = (is_of_agent(card.uuid) or is_of_driver(card.uuid) for card in cards)
         return "" if cards and all(chosen) else KUBELET_CHOOSES
 
@@ -356,12 +357,19 @@ class KubernetesEngine:
         """By what another engine would know that it sees the same cluster: its address, and its nodes."""
         return frozenset((self.address.rstrip("/"), *self._ask(self._node_uids())))
 
+    def _nodes(self) -> tuple[Node, ...]:
+        """Those that are Millpond's, without a look at all pods."""
+        return self._ask(self._find_nodes())
+
+    async def _find_nodes(self) -> tuple[Node, ...]:
+        return self._view.nodes
+
     async def _node_uids(self) -> list[str]:
         return self._view.node_uids()
 
     def notes(self) -> tuple[str, ...]:
         """Remarks for the user on where jobs run."""
-        nodes = self.inventory().nodes
+        nodes = self._nodes()
         cards = sum(len(node.devices) for node in nodes)
         found = f"Kubernetes cluster at {self.address}: {len(nodes)} of its nodes with {cards} cards"
         if nodes:

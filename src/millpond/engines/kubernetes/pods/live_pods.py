@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -173,11 +174,11 @@ class LivePods:
         if is_carried(pod):
             live.carried.set()
         if live.copying is None and live.phase is not PodPhase.WAITING and start_trouble(pod) is None:
-            files = TaskFiles.of(self._account.state_dir, live.mark.id)
+            files = partial(TaskFiles.of, self._account.state_dir, live.mark.id)
             live.copying = self._account.logs.begin(live.mark.pod, files)
             if live.mark.reads_input and not live.feeding:
                 live.feeding = True
-                self.spawn(self._account.inputs.feed(live.mark.pod, files, lambda: self._is_past(live)))
+                self.spawn(self._account.inputs.feed(live.mark.pod, files(), lambda: self._is_past(live)))
         return live
 
     def _is_past(self, live: LivePod) -> bool:

@@ -119,6 +119,7 @@ class LogCopy:
     """The copy of one pod's output.
 
     Attributes:
+        files: makes the names of where it goes, which takes longer than all else of a pod that is found at a start.
         done: everything is here, or the pod is gone.
         is_over: the pod has ended: what is there now is all.
         is_told: that it may not be read.
@@ -126,7 +127,7 @@ class LogCopy:
     """
 
     pod: str
-    files: TaskFiles
+    files: Callable[[], TaskFiles]
     done: asyncio.Event
     is_over: bool = False
     is_told: bool = False
@@ -155,7 +156,7 @@ class LogCopies:
         self._said: set[object] = set()
         self._turns: asyncio.Task[None] | None = None
 
-    def begin(self, pod: str, files: TaskFiles) -> LogCopy:
+    def begin(self, pod: str, files: Callable[[], TaskFiles]) -> LogCopy:
         """Copy what a pod writes."""
         copy = LogCopy(pod, files, asyncio.Event())
         if len(self._followed) < FOLLOWED:
@@ -254,7 +255,7 @@ class LogCopies:
         log.log(logging.WARNING if is_news else logging.DEBUG, "the output of %s cannot be read: %s", copy.pod, error)
 
     async def _read(self, copy: LogCopy, *, follow: bool) -> None:
-        target = LogFile(copy.files)
+        target = LogFile(copy.files())
         try:
             await self._read_into(target, copy.pod, follow=follow)
         finally:
