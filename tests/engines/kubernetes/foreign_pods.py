@@ -53,6 +53,7 @@ class AdoptingBench(PodBench):
     """An engine that adopts the pods of all namespaces, for a server that the test stands for."""
 
     stands_for: dict[str, GangKey]
+    server: str = "this-server"
 
     def __init__(self, cluster: StandinCluster, folder: Path, *, gated: bool = False) -> None:
         super().__init__(cluster, folder)
@@ -64,7 +65,7 @@ class AdoptingBench(PodBench):
         names = {resource: name for name, resource in self.extras.items()}
         adopts = AdoptionRules(frozenset("*"), self.stands_for, self.gated, names)
         nodes = NodeRules(extras=self.extras, tolerated=self.tolerated)
-        self.options = KubernetesOptions(nodes=nodes, servers=("this-server",), adopts=adopts)
+        self.options = KubernetesOptions(nodes=nodes, servers=(self.server,), adopts=adopts)
         super().open(expected, unanswered)
 
     def gang(self) -> FoundGang:

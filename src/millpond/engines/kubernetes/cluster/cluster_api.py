@@ -155,7 +155,7 @@ class ClusterApi:
             if error.code != _CONFLICT:
                 raise _refused(f"cannot make the {kind} of a run", error) from error
 
-    async def make_pod(self, pod: Pod, mark: TaskMark, alike: int = 1) -> str:
+    async def make_pod(self, pod: Pod, mark: TaskMark, is_own: Callable[[PodObject], bool], alike: int) -> str:
         """Make a pod that waits to be bound; the one that an earlier server made of the same decision is as good.
 
         Returns its uid.
@@ -164,6 +164,7 @@ class ClusterApi:
         replaced alone has the name of the one before.
 
         Args:
+            is_own: whether a pod is one of this server's.
             alike: how many pods of its gang ask for the same.
 
         Raises:
@@ -177,7 +178,7 @@ class ClusterApi:
                 if error.code != _CONFLICT:
                     raise _refused("the cluster does not take its pod", error, alike) from error
                 there = await self.find_pod(mark.pod)
-                found = None if there is None else TaskMark.of(there.metadata.annotations)
+                found = TaskMark.of(there.metadata.annotations) if there is not None and is_own(there) else None
                 if there is not None and found == mark:
                     return there.metadata.uid
                 if there is not None and (found is None or found.id != mark.id or found.decision > mark.decision):
@@ -294,10 +295,11 @@ class ClusterApi:
         while await self.delete_pod(name, 1.0, uid):
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def undo_pod(self, name: str, decision: Start, uid: str) -> None:
+    async def undo_pod(self, name: str, decision: Start, is_own: Callable[[PodObject], bool], uid: str) -> None:
         """Delete what a start has made, and wait until it is gone; a pod of its name that it did not make stays.
 
         Args:
+            is_own: whether a pod is one of this server's.
             uid: of its pod; empty: it is not known whether there is one.
         """
         if not uid:
@@ -306,7 +308,7 @@ class ClusterApi:
             except ClusterRefusedError as error:
                 log.warning("%s may be left over: %s", name, error)
                 return
-            mark = None if there is None else TaskMark.of(there.metadata.annotations)
+            mark = TaskMark.of(there.metadata.annotations) if there is not None and is_own(there) else None
             if there is None or mark is None or (mark.job, mark.decision) != (decision.job, decision.id):
                 return
             uid = there.metadata.uid

@@ -196,7 +196,7 @@ class PodExecutor:
         names = tuple(pod_name(TaskId(decision.job, decision.attempt, each.task)) for each in decision.placements)
         self._pending[decision.job] = pending = GangStart(decision, names, set(names))
         for name, placed in zip(names, decision.placements, strict=True):
-            there = self._sources.find(name)
+            there = self._found(name)
             mark = None if there is None else TaskMark.of(there.metadata.annotations)
             if mark is not None and mark.decision == decision.id and mark.pod == name:
                 self.pods.enter(LivePod(mark, placed.node))  # so that nobody takes it for a pod of others meanwhile
@@ -236,7 +236,10 @@ class PodExecutor:
     async def _make_pod(self, pending: GangStart, pod: Pod, placed: Placement, alike: int) -> None:
         mark = _mark_of(pod)
         there = self._seen(mark.pod)
-        uid = there.metadata.uid if there is not None else await self._account.api.make_pod(pod, mark, alike)
+        if there is not None:
+            uid = there.metadata.uid
+        else:
+            uid = await self._account.api.make_pod(pod, mark, self.pods.is_own, alike)
         pending.uids[mark.pod] = uid
         if self._sources.claims.gives(placed):
             user = ClaimUser(self._account.rules.namespace, mark.pod, uid)
@@ -251,6 +254,11 @@ class PodExecutor:
         if takes_turns:
             binding = self._sources.turns().bind(placed.node, f"{self._account.rules.namespace}/{name}", binding)
         await binding
+
+    def _found(self, name: str) -> PodObject | None:
+        """A pod of this server by its name, as far as the cluster was seen."""
+        there = self._sources.find(name)
+        return there if there is not None and self.pods.is_own(there) else None
 
     def _seen(self, name: str) -> PodObject | None:
         """The pod of a start as it was seen, where it stays: one that an earlier engine made is not asked for again."""
@@ -281,7 +289,7 @@ class PodExecutor:
             mark = _mark_of(pod)
             if (live := self.pods.by_name.get(mark.pod)) is None or live.mark != mark:
                 self.pods.enter(LivePod(mark, placed.node))
-            if (known := self._sources.find(mark.pod)) is not None:  # an earlier engine made it
+            if (known := self._found(mark.pod)) is not None:  # an earlier engine made it
                 self.pod_changed(known)
         return made
 
@@ -304,7 +312,8 @@ class PodExecutor:
 
     async def _undo(self, pending: GangStart) -> None:
         undo = self._account.api.undo_pod
-        await all_of(undo(name, pending.decision, pending.uids.get(name, "")) for name in pending.names)
+        uids = ((name, pending.uids.get(name, "")) for name in pending.names)
+        await all_of(undo(name, pending.decision, self.pods.is_own, uid) for name, uid in uids)
         for name in pending.names:
             self.pods.drop(name)
         await self.pods.forget_run(pending.decision.job, pending.decision.attempt)
