@@ -63,8 +63,22 @@ down:
 # Three on two cores: one of them often waits, for a process or a page. What walks long or through many seeds or real
 # programs, measures the gate in all its cases, or holds for both databases on PostgreSQL, is in `make test-long`.
 TESTERS := $(shell n=$$(nproc) && echo $$((n < 3 ? 3 : n)))
+
+# Each group is one plain pytest, which collects its own folders alone; workers of xdist would each collect them all, and
+# report every test to another process. The group that takes longest begins first; what no group names is among `others`.
+GROUPS := engines server accounts scheduling others node
+folders_accounts := tests/server/api tests/server/auth tests/server/web
+folders_scheduling := tests/scheduling tests/simulation tests/forecasting tests/model
+folders_engines := tests/engines
+folders_node := tests/node tests/job tests/fake_driver
+folders_server := tests/server $(folders_accounts:%=--ignore=%)
+folders_others := tests $(patsubst %,--ignore=%,tests/server $(folders_scheduling) $(folders_engines) $(folders_node))
 test: dev
-	$(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal -m 'not long and not kubernetes'
+	@$(MAKE) --no-print-directory --jobs $(TESTERS) --output-sync --keep-going $(GROUPS:%=test-of-%)
+
+test-of-%:
+	@echo 'tests of $*:'
+	@$(BIN)/pytest -m 'not long and not kubernetes' $(folders_$*)
 
 test-long: kernels
 	$(BIN)/pytest --numprocesses $(TESTERS) --dist worksteal -m 'long and not thorough'
