@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from millpond.server.startup.kubernetes_engine import Carriage, PodEngines, PodL
 from millpond.server.startup.local_engine import Launcher, Rules, describe, make_limiter
 from millpond.server.startup.options import ServerOptions
 from millpond.specs.config.cluster import ClusterConfig
+from millpond.specs.config.kubernetes import KubernetesFile
 from millpond.specs.config.origins import JobOrigins
 
 
@@ -117,22 +118,41 @@ def make_engine(
     if not settings.clusters:
         engine = opening.open(settings)
         return engine, replace(host, machine=replace(host.machine, notes=engine.notes()))
+    router = _open_several(
+        opening,
+        settings,
+        known,
+        lambda: _make_local_engine(current, host, components, origins, servers),
+        components.loop.wake,
+    )
+    notes = (*host.machine.notes, *opening.notes, *router.notes())
+    return router, replace(host, machine=replace(host.machine, notes=notes))
+
+
+def _open_several(
+    opening: PodEngines,
+    settings: KubernetesFile,
+    known: Iterable[Node],
+    make_local: Callable[[], ServerEngine],
+    wake: Callable[[], None],
+) -> EngineRouter:
+    """An engine for each cluster, and one for this machine where it is among them; all are closed if one cannot be
+    opened."""
     with ExitStack() as opened:
         engines: dict[str, ServerEngine] = {}
         clusters: dict[str, ClusterEngine] = {}
         if settings.machine:
-            engines[settings.machine] = _make_local_engine(current, host, components, origins, servers)
+            engines[settings.machine] = make_local()
             opened.callback(engines[settings.machine].close)
         for name, own in settings.each.items():
             clusters[name] = opening.open_one_of_several(
                 name, own, settings.clusters[name], [node for node in known if node.cluster == name]
             )
             opened.callback(clusters[name].close)
-        router = EngineRouter(engines | clusters, components.loop.wake, clusters if settings.adopt else {})
+        router = EngineRouter(engines | clusters, wake, clusters if settings.adopt else {})
         router.inventory()  # which of its nodes count
         opened.pop_all()
-    notes = (*host.machine.notes, *opening.notes, *router.notes())
-    return router, replace(host, machine=replace(host.machine, notes=notes))
+    return router
 
 
 def _make_local_engine(
