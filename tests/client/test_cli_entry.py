@@ -337,3 +337,18 @@ def test_a_configuration_is_not_called_good_that_needs_a_package_which_is_not_in
     code, out, err = run_pond("config", "check", str(file))
     assert (code, out) == (2, "")
     assert "pip install 'millpond[ssh]'" in err
+
+
+def test_cells_of_hived_that_several_kinds_of_hardware_have_are_said_beside_the_queues(run_pond, tmp_path):
+    file = tmp_path / "hived.yaml"
+    file.write_text(
+        "physicalCluster:\n"
+        "  cellTypes:\n"
+        "    V100-NODE: {childCellType: V100, childCellNumber: 4, isNodeLevel: true}\n"
+        "    A100-NODE: {childCellType: A100, childCellNumber: 4, isNodeLevel: true}\n"
+        "  physicalCells: [{cellType: V100-NODE, cellAddress: v}, {cellType: A100-NODE, cellAddress: a}]\n"
+        "virtualClusters: {vision: {virtualCells: [{cellType: V100-NODE, cellNumber: 1}]}}\n"
+    )
+    code, out, err = run_pond("config", "from-hived", str(file))
+    assert (code, out) == (0, "queues:\n- name: vision\n  guarantee: 4\n  cells: {node: 1}\n")
+    assert "vision may get its cells `node` of any of A100, V100" in err

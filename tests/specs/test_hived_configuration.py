@@ -8,7 +8,7 @@ import pytest
 
 from millpond.model.errors import InvalidInputError
 from millpond.specs.config.cluster import check_cluster
-from millpond.specs.config.hived import as_queues, read_hived
+from millpond.specs.config.hived import as_queues, cells_of_several_kinds, read_hived
 from millpond.specs.errors import SpecError
 from millpond.specs.source_positions import Located
 
@@ -22,8 +22,37 @@ def test_its_guarantees_become_queues_that_millpond_reads() -> None:
         )
     )
     assert queues[0]["guarantee"] == 2 * 16 + 2 * 16 + 2 * 16 + 32 + 32 + 32
-    assert queues[1]["cells"] == {"node": 3, "4 cards": 2}
+    assert queues[1]["cells"] == {"8 cards": 2, "2 cards": 1, "4 cards": 2}
     assert [queue.name for queue in check_cluster(Located({"queues": queues})).queues] == ["VC1", "VC2"]
+
+
+TWO_KINDS = """
+physicalCluster:
+  cellTypes:
+    V100-NODE: {childCellType: V100-SOCKET, childCellNumber: 2, isNodeLevel: true}
+    V100-SOCKET: {childCellType: V100, childCellNumber: 4}
+    A100-NODE: {childCellType: A100, childCellNumber: CARDS, isNodeLevel: true}
+  physicalCells:
+  - {cellType: V100-NODE, cellAddress: v1}
+  - {cellType: V100-NODE, cellAddress: v2}
+  - {cellType: A100-NODE, cellAddress: a1}
+virtualClusters:
+  vision: {virtualCells: [{cellType: V100-NODE, cellNumber: 1}]}
+  speech: {virtualCells: [{cellType: V100-NODE.V100-SOCKET, cellNumber: 2}]}
+"""
+
+
+def test_machines_of_several_sizes_are_named_by_their_cards_so_that_each_queue_gets_its_own() -> None:
+    queues = as_queues(read_hived(TWO_KINDS.replace("CARDS", "2")))
+    assert [queue["cells"] for queue in queues] == [{"8 cards": 1}, {"4 cards": 2}]
+    assert not list(cells_of_several_kinds(read_hived(TWO_KINDS.replace("CARDS", "2"))))
+
+
+def test_cells_that_hardware_of_several_kinds_has_alike_are_named_with_the_kinds() -> None:
+    (of_eight,) = cells_of_several_kinds(read_hived(TWO_KINDS.replace("CARDS", "8")))
+    assert of_eight == ("vision", "node", ["A100", "V100"])
+    (of_four,) = cells_of_several_kinds(read_hived(TWO_KINDS.replace("CARDS", "4")))
+    assert of_four == ("speech", "4 cards", ["A100", "V100"])
 
 
 def test_a_pinned_card_has_no_counterpart() -> None:

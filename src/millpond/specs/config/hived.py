@@ -6,6 +6,7 @@ Source: ``pkg/api/types.go`` of github.com/microsoft/hivedscheduler (the section
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -292,7 +293,8 @@ def as_queues(hived: HivedCluster) -> list[dict[str, object]]:
             spec = chains[name]
             for level, count in owed.items():
                 number = spec.levels.index(level)
-                cells[_our_name(spec, number)] = cells.get(_our_name(spec, number), 0) + count
+                ours = _our_name(hived, spec, number)
+                cells[ours] = cells.get(ours, 0) + count
                 cards += count * spec.sizes[number]
         pinned: list[str] = []
         for pin in cluster.pinned:
@@ -310,10 +312,25 @@ def as_queues(hived: HivedCluster) -> list[dict[str, object]]:
     return queues
 
 
-def _our_name(spec: ChainSpec, level: int) -> str:
+def cells_of_several_kinds(hived: HivedCluster) -> Iterator[tuple[str, str, list[str]]]:
+    """Cells that queues may get of any of several kinds of hardware, as Millpond's name none: (queue, cells, kinds)."""
+    kinds: dict[str, set[str]] = {}
+    for spec in hived.chains:
+        for level in range(len(spec.levels)):
+            kinds.setdefault(_our_name(hived, spec, level), set()).add(spec.model)
+    chains = {spec.name: spec for spec in hived.chains}
+    for cluster in hived.clusters:
+        owed = ((chains[name], level) for name, levels in cluster.cells.items() for level in levels)
+        for ours in dict.fromkeys(_our_name(hived, spec, spec.levels.index(level)) for spec, level in owed):
+            if len(kinds[ours]) > 1:
+                yield cluster.name, ours, sorted(kinds[ours])
+
+
+def _our_name(hived: HivedCluster, spec: ChainSpec, level: int) -> str:
+    """What Millpond calls a level: machines by their cards, where those of the chains have not as many."""
     sizes = spec.sizes
     if level > spec.node_level:
         return f"rack of {sizes[level] // sizes[spec.node_level]} nodes"
-    if level == spec.node_level:
+    if level == spec.node_level and len({each.sizes[each.node_level] for each in hived.chains}) == 1:
         return "node"
-    return "card" if level == 0 else f"{sizes[level]} cards"
+    return "card" if sizes[level] == 1 else f"{sizes[level]} cards"

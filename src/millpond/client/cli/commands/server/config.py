@@ -9,6 +9,7 @@ import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import with_client
+from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client
 from millpond.model.amounts import count_text
@@ -72,12 +73,16 @@ def policies(client: Client) -> int:
 def from_hived(file: Path) -> None:
     """Print what FILE, a configuration of HiveD, guarantees its virtual clusters as `queues` of Millpond's.
 
-    It is refused, with the line, where they are owed more than there is at any level.
+    It is refused, with the line, where they are owed more than there is at any level. Cells that hardware of several
+    kinds has alike are named on standard error, as a queue may get any of these.
     """
     import yaml
 
     from millpond.specs.config.files import text_of
-    from millpond.specs.config.hived import as_queues, read_hived
+    from millpond.specs.config.hived import as_queues, cells_of_several_kinds, read_hived
 
-    queues = as_queues(read_hived(text_of(file), str(file)))
+    hived = read_hived(text_of(file), str(file))
+    queues = as_queues(hived)
+    for queue, cells, kinds in cells_of_several_kinds(hived):
+        say(f"{queue} may get its cells `{cells}` of any of {', '.join(kinds)}: pin machines where it matters")
     click.echo(yaml.safe_dump({"queues": queues}, sort_keys=False, default_flow_style=None).rstrip())
