@@ -531,6 +531,18 @@ def test_files_beyond_those_that_a_list_holds_are_not_missing_in_silence(
     )
 
 
+def test_a_link_of_an_output_that_is_asked_for_by_name_is_no_missing_file(
+    server, run_pond, make_job, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    server.will(200, asdict(make_job()))
+    server.will(200, {"job": "train-abcde", "attempt": 1, "files": [], "no_files": 1})
+    code, _, err = run_pond("get-output", "train-abcde", "latest")
+    assert code == 4
+    assert "a link or pipe lies there; files alone are fetched" in err
+    assert "have the job copy or pack what it leads to" in err
+
+
 def test_what_is_left_out_beside_the_folder_that_is_fetched_is_not_counted(
     server, run_pond, make_job, tmp_path, monkeypatch
 ):
@@ -638,3 +650,9 @@ def test_a_job_that_was_held_back_says_since_when_it_could_start(held_s, told):
     )  # fmt: skip
     steps = [step.text.partition(", ")[2] for step in _steps(job, 2_000.0) if step.name == "eligible"]
     assert steps == told
+
+
+def test_a_job_whose_scheduler_is_ahead_of_this_clock_is_given_no_length(make_job):
+    job = make_job(state="running", attempt=1, submitted_at=1000.0, started_at=1000.0)
+    told = [step.text for now in (999.0, 1060.0) for step in _steps(job, now) if step.text.startswith("runs")]
+    assert told == ["runs", "runs for 1m00s"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -237,13 +238,43 @@ def test_a_signal_that_ends_a_command_waits_for_what_must_not_be_half_done() -> 
     assert done
 
 
-@pytest.mark.usefixtures("_ctrl_c_interrupts")
-def test_ctrl_c_once_a_server_is_up_says_that_it_runs_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("error", [KeyboardInterrupt, UnavailableError, AssertionError])
+def test_whatever_comes_once_a_server_is_up_it_is_said_that_it_runs_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: type[BaseException]
 ) -> None:
+    def fails(**_: object) -> NoReturn:
+        raise error("it fails")
+
     left = ServerFile(url="http://127.0.0.1:1", pid=1, token_path="t", version="1")
     monkeypatch.setattr(background, "start", lambda *_: background.Started(left, HealthInfo(status="ready")))
-    monkeypatch.setattr(up, "Client", lambda **_: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(up, "Client", fails)
+    with pytest.raises(error):
         up._start_detached([], tmp_path)
     assert "the server runs on; `pond down` ends it" in capsys.readouterr().err
+
+
+def test_no_server_stays_behind_when_waiting_for_it_fails_as_nobody_foresaw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def begin(*_: object) -> tuple[subprocess.Popen[bytes], int]:
+        begun.append(subprocess.Popen(["sleep", "4000"]))
+        return begun[0], 0
+
+    def fails(*_: object) -> NoReturn:
+        raise PermissionError("the log cannot be read")
+
+    monkeypatch.setattr(background, "_begin", begin)
+    monkeypatch.setattr(background, "_await_ready", fails)
+    try:
+        with pytest.raises(PermissionError):
+            background.start([], tmp_path)
+        assert begun[0].returncode == -signal.SIGTERM
+    finally:
+        begun[0].kill()
+    assert "the server was ended before it was ready" in capsys.readouterr().err
+
+
+def test_the_program_of_the_server_can_be_imported_without_starting_one() -> None:
+    assert callable(importlib.import_module("millpond.server.__main__").main)

@@ -15,4 +15,5 @@ def main() -> int:
     return run(sys.argv[1:])
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

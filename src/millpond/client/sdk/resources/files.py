@@ -185,6 +185,7 @@ class FilesClient(Requests):
         What an earlier call fetched before it was cut off is not fetched again, not even the part of a file.
 
         Args:
+            listed: what lies under ``only`` alone, so that what is left out of it can be said.
             only: one file, or one folder, of the output; empty: all of it.
 
         Raises:
@@ -194,6 +195,11 @@ class FilesClient(Requests):
         job_id = listed.job
         wanted = only.rstrip("/")
         files = [file for file in listed.files if not wanted or is_under(file.path, wanted)]
+        if wanted and not files and listed.no_files:
+            raise NotFoundError(
+                f"no file {only!r} in the output of job {job_id}: a link or pipe lies there; files alone are fetched",
+                "have the job copy or pack what it leads to",
+            )
         if wanted and not files:
             near = get_close_matches(wanted, [file.path for file in self.outputs(job_id, listed.attempt).files], n=1)
             hint = f"did you mean {near[0]}?" if near else f"list them with `pond output ls {job_id}`"

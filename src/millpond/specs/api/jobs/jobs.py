@@ -308,10 +308,16 @@ class JobInfo:
         return f"task {task.task} ({task.role}): " if len(self.tasks) > 1 else ""
 
     def ran_s(self, now: float) -> float | None:
-        """Seconds that its present or last run has been at work, not suspended; None while it waits for one."""
+        """Seconds that its present or last run has been at work, not suspended; None while it waits for one.
+
+        Also None while the scheduler's clock, by which it has started, is ahead of ``now``: after the machine's own was
+        set back, or for a client whose clock is slow.
+        """
         if self.started_at is None or self.state == "queued":
             return None
         ends = [at for at in (self.suspended_at, self.ended_at) if at is not None]
+        if not ends and now < self.started_at:
+            return None
         return max(0.0, min(ends, default=now) - self.started_at - self.suspended_s)
 
 

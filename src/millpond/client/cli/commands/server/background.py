@@ -59,7 +59,9 @@ def start(arguments: Sequence[str], state_dir: Path) -> Started:
             with held_back():
                 process, begin = _begin(arguments, state_dir, log)
             return _await_ready(process, state_dir, log, begin)
-    except KeyboardInterrupt:
+    except MillpondError:  # it has ended, or was told to
+        raise
+    except BaseException:  # whatever it is, no server stays behind of which nobody was told
         if process is not None:
             _end_interrupted(process)
         raise

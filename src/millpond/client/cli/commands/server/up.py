@@ -186,7 +186,7 @@ def _start_detached(arguments: list[str], directory: Path) -> None:
     click.echo(f"Millpond is up at {started.left.url}")
     try:
         _introduce(directory)
-    except KeyboardInterrupt:
+    except BaseException:  # whatever it is: who reads of it must know that a server is there
         say("the server runs on; `pond down` ends it")
         raise
 
