@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -57,10 +59,13 @@ class Listener:
             except OSError:
                 return
             self.connections += 1
-            with connection, connection.makefile("rb") as file:
-                while self._answer(connection, file):
-                    pass
-            self.closed.release()
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as file:
+            while self._answer(connection, file):
+                pass
+        self.closed.release()
 
     def _answer(self, connection: socket.socket, file: BinaryIO) -> bool:
         lines = []
@@ -191,3 +196,17 @@ def test_a_command_that_asks_a_local_server_loads_neither_httpx_nor_pydantic(com
     check = f"{loads}; assert sys.modules.keys().isdisjoint(['httpx2', 'pydantic', 'rich', '{nor}'])"
 
     subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_a_process_that_was_forked_leaves_the_connections_of_the_other_alone(client, listener, make_job):
+    listener.answers = [answer("200 OK", json.dumps(asdict(make_job())))] * 3
+    client.job("train-abcde")
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            client.job("train-abcde")
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    client.job("train-abcde")
+    assert listener.connections == 2

@@ -1,11 +1,13 @@
 """A connection to one server: how requests travel, and which errors come back.
 
 A server that was restarted on another port is found again; threads that ask meanwhile are never without a connection.
+A process that was forked connects anew: on one connection, each of the two would get answers that are the other's.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from http.client import HTTPException
@@ -74,7 +76,17 @@ class ServerConnection:
         self._where = where
         self._timeout_s = timeout_s
         self._transport = transport
-        self._ways = _Transports(find_server(*where), timeout_s, transport)
+        self._present = _Transports(find_server(*where), timeout_s, transport)
+        self._process = os.getpid()
+
+    @property
+    def _ways(self) -> _Transports:
+        """Of this process. Those that a fork copied are left as they are: the parent could see their end, and a thread
+        that is not here may have their locks."""
+        if self._process != (process := os.getpid()):
+            self._present = _Transports(self._present.address, self._timeout_s, self._transport)
+            self._process = process
+        return self._present
 
     @property
     def address(self) -> Address:
@@ -92,7 +104,7 @@ class ServerConnection:
             UnavailableError: no server is running.
         """
         ways = _Transports(find_server(*self._where), self._timeout_s, self._transport)
-        before, self._ways = self._ways, ways  # other threads ask meanwhile, and are never without
+        before, self._present = self._ways, ways  # other threads ask meanwhile, and are never without
         before.close()
 
     def ask(self, answer: type[_Answer], method: str, path: str, **request: Any) -> _Answer:
