@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from millpond.engines.clusters.engine_router import EngineRouter
@@ -93,8 +94,9 @@ def make_engine(
         InvalidInputError: two of several clusters are one, or jobs stand for pods of one that is not among them.
     """
     settings = current.config.kubernetes
+    make_local = partial(_make_local_engine, current, host, components, origins, servers)
     if components.pods is None or settings is None:
-        return _make_local_engine(current, host, components, origins, servers), host
+        return make_local(), host
     assert components.runs is not None
     carriage = Carriage(
         components.accounts.runs,
@@ -118,13 +120,7 @@ def make_engine(
     if not settings.clusters:
         engine = opening.open(settings)
         return engine, replace(host, machine=replace(host.machine, notes=engine.notes()))
-    router = _open_several(
-        opening,
-        settings,
-        known,
-        lambda: _make_local_engine(current, host, components, origins, servers),
-        components.loop.wake,
-    )
+    router = _open_several(opening, settings, known, make_local, components.loop.wake)
     notes = (*host.machine.notes, *opening.notes, *router.notes())
     return router, replace(host, machine=replace(host.machine, notes=notes))
 
