@@ -93,6 +93,12 @@ def test_a_chart_of_the_pool_gives_values_and_a_span_of_it_becomes_the_view(
 ) -> None:
     page = visit.enter(pond)
     page.locator("#pool-chart canvas").wait_for()
+    title = page.locator("#pool-chart figcaption").text_content()
+    assert title
+    assert (
+        page.locator("#pool-chart").get_by_role("img", name=title, exact=True).evaluate("each => each.localName")
+        == "canvas"
+    )
     figure = open_past(page, past)
     box = figure.locator(".u-over").bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 30)

@@ -65,6 +65,9 @@
       this.kind = kind;
       this.plot?.destroy();
       this.plot = new uPlot(this.options(), data, this.box);
+      const { canvas } = this.plot.ctx;
+      canvas.role = "img";
+      canvas.ariaLabel = this.figure.querySelector("figcaption").textContent;
     }
 
     options() {
