@@ -29,10 +29,12 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
 
 @pytest.fixture
 def _ctrl_c_interrupts() -> Iterator[None]:
-    """As in a terminal, wherever the tests run."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """As in a terminal, wherever the tests run: also in the background, and with `nohup`."""
+    terminal = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {each: signal.signal(each, handler) for each, handler in terminal.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for each, handler in before.items():
+        signal.signal(each, handler)
 
 
 @pytest.fixture
