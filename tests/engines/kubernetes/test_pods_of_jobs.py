@@ -15,7 +15,7 @@ from standin_cluster import NAMESPACE, Plain, StandinCluster, refusal
 from starlette.responses import JSONResponse
 
 from millpond.engines.kubernetes.cluster.objects import PodObject
-from millpond.engines.kubernetes.pods import live_pods, log_copies, pod_executor
+from millpond.engines.kubernetes.pods import copied_logs, live_pods, pod_executor
 from millpond.engines.kubernetes.pods.pod_files import CarriedFiles
 from millpond.engines.kubernetes.pods.pod_states import StopNotice, verdict_on
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RoleNeeds
@@ -34,14 +34,14 @@ ORDER = CarryOrder("http://server", "token", "train-abcde", 1)
 def test_output_that_the_disk_had_no_room_for_is_copied_when_it_has(
     bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place_in, failures = log_copies._place_in, [OSError(errno.ENOSPC, "No space left on device")]
+    place_in, failures = copied_logs._place_in, [OSError(errno.ENOSPC, "No space left on device")]
 
     def full(path: Path) -> tuple[int, int]:
         if failures:
             raise failures.pop()
         return place_in(path)
 
-    monkeypatch.setattr(log_copies, "_place_in", full)
+    monkeypatch.setattr(copied_logs, "_place_in", full)
     cluster.logs[POD] = ["2026-11-24T10:00:01Z one\n"]
     bench.started()
     files = TaskFiles.of(bench.folder / "state", TaskId("train-abcde", 1, 0))

@@ -155,7 +155,7 @@ def test_a_look_that_fails_answers_that_nothing_is_known_against_the_card() -> N
     assert answers == [0]
 
 
-def test_a_card_to_which_a_stranger_came_a_moment_ago_is_not_handed_out(
+def test_a_card_to_which_a_foreign_process_came_a_moment_ago_is_not_handed_out(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "_SURE_AFTER_S", 0.01)
@@ -172,7 +172,7 @@ def test_a_card_to_which_a_stranger_came_a_moment_ago_is_not_handed_out(
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_start_on_a_card_without_strangers_goes_on_and_does_not_wait_for_a_driver_that_hangs(
+def test_a_start_on_a_card_without_foreign_processes_goes_on_and_does_not_wait_for_a_driver_that_hangs(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
     vendor, over = _with_a_real_card(bench, CARD), threading.Event()
@@ -205,7 +205,7 @@ def _with_a_real_card(bench: Bench, as_seen: Device) -> OneCard:
     return vendor
 
 
-def test_a_stranger_seen_for_a_moment_is_no_news() -> None:
+def test_a_foreign_process_seen_for_a_moment_is_no_news() -> None:
     watched = Watched()
     assert [watched.look(card) for card in (BUSY, CARD, BUSY, CARD)] == [[], [], [], []]
 

@@ -78,7 +78,7 @@ class LocalEngine:
             self._executor.sharing.own_processes,
             HealthListener(self._device_changed, self._device_reported, self._outbox.fail, self._described_anew),
         )
-        self._executor.ask_for_strangers = self._health.ask
+        self._executor.find_foreign_use = self._health.ask
         self._thread = threading.Thread(target=self._loop.run_forever, name="local-engine", daemon=True)
         self._thread.start()
         self._health.start()

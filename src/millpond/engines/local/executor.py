@@ -46,8 +46,8 @@ _UNEXPECTED_GRACE_S = 10.0
 _CARDS_LOOKED_AT_WITHIN_S = 3.0
 """A start waits no longer to hear who else uses its cards: a driver may hang."""
 
-AskForStrangers = Callable[[Collection[str], Callable[[Sequence[Device]], None]], None]
-"""Finds out which of some devices (by UUID) strangers use, and calls back with them from any thread."""
+FindForeignUse = Callable[[Collection[str], Callable[[Sequence[Device]], None]], None]
+"""Finds out which of some devices (by UUID) foreign processes use, and calls back with them from any thread."""
 
 
 class Executor:
@@ -59,7 +59,7 @@ class Executor:
         on_unmappable: called with a node whose driver brings nothing back on other devices.
 
     Attributes:
-        ask_for_strangers: asked before devices are handed out.
+        find_foreign_use: asked before devices are handed out.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Executor:
         self.sharing = DeviceSharing(machine, self.live, Background(loop), callbacks, options)
         self._suspension = Suspension(self.live, self.sharing, outbox, self._dispatch_all, on_unmappable)
         self.forkserver = ForkserverClient(options.limiter.supervisors)
-        self.ask_for_strangers: AskForStrangers = lambda devices, then: then(())
+        self.find_foreign_use: FindForeignUse = lambda devices, then: then(())
         self._servers = frozenset(options.servers)
         self._context = StartContext(machine, state_dir, self.live, self.forkserver, loop, options)
         self._launch_of = launch_of
@@ -227,35 +227,35 @@ class Executor:
             else:
                 self._pace.enter(partial(pending.begin, meeting, room.envs))
 
-        def looked_at(strangers: Refusal | None) -> None:
-            if strangers is not None:
-                pending.refuse(strangers)
+        def looked_at(in_use: Refusal | None) -> None:
+            if in_use is not None:
+                pending.refuse(in_use)
             else:
                 self.sharing.admit(pending.tasks, launch, admitted, shares_cards=decision.cause is Cause.SHARES)
 
         self._look_at_cards(pending, looked_at)
 
     def _look_at_cards(self, pending: PendingStart, then: Callable[[Refusal | None], None]) -> None:
-        """Call back with why the cards of a start are not handed out, if strangers came to them a moment ago."""
+        """Call back with why the cards of a start are not handed out, if foreign processes are on them by now."""
         cards = [device.uuid for device in pending.devices.values() if not device.fake]
         if not cards:
             then(None)
             return
         loop, is_open = self._context.loop, True
 
-        def answer(strangers: Sequence[Device]) -> None:
+        def answer(used: Sequence[Device]) -> None:
             nonlocal is_open
             if is_open:
                 is_open = False
                 timer.cancel()
-                then(_taken_by_strangers(strangers))
+                then(_foreign_use_refusal(used))
 
-        def heard(strangers: Sequence[Device]) -> None:
+        def heard(used: Sequence[Device]) -> None:
             with contextlib.suppress(RuntimeError):  # the engine is closed
-                loop.call_soon_threadsafe(answer, strangers)
+                loop.call_soon_threadsafe(answer, used)
 
         timer = loop.call_later(_CARDS_LOOKED_AT_WITHIN_S, answer, ())
-        self.ask_for_strangers(cards, heard)
+        self.find_foreign_use(cards, heard)
 
     def _start_answered(self, pending: PendingStart) -> None:
         """Say how a start went, then what has happened since, then do what waited for it."""
@@ -370,7 +370,7 @@ class Executor:
             )
 
 
-def _taken_by_strangers(devices: Sequence[Device]) -> Refusal | None:
+def _foreign_use_refusal(devices: Sequence[Device]) -> Refusal | None:
     if not devices:
         return None
     who = "; ".join(f"card {device.index} is {device.health_detail}" for device in devices)

@@ -31,8 +31,8 @@ QUIET_S: Final = 3_600.0
 """After so long without another fault a device may be used again."""
 _LOOK_EVERY_S: Final = 10.0
 _SURE_AFTER_S: Final = 1.0
-"""So long after a look that found a stranger comes the one that makes sure: a driver may list a process that has ended
-for a moment."""
+"""So long after a look that found a foreign process comes the one that makes sure: a driver may list a process that has
+ended for a moment."""
 _FRESH_S: Final = 0.5
 """What was seen so long ago is seen now: a burst of starts is no burst of looks."""
 _LISTENS_FOR_S: Final = 1.0
@@ -63,7 +63,7 @@ class HealthListener:
 
 @dataclass(frozen=True, slots=True)
 class _AwaitedLook:
-    """Whether strangers use some of these devices (by UUID), and who waits for the answer."""
+    """Whether foreign processes use some of these devices (by UUID), and who waits for the answer."""
 
     devices: frozenset[str]
     then: Callable[[Sequence[Device]], None]
@@ -136,10 +136,10 @@ class HealthWatch:
                 threading.Thread(target=self._listen, args=(stream,), name=name, daemon=True).start()
 
     def ask(self, devices: Collection[str], then: Callable[[Sequence[Device]], None]) -> None:
-        """Find out which of some devices (by UUID) strangers use now, which is news of those devices, too.
+        """Find out which of some devices (by UUID) foreign processes use now, which is news of those devices, too.
 
-        Any thread may ask. One look answers all who asked before it began; a device on which it finds a stranger for
-        the first time is answered for by the next.
+        Any thread may ask. One look answers all who asked before it began; a device on which it finds a foreign
+        process for the first time is answered for by the next.
 
         Args:
             then: called with those devices; at once where no look is needed, else on the watch's thread. A driver that
@@ -155,7 +155,7 @@ class HealthWatch:
         if needs_look:
             self._worker.wake()
         else:
-            then(self._used_by_strangers(real))
+            then(self._in_foreign_use(real))
 
     def close(self) -> None:
         """No more looks; one that hangs in the driver is not waited for."""
@@ -178,7 +178,7 @@ class HealthWatch:
                     self._questions += open_still
                 for question in asked:
                     if question not in open_still:
-                        question.then(self._used_by_strangers(question.devices))
+                        question.then(self._in_foreign_use(question.devices))
 
     def _look(self) -> None:
         own = self._own()
@@ -326,14 +326,14 @@ class HealthWatch:
         return (device for node in self.nodes for device in node.devices)
 
     def _doubted(self) -> set[str]:
-        """Devices on which one look has found a stranger, and no second one yet."""
+        """Devices on which one look has found a foreign process, and no second one yet."""
         return {
             device.uuid
             for device in self._devices()
             if device.uuid in self._suspected and device.health is DeviceHealth.OK
         }
 
-    def _used_by_strangers(self, devices: Collection[str]) -> list[Device]:
+    def _in_foreign_use(self, devices: Collection[str]) -> list[Device]:
         return [
             device
             for device in self._devices()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from millpond.engines.kubernetes.pods.log_copies import LogFile
+from millpond.engines.kubernetes.pods.copied_logs import LogFile
 from millpond.node.task.records import TaskFiles, TaskId
 
 

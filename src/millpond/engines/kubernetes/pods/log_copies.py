@@ -1,31 +1,25 @@
 """The output of pods, copied to where that of local tasks lies: what shows logs finds it, whatever becomes of the pod.
 
-Lines come with the time at which they were written. After a cut, or a restart of the server, the cluster is asked for
-those since the second of the last one, and what was copied already is left out. Kubernetes does not say which stream a
-line was written to: all count as standard output.
+A bounded number of pods is followed, and others are read in turns; ``copied_logs`` leaves out what was copied already.
+Kubernetes does not say which stream a line was written to: all count as standard output.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
-import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import httpx2
 
 from millpond.engines.kubernetes.cluster.api_channel import REQUEST_WITHIN_S, ApiChannel, ErrorAnswerError
 from millpond.engines.kubernetes.cluster.cluster_api import status_of
+from millpond.engines.kubernetes.pods.copied_logs import LogFile, NewLines, second_of
 from millpond.engines.kubernetes.pods.pod_marks import CONTAINER
-from millpond.node.host.files import write_all, write_json
-from millpond.node.task.output import MARK_EVERY_US, Mark, Stream
 from millpond.node.task.records import TaskFiles
 
 log = logging.getLogger(__name__)
@@ -36,82 +30,11 @@ READS_A_SECOND: Final = 10
 EACH_EVERY_S: Final = 1.0
 """A pod that is not followed is read so often at the most."""
 READ_AT_ONCE: Final = 16
-LONGEST_HELD: Final = 16_384
-"""Bytes of a line that are held until its end comes: the longest that a container runtime writes in one piece."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.3, 3.0
 _NOT_THERE: Final = frozenset({400, 404})
 """The container does not run yet, or the pod is gone."""
 _FORBIDDEN: Final = 403
 _UNREAD: Final = (httpx2.TransportError, ErrorAnswerError, OSError)
-
-
-class LogFile:
-    """A task's log on the server, with its index, and how far it has come.
-
-    Attributes:
-        last: the time of the last line that was copied, in nanoseconds since 1970; 0: none was.
-        count: lines with that time.
-    """
-
-    def __init__(self, files: TaskFiles) -> None:
-        files.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        self._log = os.open(files.log, flags, 0o600)
-        self._index = os.open(files.log_index, flags, 0o600)
-        self._place = files.log.with_suffix(".copied")
-        self.last, self.count, size = _place_in(self._place)
-        self._ahead = memoryview(b"" if size is None else _behind(files.log, size))
-        """What was copied behind that place, as a server was killed before it had noted it."""
-        self._marked_us = 0
-
-    def take(self, lines: list[bytes]) -> None:
-        """Append lines as the cluster sends them, each behind its time."""
-        for line in lines:
-            self.begin(line)
-        self.note()
-
-    def begin(self, line: bytes) -> None:
-        """Append a line, or as much of it as has come; it is noted when all of it is here."""
-        stamp, _, text = line.partition(b" ")
-        at = _instant(stamp)
-        if not at:
-            return  # the kubelet's own words, on a container that is gone
-        self.count = self.count + 1 if at == self.last else 1
-        self.last = at
-        with contextlib.suppress(OSError):  # what a full disk has no room for is lost, as of local tasks
-            missing = self._missing_of(text)
-            if missing == text:
-                self._mark(at // 1000)
-            write_all(self._log, missing)
-
-    def go_on(self, text: bytes) -> None:
-        """Append more of the line that was begun last."""
-        with contextlib.suppress(OSError):
-            write_all(self._log, self._missing_of(text))
-
-    def note(self) -> None:
-        """All lines that were begun are here: they are not asked for again."""
-        with contextlib.suppress(OSError):
-            write_json(self._place, [self.last, self.count, os.fstat(self._log).st_size])
-
-    def _missing_of(self, text: bytes) -> bytes:
-        """What of a line is not in the log."""
-        ahead, self._ahead = self._ahead, self._ahead[len(text) :]
-        if text.startswith(bytes(ahead[: len(text)])):
-            return text[len(ahead) :]
-        self._ahead = memoryview(b"")
-        return text
-
-    def close(self) -> None:
-        """Nothing more comes."""
-        os.close(self._log)
-        os.close(self._index)
-
-    def _mark(self, time_us: int) -> None:
-        if self._marked_us and time_us - self._marked_us < MARK_EVERY_US:
-            return
-        self._marked_us = time_us
-        write_all(self._index, Mark(os.fstat(self._log).st_size, time_us, Stream.STDOUT).packed())
 
 
 @dataclass(eq=False, slots=True)
@@ -264,7 +187,7 @@ class LogCopies:
     async def _read_into(self, target: LogFile, pod: str, *, follow: bool) -> None:
         params = {"container": CONTAINER, "timestamps": "true", **({"follow": "true"} if follow else {})}
         if target.last:
-            params["sinceTime"] = _second_of(target.last)
+            params["sinceTime"] = second_of(target.last)
         path = f"/api/v1/namespaces/{self._namespace}/pods/{pod}/log"
         lines = NewLines(target)
         answer = self._channel.follow(path, params, None if follow else REQUEST_WITHIN_S)
@@ -274,88 +197,6 @@ class LogCopies:
         lines.end()
 
 
-class NewLines:
-    """Cuts an answer into lines, and has those copied that are not here yet.
-
-    A line without an end, as of a program that draws a progress bar, is copied as it comes.
-    """
-
-    def __init__(self, target: LogFile) -> None:
-        self._target = target
-        self._last, self._copied = target.last, target.count
-        self._rest = b""
-        self._within, self._is_new = False, False
-
-    def take(self, piece: bytes) -> None:
-        """More of the answer."""
-        if self._within:
-            more, newline, piece = piece.partition(b"\n")
-            if self._is_new:
-                self._target.go_on(more + newline)
-            if not newline:
-                return
-            self._close()
-        whole, newline, self._rest = (self._rest + piece).rpartition(b"\n")
-        if newline:
-            self._target.take([line for text in whole.split(b"\n") if self._wanted(line := text + b"\n")])
-        if len(self._rest) > LONGEST_HELD:
-            self._within, self._is_new = True, self._wanted(self._rest)
-            if self._is_new:
-                self._target.begin(self._rest)
-            self._rest = b""
-
-    def end(self) -> None:
-        """That was all."""
-        if self._within:
-            self._close()
-        if self._rest:
-            self._target.take([self._rest])
-
-    def _close(self) -> None:
-        self._within = False
-        if self._is_new:
-            self._target.note()
-
-    def _wanted(self, line: bytes) -> bool:
-        at = _instant(line.partition(b" ")[0])
-        if at == self._last and self._copied:
-            self._copied -= 1
-            return False
-        return at >= self._last
-
-
-def _behind(path: Path, place: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(place)
-        return file.read()
-
-
 def _status(error: Exception) -> int | None:
     """What the cluster answered; None: nothing."""
     return error.status_code if isinstance(error, ErrorAnswerError) else None
-
-
-def _place_in(path: Path) -> tuple[int, int, int | None]:
-    """``last`` and ``count`` of a log, and its size then; None: an earlier version did not note that."""
-    try:
-        last, count, *size = json.loads(path.read_text())
-        return int(last), int(count), int(size[0]) if size else None
-    except (OSError, ValueError, TypeError):
-        return 0, 0, 0
-
-
-def _instant(stamp: bytes) -> int:
-    """Nanoseconds since 1970 of a time as Kubernetes writes it, with up to nine digits of a second."""
-    try:
-        text = stamp.decode("ascii")
-        seconds, _, rest = text.partition(".")
-        digits = rest.rstrip("Z").split("+")[0].split("-")[0]
-        zone = text[len(seconds) + 1 + len(digits) :] if rest else ""
-        whole = datetime.fromisoformat(seconds + (zone if rest else ""))
-    except ValueError:
-        return 0
-    return int(whole.timestamp()) * 1_000_000_000 + int(digits.ljust(9, "0") if digits else 0)
-
-
-def _second_of(instant: int) -> str:
-    return datetime.fromtimestamp(instant // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.engines.kubernetes.pods.log_copies import LONGEST_HELD, LogFile, NewLines
+from millpond.engines.kubernetes.pods.copied_logs import LONGEST_HELD, LogFile, NewLines
 from millpond.node.task.records import TaskFiles
 
 LINES = [b"2026-11-24T10:00:01Z one\n", b"2026-11-24T10:00:01Z two\n", b"2026-11-24T10:00:02Z three\n"]
