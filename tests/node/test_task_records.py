@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,23 @@ from millpond.node.task.records import TaskFiles, TaskId, attempt_dir, read_reco
 def test_the_log_lies_where_the_documentation_says(tmp_path: Path) -> None:
     files = TaskFiles.of(tmp_path, TaskId("resnet", 2, 3))
     assert files.log == tmp_path / "jobs" / "resnet" / "attempt-2" / "task-3.log"
+
+
+def test_a_file_that_two_threads_write_at_once_is_one_of_theirs_and_both_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, others = tmp_path / "gang.json", [threading.Thread(target=lambda: write_json(path, {"by": "the other"}))]
+
+    def slow_write(file: int, text: bytes) -> None:
+        if others:
+            (other := others.pop()).start()
+            other.join()
+        os.write(file, text)
+
+    monkeypatch.setattr(files, "write_all", slow_write)
+    write_json(path, {"by": "one"})
+    assert read_json(path) == {"by": "one"}
+    assert [each.name for each in tmp_path.iterdir()] == ["gang.json"]
 
 
 @pytest.mark.parametrize("job", ["../../etc", "..", ".", "a/b", "x" * 120, "\N{SNOWMAN}" * 120, "a\0b", "%2E"])

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import stat
+from _thread import get_native_id
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -42,7 +43,7 @@ def write_json(path: Path, value: Any, durable: bool = False, in_room: bool = Fa
         with contextlib.suppress(FileNotFoundError):
             file = os.open(fresh, os.O_WRONLY)
     if file is None:
-        fresh = f"{path}.{os.getpid()}.tmp"
+        fresh = f"{path}.{get_native_id()}.tmp"  # of this thread, which no other of any process shares now
         file = os.open(fresh, _FRESH, 0o600)
     try:
         write_all(file, text)
@@ -51,7 +52,7 @@ def write_json(path: Path, value: Any, durable: bool = False, in_room: bool = Fa
         if durable:
             os.fsync(file)
     except OSError:
-        if fresh != room_for(path):  # else it would stay for ever: the next process has another name for it
+        if fresh != room_for(path):  # else it would stay for ever: the next one has another name for it
             os.unlink(fresh)  # noqa: PTH108
         raise
     finally:
