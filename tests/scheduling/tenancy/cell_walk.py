@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -27,12 +28,14 @@ from millpond.model.events import (
 )
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.nodes import Node, Pool
-from millpond.model.resources import CARD_MILLI
+from millpond.model.hardware.topology import Level
+from millpond.model.resources import CARD_MILLI, TaskRequest
 from millpond.model.states import JobState
+from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import ROOT_QUEUE, Queue
-from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority, Role
 from millpond.scheduling.ledger.holdings import FROZEN, RUNNING
 from millpond.scheduling.reclaiming.roster import SLOT_IN_CELLS
 from millpond.scheduling.records import JobRecord
@@ -127,7 +130,10 @@ class CellWalk:
         self.draw = random.Random(seed)
         self.sizes = [self.draw.choice((4, 8, 8)) for _ in range(self.draw.randint(2, 6))]
         self.nodes = [
-            machine(f"n{number}", cards, rack_name=f"r{number // 2}", swap_mib=500_000, remaps=True)
+            replace(
+                machine(f"n{number}", cards, rack_name=f"r{number // 2}", swap_mib=500_000, remaps=True),
+                labels=(("host", f"n{number}"),),
+            )
             for number, cards in enumerate(self.sizes)
         ]
         self.world = WatchedWorld(*self.nodes, queues=(*self.queues(), self.others()), pools=self.pools)
@@ -226,7 +232,8 @@ class CellWalk:
                         assert not any(chain.visitors[0][leaf] for leaf in leaves)
                     else:
                         shared.setdefault((name, *leaves), []).append((record.id, part))
-            assert record.elastic or len({each.is_in_cell for each in holdings if each.hold in (RUNNING, FROZEN)}) < 2
+            on_cards = [each for each in holdings if each.devices and each.hold in (RUNNING, FROZEN)]
+            assert record.elastic or len({each.is_in_cell for each in on_cards}) < 2
         for name, chain in () if book.allocator is None else book.allocator.chains.items():
             for leaf, parts in chain.parts.items():
                 assert parts == sorted(shared.pop((name, leaf)))
@@ -282,7 +289,8 @@ def check_chain(chain: Chain) -> None:
 
 def is_wholly_in_cells(job: JobRecord) -> bool:
     """A gang of which a task is a visitor elsewhere leaves with that."""
-    return bool(job.tasks) and all(task.holding is not None and task.holding.is_in_cell for task in job.tasks)
+    holdings = [task.holding for task in job.tasks]
+    return bool(holdings) and all(each is not None and (each.is_in_cell or not each.devices) for each in holdings)
 
 
 def walk(one: CellWalk, steps: int, checks_every: int = 1) -> None:
@@ -376,6 +384,49 @@ class CellWalkBesideSlices(CellWalk):
         if self.draw.random() < 0.5:
             return super().request_of_cell(job, owner, cards)
         return gang(job, 1, asks(self.draw.choice((0.3, 0.5, 1.0))), queue=owner, preemptible=False)
+
+
+class CellWalkOfGangs(CellWalk):
+    """The same with gangs whose tasks differ, must lie together or apart, or take no cards."""
+
+    def submit(self, owner: str, cards: int) -> None:
+        draw = self.draw
+        if cards == 1 or draw.random() < 0.3:
+            super().submit(owner, cards)
+            return
+        parts = [draw.choice((0.0, 0.25, 0.5)) for _ in range(draw.choice((0, 1, 2)))]
+        wholes = [cards // 2, cards // 2] if draw.random() < 0.5 else [cards]
+        names = [f"role{number}" for number in range(len(wholes) + len(parts))]
+        roles = [
+            Role(asks(share) if share else TaskRequest(1000, 1024), name=name)
+            for name, share in zip(names, (*wholes, *parts), strict=True)
+        ]
+        job, fields = f"{owner}{next(self.names)}", dict[str, Any](queue=owner, preemptible=draw.random() < 0.4)
+        match draw.randrange(4):
+            case 0:
+                fields |= {"together": draw.choice((Level.NODE, Level.RACK)), "together_required": True}
+            case 1:
+                fields["spacing"] = (SpacingRule(SpacingKind.TOGETHER, "host", tuple(names[:2])),)
+            case 2:
+                fields["spacing"] = (SpacingRule(SpacingKind.APART, "host", tuple(names), tuple(names)),)
+        self.world.submit(Job(job, tuple(roles), **fields))
+
+    def check(self, *, copies: bool) -> None:
+        super().check(copies=copies)
+        by_name = {node.name: node for node in self.nodes}
+        for record in self.world.core.jobs.values():
+            nodes = [by_name[place.node] for task in record.tasks if (place := task.placement)]
+            if record.job.together_required:
+                assert len({node.rack_name if record.job.together is Level.RACK else node.name for node in nodes}) < 2
+            for rule in record.job.spacing:
+                apart = rule.kind is SpacingKind.APART
+                where = [node.name for node in nodes[: None if apart else 2]]
+                assert len(set(where)) == (len(where) if apart else min(len(where), 1))
+
+    def request_of_cell(self, job: str, owner: str, cards: int) -> Job:
+        """With a task beside the cell."""
+        roles = Role(asks(cards)), Role(TaskRequest(1000, 1024), name="beside")
+        return Job(job, roles, queue=owner)
 
 
 def require_what_is_owed(one: CellWalk) -> None:

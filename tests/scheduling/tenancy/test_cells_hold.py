@@ -9,6 +9,7 @@ from cell_walk import (
     CellWalk,
     CellWalkBesideSlices,
     CellWalkInHierarchies,
+    CellWalkOfGangs,
     CellWalkOnAllPaths,
     require_what_is_owed,
     walk,
@@ -21,7 +22,7 @@ from millpond.model.states import JobState
 from millpond.model.tenancy.cells import CellCount
 from seeds import few_then_many
 
-KINDS = (CellWalk, CellWalkOnAllPaths, CellWalkBesideSlices, CellWalkInHierarchies)
+KINDS = (CellWalk, CellWalkOnAllPaths, CellWalkBesideSlices, CellWalkInHierarchies, CellWalkOfGangs)
 
 
 @pytest.mark.parametrize("seed", few_then_many(range(1), range(1, 12)))
@@ -112,7 +113,7 @@ def test_what_fits_the_cells_starts_after_one_round(seed: int) -> None:
         assert world.state(f"{name}{number}") is JobState.RUNNING, (name, number)
 
 
-@pytest.mark.parametrize("kind", [CellWalk, CellWalkInHierarchies, CellWalkBesideSlices])
+@pytest.mark.parametrize("kind", [CellWalk, CellWalkInHierarchies, CellWalkBesideSlices, CellWalkOfGangs])
 @pytest.mark.parametrize("seed", few_then_many(range(1), range(1, 6)))
 def test_whatever_has_failed_what_fits_the_cells_starts_after_one_round(kind: type[CellWalk], seed: int) -> None:
     one = kind(seed)
@@ -120,7 +121,7 @@ def test_whatever_has_failed_what_fits_the_cells_starts_after_one_round(kind: ty
     require_what_is_owed(one)
 
 
-@pytest.mark.parametrize("kind", [CellWalk, CellWalkInHierarchies, CellWalkBesideSlices])
+@pytest.mark.parametrize("kind", [CellWalk, CellWalkInHierarchies, CellWalkBesideSlices, CellWalkOfGangs])
 @pytest.mark.parametrize("seed", few_then_many((), range(100, 103), range(103, 150)))
 def test_what_fits_the_cells_starts_after_one_round_on_long_walks(kind: type[CellWalk], seed: int) -> None:
     one = kind(seed)

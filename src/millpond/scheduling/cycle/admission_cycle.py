@@ -112,7 +112,7 @@ class AdmissionCycle:
         self._starter = starter
         self._packing = packing
         self._reserved = ReservedPlaces(state)
-        self._cells = CellPlacer(state, planner)
+        self._cells = CellPlacer(state, placer, planner)
         self.fetch_waits = FetchWaits(state, claims, reserver)
         self.places = OpenPlaces(state, placer, claims, reserver, self._cells)
         self._room_maker = RoomMaker(reserver, planner, claims, self._reserved, self._cells, consolidation)

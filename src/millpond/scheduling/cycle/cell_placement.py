@@ -7,8 +7,10 @@ cannot leave, of whomever, stays off all cards whose loss would leave less than 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -16,11 +18,13 @@ from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.claims import both
-from millpond.scheduling.cycle.job_placement import Placed
+from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.tried_places import Tries, nodes_of, try_places
 from millpond.scheduling.ledger.holdings import FROZEN, NOTHING, RUNNING, Holding
+from millpond.scheduling.nodes.topology_groups import near, spacing_in_groups
 from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.placement.shapes import Shape
+from millpond.scheduling.placement.spaced_gangs import MOST_STARTS
 from millpond.scheduling.reclaiming.attempts import hold_all
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan, softened
@@ -32,6 +36,7 @@ from millpond.scheduling.tenancy.admission import uses_cells
 from millpond.scheduling.tenancy.cells.domains import CardPart
 from millpond.scheduling.tenancy.cells.losses import CellLosses
 from millpond.scheduling.tenancy.cells.requests import CellRequest
+from millpond.scheduling.tenancy.cells.spaced_tasks import SpacedTasks
 
 TRIES = 16
 """How many machines a search passes over whose cells do not do: a bound on work."""
@@ -46,7 +51,7 @@ def place_in_cells(
     *,
     preempts: bool = True,
 ) -> Placed | None:
-    """Holdings in cells, not taken yet, whoever is on their cards; None if there are none.
+    """Holdings in cells, not taken yet, of the tasks that take cards, whoever is on these; None if there are none.
 
     Args:
         mask: (nodes,), 0 keeps a node out.
@@ -54,7 +59,7 @@ def place_in_cells(
         preempts: work of a lower class in the same queue may lose its cells.
     """
     cluster, book = state.cluster, state.cluster.cells
-    shapes = [cluster.words.shapes_of(record.demand)[task.role_index] for task in tasks]
+    tasks, shapes = _with_cards(state, record, tasks)
     models = {record.job.roles[task.role_index].request.models for task in tasks}
     request = CellRequest(
         record.id,
@@ -64,9 +69,11 @@ def place_in_cells(
         None,
         record.job.priority,
         preempts=preempts,
-        part_of=None if shapes[0].whole_cards else partial(_part_of, state, shapes),
+        parts={task: partial(_part_of, state, each) for task, each in enumerate(shapes) if not each.whole_cards},
     )
-    found = book.places_for(record, request, both(mask, state.entitlements.allowed_nodes(record, tasks)), losses)
+    allowed = both(mask, state.entitlements.allowed_nodes(record, tasks))
+    ways = _ways(state, record, tasks, request, allowed) if tasks else ()
+    found = next(filter(None, (book.places_for(record, way, allowed, losses) for way in ways)), None)
     if found is None:
         return None
     placed = []
@@ -77,9 +84,37 @@ def place_in_cells(
     return placed
 
 
-def _part_of(state: State, shapes: Sequence[Shape], task: int, chain: str, leaf: int) -> CardPart | None:
+def _ways(
+    state: State, record: JobRecord, tasks: Sequence[TaskRecord], request: CellRequest, mask: NodeMask | None
+) -> Iterator[CellRequest]:
+    """The request, with what its tasks must keep between them, for each place in which they may begin."""
+    cluster, book = state.cluster, state.cluster.cells
+    is_alone = len(record.tasks) == 1 and not record.job.spacing
+    spacing = None if is_alone else spacing_in_groups(cluster, record.job, record.tasks)
+    if spacing is None:
+        yield request
+        return
+    roles = [task.role_index for task in tasks]
+    free = book.free_cards(record)
+    asked = [
+        (role, 0 if number in request.parts else cards)
+        for number, (role, cards) in enumerate(zip(roles, request.cards, strict=True))
+    ]
+    spaced = replace(request, spaced=SpacedTasks(spacing, roles, book.machines))
+    for _ in islice(spacing.starts(free if mask is None else free * mask[: len(free)], asked), MOST_STARTS):
+        yield spaced
+
+
+def _with_cards(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> tuple[list[TaskRecord], list[Shape]]:
+    """Those of a job's tasks that take cards, and what each asks for."""
+    shapes = state.cluster.words.shapes_of(record.demand)
+    found = [task for task in tasks if shapes[task.role_index].devices]
+    return found, [shapes[task.role_index] for task in found]
+
+
+def _part_of(state: State, shape: Shape, chain: str, leaf: int) -> CardPart | None:
     """What a task takes of a card beside the parts that are on it by right; None if these leave too little."""
-    cluster, shape = state.cluster, shapes[task]
+    cluster = state.cluster
     device = cluster.cells.device_of(chain, leaf)
     node = cluster.nodes[cluster.node_of(device)]
     memory_mib = cluster.arrays.device_memory_cells[device]
@@ -90,10 +125,13 @@ def _part_of(state: State, shapes: Sequence[Shape], task: int, chain: str, leaf:
 
 
 def grow_in_cells(state: State, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Placed:
-    """Take holdings on free cards of cells for as many of these tasks as there are, first to last."""
+    """Take holdings on free cards of cells for as many of these tasks with cards as there are, first to last."""
     placed: Placed = []
-    for task in tasks if uses_cells(state, record) else ():
-        found = place_in_cells(state, record, [task], mask, preempts=False)
+    with_cards = _with_cards(state, record, tasks)[0] if uses_cells(state, record) else ()
+    spacing = spacing_in_groups(state.cluster, record.job, record.tasks)
+    for task in with_cards:
+        within = mask if spacing is None else spacing.within(task.role_index, mask)
+        found = place_in_cells(state, record, [task], within, preempts=False)
         mark = state.journal.begin()
         if found is None or state.cluster.cells.has_visitors(found[0][1]):
             state.journal.rollback(mark)
@@ -105,14 +143,17 @@ def grow_in_cells(state: State, record: JobRecord, tasks: Sequence[TaskRecord], 
             break
         state.journal.commit()
         placed += found
+        if spacing is not None:
+            spacing.take(task.role_index, holding.node)
     return placed
 
 
 class CellPlacer:
     """Places jobs in cells on one state."""
 
-    def __init__(self, state: State, planner: Planner) -> None:
+    def __init__(self, state: State, placer: Placer, planner: Planner) -> None:
         self._state = state
+        self._placer = placer
         self._planner = planner
         self._book = state.cluster.cells
 
@@ -131,11 +172,13 @@ class CellPlacer:
             if placed is None:
                 return None
             mark = journal.begin()
-            plan, refused = self._take(record, placed)
+            plan, refused = self._take(record, placed, tasks, mask)
             if plan is not None:
                 journal.commit()
                 return plan
             journal.rollback(mark)
+            if not refused:
+                return None
             mask = np.ones(state.cluster.arrays.node_count, dtype=np.uint8) if mask is None else mask.copy()
             mask[list(refused)] = 0
         return None
@@ -146,8 +189,13 @@ class CellPlacer:
         devices, slots = roster.devices_of(losses > 0.0)
         return self._book.losses(devices, slots, losses)
 
-    def _take(self, record: JobRecord, placed: Placed) -> tuple[Plan | None, set[int]]:
-        """Take a place off those who are there; else the nodes on which that cannot be."""
+    def _take(
+        self, record: JobRecord, placed: Placed, tasks: Sequence[TaskRecord], mask: NodeMask | None
+    ) -> tuple[Plan | None, set[int]]:
+        """Take a place off those who are there, and room for the other tasks.
+
+        Else the nodes on which that cannot be; none where it is the others that find no room.
+        """
         state, cluster, holdings = self._state, self._state.cluster, [holding for _, holding in placed]
         if any(holding.stake is None for holding in holdings):
             state.settle(record, holdings)
@@ -169,6 +217,10 @@ class CellPlacer:
                 refused.add(holding.node)
         if refused:
             return None, refused
+        others = self._place_others(record, placed, tasks, mask)
+        if others is None:
+            return None, refused
+        placed = [*placed, *others]
         asked_later: tuple[JobRecord, ...] = ()
         if cluster.pools[record.job.pool].suspends and len(victims) > ASKED_PER_CYCLE:
             asked_later, victims = tuple(victims), []
@@ -184,6 +236,18 @@ class CellPlacer:
         plan = Plan(record, tuple(victims), (), gone, placed, Cause.RECLAIMED, False, ways, asked_later)
         self._planner.leave(plan)
         return plan, refused
+
+    def _place_others(
+        self, record: JobRecord, placed: Placed, tasks: Sequence[TaskRecord], mask: NodeMask | None
+    ) -> Placed | None:
+        """Take room for those of a job's tasks that take no cards, beside the others; None if there is too little."""
+        done = {task.number for task, _ in placed}
+        others = [task for task in tasks if task.number not in done]
+        if not others:
+            return []
+        within = near(self._state.cluster, record.job, placed[0][1].node, mask)
+        found = self._placer.place_some(record, others, within, beside=placed)
+        return found if len(found) == len(others) else None
 
     def _visitors(
         self, record: JobRecord, holdings: Sequence[Holding]

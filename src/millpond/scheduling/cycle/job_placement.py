@@ -264,10 +264,23 @@ class Placer:
         journal = self.cluster.journal
         return place(tasks) or place(most_tasks(job, tasks, fits))
 
-    def place_some(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None = None) -> Placed:
-        """Take holdings for as many of these tasks of a job as fit, first to last."""
+    def place_some(
+        self,
+        record: JobRecord,
+        tasks: Sequence[TaskRecord],
+        mask: NodeMask | None = None,
+        beside: Sequence[tuple[TaskRecord, Holding]] = (),
+    ) -> Placed:
+        """Take holdings for as many of these tasks of a job as fit, first to last.
+
+        Args:
+            beside: others of its tasks, and what was taken for them.
+        """
         job, mask = record.job, self.within_allowed(record, tasks, mask)
-        spacing = self.spacing_of(job, record.tasks)
+        spacing = spacing_of(self.cluster, job, record.tasks)
+        if spacing is not None:
+            for task, holding in beside:
+                spacing.take(task.role_index, holding.node)
         placed: Placed = []
         for task in tasks:
             shape = self.cluster.words.shape_of(job.roles[task.role_index].request, job.pool)
@@ -279,17 +292,6 @@ class Placer:
             if spacing is not None:
                 spacing.take(task.role_index, choice.node)
         return placed
-
-    def spacing_of(self, job: Job, tasks: Sequence[TaskRecord] = ()) -> Spacing | None:
-        """What tasks of a job must keep between them; None: nothing.
-
-        Args:
-            tasks: those that hold something of these count as lying where they are.
-        """
-        if not job.spacing:
-            return None
-        lying = [(task.role_index, task.holding.node) for task in tasks if task.holding is not None]
-        return Spacing(job.spacing, [role.name for role in job.roles], self.cluster.hardware_index.places_by, lying)
 
     def _place_all_of(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Placed | None:
         """``place_all``, for a job of one task without what only gangs need."""
@@ -308,7 +310,7 @@ class Placer:
         members = [shapes[task.role_index] for task in tasks]
         if not members or self._exceeds_all(sum(shape.total_compute_milli for shape in members)):
             return None
-        transaction, spacing = _Taking(self), self.spacing_of(job)
+        transaction, spacing = _Taking(self), spacing_of(self.cluster, job)
         found = place_gang(
             self._selector_of(job),
             members,
@@ -396,3 +398,15 @@ class _Taking:
     def pop(self, shape: Shape, choice: Choice) -> Holding:
         """The holding that realises a choice; each is returned once."""
         return self._taken[choice.node, choice.devices, shape].pop(0)
+
+
+def spacing_of(cluster: Cluster, job: Job, tasks: Sequence[TaskRecord] = ()) -> Spacing | None:
+    """What tasks of a job must keep between them; None: nothing.
+
+    Args:
+        tasks: those that hold something of these count as lying where they are.
+    """
+    if not job.spacing:
+        return None
+    lying = [(task.role_index, task.holding.node) for task in tasks if task.holding is not None]
+    return Spacing(job.spacing, [role.name for role in job.roles], cluster.hardware_index.places_by, lying)

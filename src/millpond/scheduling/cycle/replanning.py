@@ -21,7 +21,7 @@ from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling import runs
-from millpond.scheduling.cycle.job_placement import Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer, spacing_of
 from millpond.scheduling.elastic.gang_sizes import spare_tasks
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.lifecycle import Trigger
@@ -165,7 +165,7 @@ class Replanner:
         if allowed is not None:
             mask = mask & allowed if len(mask) else allowed
         placed: Placed = []
-        spacing = self._placer.spacing_of(record.job)
+        spacing = spacing_of(self._state.cluster, record.job)
         for task in tasks:
             shape = self._shape(record, task)
             vector = self._placer.selector.vector(shape)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from millpond.model.workloads import Priority
-from millpond.scheduling.cycle.job_placement import Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer, spacing_of
 from millpond.scheduling.cycle.tried_places import Tries, nodes_of, try_places
 from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.nodes.cordon import stays_until
@@ -128,7 +128,7 @@ class Reserver:
         if len(times) != 1:
             return np.inf
         wanted, by_node = times[0]
-        spacing = self.placer.spacing_of(record.job)
+        spacing = spacing_of(self.state.cluster, record.job)
         if spacing is not None:
             places = _soonest_apart(wanted, by_node, self._waiting_roles(record)[0], spacing)
             return max((float(by_node.flat[place]) for place in places), default=np.inf)
@@ -155,7 +155,7 @@ class Reserver:
             times = [(wanted, np.where(chosen[:, None], by_node, np.inf)) for wanted, by_node in times]
         nodes: list[int] = []
         at = self.state.now
-        spacing = self.placer.spacing_of(record.job)
+        spacing = spacing_of(self.state.cluster, record.job)
         for index, (wanted, by_node) in zip(self._waiting_roles(record), times, strict=True):
             if wanted > by_node.size:
                 return None

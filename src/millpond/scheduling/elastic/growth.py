@@ -78,9 +78,11 @@ def grow(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Pla
     """Take holdings for as many missing tasks as quota and free room allow, in the open transaction."""
     admitted = first_tasks(missing_tasks(state, record), partial(may_join, state, record))
     mask = mask_for_growth(state, claims, record)
-    placed = grow_in_cells(state, record, admitted, mask)
+    placed = grow_in_cells(state, record, admitted, mask_for_growth(state, claims, record, in_cells=True))
     mark = state.journal.begin()
-    beside = placer.place_some(record, admitted[len(placed) :], mask)
+    in_cells = {task.number for task, _ in placed}
+    rest = [task for task in admitted if task.number not in in_cells]
+    beside = placer.place_some(record, rest, mask, beside=placed)
     grown = state.amounts.of_placed(record, placed + beside)
     is_within = not state.queues.counts_cards or state.entitlements.keeps_limits(record, grown)
     if is_within and state.settle(record, [holding for _, holding in beside]):
@@ -109,10 +111,11 @@ def missing_tasks(state: State, record: JobRecord) -> list[TaskRecord]:
     return worth_having(record, missing) if record.speeds or state.known_speeds.of(record) else missing
 
 
-def mask_for_growth(state: State, claims: Claims, record: JobRecord) -> NodeMask | None:
-    """(nodes,), 0 where no task may join a running gang."""
+def mask_for_growth(state: State, claims: Claims, record: JobRecord, *, in_cells: bool = False) -> NodeMask | None:
+    """(nodes,), 0 where no task may join a running gang, or none in cells that its queue is owed."""
     mates = next(task.holding.node for task in record.tasks if task.holding is not None)
-    return near(state.cluster, record.job, mates, both(claims.mask_for_cells(record), claims.mask(record)))
+    beside = claims.mask_of_others(record) if in_cells else claims.mask(record)
+    return near(state.cluster, record.job, mates, both(claims.mask_for_cells(record), beside))
 
 
 def grow_all(state: State, placer: Placer, claims: Claims) -> None:

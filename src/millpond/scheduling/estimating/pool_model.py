@@ -18,7 +18,7 @@ from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.hardware.topology import Level
 from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import CheckpointMode, Job
-from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.cycle.job_placement import Placer, spacing_of
 from millpond.scheduling.estimating.displacer import Displacer, Preemption
 from millpond.scheduling.estimating.kept_nodes import CLOSED, KeptNodes
 from millpond.scheduling.estimating.lengths import Length, Lengths, lasts
@@ -26,11 +26,11 @@ from millpond.scheduling.estimating.limit_accounts import EVERY_KIND, LimitAccou
 from millpond.scheduling.estimating.line_order import Ranked
 from millpond.scheduling.estimating.pool_state import PoolModel
 from millpond.scheduling.estimating.possible_jobs import Candidate, Charges, Demand, Entry, HeldRoom, Weighing
-from millpond.scheduling.estimating.spaced_rooms import SpacedParts, within_one
+from millpond.scheduling.estimating.spaced_rooms import SpacedParts
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.nodes.cordon import stays_beside_reserved, stays_until
-from millpond.scheduling.nodes.topology_groups import required_groups
+from millpond.scheduling.nodes.topology_groups import spacing_in_groups
 from millpond.scheduling.ordering.base import cards
 from millpond.scheduling.ordering.default import Default
 from millpond.scheduling.ordering.forecasts import NEVER
@@ -447,12 +447,12 @@ class PoolModeller:
         )
         cluster, spaced = self._state.cluster, None
         total = sum(part.tasks * part.amount for part in asked)
-        spacing = self._placer.spacing_of(job)
+        spacing = spacing_of(cluster, job)
         if spacing is None and job.together_required and sum(part.tasks for part in asked) > 1:
             if job.together <= Level.NODE:
                 will_do = np.bitwise_and.reduce([np.frombuffer(mask, dtype=np.uint8) for _, _, mask in parts])
                 return Demand(((1, total, will_do.tobytes()),), total, charges)
-            spacing = within_one(required_groups(cluster, job), job)
+            spacing = spacing_in_groups(cluster, job)
         if spacing is not None:
             spaced = SpacedParts(parts, [part.role for part in asked], spacing, self._nodes, cluster.arrays.node_count)
         return Demand(parts, total, charges, spaced=spaced)

@@ -9,11 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from millpond.model.task_spacing import SpacingKind, SpacingRule
-from millpond.model.workloads import Job
 from millpond.scheduling.estimating.rooms import Part, Rooms, Taken
-from millpond.scheduling.placement.arrays import Int64Array
-from millpond.scheduling.placement.spacing import PlaceTable, Spacing
+from millpond.scheduling.placement.spacing import Spacing
 
 MOST_STARTS: Final = 64
 """Places in which tasks that must lie together are tried, as in ``placement.spaced_gangs``."""
@@ -95,16 +92,3 @@ class SpacedParts:
         count = bisect_left(range(len(ends)), True, key=lambda number: place(number) is not None)
         at = ends[count - 1][0] if count else 0.0
         return at, {node for node, _ in place(count) or ()}
-
-
-def within_one(groups: Int64Array | None, job: Job) -> Spacing | None:
-    """What is asked of the tasks of a job that must lie in one group of nodes; None: nothing.
-
-    Args:
-        groups: (nodes,) the number of each node's.
-    """
-    if groups is None:
-        return None
-    places = PlaceTable({str(number): number for number in range(int(groups.max()) + 1)}, groups)
-    roles = tuple(role.name for role in job.roles)
-    return Spacing((SpacingRule(SpacingKind.TOGETHER, "", roles),), roles, lambda _: places)

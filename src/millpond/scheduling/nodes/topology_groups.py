@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from millpond.model.hardware.topology import Level
-from millpond.model.task_spacing import SpacingKind
+from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.workloads import Job
-from millpond.scheduling.cycle.job_placement import Placed
+from millpond.scheduling.cycle.job_placement import Placed, spacing_of
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.placement.arrays import Int64Array, NodeMask
+from millpond.scheduling.placement.spacing import PlaceTable, Spacing
+from millpond.scheduling.records import TaskRecord
 
 
 def required_groups(cluster: Cluster, job: Job) -> Int64Array | None:
@@ -35,6 +39,25 @@ def _common_label(job: Job) -> str:
     roles = {role.name for role in job.roles}
     together = (rule for rule in job.spacing if rule.kind is SpacingKind.TOGETHER)
     return next((rule.label for rule in together if roles.issubset(rule.roles)), "")
+
+
+def spacing_in_groups(cluster: Cluster, job: Job, tasks: Sequence[TaskRecord] = ()) -> Spacing | None:
+    """What tasks of a job must keep between them, that one group of nodes has to take all of them included.
+
+    Args:
+        tasks: as for ``spacing_of``.
+    """
+    groups = required_groups(cluster, job) if job.together_required else None
+    if groups is None:
+        return spacing_of(cluster, job, tasks)
+    table = PlaceTable({str(number): number for number in range(int(groups.max(initial=-1)) + 1)}, groups)
+    together = SpacingRule(SpacingKind.TOGETHER, "", tuple(role.name for role in job.roles))
+
+    def places(label: str) -> PlaceTable:
+        return cluster.hardware_index.places_by(label) if label else table
+
+    lying = [(task.role_index, task.holding.node) for task in tasks if task.holding is not None]
+    return Spacing((together, *job.spacing), together.roles, places, lying)
 
 
 def preferred_groups(cluster: Cluster, job: Job) -> list[Int64Array]:

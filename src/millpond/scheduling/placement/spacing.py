@@ -121,6 +121,7 @@ class Spacing:
     ) -> None:
         self._rules = [_RuleState(rule, roles, places(rule.label)) for rule in rules]
         self._lying = tuple(lying)
+        self._pinned: tuple[_RuleState, int] | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -129,6 +130,13 @@ class Spacing:
             rule.forget()
         for role, node in self._lying:
             self.take(role, node)
+
+    def begin_again(self) -> None:
+        """Forget what was taken since the try began; it begins in the same place, see ``starts``."""
+        self.forget()
+        if self._pinned is not None:
+            rule, place = self._pinned
+            rule.pin(place)
 
     def take(self, role: int, node: int) -> None:
         """A task lies on a node."""
@@ -144,13 +152,14 @@ class Spacing:
                 mask = allowed if mask is None else mask[: len(allowed)] & allowed
         return mask
 
-    def starts(self, free: Int64Array) -> Iterable[None]:
+    def starts(self, free: Int64Array, asked: Sequence[tuple[int, int]] = ()) -> Iterable[None]:
         """Each place in which tasks that must lie together may begin, the fullest first; once where nothing must.
 
         The try is begun anew with each, and goes on in the loop's body.
 
         Args:
             free: (nodes,) what is free on the nodes that count.
+            asked: of each task its role, and what it needs of that at least; places with less are left out.
         """
         first = next((rule for rule in self._rules if rule.rule.kind is SpacingKind.TOGETHER), None)
         if first is None or any(role in first.bound for role, _ in self._lying):
@@ -158,8 +167,9 @@ class Spacing:
             yield
             return
         sums = np.bincount(first.places.of, weights=free, minlength=len(first.places.names) + 1)[:-1]
+        least = sum(amount for role, amount in asked if role in first.bound)
         for place in np.argsort(sums, kind="stable").tolist():
-            if sums[place] > 0 or not free.any():
-                self.forget()
-                first.pin(place)
+            if sums[place] >= least and (sums[place] > 0 or not free.any()):
+                self._pinned = first, place
+                self.begin_again()
                 yield

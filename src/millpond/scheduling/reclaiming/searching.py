@@ -15,7 +15,7 @@ import numpy as np
 
 from millpond.model.decisions import SuspendMode
 from millpond.model.reasons import Cause
-from millpond.scheduling.cycle.job_placement import Placed, Placer
+from millpond.scheduling.cycle.job_placement import Placed, Placer, spacing_of
 from millpond.scheduling.elastic.gang_sizes import first_tasks, least_tasks, tasks_of_next_run
 from millpond.scheduling.ledger.holdings import Holding
 from millpond.scheduling.nodes.topology_groups import lie_together, near, preferred_groups, required_groups
@@ -259,7 +259,7 @@ class VictimSearch:
         cluster = self._state.cluster
         shapes = cluster.words.shapes_of(record.demand)
         placed: Placed = []
-        spacing, mask = self._placer.spacing_of(record.job, record.tasks), attempt.mask
+        spacing, mask = spacing_of(cluster, record.job, record.tasks), attempt.mask
         for task in sorted(tasks, key=lambda task: -shapes[task.role_index].devices):
             if spacing is not None:
                 attempt.narrow(spacing.within(task.role_index, mask))

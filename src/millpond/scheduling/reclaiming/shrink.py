@@ -20,6 +20,7 @@ from millpond.scheduling.reclaiming.roster import SLOT_PROTECTED_UNTIL
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import is_suspending
+from millpond.scheduling.tenancy.cells.stakes import is_beside_cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class Shrink:
         return (
             record.kept is None
             and self._state.cluster.cells.is_in_cells(record)
-            and all(task.holding is None or task.holding.is_in_cell for task in record.tasks)
+            and not any(task.holding is not None and is_beside_cells(task.holding) for task in record.tasks)
         )
 
     def _parts_of(self, record: JobRecord) -> Iterator[ShrinkPart]:

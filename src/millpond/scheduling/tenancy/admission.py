@@ -14,7 +14,6 @@ from millpond.scheduling.elastic.measured_speed import worth_at_start
 from millpond.scheduling.placement.shapes import NO_POOL
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.cells.stakes import shares_cards
 from millpond.scheduling.tenancy.queue_node import QueueNode
 
 
@@ -79,11 +78,12 @@ def is_covered_alike(state: State, record: JobRecord, tasks: Sequence[TaskRecord
 def uses_cells(state: State, record: JobRecord) -> bool:
     """Whether a job is of a queue that is owed cells, or of one below it, and takes whole cards, or parts for good.
 
-    Tasks that must keep something between them are placed one after another, and cells as a whole.
+    Parts that may be asked to leave go where there is room, as visitors, and are owed what the guarantee counts. Tasks
+    without cards go anywhere.
     """
-    if not state.cluster.cells.clusters_of(record.queue) or record.job.spacing:
+    if not state.cluster.cells.clusters_of(record.queue):
         return False
-    shapes = state.cluster.words.shapes_of(record.demand)
+    shapes = [shape for shape in state.cluster.words.shapes_of(record.demand) if shape.devices]
     if all(shape.whole_cards for shape in shapes):
-        return True
-    return shares_cards(record.job) and not any(shape.pool == NO_POOL for shape in shapes)
+        return bool(shapes)
+    return not record.job.preemptible and not any(shape.pool == NO_POOL for shape in shapes)

@@ -17,7 +17,7 @@ Source: Zhao et al., "HiveD: Sharing a GPU Cluster for Deep Learning with Guaran
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.tenancy.chains import ChainSpec, ClusterSpec, require_fit
@@ -25,7 +25,7 @@ from millpond.scheduling.tenancy.cells.chains import Cell, Chain, lower_first
 from millpond.scheduling.tenancy.cells.demotion import DemotionSearch, Entered
 from millpond.scheduling.tenancy.cells.domains import CardPart, CellUse, Domain
 from millpond.scheduling.tenancy.cells.losses import CellLosses
-from millpond.scheduling.tenancy.cells.requests import CellPlace, CellPlan, CellRequest
+from millpond.scheduling.tenancy.cells.requests import CellPlace, CellPlan, CellRequest, PartOf
 
 NodeSet = Mapping[str, int]
 """Of chains, which of their nodes may be used, as bits; all of those that are not named."""
@@ -42,6 +42,12 @@ class _Reach:
     chain: Chain
     nodes: int | None
     losses: CellLosses | None
+
+    def within(self, nodes: int | None) -> _Reach:
+        """The same on some machines alone, as bits; None: on all of them."""
+        if nodes is None:
+            return self
+        return replace(self, nodes=nodes if self.nodes is None else self.nodes & nodes)
 
     def includes(self, node: int) -> bool:
         return self.nodes is None or bool(self.nodes >> node & 1)
@@ -258,28 +264,34 @@ class CellAllocator:
     def _pack(self, domain: Domain, request: CellRequest, reach: _Reach) -> tuple[CellPlace, ...]:
         """Hold cells for all tasks, in their order; none, and nothing held, if one has no place."""
         name, taken = domain.chain.spec.name, list[CellPlace]()
+        if (spaced := request.spaced) is not None:
+            spaced.begin()
         for task in sorted(range(len(request.cards)), key=lambda task: request.cards[task]):
-            found = self._unit(domain, request.cards[task], reach, self._shared(domain, task, request, reach))
+            its_reach = reach if spaced is None else reach.within(spaced.open_to(task, name))
+            part_of = request.parts.get(task)
+            found = self._unit(domain, request.cards[task], its_reach, self._shared(domain, part_of, its_reach))
             if found is None:
                 break
             level, leaves = found
-            part = None if request.part_of is None else request.part_of(task, name, leaves[0])
-            if request.part_of is not None and part is None:
+            part = None if part_of is None else part_of(name, leaves[0])
+            if part_of is not None and part is None:
                 break
             owner, named = (request.owner, domain.cluster), domain.chain.spec.levels[level]
             use = CellUse(*owner, named, domain.pin, request.priority, part)
             if not self.hold(name, leaves, use):
                 raise AssertionError(f"cells of {domain.cluster} that are free cannot be held")
             taken.append(CellPlace(task, name, leaves, use))
+            if spaced is not None:
+                spaced.take(task, name, domain.chain.nodes_in(0, leaves[0])[0])
         if len(taken) == len(request.cards):
             return tuple(sorted(taken, key=lambda place: place.task))
         for place in reversed(taken):
             self.release(name, place.leaves, request.owner, place.use.part)
         return ()
 
-    def _shared(self, domain: Domain, task: int, request: CellRequest, reach: _Reach) -> int | None:
+    def _shared(self, domain: Domain, part_of: PartOf | None, reach: _Reach) -> int | None:
         """The card for a task of a part: that with parts and enough room which costs least, then the fullest."""
-        chain, part_of = domain.chain, request.part_of
+        chain = domain.chain
         if part_of is None or not chain.parts:
             return None
         harm = reach.harm(0)
@@ -292,7 +304,7 @@ class CellAllocator:
         for leaf in sorted(chain.parts, key=by_cost):
             cell = chain.bound_cell(leaf)
             is_ours = cell is not None and chain.bound[cell] is domain and not chain.gone[0][leaf]
-            if is_ours and reach.includes(chain.nodes_in(0, leaf)[0]) and part_of(task, chain.spec.name, leaf):
+            if is_ours and reach.includes(chain.nodes_in(0, leaf)[0]) and part_of(chain.spec.name, leaf):
                 return leaf
         return None
 

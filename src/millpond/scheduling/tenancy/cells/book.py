@@ -32,14 +32,15 @@ from millpond.scheduling.tenancy.cells.hardware import Assignment, kinds_of
 from millpond.scheduling.tenancy.cells.losses import CellLosses
 from millpond.scheduling.tenancy.cells.requests import CellRequest
 from millpond.scheduling.tenancy.cells.rights import Place, RightSearch
+from millpond.scheduling.tenancy.cells.spaced_tasks import as_bits
 from millpond.scheduling.tenancy.cells.stakes import (
     ON_CARDS,
     Stake,
     class_in_cells,
     holdings_on_cards,
+    is_beside_cells,
     part_of,
     places_on_cards,
-    shares_cards,
     stake_of,
 )
 
@@ -58,6 +59,7 @@ class CellBook:
         stale: machines or guarantees have changed since it was made.
         judged: jobs, by id, that may have come into cells, or out of them, or have another right to them, since the
             caller forgot them last.
+        machines: of each chain, the index of each of its machines in the ledger.
     """
 
     def __init__(self, journal: Journal, hardware: Hardware) -> None:
@@ -71,7 +73,7 @@ class CellBook:
         self._where: dict[int, tuple[str, int]] = {}
         self._lost: set[int] = set()
         self._clusters: dict[str, tuple[str, ...]] = {}
-        self._node_numbers: dict[str, list[int]] = {}
+        self.machines: dict[str, list[int]] = {}
 
     def copy_from(self, other: CellBook) -> None:
         """Become like another book, whose holdings are copied with the tasks."""
@@ -79,7 +81,7 @@ class CellBook:
         self.missing, self.stale, self.demoted = other.missing, other.stale, dict(other.demoted)
         self.judged = set(other.judged)
         self._where, self._lost = other._where, set(other._lost)
-        self._clusters, self._node_numbers = other._clusters, other._node_numbers
+        self._clusters, self.machines = other._clusters, other.machines
 
     # ---- what is owed -------------------------------------------------------------------------------------------
 
@@ -110,7 +112,7 @@ class CellBook:
         self.missing = assignment.missing
         index = self._hardware.device_index
         self._where = {index[card]: where for card, where in self.allocator.where.items()}
-        self._node_numbers = {
+        self.machines = {
             name: [self._hardware.node_index[node] for node, _ in kind.spec.nodes] for name, kind in kinds.items()
         }
         self._lost.clear()
@@ -148,7 +150,8 @@ class CellBook:
 
         Else it is in none, but for an elastic gang of which enough tasks are.
         """
-        keeps = is_enough(record.job, [task for task in record.tasks if task.holding and task.holding.is_in_cell])
+        kept = [task for task in record.tasks if task.holding and not is_beside_cells(task.holding)]
+        keeps = is_enough(record.job, kept)
         for holding in holdings:
             self._leave(holding)
         uses, demoted = self._rights(record, holdings)
@@ -197,7 +200,8 @@ class CellBook:
         Args:
             jobs: all, by id: those of a lower class in the same queue may lose their cells.
         """
-        if self.allocator is None or self.stale or not any(holding.devices for holding in holdings):
+        holdings = [holding for holding in holdings if holding.devices]
+        if self.allocator is None or self.stale or not holdings:
             return True
         if record.job.preemptible and not self.clusters_of(record.queue):
             return True
@@ -368,12 +372,12 @@ class CellBook:
 
     def _rights(self, record: JobRecord, holdings: Sequence[Holding]) -> tuple[list[CellUse], list[str]]:
         """The rights of holdings that are not entered, one for each or none at all, and who loses cells for them."""
-        places, shares = list[Place](), shares_cards(record.job)
+        places = list[Place]()
         for holding in holdings:
             cards = self.cards_of(holding)
             ((chain, leaves),) = cards.items() if len(cards) == 1 else (("", []),)
             part = part_of(holding)
-            if (part is not None and not shares) or len(leaves) != len(holding.devices) or not leaves:
+            if (part is not None and record.job.preemptible) or len(leaves) != len(holding.devices) or not leaves:
                 return [], []
             places.append(Place(chain, leaves, part))
         owners = self.clusters_of(record.queue)
@@ -440,15 +444,30 @@ class CellBook:
             found.append(([index[chain.device_of(leaf)] for leaf in place.leaves], stake))
         return found
 
+    def free_cards(self, record: JobRecord) -> Int64Array:
+        """(nodes,) no fewer cards than a job may have there in cells of its queue, whoever visits them."""
+        free = np.zeros(len(self._hardware.nodes), dtype=np.int64)
+        for domain in (each for owner in self.clusters_of(record.queue) for each in self.domains_of(owner)):
+            chain, own = domain.chain, class_in_cells(record)
+            usable = np.array(chain.gone[0]) == 0
+            taken = (leaf for leaf, use in chain.holders.items() if use.priority >= own and leaf not in chain.parts)
+            usable[list(taken)] = False
+            for (level, cell), owner in chain.bound.items():
+                if owner is not domain:
+                    usable[cell * chain.size[level] : (cell + 1) * chain.size[level]] = False
+            nodes = self.machines[chain.spec.name]
+            free[nodes] = np.maximum(free[nodes], usable.reshape(len(nodes), -1).sum(axis=1))
+        return free
+
     def _allowed(self, pool: str, mask: NDArray[np.uint8] | None) -> dict[str, int]:
         """Of each chain, the nodes of a pool that a mask does not keep out, as bits."""
         allowed: dict[str, int] = {}
-        for name, numbers in self._node_numbers.items():
+        for name, numbers in self.machines.items():
             node = self._hardware.nodes[numbers[0]]
             if node is None or node.pool != pool:
                 allowed[name] = 0
             elif mask is not None:
-                allowed[name] = _as_bits(mask[numbers])
+                allowed[name] = as_bits(mask[numbers])
         return allowed
 
     def mask(self, record: JobRecord) -> NDArray[np.uint8] | None:
@@ -459,19 +478,15 @@ class CellBook:
         mask = np.ones(len(self._hardware.nodes), dtype=np.uint8)
         owing = {name: chain for name, chain in self.allocator.chains.items() if any(chain.demand) or chain.bound}
         for name in owing:
-            mask[self._node_numbers[name]] = 0
+            mask[self.machines[name]] = 0
         for name, chain in owing.items():
-            free = _as_flags(self.allocator.spare_nodes(chain), len(self._node_numbers[name]))
-            mask[np.array(self._node_numbers[name])[free]] = 1
+            free = _as_flags(self.allocator.spare_nodes(chain), len(self.machines[name]))
+            mask[np.array(self.machines[name])[free]] = 1
         return mask
 
     def is_in_cells(self, record: JobRecord) -> bool:
         """Whether any of a job's tasks is in a cell that its queue is owed."""
         return self.allocator is not None and bool(self.allocator.uses_of(record.id))
-
-
-def _as_bits(flags: NDArray[np.uint8]) -> int:
-    return int.from_bytes(np.packbits(flags != 0, bitorder="little").tobytes(), "little")
 
 
 def _as_flags(bits: int, count: int) -> NDArray[np.bool_]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from millpond.scheduling.tenancy.cells.domains import CardPart, CellUse
+from millpond.scheduling.tenancy.cells.spaced_tasks import SpacedTasks
+
+PartOf: TypeAlias = Callable[[str, int], CardPart | None]
+"""What a task takes of a card of a chain beside the parts that are there; None where these leave it too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +23,8 @@ class CellRequest:
         models: allowed models of cards; empty: any.
         pin: the pinned cell it asks for; empty: none of these; None: whichever its cluster has, before others.
         preempts: whether work of the same cluster and lower classes may lose its cells.
-        part_of: for tasks of parts of cards, what a task, by its number, takes of a card of a chain beside the parts
-            that are there; None where these leave it too little.
+        parts: by their numbers, those of its tasks that take a part of a card.
+        spaced: what its tasks must keep between them; None: nothing.
     """
 
     owner: str
@@ -29,7 +34,8 @@ class CellRequest:
     pin: str | None = ""
     priority: int = 0
     preempts: bool = True
-    part_of: Callable[[int, str, int], CardPart | None] | None = None
+    parts: Mapping[int, PartOf] = field(default_factory=dict)
+    spaced: SpacedTasks | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millpond.model.resources import CARD_MILLI
-from millpond.model.workloads import Job
 from millpond.scheduling.ledger.holdings import FROZEN, RUNNING, Holding
 from millpond.scheduling.tenancy.cells.domains import STAYS, CardPart, CellUse
 
@@ -41,16 +39,6 @@ def stake_of(record: JobRecord, use: CellUse | None) -> Stake:
     return Stake(record.id, use, not record.job.preemptible)
 
 
-def shares_cards(job: Job) -> bool:
-    """Whether each task of a job takes a part of a card, and never leaves it, so that they share cards of cells.
-
-    Parts that may be asked to leave go where there is room, as visitors, and are owed what the guarantee counts.
-    """
-    return not job.preemptible and all(
-        role.request.devices and role.request.slice.compute_milli < CARD_MILLI for role in job.roles
-    )
-
-
 def part_of(holding: Holding) -> CardPart | None:
     """What a holding takes of its card; None for whole cards."""
     shape = holding.shape
@@ -66,10 +54,20 @@ def leaving_stake(record: JobRecord) -> Stake:
 
 def places_on_cards(record: JobRecord) -> list[Holding]:
     """What a job has on cards, without what it is leaving."""
-    return [task.holding for task in record.tasks if task.holding is not None and task.holding.hold in ON_CARDS]
+    return [task.holding for task in record.tasks if task.holding is not None and is_on_cards(task.holding)]
 
 
 def holdings_on_cards(record: JobRecord) -> list[Holding]:
     """What a job has on cards, and what it is leaving."""
     found = [task.holding for task in record.tasks] + [task.vacating for task in record.tasks]
-    return [holding for holding in found if holding is not None and holding.hold in ON_CARDS]
+    return [holding for holding in found if holding is not None and is_on_cards(holding)]
+
+
+def is_on_cards(holding: Holding) -> bool:
+    """Whether a holding is of cards, and they are held; tasks without cards have nothing to do with cells."""
+    return bool(holding.devices) and holding.hold in ON_CARDS
+
+
+def is_beside_cells(holding: Holding) -> bool:
+    """Whether a holding is of cards, and not in a cell by right."""
+    return bool(holding.devices) and not holding.is_in_cell
