@@ -10,8 +10,9 @@ from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.events import DurationPredicted, Event
 from millpond.model.states import JobState
+from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.tenancy.cells import CellCount
-from millpond.model.workloads import Job, Priority, Role
+from millpond.model.workloads import Job, Priority
 from millpond.scheduling.cycle.overdue import COST_PART, CROWDING, NEXT_LOOK
 from millpond.scheduling.ordering.queueing import FIRST_LOOK_S
 from millpond.scheduling.scheduler import Scheduler
@@ -187,12 +188,22 @@ def test_no_job_waits_longer_than_the_law_allows(seed: int, ordering: str, preem
     assert work.first_start_at - 5 * longest_s <= promised_s + 2 * longest_s
 
 
-def test_no_room_is_kept_for_a_job_that_may_have_none_of_the_cards_as_they_are_owed_as_cells() -> None:
-    teams = (queue(name, guarantee=4, cells=(CellCount("node", 1),)) for name in ("vision", "speech"))
-    world = World(machine("n0", 4), machine("n1", 4), queues=(*teams, queue("guest")))
+@pytest.mark.parametrize(
+    ("cell", "tasks", "cards", "spacing"),
+    [
+        (CellCount("switch", 2), 1, 4, ()),
+        (CellCount("node", 1), 2, 0.5, (SpacingRule(SpacingKind.APART, "host", ("worker",), ("worker",)),)),
+        (CellCount("node", 1), 2, 1, (SpacingRule(SpacingKind.APART, "host", ("worker",), ("worker",)),)),
+    ],
+)
+def test_no_room_is_kept_for_a_job_that_fits_in_no_cells_of_its_queue_where_all_cards_are_owed_as_cells(
+    cell: CellCount, tasks: int, cards: float, spacing: tuple[SpacingRule, ...]
+) -> None:
+    teams = (queue(name, guarantee=4, cells=(cell,)) for name in ("vision", "speech"))
+    nodes = (machine(name, 4, labels=(("host", name),)) for name in ("n0", "n1"))
+    world = World(*nodes, queues=(*teams, queue("guest")))
     world.submit(*(single(name, 4, queue="guest") for name in ("first", "second")))
-    roles = Role.rigid(asks(0.5), 1), Role.rigid(asks(1), 1)  # a part and a whole card together go into no cells
-    world.submit(Job("stays", roles, queue="vision", preemptible=False))
+    world.submit(gang("stays", tasks, asks(cards), queue="vision", preemptible=False, spacing=spacing))
     world.go_to(100_000.0)
     world.submit(gang("wide", 3, asks(2), queue="guest"))
     world.end("first")

@@ -111,6 +111,14 @@ def test_tasks_that_must_lie_apart_have_cells_of_several_places(preemptible: boo
     assert sorted(racks_of(world, "g")) == ["0", "1"]
 
 
+def test_it_is_said_when_cells_have_no_room_for_a_gang_even_if_all_are_free() -> None:
+    rule = SpacingRule(SpacingKind.APART, "block", ("worker",), ("worker",))
+    rest = queue("others", guarantee=12, cells=(CellCount("node", 3),))
+    world = World(*in_racks(2), queues=(lab(1), rest))
+    world.submit(gang("g", 2, asks(2), queue="lab", preemptible=False, spacing=(rule,)))
+    assert "the cells of queue lab have no room for it, even if all of them are free" in world.why("g").summary
+
+
 def test_some_tasks_that_must_lie_together_begin_where_all_of_them_have_cells() -> None:
     rule = SpacingRule(SpacingKind.TOGETHER, "block", ("worker",))
     roles = Role.rigid(asks(4), 2, "worker"), Role.rigid(asks(4), 1, "other")

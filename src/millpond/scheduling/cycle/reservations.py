@@ -19,6 +19,7 @@ import numpy as np
 
 from millpond.model.workloads import Priority
 from millpond.scheduling.cycle.job_placement import Placed, Placer, spacing_of
+from millpond.scheduling.cycle.places_in_cells import cells_would_do
 from millpond.scheduling.cycle.tried_places import Tries, nodes_of, try_places
 from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.nodes.cordon import stays_until
@@ -31,7 +32,6 @@ from millpond.scheduling.reclaiming.searching import Plan
 from millpond.scheduling.reclaiming.victims import MOST_ROWS
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.admission import uses_cells
 
 MOST_COPIES_PER_NODE = 16
 
@@ -248,10 +248,10 @@ class Reserver:
         """(nodes,), 0 where a job finds no place whoever leaves: by its choice, its models, or cells that are owed."""
         state = self.state
         allowed = state.entitlements.allowed_nodes(record, tasks)
-        unowed = None if uses_cells(state, record) else state.cluster.cells.mask(record)
-        if allowed is None or unowed is None:
-            return unowed if allowed is None else allowed
-        return allowed & unowed
+        unowed = state.cluster.cells.mask(record)
+        if unowed is None or cells_would_do(state, record):
+            return allowed
+        return unowed if allowed is None else allowed & unowed
 
     def _open_by_hand(self) -> list[int]:
         """Let the kernel see closed nodes as if they were open; returns their indices. No cache may look meanwhile."""

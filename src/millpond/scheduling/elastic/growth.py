@@ -13,9 +13,9 @@ from functools import partial
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.scheduling import runs
-from millpond.scheduling.cycle.cell_placement import grow_in_cells
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import Placed, Placer
+from millpond.scheduling.cycle.places_in_cells import grow_in_cells
 from millpond.scheduling.elastic.gang_sizes import first_tasks
 from millpond.scheduling.elastic.measured_speed import worth_having
 from millpond.scheduling.migration.migrations import Migrations

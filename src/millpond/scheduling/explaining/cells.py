@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from millpond.model.reasons import Reason
-from millpond.scheduling.cycle.cell_placement import place_in_cells
+from millpond.scheduling.cycle.places_in_cells import cells_would_do, place_in_cells
 from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
@@ -63,6 +63,8 @@ def _no_cell_left(state: State, record: JobRecord, owner: str) -> str:
                 counts[1] += count
     if not fitting:
         return f"a task of {most} cards fits in no cell of queue {owner}" if largest else ""
+    if not cells_would_do(state, record):
+        return f"the cells of queue {owner} have no room for it, even if all of them are free"
     uses = " and ".join(f"{used} of {count} x {level}" for level, (used, count) in fitting.items())
     return f"its cells have no room for it: queue {owner} uses {uses}"
 

@@ -11,7 +11,8 @@ again if the other goes away before it has them (``regain``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,7 @@ class CellBook:
         self.demoted: dict[str, str] = {}
         self.stale = False
         self.judged: set[str] = set()
+        self._unused: CellAllocator | None = None
         self._where: dict[int, tuple[str, int]] = {}
         self._lost: set[int] = set()
         self._clusters: dict[str, tuple[str, ...]] = {}
@@ -96,7 +98,7 @@ class CellBook:
             running: all jobs that hold something.
             finds_rights: whether visitors get rights that are there for them now.
         """
-        self.stale = False
+        self.stale, self._unused = False, None
         tree = [node.queue for node in queues.by_name.values()]
         cells = [cell for queue in tree for cell in queue.cells]
         had_any, self.allocator, self.missing = self.allocator is not None, None, {}
@@ -443,6 +445,18 @@ class CellBook:
             stake = None if plan.demoted else stake_of(record, use)
             found.append(([index[chain.device_of(leaf)] for leaf in place.leaves], stake))
         return found
+
+    @contextmanager
+    def unused(self) -> Iterator[None]:
+        """For a while, all cells are as if nobody used any, and all cards were well."""
+        allocator = self._allocator
+        if self._unused is None:
+            self._unused = CellAllocator((chain.spec for chain in allocator.chains.values()), allocator.clusters)
+        self.allocator = self._unused
+        try:
+            yield
+        finally:
+            self.allocator = allocator
 
     def free_cards(self, record: JobRecord) -> Int64Array:
         """(nodes,) no fewer cards than a job may have there in cells of its queue, whoever visits them."""
