@@ -17,7 +17,9 @@ from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
 from millpond.model.states import JobState
+from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.workloads import Job
+from millpond.scheduling.cycle.reservations import SWITCHING
 from millpond.scheduling.ordering.queueing import new_record
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -318,3 +320,36 @@ def reserved_for(world: World, job: Job, kept: tuple[int, ...] = ()) -> tuple[tu
     record = new_record(world.core._state, job, 1_000, world.now)
     found = world.core._cycle.reserver.reserve(record, kept)
     return None if found is None else (found.nodes, found.at)
+
+
+def test_room_is_kept_where_the_rules_of_a_job_of_one_task_let_it_go() -> None:
+    rule = SpacingRule(SpacingKind.EVEN, "host", ("worker",), ("worker",), counted=(("near", 1),), empty=1)
+    nodes = (machine(name, 4, labels=(("host", name),)) for name in ("near", "far"))
+    world = World(*nodes, settings=Settings(ordering="edf"))
+    world.submit(single("soon", 4), lasting=100, known=True)
+    world.submit(single("late", 3), lasting=200, known=True)
+    assert world.nodes_of("soon") == ["near"]
+    world.submit(single("big", 4, spacing=(rule,)), lasting=50, known=True)
+    world.submit(single("long", 1), lasting=1000, known=True)
+    assert world.why("long").blocked_by == "big"
+    world.go_to(200)
+    assert world.nodes_of("big") == ["far"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nodes_that_are_kept_are_exchanged_as_if_the_instant_of_each_node_were_known(seed: int) -> None:
+    draw = random.Random(seed)
+    world = World(*(machine(f"n{number}", 4) for number in range(12)))
+    for number in range(40):
+        world.submit(
+            single(f"s{number}", draw.choice((1, 1, 2, 3))), lasting=draw.choice((50, 90, 400, 2000)), known=True
+        )
+    world.submit(single("big", 4))
+    record, reserver = world.core.jobs["big"], world.core._cycle.reserver
+    kept = draw.sample(range(12), draw.randint(1, 3))
+    ((_, by_node),) = reserver._times(record, kept=kept, each=True)
+    by_node = by_node[:, 0]
+    others = np.array([number not in kept for number in range(12)])
+    by_node[others] += (SWITCHING - 1.0) * (by_node[others] - world.now)
+    found = reserver.reserve(record, kept)
+    assert (found.nodes, found.at) == ((int(by_node.argmin()),), by_node.min())

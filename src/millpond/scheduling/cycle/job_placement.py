@@ -295,7 +295,7 @@ class Placer:
 
     def _place_all_of(self, record: JobRecord, tasks: Sequence[TaskRecord], mask: NodeMask | None) -> Placed | None:
         """``place_all``, for a job of one task without what only gangs need."""
-        if len(record.tasks) != 1 or len(tasks) != 1:
+        if len(record.tasks) != 1 or len(tasks) != 1 or record.job.spacing:
             return self.place_all(record.job, tasks, mask)
         shape = self.cluster.words.shapes_of(record.demand)[0]
         choice = self.choose(record.job, shape, mask)

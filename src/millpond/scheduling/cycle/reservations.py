@@ -26,6 +26,7 @@ from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.nodes.topology_groups import required_groups
 from millpond.scheduling.placement.arrays import FloatArray, Int64Array, NodeMask
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
+from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.placement.spacing import Spacing
 from millpond.scheduling.reclaiming.roster import SLOT_PRIORITY, SLOT_SEQUENCE
 from millpond.scheduling.reclaiming.searching import Plan
@@ -196,15 +197,46 @@ class Reserver:
 
         Args:
             only: the nodes to be looked at; none: all of its pool.
-            kept: it has these so far. Every node's instant is wanted then, not only those before the soonest that was
-                found, and that of other nodes with good certainty.
+            kept: it has these so far. Their instants are wanted, and those of other nodes with good certainty.
             gone: slots of the roster that leave no more room than they have left.
-            each: every node's instant is wanted.
+            each: every node's instant is wanted, not only those before the soonest that was found.
         """
         state, job = self.state, record.job
         most_copies = MOST_COPIES_PER_NODE if required_groups(state.cluster, job) is None else len(record.tasks)
-        roster, arrays = state.roster, state.cluster.arrays
+        arrays, ends = state.cluster.arrays, self._ends(kept, gone)
         count = arrays.node_count
+        closed = self._open_by_hand()
+        tasks = least_tasks(job, record.queued())
+        is_free = not (job.together_required or job.spacing or state.cordons.has_spans)
+        is_single = len(tasks) == 1 and is_free and not each
+        allowed = self._allowed_nodes(record, tasks)
+        found = []
+        for index in self._waiting_roles(record):
+            wanted = sum(1 for task in tasks if task.role_index == index)
+            shape = state.cluster.words.shapes_of(record.demand)[index]
+            mask = (arrays.pool[:count] == shape.pool).astype(np.uint8)
+            if only:
+                looked_at = np.zeros(count, dtype=np.uint8)
+                looked_at[list(only)] = 1
+                mask &= looked_at
+            if allowed is not None:
+                mask &= allowed
+            copies = min(wanted, most_copies)
+            times = self._times_on(mask, shape, ends, copies, soonest_only=is_single)
+            if kept and is_single:
+                of_kept = np.zeros(count, dtype=np.uint8)
+                of_kept[[node for node in kept if node < count]] = 1
+                times = np.minimum(times, self._times_on(mask & of_kept, shape, ends, copies, soonest_only=False))
+            found.append((wanted, times))
+        if closed:
+            arrays.node_usable[closed] = 0
+        if state.cordons.has_spans:
+            self._postpone(record, [times for _, times in found])
+        return found
+
+    def _ends(self, kept: Sequence[int], gone: Sequence[int]) -> FloatArray:
+        """(slots,) when running work makes room by its end, see ``_times``."""
+        state, roster = self.state, self.state.roster
         ends = state.ordering.time_left.ends(roster.live, state.now)
         if roster.least_priority() == Priority.BACKGROUND:
             ends = np.where(roster.live[SLOT_PRIORITY] == Priority.BACKGROUND, state.now, ends)  # it leaves when asked
@@ -215,34 +247,20 @@ class Reserver:
             stay, soonest = roster.slots_on(np.array(kept, dtype=np.int64)), ends
             ends = state.ordering.time_left.cautious_ends(roster.live, state.now)
             ends[stay] = soonest[stay]
-        closed = self._open_by_hand()
-        tasks = least_tasks(job, record.queued())
-        is_single = len(tasks) == 1 and not (each or kept or job.together_required or state.cordons.has_spans)
-        allowed = self._allowed_nodes(record, tasks)
-        found = []
-        for index in self._waiting_roles(record):
-            wanted = sum(1 for task in tasks if task.role_index == index)
-            shape = state.cluster.words.shapes_of(record.demand)[index]
-            times = np.empty((count, min(wanted, most_copies)))
-            mask = (arrays.pool[:count] == shape.pool).astype(np.uint8)
-            if only:
-                looked_at = np.zeros(count, dtype=np.uint8)
-                looked_at[list(only)] = 1
-                mask &= looked_at
-            if allowed is not None:
-                mask &= allowed
-            self._room_times(
-                arrays.node_table, arrays.device_table, count, self.placer.selector.vector(shape),
-                mask, roster.rows, roster.row_devices,
-                roster.row_memory, roster.node_head, ends, roster.slots[SLOT_SEQUENCE], state.now, times.shape[1],
-                is_single, self._scratch, times,
-            )  # fmt: skip
-            found.append((wanted, times))
-        if closed:
-            arrays.node_usable[closed] = 0
-        if state.cordons.has_spans:
-            self._postpone(record, [times for _, times in found])
-        return found
+        return ends
+
+    def _times_on(
+        self, mask: NodeMask, shape: Shape, ends: FloatArray, copies: int, *, soonest_only: bool
+    ) -> FloatArray:
+        """(nodes, copies) when each node of a mask has room for 1, 2, … tasks, see ``victims.room_times``."""
+        roster, arrays = self.state.roster, self.state.cluster.arrays
+        times = np.empty((arrays.node_count, copies))
+        self._room_times(
+            arrays.node_table, arrays.device_table, arrays.node_count, self.placer.selector.vector(shape), mask,
+            roster.rows, roster.row_devices, roster.row_memory, roster.node_head, ends, roster.slots[SLOT_SEQUENCE],
+            self.state.now, copies, soonest_only, self._scratch, times,
+        )  # fmt: skip
+        return times
 
     def _allowed_nodes(self, record: JobRecord, tasks: Sequence[TaskRecord]) -> NodeMask | None:
         """(nodes,), 0 where a job finds no place whoever leaves: by its choice, its models, or cells that are owed."""
