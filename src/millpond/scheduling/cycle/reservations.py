@@ -214,7 +214,7 @@ class Reserver:
         for index in self._waiting_roles(record):
             wanted = sum(1 for task in tasks if task.role_index == index)
             shape = state.cluster.words.shapes_of(record.demand)[index]
-            mask = (arrays.pool[:count] == shape.pool).astype(np.uint8)
+            mask = self.placer.selector.may_ever_hold(shape).astype(np.uint8)
             if only:
                 looked_at = np.zeros(count, dtype=np.uint8)
                 looked_at[list(only)] = 1
