@@ -62,7 +62,8 @@ class AgentBench:
     kubelet: FakeKubelet = field(init=False)
     cards: tuple[Device, ...] = CARDS
     reports: list[AgentReport] = field(default_factory=list)
-    evicted: list[tuple[str, str]] = field(default_factory=list)
+    evicted: list[str] = field(default_factory=list)
+    refuses: bool = False
     loads: list[dict[str, int]] = field(default_factory=list)
     answers: Mapping[str, SuspensionAnswer] = field(default_factory=dict)
     vendor: Cards = field(default_factory=Cards)
@@ -121,17 +122,23 @@ class AgentBench:
     async def _read(self, claim: NamedClaim) -> ClaimObject | None:
         return self.claims.get(claim.name)
 
-    async def _report(self, report: AgentReport) -> None:
-        self.reports.append(report)
+    async def _report(self, report: AgentReport) -> bool:
+        if not self.refuses:
+            self.reports.append(report)
+        return not self.refuses
 
-    async def _answer(self, answers: Mapping[str, SuspensionAnswer]) -> None:
-        self.answers = answers
+    async def _answer(self, answers: Mapping[str, SuspensionAnswer]) -> bool:
+        if not self.refuses:
+            self.answers = answers
+        return not self.refuses
 
-    async def _tell_loads(self, loads: Mapping[str, int]) -> None:
-        self.loads.append(dict(loads))
+    async def _tell_loads(self, loads: Mapping[str, int]) -> bool:
+        if not self.refuses:
+            self.loads.append(dict(loads))
+        return not self.refuses
 
-    async def _evict(self, pod: tuple[str, str], reason: str) -> None:
-        self.evicted.append(pod)
+    async def _evict(self, pod: tuple[str, str], uid: str, reason: str) -> None:
+        self.evicted.append(uid)
 
     def bound(self, name: str, *grants: Grant, **more: Any) -> PodObject:
         """A pod of the server's is bound to the node."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agent_bench import CARDS, AgentBench, hurry, part, run
@@ -12,8 +13,10 @@ from fake_kubelet import until
 from grpclib.exceptions import GRPCError
 
 from millpond.engines.kubernetes.agent import node_agent
+from millpond.engines.kubernetes.agent.device_plugin import ContainerGifts
 from millpond.engines.kubernetes.agent.load_reporter import LoadReporter
 from millpond.engines.kubernetes.agent.node_agent import NOT_LISTED
+from millpond.engines.kubernetes.agent.pod_slices import PodSlices
 from millpond.engines.kubernetes.cluster.agent_report import LOADS_ANNOTATION, AgentReport, loads_of, loads_text
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
 from millpond.engines.kubernetes.cluster.objects import PodObject, PodStatus
@@ -159,12 +162,12 @@ def test_a_pod_that_took_what_was_for_another_is_evicted_and_the_other_gets_its_
         bench.bound("ours", part(1))
         bench.stranger("theirs")
         wrong, _ = await bench.admitted("theirs", 250)
-        await until(lambda: bench.evicted == [("team", "theirs")])
+        await until(lambda: bench.evicted == ["uid-theirs"])
         env, _ = await bench.admitted("ours", 250, first=500)
         assert env["CUDA_VISIBLE_DEVICES"] == "GPU-1"
         assert env["MILLPOND_GATE"] != wrong["MILLPOND_GATE"]
         await until(lambda: bench.agent.allocations.all_confirmed)
-        assert bench.evicted == [("team", "theirs")]
+        assert bench.evicted == ["uid-theirs"]
 
     run(bench, test)
 
@@ -196,6 +199,83 @@ def test_the_next_agent_knows_what_was_given_and_a_pod_that_ends_gives_it_back(b
             bench.kubelet.stop()
 
     asyncio.run(both())
+
+
+def test_an_agent_that_starts_while_the_driver_is_away_lives_until_it_is_back(
+    bench: AgentBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_agent, "LOOK_EVERY_S", 0.01)
+
+    async def first() -> None:
+        async with bench.running():
+            bench.bound("one", part(0))
+            await bench.admitted("one", 250)
+
+    async def second() -> None:
+        bench.cards, looks = (), 0
+        async with bench.running():
+            bench.bound("one", part(0))
+            counted = bench.agent.meter.counted
+
+            def count(*seen: Any) -> None:
+                nonlocal looks
+                looks += 1
+                counted(*seen)
+
+            monkeypatch.setattr(bench.agent.meter, "counted", count)
+            await until(lambda: looks >= 3)
+            bench.cards = CARDS
+            await until(lambda: bench.reports[-1].devices == CARDS)
+            bench.bound("two", part(0))
+            env, _ = await bench.admitted("two", 250, first=500)
+            assert env["CUDA_VISIBLE_DEVICES"] == "GPU-0"
+
+    async def both() -> None:
+        try:
+            await first()
+            await second()
+        finally:
+            bench.kubelet.stop()
+
+    asyncio.run(both())
+
+
+def test_a_pod_that_ends_while_its_part_is_prepared_leaves_nothing(
+    bench: AgentBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        loop, prepare = asyncio.get_running_loop(), PodSlices.prepare
+        pod = bench.bound("one", part(0))
+
+        async def ends() -> None:
+            bench.agent.pod_deleted(pod)
+
+        def prepared(*asked: Any) -> ContainerGifts:
+            asyncio.run_coroutine_threadsafe(ends(), loop).result()
+            return prepare(*asked)
+
+        monkeypatch.setattr(PodSlices, "prepare", prepared)
+        with pytest.raises(GRPCError, match="pod one has ended meanwhile"):
+            await bench.admitted("one", 250)
+        assert list((bench.folder / "millpond" / "slices").iterdir()) == []
+
+    run(bench, test)
+
+
+def test_what_the_cluster_refuses_to_have_written_of_cards_is_written_when_it_takes_it(
+    bench: AgentBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decayed_averages, "_SETTLED", 1e-9)
+
+    async def test() -> None:
+        bench.refuses, bench.cards, bench.vendor.use_milli = True, CARDS[:1], 300
+        await until(lambda: bench.agent.meter.report.devices[1].health is DeviceHealth.FAULTY)
+        await until(lambda: bench.agent._untold)
+        bench.refuses = False
+        await until(lambda: bench.reports[-1] == bench.agent.meter.report)
+        assert await until(lambda: bench.loads) == [{"GPU-0": 300, "GPU-1": 300}]
+
+    run(bench, test)
 
 
 def test_a_kubelet_that_starts_anew_gets_the_plugin_again(bench: AgentBench) -> None:

@@ -310,6 +310,25 @@ def test_cards_are_published_as_devices_that_many_claims_may_have(cluster: Stand
     assert [each.uid for each in found.metadata.ownerReferences or ()] == ["uid-of-agent"]
 
 
+def test_a_slice_that_goes_with_the_earlier_agent_in_that_moment_is_published_anew(
+    cluster: StandinCluster, tmp_path: Path
+) -> None:
+    cluster.serves_claims = True
+
+    def collected(request: str, _body: Any) -> Any:
+        if request.startswith("PATCH"):
+            cluster.remove(SLICES, slice_name("n1"), "")
+        return None
+
+    async def act(publisher: SlicePublisher) -> None:
+        assert await publisher.publish(CARDS)
+        cluster.refuses = collected
+        assert await publisher.publish(CARDS[:1])
+
+    (found,) = published(cluster, tmp_path, act)
+    assert [each.name for each in found.spec.devices or ()] == ["card-gpu-0"]
+
+
 def test_what_changes_or_is_removed_is_published_again_and_nothing_else(
     cluster: StandinCluster, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from fake_kubelet import until
 
 from fake_driver.driver import MIB, FakeDriver, ProcessState
 from fake_driver.program import Program
-from millpond.engines.kubernetes.agent import pod_processes
+from millpond.engines.kubernetes.agent import pod_processes, suspensions
 from millpond.engines.kubernetes.agent.pod_processes import PodProcesses
 from millpond.engines.kubernetes.cluster.objects import ObjectMeta, PodObject
 from millpond.engines.kubernetes.pods.suspension_order import SuspensionAnswer, SuspensionOrder
@@ -109,6 +109,37 @@ def test_a_swapped_pod_frees_its_card_for_another_and_comes_back(
         assert (await wanted(bench, pod, 8, RUNNING)).refusal == ""
         assert (await asyncio.to_thread(program, "alloc", MIB))[0] == 0
         assert fake_driver.state_of(program.pid) is ProcessState.RUNNING
+
+    run(bench, test)
+
+
+def test_answers_that_the_cluster_refuses_are_given_again(
+    bench: AgentBench, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspensions, "AGAIN_S", 0.01)
+
+    async def test() -> None:
+        pod = await given(bench)
+        bench.refuses = True
+        waiting = asyncio.create_task(wanted(bench, pod, 7, FROZEN))
+        await until(lambda: procfs.is_halted(program.pid))
+        bench.refuses = False
+        assert (await waiting).refusal == ""
+
+    run(bench, test)
+
+
+def test_pods_leave_cards_whose_driver_was_away_when_the_agent_began(
+    bench: AgentBench, program: Program, fake_driver: FakeDriver
+) -> None:
+    cards, bench.cards, bench.swap_mib = bench.cards, (), 0  # where nothing can swap, nothing is set aside for it
+
+    async def test() -> None:
+        bench.cards, bench.swap_mib = cards, 4096
+        await until(lambda: bench.reports[-1].devices)
+        pod = await given(bench)
+        assert (await wanted(bench, pod, 7, SWAPPED)).refusal == ""
+        assert fake_driver.used_bytes(fake_driver.cards[0]) == 0
 
     run(bench, test)
 

@@ -114,6 +114,10 @@ class Ledger:
         """How much memory a device has, by its UUID; it may be new."""
         self._capacity[device] = capacity_mib
 
+    def set_host(self, node: str, mib: int) -> None:
+        """How much host memory of a node may hold device memory."""
+        self._host[node] = mib
+
     def get(self, task: TaskId) -> LedgerEntry | None:
         """What a task holds; None for one that is not here."""
         return self._entries.get(task)

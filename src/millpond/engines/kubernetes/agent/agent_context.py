@@ -57,15 +57,15 @@ class ClusterSide:
     """What the agent does to the cluster.
 
     Attributes:
-        report: describe the cards.
-        answer: say what became of what is wanted of pods.
-        evict: have a pod leave, by its namespace and name, and why.
-        tell_loads: say how busy the cards are.
+        report: describe the cards; False where the cluster refuses that, which is to be tried again.
+        answer: say what became of what is wanted of pods; the same.
+        evict: have a pod leave, by its namespace and name and its uid, and why.
+        tell_loads: say how busy the cards are; False where the cluster refuses that.
         claims: as a driver of these.
     """
 
-    report: Callable[[AgentReport], Coroutine[Any, Any, None]]
-    answer: Callable[[Mapping[str, SuspensionAnswer]], Coroutine[Any, Any, None]]
-    evict: Callable[[PodKey, str], Coroutine[Any, Any, None]]
-    tell_loads: Callable[[Mapping[str, int]], Coroutine[Any, Any, None]]
+    report: Callable[[AgentReport], Coroutine[Any, Any, bool]]
+    answer: Callable[[Mapping[str, SuspensionAnswer]], Coroutine[Any, Any, bool]]
+    evict: Callable[[PodKey, str, str], Coroutine[Any, Any, None]]
+    tell_loads: Callable[[Mapping[str, int]], Coroutine[Any, Any, bool]]
     claims: ClaimSide

@@ -152,7 +152,7 @@ class NodeAgent:
     def _lost(self, uid: str, reason: str) -> None:
         made = self.allocations.made.get(uid)
         if made is not None:
-            self._evict(made.pod.key, f"it cannot go on: {reason}")
+            self._evict(made.pod.key, uid, f"it cannot go on: {reason}")
 
     # ---- pods -----------------------------------------------------------------------------------------------------
 
@@ -238,7 +238,8 @@ class NodeAgent:
             try:
                 return await self._given(made)
             except MillpondError:
-                self.allocations.bound(made.pod)  # the kubelet asks again
+                if made.pod.uid in self._live:
+                    self.allocations.bound(made.pod)  # the kubelet asks again
                 raise
 
     async def _given(self, made: Allocation) -> ContainerGifts:
@@ -247,13 +248,17 @@ class NodeAgent:
         assert self._residency is not None
         self._residency.arrived(made)
         try:
-            return await asyncio.to_thread(self._slices.prepare, made, self._machine, dict(self._devices))
+            gifts = await asyncio.to_thread(self._slices.prepare, made, self._machine, dict(self._devices))
         except (MillpondError, OSError) as error:
             self.allocations.over(made.pod.uid)
             self._release(made)
             if isinstance(error, OSError):
                 raise UnavailableError(f"the node cannot prepare it: {error}", "see the agent's log") from error
             raise
+        if made.pod.uid not in self.allocations.made:
+            self._release(made)  # what was prepared after the release of its end
+            raise UnavailableError(f"pod {made.pod.key[1]} has ended meanwhile", "nothing waits for it any more")
+        return gifts
 
     async def _asking(self, find: Callable[[], BoundPod | None], missing: str) -> BoundPod:
         """The pod that is meant, as soon as it is known and has room.
@@ -281,17 +286,17 @@ class NodeAgent:
         except _UNANSWERED as error:
             log.debug("the kubelet does not say what pods have: %s", error)
             return
-        live = set(self._live.values())
+        live = {key: uid for uid, key in self._live.items()}
         have = {key: shown[MILLI] for key, shown in self._shown.items() if MILLI in shown and key in live}
         for made, holder in self.allocations.compare(have):
             log.warning("pod %s/%s has taken what was pod %s/%s's", *holder, *made.pod.key)
             self._release(made)
             self.allocations.take_back(made)
-            self._evict(holder, f"it has the part of a card that is for pod {made.pod.key[1]}")
+            self._evict(holder, live[holder], f"it has the part of a card that is for pod {made.pod.key[1]}")
 
-    def _evict(self, pod: PodKey, reason: str) -> None:
+    def _evict(self, pod: PodKey, uid: str, reason: str) -> None:
         """Have a pod leave; nothing waits for that, as a disruption budget may forbid it for long."""
-        self._work.create_task(self._cluster.evict(pod, reason))
+        self._work.create_task(self._cluster.evict(pod, uid, reason))
 
     # ---- what it looks at -----------------------------------------------------------------------------------------
 
@@ -311,7 +316,8 @@ class NodeAgent:
             self._looked.clear()
             if self._untold is not None:
                 loads, self._untold = self._untold, None
-                await self._cluster.tell_loads(loads)
+                if not await self._cluster.tell_loads(loads) and self._untold is None:
+                    self._untold = loads
 
     async def _measure_loads(self) -> None:
         vendor = None if self._machine is None else self._machine.vendors.get(NvidiaVendor.name)
@@ -339,6 +345,8 @@ class NodeAgent:
                 return
             machine = replace(machine, vendors={**machine.vendors, vendor.name: vendor})
         self._machine, self._driver_away = machine, ""
+        if self._residency is not None:
+            self._residency.looked_at(machine)
         (node,) = machine.nodes
         # A pod keeps the cards that it was given, so nothing comes back on others.
         devices = (replace(each, remaps=False) for each in node.devices if each.vendor == NvidiaVendor.name)
@@ -354,8 +362,8 @@ class NodeAgent:
         if report != self._reported:
             if self._driver_away:
                 log.warning("the cards cannot be looked at: %s", self._driver_away)
-            await self._cluster.report(report)
-            self._reported = report
+            if await self._cluster.report(report):
+                self._reported = report
         if self._by_claims:
             await self._cluster.claims.publish(report.devices)
         else:
@@ -396,13 +404,14 @@ class NodeAgent:
             for allocation, escape in escapes:
                 log.warning("pod %s/%s: %s", *allocation.pod.key, escape.text)
                 if allocation.pod.order.evicts:
-                    self._evict(allocation.pod.key, escape.text)
+                    self._evict(allocation.pod.key, allocation.pod.uid, escape.text)
 
     def _escaped(self, made: Sequence[Allocation]) -> list[tuple[Allocation, Escape]]:
         """Pods that are beyond their slices; each is found once."""
         usages = [(each, usage) for each in made if (usage := self._slices.usage(each)) is not None]
         self.meter.counted(usages, time.monotonic())
-        if not usages or self._machine is None:
+        vendor = None if self._machine is None else self._machine.vendors.get(NvidiaVendor.name)
+        if not usages or vendor is None:  # where the agent has begun while the driver was away
             return []
         pids = pids_by_pod()
         held = [
@@ -410,7 +419,7 @@ class NodeAgent:
             for each, usage in usages
             for grant in each.pod.order.grants
         ]
-        samples = self._machine.vendors[NvidiaVendor.name].sample()
+        samples = vendor.sample()
         now = time.monotonic()
         self.meter.sampled(samples, now)
         by_task = {each.pod.task: each for each, _ in usages}

@@ -12,6 +12,7 @@ from millpond.engines.kubernetes.agent.pod_processes import PodProcesses
 from millpond.engines.kubernetes.agent.pod_slices import PodSlices
 from millpond.model.decisions import Grant
 from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.model.hardware.devices import Device
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host import procfs
 from millpond.node.host.machine import Machine
@@ -49,21 +50,21 @@ class PodResidency:
 
     Args:
         folder: for what it has to remember.
-        machine: as it is when the agent starts.
+        machine: as it is when the agent starts; what comes later it is told of.
         slices: what holds pods to their parts.
     """
 
     def __init__(self, folder: Path, machine: Machine, slices: PodSlices, pods: HeldPods) -> None:
-        (node,) = machine.nodes
-        self._folder, self._node, self._machine, self._pods = folder / "residency", node.name, machine, pods
+        self._folder, self._node, self._pods = folder / "residency", machine.nodes[0].name, pods
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._devices = {device.uuid: device for device in node.devices}
         self._desired_states = DesiredStates(lambda task: self._file(task, _DESIRED))
         self._trees = TaskTrees(
             self._processes_of, self._desired_states, slices.hold_launches, lambda task: pods.is_ending(task.job)
         )
         self._helper = CheckpointHelper()
-        self._ledger = Ledger({device.uuid: device.memory_mib for device in node.devices}, {self._node: node.swap_mib})
+        self._ledger = Ledger({}, {})
+        self._machine, self._devices = machine, dict[str, Device]()
+        self.looked_at(machine)
         checkpoints = CheckpointMover(self._helper, self._trees, self._ledger.total_mib, self._resident_mib)
         context = NodeContext(
             time.monotonic,
@@ -72,6 +73,15 @@ class PodResidency:
         )
         arbiter = Arbiter(self._ledger, VendorMover(self._trees, checkpoints, self._vendor_of), context)
         self._residency = ResidencyManager(arbiter, self._trees, self._desired_states, _Assigned(self._made))
+
+    def looked_at(self, machine: Machine) -> None:
+        """The machine as it is now: cards of a driver that was away may be there. Does not block."""
+        (node,) = machine.nodes
+        if node.devices:  # without any there is no host memory for what theirs holds either
+            self._machine, self._devices = machine, {device.uuid: device for device in node.devices}
+            self._ledger.set_host(self._node, node.swap_mib)
+            for device in node.devices:
+                self._ledger.set_capacity(device.uuid, device.memory_mib)
 
     def recover(self, held: Iterable[Allocation]) -> None:
         """Find out where the pods of an earlier agent are, and finish what it was about."""

@@ -34,6 +34,7 @@ from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 from millpond.engines.kubernetes.pods.suspension_order import ANSWERS_ANNOTATION, SuspensionAnswer, answers_text
 from millpond.model.errors import InvalidInputError
 from millpond.node.host.machine import describe_machine
+from millpond.node.host.periodic_worker import PassTrouble
 
 log = logging.getLogger(__name__)
 
@@ -132,41 +133,51 @@ class AgentRequests:
 
     def __init__(self, api: ClusterApi, identity: AgentIdentity) -> None:
         self._api, self._identity = api, identity
+        self._trouble = PassTrouble("the agent's pod cannot be described, which is tried again", (StatusError,))
 
-    async def report(self, report: AgentReport) -> None:
-        """Describe the cards of the node, on the agent's own pod."""
-        if await self._say(REPORT_ANNOTATION, report.text()):
+    async def report(self, report: AgentReport) -> bool:
+        """Describe the cards of the node, on the agent's own pod; says whether the cluster took it."""
+        is_said = await self._say(REPORT_ANNOTATION, report.text())
+        if is_said:
             log.info("reported %d cards of node %s", len(report.devices), self._identity.node)
+        return is_said
 
-    async def tell_loads(self, loads: Mapping[str, int]) -> None:
-        """Say how busy the cards of the node are, on the agent's own pod."""
-        await self._say(LOADS_ANNOTATION, loads_text(loads))
+    async def tell_loads(self, loads: Mapping[str, int]) -> bool:
+        """Say how busy the cards of the node are, on the agent's own pod; says whether the cluster took it."""
+        return await self._say(LOADS_ANNOTATION, loads_text(loads))
 
-    async def answer(self, answers: Mapping[str, SuspensionAnswer]) -> None:
-        """Say what became of what is wanted of pods, on the agent's own."""
-        await self._say(ANSWERS_ANNOTATION, answers_text(answers))
+    async def answer(self, answers: Mapping[str, SuspensionAnswer]) -> bool:
+        """Say what became of what is wanted of pods, on the agent's own; says whether the cluster took it."""
+        return await self._say(ANSWERS_ANNOTATION, answers_text(answers))
 
     async def _say(self, annotation: str, text: str) -> bool:
         path = f"/api/v1/namespaces/{self._identity.namespace}/pods/{self._identity.pod}"
         try:
             await self._api.ask("PATCH", path, {"metadata": {"annotations": {annotation: text}}}, patch="merge")
         except StatusError as error:
-            log.error("the agent's pod cannot be given its %s: %s", annotation, error)
+            self._trouble.note(error)
             return False
+        self._trouble.over()
         return True
 
-    async def evict(self, pod: PodKey, reason: str) -> None:
-        """Have a pod leave, however long its disruption budgets forbid it."""
+    async def evict(self, pod: PodKey, uid: str, reason: str) -> None:
+        """Have a pod leave, however long its disruption budgets forbid it; another of its name stays."""
         namespace, name = pod
         log.warning("pod %s/%s is evicted: %s", namespace, name, reason)
+        trouble = PassTrouble(f"pod {namespace}/{name} cannot be evicted, and is asked to leave again", (StatusError,))
         for policy in itertools.cycle(POLICIES):
             meta = {"namespace": namespace, "name": name}
-            body = {"apiVersion": policy, "kind": "Eviction", "metadata": meta}
+            body = {
+                "apiVersion": policy,
+                "kind": "Eviction",
+                "metadata": meta,
+                "deleteOptions": {"preconditions": {"uid": uid}},
+            }
             try:
                 await self._api.ask("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body)
                 return
             except StatusError as error:
                 if error.code in _GONE:
                     return
-                log.warning("pod %s/%s cannot be evicted by %s: %s", namespace, name, policy, error)
+                trouble.note(error)
             await asyncio.sleep(_AGAIN_S)

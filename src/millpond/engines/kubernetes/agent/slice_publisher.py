@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _PATH: Final = f"{API}/resourceslices"
 _NOT_FOUND, _CONFLICT = 404, 409
+_MOST_TRIES: Final = 3
 
 
 class SlicePublisher:
@@ -98,13 +99,19 @@ class SlicePublisher:
         return msgspec.json.decode(answer, type=ClaimObject)
 
     async def _write(self, wanted: ResourceSlice) -> SliceObject:
-        try:
-            return msgspec.json.decode(await self._api.ask("POST", _PATH, wanted), type=SliceObject)
-        except StatusError as error:
-            if error.code != _CONFLICT:
-                raise
-        # One of an earlier agent, or of this one.
         owners = [] if wanted.metadata is None else wanted.metadata.ownerReferences or []
         item = {"metadata": {"ownerReferences": owners}, "spec": wanted.spec}
         path = f"{_PATH}/{slice_name(self._node)}"
-        return msgspec.json.decode(await self._api.ask("PATCH", path, item, patch="merge"), type=SliceObject)
+        for _ in range(_MOST_TRIES):
+            try:
+                return msgspec.json.decode(await self._api.ask("POST", _PATH, wanted), type=SliceObject)
+            except StatusError as error:
+                if error.code != _CONFLICT:
+                    raise
+            try:  # one of an earlier agent, or of this one
+                return msgspec.json.decode(await self._api.ask("PATCH", path, item, patch="merge"), type=SliceObject)
+            except StatusError as error:
+                if error.code != _NOT_FOUND:
+                    raise
+                gone = error  # it went meanwhile, with the pod of the earlier agent
+        raise gone

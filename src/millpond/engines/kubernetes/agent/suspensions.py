@@ -15,6 +15,8 @@ from millpond.engines.kubernetes.agent.pod_residency import PodResidency
 from millpond.engines.kubernetes.pods.suspension_order import SuspensionAnswer, SuspensionOrder
 from millpond.node.sharing.desired_state import DesiredState
 
+AGAIN_S: Final = 10.0
+"""Answers that the cluster has refused are given again after so long."""
 _NO_CARDS: Final = "it has no card of the agent of its node"
 
 
@@ -22,11 +24,11 @@ class Suspensions:
     """All pods of one node that were ever suspended. Lives on the agent's loop.
 
     Args:
-        say: write down all answers.
+        say: write down all answers; False where the cluster refuses that.
     """
 
     def __init__(
-        self, allocations: Allocations, say: Callable[[Mapping[str, SuspensionAnswer]], Coroutine[Any, Any, None]]
+        self, allocations: Allocations, say: Callable[[Mapping[str, SuspensionAnswer]], Coroutine[Any, Any, bool]]
     ) -> None:
         self._allocations, self._say = allocations, say
         self._orders: dict[str, SuspensionOrder] = {}
@@ -83,4 +85,5 @@ class Suspensions:
         while True:
             await self._answered.wait()
             self._answered.clear()
-            await self._say(dict(self._answers))
+            while not await self._say(dict(self._answers)):
+                await asyncio.sleep(AGAIN_S)
