@@ -96,8 +96,11 @@ def chain(cluster: StandinCluster, *owners: tuple[str, str, str], labels: dict[s
     """Owners of one another, the innermost first, each of a kind, an API and a resource."""
     for place, (kind, _, resource) in enumerate(owners):
         above = owners[place + 1 : place + 2]
-        references = [{"kind": k, "apiVersion": api, "name": k.lower(), "controller": True} for k, api, _ in above]
-        meta = {"ownerReferences": references, "labels": labels or {}}
+        references = [
+            {"kind": k, "apiVersion": api, "name": k.lower(), "uid": f"uid-of-{k}", "controller": True}
+            for k, api, _ in above
+        ]
+        meta = {"uid": f"uid-of-{kind}", "ownerReferences": references, "labels": labels or {}}
         spec = {"workerGroupSpecs": [], "parallelism": 1}
         cluster.put(resource, kind.lower(), {"metadata": meta, "spec": spec}, NAMESPACE)
 
@@ -122,8 +125,21 @@ def test_of_owners_of_owners_the_outermost_is_paused(cluster: StandinCluster, be
 
 def test_owners_that_kueue_pauses_are_left_to_it(cluster: StandinCluster, bench: AdoptingBench) -> None:
     chain(cluster, ("Job", "batch/v1", "jobs.batch"), labels={"kueue.x-k8s.io/queue-name": "q"})
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "u", "controller": True}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "uid-of-Job", "controller": True}
     foreign_pod(cluster, "p", owner=owner)
+    run_and_stop(cluster, bench)
+    eventually(lambda: cluster.get("pods", "p")["metadata"].get("deletionTimestamp"))  # type: ignore[index]
+    assert "suspend" not in cluster.get("jobs.batch", "job")["spec"]  # type: ignore[index]
+
+
+def test_an_owner_that_was_made_anew_by_the_same_name_is_not_paused_for_the_pods_of_the_one_before(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    chain(cluster, ("Job", "batch/v1", "jobs.batch"))
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "uid-of-Job", "controller": True}
+    foreign_pod(cluster, "p", owner=owner)
+    bench.gang()
+    cluster.put("jobs.batch", "job", {"metadata": {"uid": "uid-of-another"}, "spec": {"parallelism": 1}}, NAMESPACE)
     run_and_stop(cluster, bench)
     eventually(lambda: cluster.get("pods", "p")["metadata"].get("deletionTimestamp"))  # type: ignore[index]
     assert "suspend" not in cluster.get("jobs.batch", "job")["spec"]  # type: ignore[index]

@@ -37,7 +37,8 @@ def bench(cluster: StandinCluster, tmp_path: Path) -> Iterator[AdoptingBench]:
 
 
 def job_of(cluster: StandinCluster, parallelism: int, **spec: Any) -> None:
-    cluster.put("jobs.batch", "theirs", {"spec": {"parallelism": parallelism, **spec}}, NAMESPACE)
+    plain = {"metadata": {"uid": OWNER["uid"]}, "spec": {"parallelism": parallelism, **spec}}
+    cluster.put("jobs.batch", "theirs", plain, NAMESPACE)
 
 
 def pair(cluster: StandinCluster) -> None:
@@ -139,6 +140,21 @@ def test_pods_without_an_owner_of_the_table_start_one_by_one(cluster: StandinClu
     foreign_pod(cluster, "web-2", owner=replicas)
     gangs = eventually(lambda: found if len(found := bench.engine.gangs()) == 2 else None)
     assert {(gang.key.kind, gang.key.name) for gang in gangs} == {("Pod", "web-1"), ("Pod", "web-2")}
+
+
+@pytest.mark.parametrize("change", [{"labels": {"jobset.sigs.k8s.io/jobset-name": "set"}}, {"ownerReferences": []}])
+def test_a_pod_whose_labels_or_owner_change_leaves_nothing_of_itself_in_its_earlier_gang(
+    cluster: StandinCluster, bench: AdoptingBench, change: dict[str, Any]
+) -> None:
+    job_of(cluster, 1)
+    cluster.put("jobsets.jobset.x-k8s.io", "set", {"spec": {"replicatedJobs": [{"replicas": 1}]}}, NAMESPACE)
+    foreign_pod(cluster, "theirs-0", owner=OWNER)
+    before = bench.gang().key
+    there = cluster.get("pods", "theirs-0") or {}
+    cluster.put("pods", "theirs-0", {**there, "metadata": {**there["metadata"], **change}}, NAMESPACE)
+    eventually(lambda: bench.gang().key != before)
+    cluster.remove("pods", "theirs-0")
+    eventually(lambda: not bench.engine.gangs())
 
 
 def test_a_gang_is_bound_with_its_marks_and_followed_to_its_end(cluster: StandinCluster, bench: AdoptingBench) -> None:

@@ -93,7 +93,7 @@ class Evictions:
                 return
 
     async def _set_paused(self, kind: OwnerKind, meta: Mapping[str, Any], job: str | None) -> bool:
-        body: dict[str, Any] = {"metadata": {"annotations": {PAUSED_BY: job}}}
+        body: dict[str, Any] = {"metadata": {"uid": meta["uid"], "annotations": {PAUSED_BY: job}}}
         inner = body
         *outer, last = kind.suspend.split(".")
         for word in outer:
@@ -109,18 +109,21 @@ class Evictions:
     async def _topmost(self, key: GangKey) -> tuple[OwnerKind, Any] | None:
         """The outermost owner of a gang that can be paused, and not by Kueue; None where there is none."""
         kind = next((each for each in OWNERS if each.kind == key.kind), None)
-        name, found = key.name, None
+        name, uid, found = key.name, key.uid, None
         while kind is not None:
             try:
                 plain = msgspec.json.decode(await self._api.ask("GET", kind.path(key.namespace, name)))
             except StatusError:
                 break
             meta = plain["metadata"]
+            if uid and meta["uid"] != uid:
+                break  # it was deleted, and another made by its name
             if _KUEUE in (meta.get("labels") or {}):
                 return None
             if kind.suspend:
                 found = kind, plain
             owner = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), None)
             group = "" if owner is None else owner["apiVersion"].partition("/")[0]
-            kind, name = (None, "") if owner is None else (_BY_KIND.get((owner["kind"], group)), owner["name"])
+            kind = None if owner is None else _BY_KIND.get((owner["kind"], group))
+            name, uid = ("", "") if owner is None else (owner["name"], owner["uid"])
         return found

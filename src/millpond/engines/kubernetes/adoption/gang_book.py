@@ -89,6 +89,8 @@ class GangBook:
         self._said = said
         self._begin = begin
         self._pods: defaultdict[GangKey, dict[str, ScheduledPod]] = defaultdict(dict)
+        self._gang_of: dict[str, GangKey] = {}
+        """By pod: its labels and its owner may change, and then it is one of another gang."""
         self._demands: dict[str, tuple[ScheduledPod, ClaimDemand, PodDemand]] = {}
         """By pod, what it asks for: a gang is looked at again and again, and its pods stay as they are."""
         self._sizes: dict[GangKey, GangSize] = {}
@@ -113,6 +115,9 @@ class GangBook:
         """A pod is there, or has changed."""
         if self._rules.is_ours(pod.metadata.namespace):
             key = gang_of(pod)
+            if self._gang_of.get(pod.key, key) != key:
+                self._take_out(pod)
+            self._gang_of[pod.key] = key
             self._pods[key][pod.key] = pod
             if not pod.waits:
                 self._demands.pop(pod.key, None)
@@ -120,8 +125,11 @@ class GangBook:
 
     def pod_deleted(self, pod: ScheduledPod) -> None:
         """A pod is gone."""
-        key = gang_of(pod)
-        if key in self._pods:
+        self._take_out(pod)
+
+    def _take_out(self, pod: ScheduledPod) -> None:
+        key = self._gang_of.pop(pod.key, None)
+        if key is not None:
             self._pods[key].pop(pod.key, None)
             self._demands.pop(pod.key, None)
             self.refresh(key)
