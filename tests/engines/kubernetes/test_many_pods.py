@@ -52,6 +52,22 @@ def test_more_pods_run_than_a_client_has_connections(cluster: StandinCluster, be
     assert len([each for each in cluster.requests if each.endswith("/binding")]) == 120
 
 
+@pytest.mark.parametrize("constant", ["SILENT_FOR_S", "ENDS_WITHIN_S"])
+def test_output_behind_a_proxy_that_has_forgotten_the_connection_is_copied(
+    cluster: StandinCluster, bench: PodBench, monkeypatch: pytest.MonkeyPatch, constant: str
+) -> None:
+    monkeypatch.setattr(log_copies, constant, 0.05)
+    cluster.keeps_logs_open = True
+    cluster.logs[f"{JOBS[0]}-1-0"] = ["2026-11-24T10:00:01Z before\n"]
+    bench.started(job=JOBS[0])
+    eventually(lambda: text_of(log_of(bench, JOBS[0])) == "before\n")
+    cluster.logs[f"{JOBS[0]}-1-0"].append("2026-11-24T10:00:02Z after\n")
+    if constant == "ENDS_WITHIN_S":
+        cluster.finish(f"{JOBS[0]}-1-0")
+        bench.next(Ended)
+    eventually(lambda: text_of(log_of(bench, JOBS[0])) == "before\nafter\n")
+
+
 def test_credentials_that_the_cluster_no_longer_takes_are_renewed(cluster: StandinCluster, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first")

@@ -133,13 +133,11 @@ class ApiChannel:
     async def _read(self, path: str, params: Mapping[str, str]) -> bytes:
         return b"".join([piece async for piece in self.follow(path, params, REQUEST_WITHIN_S)])
 
-    async def follow(
-        self, path: str, params: Mapping[str, str], silence_s: float | None
-    ) -> AsyncGenerator[bytes, None]:
+    async def follow(self, path: str, params: Mapping[str, str], silence_s: float) -> AsyncGenerator[bytes, None]:
         """An answer that goes on and on, in pieces as they come; the first is empty, when it begins.
 
         Args:
-            silence_s: without a word for so long it counts as cut; None: it may say nothing for ever.
+            silence_s: without a word for so long it counts as cut.
 
         Raises:
             ErrorAnswerError: the server refuses.

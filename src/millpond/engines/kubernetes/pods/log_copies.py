@@ -30,6 +30,10 @@ READS_A_SECOND: Final = 10
 EACH_EVERY_S: Final = 1.0
 """A pod that is not followed is read so often at the most."""
 READ_AT_ONCE: Final = 16
+SILENT_FOR_S: Final = 120.0
+"""Output that is followed and says nothing for so long is asked for anew: a proxy on the way may have forgotten it."""
+ENDS_WITHIN_S: Final = 2.0
+"""An answer that does not end within so long after its pod is read no further: the rest is asked for."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.3, 3.0
 _NOT_THERE: Final = frozenset({400, 404})
 """The container does not run yet, or the pod is gone."""
@@ -93,7 +97,13 @@ class LogCopies:
     def finish(self, copy: LogCopy) -> None:
         """Its pod has ended; the copy is done when the rest is here."""
         copy.is_over = True
-        if copy not in self._followed:
+        if copy in self._followed:
+            asyncio.get_running_loop().call_later(ENDS_WITHIN_S, self._ask_for_the_rest, copy)
+        else:
+            self._ask_for_the_rest(copy)
+
+    def _ask_for_the_rest(self, copy: LogCopy) -> None:
+        if not copy.done.is_set():
             self._stop(copy)
             copy.task = asyncio.create_task(self._read_the_rest(copy))
 
@@ -190,7 +200,7 @@ class LogCopies:
             params["sinceTime"] = second_of(target.last)
         path = f"/api/v1/namespaces/{self._namespace}/pods/{pod}/log"
         lines = NewLines(target)
-        answer = self._channel.follow(path, params, None if follow else REQUEST_WITHIN_S)
+        answer = self._channel.follow(path, params, SILENT_FOR_S if follow else REQUEST_WITHIN_S)
         async with contextlib.aclosing(answer) as pieces:
             async for piece in pieces:
                 lines.take(piece)
