@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -19,15 +20,21 @@ Answer = TypeVar("Answer")
 
 
 def program(main: Callable[[Sequence[str] | None], Answer]) -> Callable[..., Answer]:
-    """The ``main`` of a benchmark, ended with one line and exit code 2 by what it was given and cannot use."""
+    """The ``main`` of a benchmark, ended with one line and exit code 2 by what it was given and cannot use.
+
+    SIGTERM ends it as an exit does, so that the servers which it has started end with it.
+    """
 
     @wraps(main)
     def run(arguments: Sequence[str] | None = None) -> Answer:
+        before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         try:
             return main(arguments)
         except InvalidInputError as error:
             sys.stderr.write(f"{error}\n")
             raise SystemExit(error.exit_code) from None
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
     return run
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ from own_postgresql import what_is_missing
 pytestmark = pytest.mark.long
 
 DATA = Path(__file__).resolve().parents[1] / "data"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 COPIES = {
     "trace1.csv": "muri.csv",
     "trace3.csv": "muri.csv",
@@ -169,6 +173,15 @@ def test_a_path_that_is_not_there_is_named_in_one_line(tmp_path, monkeypatch, ca
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
     assert ended.value.code == 2
+
+
+def test_a_benchmark_that_is_asked_to_end_ends_what_it_has_started():
+    body = "try:\n  print('up', flush=True)\n  time.sleep(60)\n finally:\n  print('down')"
+    code = f"import time, reporting\n@reporting.program\ndef main(_):\n {body}\nmain()"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=BENCHMARKS, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout.readline() == "up\n"
+        running.terminate()
+        assert (running.stdout.read(), running.wait()) == ("down\n", 128 + signal.SIGTERM)
 
 
 def test_platform_speed_measures_a_real_server(capsys):
