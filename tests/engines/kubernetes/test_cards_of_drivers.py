@@ -13,6 +13,7 @@ from standin_agent import CARDS, add_agent
 from standin_cluster import refusal
 from starlette.responses import JSONResponse
 
+from millpond.engines.kubernetes.cluster import cluster_view
 from millpond.engines.kubernetes.engine import KUBELET_CHOOSES
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.server.operations.cluster_check import check_cluster
@@ -223,6 +224,27 @@ def test_a_cluster_that_does_not_let_claims_be_looked_at_has_no_cards_of_a_drive
         assert bench.engine.why_no_card_is_closed() == KUBELET_CHOOSES
     finally:
         bench.close()
+
+
+@pytest.mark.parametrize("kind", ["resource claims", "resource slices", "device classes"])
+def test_nothing_new_starts_on_cards_of_which_the_server_may_list_and_not_watch_who_has_them(
+    driver: DriverBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(cluster_view, "BLIND_AFTER_S", 0.0)
+    monkeypatch.setattr(cluster_view, "LOOK_AT_LEASE_EVERY_S", 0.01)
+    driver.cluster.unwatched = {f"{kind.replace(' ', '')}.resource.k8s.io"}
+    bench = PodBench(driver.cluster, tmp_path)
+    bench.open()
+
+    def closed() -> dict[str, str]:
+        return {each.name: each.unschedulable_reason for each in bench.engine.inventory().nodes}
+
+    said = eventually(lambda: words if (words := closed())["n1"] else None)
+    assert said["n1"].startswith(f"the cluster does not tell the server of its {kind} (")
+    assert said["n2"] == ""
+    driver.cluster.unwatched.clear()
+    eventually(lambda: closed() == {"n1": "", "n2": ""})
+    bench.close()
 
 
 @pytest.mark.parametrize(

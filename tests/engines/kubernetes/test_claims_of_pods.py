@@ -378,6 +378,44 @@ def test_a_missing_right_is_named(driver: DriverBench, bench: AdoptingBench) -> 
     assert f"its claim mine cannot be allocated: {words}" in bench.next(Refused).reason
 
 
+def test_a_claim_that_may_not_be_looked_at_is_not_told_as_gone(driver: DriverBench, bench: AdoptingBench) -> None:
+    driver.add_claim("mine")
+    claiming(driver.cluster, "theirs")
+    bench.stand_for(bench.gang().key)
+    answers = {"PATCH": refusal(409, "Conflict", "changed"), "GET": refusal(403, "Forbidden", "cannot get it")}
+    driver.cluster.refuses = lambda request, _: (
+        answers.get(request.partition(" ")[0]) if "/resourceclaims/mine" in request else None
+    )
+    bench.engine.apply([start_on(1, JOB, 1)])
+    assert "its claim mine cannot be looked at: cannot get it" in bench.next(Refused).reason
+
+
+def test_a_claim_that_another_was_made_for_by_the_same_name_keeps_its_devices(
+    driver: DriverBench, bench: AdoptingBench
+) -> None:
+    driver.add_claim("mine")
+    claiming(driver.cluster, "theirs")
+    bench.stand_for(bench.gang().key)
+
+    def refuses(request: str, body: Any) -> Any:
+        if request.endswith("/binding"):
+            return refusal(403, "Forbidden", "cannot bind")
+        takes_back = body.get("status", {}).get("allocation", "kept") is None
+        if "/resourceclaims/mine" in request and takes_back and not again:
+            again.append(driver.cluster.remove(CLAIMS, "mine"))
+            driver.add_claim("mine")
+            driver.allocate("mine", 2)
+            driver.change("mine", {**driver.claim("mine")["status"], "reservedFor": []})
+        return None
+
+    again: list[None] = []
+    driver.cluster.refuses = refuses
+    bench.engine.apply([start_on(1, JOB, 1)])
+    assert "cannot bind" in bench.next(Refused).reason
+    assert again
+    assert driver.devices_of("mine") == [("n1", "gpu-2")]
+
+
 def cut_off(driver: DriverBench, tmp_path: Path) -> None:
     """A server allocates a claim, and is killed before it binds the pod."""
     stuck = "POST /api/v1/namespaces/team/pods/theirs/binding"

@@ -84,7 +84,7 @@ class ClaimApi:
             except StatusError as error:
                 if error.code != CONFLICT:
                     raise ClaimTroubleError(f"its claim {name} cannot be let go: {error}") from error
-            claim = await self.read(namespace, name)
+            claim = await self.read(namespace, name, of=claim.metadata.uid)
         raise ClaimTroubleError(is_contended(name))
 
     async def remove(self, claim: ClaimObject, uid: str) -> None:
@@ -107,13 +107,14 @@ class ClaimApi:
         """A claim as it is at this moment.
 
         Raises:
-            ClaimTroubleError: it is gone, or another has its name.
+            ClaimTroubleError: it is gone, or another has its name, or the server may not look.
         """
         try:
             path = f"{API}/namespaces/{namespace}/resourceclaims/{name}"
             claim = msgspec.json.decode(await self._api.ask("GET", path), type=ClaimObject)
         except StatusError as error:
-            raise ClaimTroubleError(f"its claim {name} is gone: {error}") from error
+            what = "is gone" if error.code == NOT_FOUND else "cannot be looked at"
+            raise ClaimTroubleError(f"its claim {name} {what}: {error}") from error
         if of and claim.metadata.uid != of:
             raise ClaimTroubleError(f"its claim {name} was deleted, and another made by this name")
         return claim

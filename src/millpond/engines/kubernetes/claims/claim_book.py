@@ -105,6 +105,13 @@ class ClaimBook:
         return [*(each.run() for each in self._followed), *self._rules.work()]
 
     @property
+    def followed(self) -> Mapping[str, Reflector[Any]]:
+        """What is to be known before cards are given out by claims, by its name; empty where none are."""
+        if not self.is_served:
+            return {}
+        return {"resource claims": self._claims, "resource slices": self._slices, "device classes": self._classes}
+
+    @property
     def _followed(self) -> tuple[Reflector[Any], ...]:
         return self._classes, self._claims, self._slices, self._shares
 

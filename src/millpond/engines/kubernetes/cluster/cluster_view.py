@@ -140,7 +140,7 @@ class ClusterView:
         claims: ClaimBook,
         lease: ClusterLease,
     ) -> None:
-        self._lease, self._cut_off = lease, ""
+        self._lease, self._cut_off, self._unclaimed = lease, "", ""
         self._rules, self._conditions, self._claims = rules, conditions, claims
         self.ours, self._executor = ours, ours.made
         self.turns = BindTurns()
@@ -292,6 +292,8 @@ class ClusterView:
             return self._cut_off
         if not self._rules.pool_of(node):
             return _UNLABELLED
+        if self._unclaimed and (isinstance(cards, DriverCards) or node.metadata.name in self._claims.shared):
+            return self._unclaimed
         # What is suspended on cards of an agent comes back to open nodes alone, and its pod is there.
         is_full = not isinstance(cards, AgentCards) and self._places_left(node, others) <= 0
         return self._rules.why_closed(node) or (_FULL if is_full else "")
@@ -369,16 +371,11 @@ class ClusterView:
     async def _look_at_lease(self) -> None:
         """Work is kept off nodes where it could not start, or where nobody would hear what becomes of it."""
         why = _REFUSED.format(self._lease.refused) if self._lease.refused else _CUT_OFF
-        if self._cut_off != (now := why if self._lease.is_lost else self._why_blind()):
-            self._cut_off = now
+        before = self._cut_off, self._unclaimed
+        self._cut_off = why if self._lease.is_lost else _why_blind({"pods": self._pods, "nodes": self._nodes})
+        self._unclaimed = _why_blind(self._claims.followed)
+        if before != (self._cut_off, self._unclaimed):
             for_each(list(self._reported), self.recount)
-
-    def _why_blind(self) -> str:
-        since = asyncio.get_running_loop().time() - BLIND_AFTER_S
-        for kind, followed in (("pods", self._pods), ("nodes", self._nodes)):
-            if followed.trouble and followed.troubled_at < since:
-                return _BLIND.format(kind, followed.trouble)
-        return ""
 
     def _node_changed(self, node: NodeObject) -> None:
         if self.ours.neighbours is not None:
@@ -435,3 +432,12 @@ class ClusterView:
         labels = with_ports(meta.labels, host_ports(pod.spec))
         placed = PlacedPod(meta.namespace, labels, pod.spec.node_name, averse_to, is_leaving)
         neighbours.pod_placed(key, placed)
+
+
+def _why_blind(followed: Mapping[str, Reflector[Any]]) -> str:
+    """Of which of these kinds the cluster has told nothing for a while, and why, in words; empty: of none."""
+    since = asyncio.get_running_loop().time() - BLIND_AFTER_S
+    for kind, reflector in followed.items():
+        if reflector.trouble and reflector.troubled_at < since:
+            return _BLIND.format(kind, reflector.trouble)
+    return ""
