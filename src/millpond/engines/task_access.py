@@ -19,6 +19,14 @@ class ForeignListenerError(httpcore2.ConnectError, ConnectionRefusedError):
     """A program that is not the task's listens on the port."""
 
 
+class TaskUnreachedError(ConnectionError):
+    """The way to a task is closed, whatever listens there."""
+
+    def __init__(self, cause: str, remedy: str) -> None:
+        super().__init__(cause)
+        self.cause, self.remedy = cause, remedy
+
+
 @dataclass(frozen=True, slots=True)
 class ServingPlace:
     """What a task was given to serve at.
@@ -54,5 +62,6 @@ class TaskAccess(Protocol):
         """A connection to a program of a task, which does not block.
 
         Raises:
-            OSError: no program listens there, or not the task's (``ForeignListenerError``), or the task is over.
+            OSError: no program listens there, or not the task's (``ForeignListenerError``), or the task is over, or not
+                reached (``TaskUnreachedError``).
         """

@@ -12,10 +12,11 @@ from dataclasses import replace
 
 import pytest
 from pod_bench import PodBench, eventually
-from standin_cluster import NAMESPACE, StandinCluster
+from standin_cluster import NAMESPACE, StandinCluster, refusal
 
 from millpond.engines.kubernetes.pods.pod_template import SERVICE_PORT
-from millpond.engines.task_access import ServingPlace
+from millpond.engines.task_access import ServingPlace, TaskUnreachedError
+from millpond.model.events import Ended, Noted
 from millpond.node.task.records import TaskId
 
 TASK = TaskId("train-abcde", 1, 0)
@@ -115,6 +116,28 @@ def test_a_client_that_has_nothing_more_to_say_still_gets_its_answer(serving: Po
 def test_where_no_program_listens_is_said(serving: PodBench) -> None:
     with pytest.raises(ConnectionRefusedError, match="no program of pod train-abcde-1-0 listens on port 9999"):
         connected(serving, 9999)
+
+
+def test_a_server_that_may_not_forward_ports_says_so_once_to_the_job_and_each_time_to_who_asks(
+    serving: PodBench, cluster: StandinCluster
+) -> None:
+    words = "cannot create resource pods/portforward"
+    cluster.refuses = lambda request, _: refusal(403, "Forbidden", words) if request.endswith("/portforward") else None
+    for _ in range(2):
+        with pytest.raises(TaskUnreachedError, match=words) as told:
+            connected(serving)
+        assert "pond kube check" in told.value.remedy
+    cluster.refuses = lambda _request, _body: None
+    connected(serving).close()
+    cluster.finish(POD)
+
+    def ended() -> bool:
+        serving.seen += serving.engine.events()
+        return any(isinstance(each, Ended) for each in serving.seen)
+
+    eventually(ended)
+    (note,) = (each.text for each in serving.seen if isinstance(each, Noted))
+    assert note == f"its ports cannot be reached, and are tried again: pod {POD} cannot be entered: {words}"
 
 
 def test_one_that_stops_listening_is_noticed(serving: PodBench, cluster: StandinCluster) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from starlette.websockets import WebSocket
 
-from millpond.engines.task_access import TaskAccess
+from millpond.engines.task_access import TaskAccess, TaskUnreachedError
 from millpond.model.errors import UnavailableError
 from millpond.node.task.records import TaskId
 from millpond.server.api.routes.interactive import _serve
@@ -88,6 +88,20 @@ def test_a_command_of_which_nothing_says_how_it_ended_is_an_error() -> None:
     sent, _ = served([], to_command)
     assert json.loads(sent[1])["error"] == "the task has no place for the command, or has just ended"
     assert "64 may at once" in json.loads(sent[1])["remedy"]
+
+
+def test_where_a_task_is_not_reached_a_client_is_not_told_to_wait_for_its_program() -> None:
+    async def forbidden(*_asked: object) -> socket.socket:
+        raise TaskUnreachedError("pod p cannot be entered: forbidden", "`pond kube check`")
+
+    async def relay(client: WebSocket, connection: socket.socket) -> None:
+        access = OneConnection(connection)
+        access.connect = forbidden  # type: ignore[method-assign]
+        await relay_port(client, TaskRoute(TaskId("job-1", 1, 0), 80, cast(TaskAccess, access)), lambda: None, allowed)
+
+    sent, _ = served([OPEN], relay)
+    said = json.loads(sent[1])
+    assert (said["error"], said["remedy"]) == ("pod p cannot be entered: forbidden", "`pond kube check`")
 
 
 def test_a_client_that_is_gone_before_its_error_is_no_fault_of_the_server() -> None:

@@ -168,7 +168,9 @@ class KubernetesEngine:
             self._claims,
             lambda node: self._view.places_left(node),
         )
-        self.access = PodAccess(self._loop, channels, sources.find, self._options.access_key_of, self._foreign_pod)
+        self.access = PodAccess(
+            self._loop, channels, sources.find, self._options.access_key_of, tell, self._foreign_pod
+        )
         self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))
         self._foreign = self._foreign_pods(api)
         self._view = ClusterView(

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import httpcore2
 
-from millpond.engines.task_access import ForeignListenerError, TaskAccess
+from millpond.engines.task_access import ForeignListenerError, TaskAccess, TaskUnreachedError
+from millpond.model.errors import UnavailableError
 from millpond.node.task.records import TaskId
 
 ADDRESS: Final = "127.0.0.1"
@@ -54,6 +55,24 @@ class TaskRoute:
             OSError: no program listens there, or not the task's (``ForeignListenerError``).
         """
         return await self.access.connect(self.task, self.port, within_s)
+
+    async def open(self, within_s: float) -> socket.socket:
+        """The same for a client that is told why there is none.
+
+        Raises:
+            UnavailableError: no program listens there, or not the task's, or the task is not reached.
+        """
+        try:
+            return await self.connect(within_s)
+        except ForeignListenerError as error:
+            raise UnavailableError(str(error), "have the job listen on another port") from error
+        except TaskUnreachedError as error:
+            raise UnavailableError(error.cause, error.remedy) from error
+        except OSError as error:
+            detail = f" ({error.strerror})" if error.strerror else ""
+            raise UnavailableError(
+                f"no program listens on port {self.port}{detail}", "wait until the program does"
+            ) from error
 
 
 class TaskNetwork(httpcore2.AsyncNetworkBackend):

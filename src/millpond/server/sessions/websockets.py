@@ -17,7 +17,7 @@ from typing import Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from millpond.engines.task_access import ForeignListenerError, TaskAccess
+from millpond.engines.task_access import TaskAccess
 from millpond.model.errors import ConflictError, InvalidInputError, NotAllowedError, NotFoundError, UnavailableError
 from millpond.model.states import JobState, TaskState
 from millpond.node.sessions.exec_sessions import MOST_AT_ONCE
@@ -139,15 +139,7 @@ async def relay_port(
         InvalidInputError: the client said that its input ends, and sent more.
         NotAllowedError: as for ``relay_command``.
     """
-    try:
-        reader, writer = await asyncio.open_connection(sock=await way.connect(_TAKEN_WITHIN_S))
-    except ForeignListenerError as error:
-        raise UnavailableError(str(error), "have the job listen on another port") from error
-    except OSError as error:
-        detail = f" ({error.strerror})" if error.strerror else ""
-        raise UnavailableError(
-            f"no program listens on port {way.port}{detail}", "wait until the program does"
-        ) from error
+    reader, writer = await asyncio.open_connection(sock=await way.open(_TAKEN_WITHIN_S))
 
     async def to_port() -> None:
         is_at_end = False

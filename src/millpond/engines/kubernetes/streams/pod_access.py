@@ -12,10 +12,10 @@ from typing import Any, Final, TypeVar
 
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.pods.pod_marks import TaskMark, pod_name
-from millpond.engines.kubernetes.streams.channels import PodChannels
+from millpond.engines.kubernetes.streams.channels import PodChannels, PodEntryForbiddenError
 from millpond.engines.kubernetes.streams.pod_port import PodPort
 from millpond.engines.kubernetes.streams.pod_session import PodSession, said_by
-from millpond.engines.task_access import ServingPlace
+from millpond.engines.task_access import ServingPlace, TaskUnreachedError
 from millpond.model.errors import UnavailableError
 from millpond.node.task.records import TaskId
 
@@ -42,6 +42,7 @@ class PodAccess:
     Args:
         find: a pod by its name, as far as the cluster was seen.
         access_key_of: what a job's programs may ask of those who connect to them.
+        tell: is told, for the job of a pod, that the cluster does not let its ports be reached.
         foreign: the namespace and name of the pod of others that a task is; empty where it is none.
     """
 
@@ -51,9 +52,10 @@ class PodAccess:
         channels: PodChannels,
         find: Callable[[str], PodObject | None],
         access_key_of: Callable[[str], str],
+        tell: Callable[[str, str], None],
         foreign: Callable[[TaskId], str] = lambda _: "",
     ) -> None:
-        self._foreign = foreign
+        self._foreign, self._tell = foreign, tell
         self._loop = loop
         self._channels = channels
         self._find = find
@@ -61,6 +63,8 @@ class PodAccess:
         self._is_inside = "KUBERNETES_SERVICE_HOST" in os.environ
         self._straight_again_at = 0.0
         self._answered_at: dict[tuple[str, int], float] = {}
+        self._forbidden: set[str] = set()
+        """Pods of which it was told that their ports cannot be reached."""
         self._streams: set[asyncio.Task[None]] = set()
 
     def serving(self, task: TaskId) -> ServingPlace | None:
@@ -87,7 +91,7 @@ class PodAccess:
         """A connection to a program of a task.
 
         Raises:
-            OSError: no program listens there, or the task is over.
+            OSError: no program listens there, or the task is over, or not reached (``TaskUnreachedError``).
         """
         pod = self._find(pod_name(task))
         if pod is None or pod.is_over:
@@ -128,7 +132,13 @@ class PodAccess:
         if len(self._streams) >= MOST_AT_ONCE:
             raise ConnectionError(f"{MOST_AT_ONCE} streams into pods are open already")
         known = time.monotonic() - self._answered_at.get((pod, port), -KNOWN_FOR_S) < KNOWN_FOR_S
-        stream = await PodPort.open(self._channels, pod, port, is_known=known)
+        try:
+            stream = await PodPort.open(self._channels, pod, port, is_known=known)
+        except UnavailableError as error:
+            if isinstance(error, PodEntryForbiddenError) and pod not in self._forbidden:
+                self._forbidden = {each for each in self._forbidden if self._find(each)} | {pod}
+                self._tell(pod, f"its ports cannot be reached, and are tried again: {error.cause}")
+            raise TaskUnreachedError(error.cause, error.remedy) from error
         ours, theirs = _pair(socket.SOCK_STREAM)
 
         async def carry() -> None:

@@ -19,7 +19,6 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from millpond.engines.kubernetes.streams.channels import PodChannels
-from millpond.model.errors import UnavailableError
 
 BAD_NEWS_WITHIN_S: Final = 0.25
 _DATA, _ERROR = b"\x00", b"\x01"
@@ -50,12 +49,10 @@ class PodPort:
             is_known: a program answered there just now, so that there is one.
 
         Raises:
-            ConnectionError: no program listens there, or the pod is not reached.
+            UnavailableError: the pod is not reached.
+            ConnectionError: no program listens there.
         """
-        try:
-            opened = PodPort(await channels.open(pod, "portforward", [("ports", str(port))]))
-        except UnavailableError as error:
-            raise ConnectionError(error.cause) from error
+        opened = PodPort(await channels.open(pod, "portforward", [("ports", str(port))]))
         try:
             if not is_known:
                 with contextlib.suppress(TimeoutError):

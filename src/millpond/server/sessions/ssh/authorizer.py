@@ -17,15 +17,14 @@ from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
-from millpond.engines.task_access import ForeignListenerError, TaskAccess
-from millpond.model.errors import ConflictError, MillpondError, NotLoggedInError, UnavailableError
+from millpond.engines.task_access import TaskAccess
+from millpond.model.errors import ConflictError, MillpondError, NotLoggedInError
 from millpond.server.auth.audit import Act
 from millpond.server.auth.components import Security
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand, job_target
 from millpond.server.monitoring.activity import Activity
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.sessions.ssh.messages import GatewayRequest
-from millpond.server.sessions.task_routes import TaskRoute
 from millpond.server.sessions.websockets import running_task, way_to_port
 from millpond.specs.api.accounts.ssh import PublicKey
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -123,7 +122,9 @@ class SshAuthorizer:
             case GatewayRequest.FORWARD:
                 info, number = self._let_in(question)
                 way = way_to_port(self._access, running_task(info, number), question["port"])
-                through = _through(way)
+                through = asyncio.run(
+                    way.open(_CONNECTED_WITHIN_S)
+                )  # the gateway, which has no rights, cannot see whose it is
                 return {"session": self._begin(question, info, through)}, through
             case GatewayRequest.USED:
                 if question["session"] in self._sessions:
@@ -203,20 +204,6 @@ class SshAuthorizer:
         entry = act.entry(status)
         if entry is not None:
             self._security.audit.add(entry)
-
-
-def _through(way: TaskRoute) -> socket.socket:
-    """A connection to a program; the gateway, which has no rights, cannot see whose it is.
-
-    Raises:
-        UnavailableError: the task does not listen there.
-    """
-    try:
-        return asyncio.run(way.connect(_CONNECTED_WITHIN_S))
-    except ForeignListenerError as error:
-        raise UnavailableError(str(error), "have the job listen on another port") from error
-    except OSError as error:
-        raise UnavailableError(f"no program listens on port {way.port}", "wait until the program does") from error
 
 
 def _knocking(question: dict[str, Any]) -> tuple[str, str]:
