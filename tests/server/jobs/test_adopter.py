@@ -21,9 +21,9 @@ from millpond.model.tenancy.tenants import Queue
 from millpond.node.task.records import TaskId
 from millpond.server.jobs.adoption import adopter as adopter_module
 from millpond.server.jobs.adoption.adopter import Adopter
-from millpond.server.jobs.adoption.gang_documents import GangPlace, key_in, place_of, spec_of
+from millpond.server.jobs.adoption.gang_documents import GangPlace, as_pods_can, key_in, place_of, spec_of
 from millpond.server.runtime.core import Core
-from millpond.specs.api.jobs.reasons import ReasonInfo
+from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo
 from millpond.specs.config.adoption import AdoptFile
 from millpond.specs.job.job_spec import JobSpec
 
@@ -135,6 +135,29 @@ def test_a_job_that_waits_is_told_the_text_of_pond_why(api: Api) -> None:
     cluster.answers.clear()
     adopter.look()
     assert cluster.answers == {}, "nothing is written where nothing has changed"
+
+
+def test_what_would_help_pods_of_others_is_told_in_words_and_is_no_field_of_a_job_file(api: Api) -> None:
+    api.submit(gpus=2)
+    cluster = Cluster(TRIO)
+    adopter = adopter_of(api, cluster)
+    adopter.look()
+    adopter.look()
+    remedy = api.client.get(f"/api/v1/jobs/{only_job(cluster)}/why").json()["remedy"]
+    assert remedy == {"change": "run 2 tasks instead of 3", "field": "", "value": ""}
+    assert cluster.answers[TRIO.key].endswith("; run 2 tasks instead of 3")
+
+
+@pytest.mark.parametrize("takes_parts", [False, True])
+def test_a_part_of_a_card_is_advised_to_pods_that_ask_for_parts_alone(takes_parts: bool) -> None:
+    change = "ask for 0.5 GPUs a task instead of 1"
+    remedy = RemedyInfo(change=change, field="gpus", value="0.5")
+    reason = ReasonInfo(job="trio-abcde", state="queued", cause="over-limit", summary="why", remedy=remedy)
+    request = TaskRequest(500, 256, 1, extras=(("gpu-slices", 1),) if takes_parts else ())
+    gang = replace(TRIO, roles=(PodRole("worker", request, 1, 1),))
+    document = spec_of(gang, GangPlace("team-a:trainer", "default"), RULES).document
+    assert as_pods_can(reason, document).remedy == (RemedyInfo(change=change) if takes_parts else None)
+    assert as_pods_can(reason, {"gpus": 1}) == reason
 
 
 def test_a_job_whose_reason_cannot_be_found_keeps_no_other_gang_from_being_told(

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from millpond.model.states import JobState
+from millpond.server.jobs.adoption.gang_documents import as_pods_can
 from millpond.server.jobs.monitors.deadlines import ESTIMATES_WITHIN_S, foreseen
 from millpond.server.runtime.active_jobs.job_cache import read_only_view
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
@@ -83,7 +84,10 @@ class Reasons:
         if why is not None and info is not None:
             remedy = RemedyInfo(change=why.remedy)
             return ReasonInfo(job=job, state=info.state, cause="copy", summary=info.reason, remedy=remedy)
-        return await self._loop.ask(lambda core: self._explain(core, job), is_long=True)
+        reason = await self._loop.ask(lambda core: self._explain(core, job), is_long=True)
+        if reason is None or reason.remedy is None or not reason.remedy.field:
+            return reason
+        return as_pods_can(reason, await self._lookup.document(job))
 
     def _explain(self, core: Core, job: str, *, briefly: bool = False) -> ReasonInfo | None:
         """For the scheduler's thread: whom a job waits for, or why it waits or runs; None when it has ended."""

@@ -24,7 +24,7 @@ from millpond.model.task_spacing import SpacingRule
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker, for_each
 from millpond.scheduling.records import JobRecord
 from millpond.server.jobs.admission.submission import new_ids
-from millpond.server.jobs.adoption.gang_documents import name_of, place_of, spec_of
+from millpond.server.jobs.adoption.gang_documents import as_pods_can, name_of, place_of, spec_of
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.inbox import ChangeJob, Submission
 from millpond.server.runtime.loop import ANSWER_WITHIN_S
@@ -267,6 +267,7 @@ class Adopter(Periodic):
         user, group = ("", "") if info is None else (info.user, info.group)
         reader = Reader(Owners(user, frozenset({group} - {""})))
         shown = reader.reason(reason, self._components.lookup.find)
+        shown = as_pods_can(shown, self._components.store.jobs.document(job) or {})
         return _sentence(shown.summary, shown.remedy.change if shown.remedy is not None else "")
 
 

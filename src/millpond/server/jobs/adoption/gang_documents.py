@@ -11,8 +11,10 @@ from typing import Any, Final
 from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, FoundGang, GangKey, GangTerms, PodRole
 from millpond.model.errors import InvalidInputError
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
+from millpond.model.sharing import GPU_SLICES
 from millpond.model.workloads import Priority
 from millpond.server.store.schema import LONGEST_USER
+from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo
 from millpond.specs.config.adoption import AdoptFile
 from millpond.specs.config.origins import slug_of
 from millpond.specs.errors import SpecError
@@ -113,6 +115,22 @@ def _spec_like(roles: tuple[PodRole, ...], terms: GangTerms, queue: str, priorit
         field = problem.loc.partition(".")[0].replace("_", "-")
         name = f"{ANNOTATION_PREFIX}{field}" if field else "its annotations"
         raise InvalidInputError(f"{name}: {problem.message}", problem.hint) from error
+
+
+def as_pods_can(reason: ReasonInfo, document: Mapping[str, Any]) -> ReasonInfo:
+    """A reason of a job, with what would help as whoever made its pods can do it.
+
+    In words alone, as they write no job file; and no part of a card where they ask for cards by number.
+
+    Args:
+        document: of the job; one that stands for no pods of others is left as it is.
+    """
+    remedy = reason.remedy
+    if remedy is None or "adopted" not in document:
+        return reason
+    takes_parts = any(GPU_SLICES in role.get("extras", {}) for role in document["roles"])
+    is_part = remedy.field.endswith("gpus") and not remedy.value.isdecimal()
+    return replace(reason, remedy=None if is_part and not takes_parts else RemedyInfo(change=remedy.change))
 
 
 def priority_of(gang: FoundGang, rules: AdoptFile) -> Priority:
