@@ -75,6 +75,7 @@ def test_selectors_of_other_cards_do_not_mean_it(expression: str) -> None:
         (f"{OF}.productName.matches('[')", "no pattern"),
         (f"{HAS}.memory.isGreaterThan(quantity('many'))", "no quantity"),
         (f"{HAS}.memory.isGreaterThan('40Gi')", "cannot be compared"),
+        (f"{OF}.cudaComputeCapability.isGreaterThan(semver('{'1' * 5000}.0.0'))", "no version"),
         (f"{OF}.productName", "yes or no"),
         ("__import__('os').system('true')", "does not"),
         ("[device for device in [1]]", "does not read"),

@@ -58,7 +58,7 @@ def bound_pair(cluster: StandinCluster, bench: AdoptingBench) -> None:
     assert bench.next(Confirmed).decision == 1
 
 
-def test_a_gang_that_cannot_be_looked_at_holds_up_no_other(
+def test_a_gang_that_cannot_be_looked_at_is_told_so_and_holds_up_no_other(
     cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def demand(pod: ScheduledPod, claims: ClaimDemand, extras: Mapping[str, str]) -> PodDemand:
@@ -70,6 +70,9 @@ def test_a_gang_that_cannot_be_looked_at_holds_up_no_other(
     foreign_pod(cluster, "odd")
     foreign_pod(cluster, "plain")
     assert bench.gang().key.name == "plain"
+    assert eventually(lambda: condition(cluster, "odd")).startswith(
+        "Pod team/odd cannot be looked at by a defect (KeyE"
+    )
 
 
 def test_a_pass_that_fails_does_not_end_the_words_for_all_pods(

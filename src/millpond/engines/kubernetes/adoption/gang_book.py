@@ -17,7 +17,7 @@ from millpond.engines.kubernetes.adoption.affinities.gang_affinities import Mutu
 from millpond.engines.kubernetes.adoption.affinities.neighbours import Neighbours
 from millpond.engines.kubernetes.adoption.claim_places import ClaimPlaces, claims_of, read_places
 from millpond.engines.kubernetes.adoption.gang_sizes import GangSize, read_size
-from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey, PodRole
+from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey, GangTerms, PodRole
 from millpond.engines.kubernetes.adoption.grouping import GROUPS, gang_of, place_of, role_of
 from millpond.engines.kubernetes.adoption.kubelet_refusals import KubeletRefusals
 from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of, terms_of
@@ -185,9 +185,11 @@ class GangBook:
         for key in stale:
             try:
                 self._refresh(key)
-            except Exception:  # one gang must not hold up all others
+            except Exception as error:  # one gang must not hold up all others
                 log.exception("%s cannot be looked at by a defect: its pods wait", key.text)
-                self._found.pop(key, None)
+                words = f"{key.text} cannot be looked at by a defect ({type(error).__name__}): see the server's log"
+                self._found[key] = gang = FoundGang(key, GangTerms(), trouble=words)
+                self._said(gang)
 
     def _refresh(self, key: GangKey) -> None:
         waiting = self.waiting(key)

@@ -31,6 +31,7 @@ KIND_ATTRIBUTES: Final = frozenset(
 """Those of the driver's attributes that cards of one kind share; all others tell single cards apart."""
 _LONGEST: Final = 10 * 1024
 """Kubernetes takes no longer expression."""
+_NUMBER: Final = re.compile("[0-9]{1,18}")
 _MOST_REPEATS: Final = 3
 """Of a pattern: each one more multiplies the time that a text can take, which is one of 64 characters at most."""
 _WORDS: Final = {"&&": " and ", "||": " or ", "!": " not ", "true": " True ", "false": " False "}
@@ -86,7 +87,7 @@ def version_of(text: str) -> tuple[int, ...]:
         UnreadableSelectorError: it has others than numbers.
     """
     parts = text.split(".")
-    if not all(part.isdecimal() for part in parts):
+    if not all(map(_NUMBER.fullmatch, parts)):
         raise UnreadableSelectorError(f"{text[:80]!r} is no version of three numbers")
     return tuple(map(int, parts))
 
