@@ -6,16 +6,19 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pod_bench import PodBench, eventually
 from standin_cluster import Plain, StandinCluster, refusal
 from starlette.responses import JSONResponse
+from websockets.exceptions import ConnectionClosedOK
 
+from millpond.engines.kubernetes.streams.channels import PodChannels
+from millpond.engines.kubernetes.streams.pod_session import PodSession
 from millpond.model.errors import UnavailableError
 from millpond.node.sessions.session import LARGEST_MESSAGE
 from millpond.node.task.records import TaskId
@@ -131,6 +134,39 @@ def test_a_command_whose_client_leaves_is_ended(running: PodBench, terminal: boo
     with command(running, "sh", "-c", UNTIL_HUNG_UP, str(tmp_path / "told"), tty=terminal) as client:
         client.until(b"ready")
     eventually(lambda: (tmp_path / "told").exists())
+
+
+def test_a_command_whose_client_has_left_before_its_first_word_is_ended() -> None:
+    class Stream:
+        """The API server's side of a stream."""
+
+        def __init__(self, *said: bytes) -> None:
+            self.said = list(said)
+
+        async def __aenter__(self) -> Stream:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+        async def recv(self, decode: bool) -> bytes:
+            if len(asked) > 1:
+                raise ConnectionClosedOK(None, None)
+            return self.said.pop() if self.said else await asyncio.Future[bytes]()
+
+    class Channels:
+        async def open(self, _pod: str, _part: str, query: Sequence[tuple[str, str]]) -> Stream:
+            asked.append([word for name, word in query if name == "command"])
+            return Stream(b"\x01123\r\nwelcome")
+
+    asked: list[list[str]] = []
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.send(json.dumps({"argv": ["bash"], "tty": True}).encode())
+    theirs.close()
+    ours.setblocking(False)
+    asyncio.run(PodSession(cast(PodChannels, Channels()), POD, ours).run())
+    assert asked[1][-1] == "123"
+    assert "kill -s $signal" in asked[1][2]
 
 
 def test_it_is_ended_too_when_the_server_is_gone(running: PodBench, tmp_path: Path) -> None:

@@ -162,7 +162,8 @@ class PodSession:
             first, newline, rest = line.partition(b"\n")
             if newline or len(line) > _LONGEST_FIRST_LINE:
                 self._process = first.strip().decode(errors="replace")
-                await self._pass_on(STDOUT + rest)
+                with contextlib.suppress(OSError):  # the client has left: that is seen next, and the command ended
+                    await self._pass_on(STDOUT + rest)
         return None
 
     async def _to_command(self, pod: ClientConnection) -> None:
