@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 
 from millpond.engines.kubernetes.adoption import gated_pods
 from millpond.engines.kubernetes.adoption.gated_pods import pinned
-from millpond.model.events import Confirmed, Ended
+from millpond.model.events import Confirmed, Ended, Refused
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
 
@@ -129,6 +129,25 @@ def test_a_pod_that_was_changed_meanwhile_is_released_as_it_is_now(
     cluster.refuses = refuses
     release(cluster, bench, "held")
     assert changed
+    assert bind(cluster, "held") == "n1"
+
+
+def test_a_missing_right_to_release_is_told_and_the_start_is_tried_again(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    gated(cluster, "held")
+    bench.stand_for(bench.gang().key)
+    words = "user millpond may not patch pods"
+    cluster.refuses = lambda request, _: (
+        refusal(403, "Forbidden", words) if request.startswith("PATCH") and request.endswith("/pods/held") else None
+    )
+    bench.engine.apply([start(1, JOB)])
+    refused = bench.next(Refused)
+    assert refused.reason == f"pod held cannot be bound to node n1: {words}"
+    assert refused.device_fault, "it is not the job's fault, so it is tried again"
+    eventually(lambda: f"FailedBinding: {refused.reason}" in events_of(cluster, "held"))
+    cluster.refuses = lambda _request, _body: None
+    bench.engine.apply([start(2, JOB)])
     assert bind(cluster, "held") == "n1"
 
 

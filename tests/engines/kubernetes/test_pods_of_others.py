@@ -375,6 +375,25 @@ def test_an_owner_that_cannot_be_paused_loses_its_pods_by_eviction(
     assert bench.next(Ended).outcome is Outcome.STOPPED
 
 
+def test_a_missing_right_to_evict_is_told_on_the_pod_which_is_asked_until_it_may_be(
+    cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evictions, "AGAIN_S", 0.01)
+    foreign_pod(cluster, "alone")
+    bench.stand_for(bench.gang().key)
+    bench.engine.apply([start(1, JOB)])
+    bench.bound("alone")
+    cluster.run("alone")
+    assert bench.next(Confirmed).decision == 1
+    words = "user millpond may not create pods/eviction"
+    cluster.refuses = lambda request, _: refusal(403, "Forbidden", words) if request.endswith("/eviction") else None
+    bench.engine.apply([stop(2, JOB)])
+    eventually(lambda: any(e.startswith("EvictionFailed: ") and words in e for e in events_of(cluster, "alone")))
+    cluster.refuses = lambda _request, _body: None
+    cluster.policies = {"policy/v1", "policy/v1beta1"}
+    eventually(lambda: "deletionTimestamp" in (cluster.get("pods", "alone") or {})["metadata"])
+
+
 def test_a_cluster_that_knows_the_older_eviction_alone_is_asked_for_that(
     cluster: StandinCluster, bench: AdoptingBench
 ) -> None:
