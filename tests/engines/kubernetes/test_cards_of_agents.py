@@ -14,6 +14,7 @@ from standin_agent import CARDS, add_agent
 from standin_cluster import StandinCluster, refusal
 from starlette.responses import JSONResponse
 
+from millpond.engines.kubernetes.cluster import bind_turns
 from millpond.engines.kubernetes.cluster.agent_report import (
     AGENT_LABEL,
     AGENT_NAMESPACE,
@@ -23,7 +24,7 @@ from millpond.engines.kubernetes.cluster.agent_report import (
 )
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI
 from millpond.model.decisions import Grant, Placement, Start
-from millpond.model.events import Confirmed, NodeJoined
+from millpond.model.events import Confirmed, NodeJoined, Refused
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.node_selection import selects
 from millpond.model.hardware.nodes import Node
@@ -252,6 +253,20 @@ def test_a_pod_of_others_is_given_a_part_of_a_card(adopting: AdoptingBench, clus
     adopting.engine.apply([starts(1, JOB, Grant("GPU-0", 300, 300, 2048))])
     annotations = adopting.bound("theirs")["metadata"]["annotations"]
     assert json.loads(annotations["millpond.io/grants"])["grants"][0]["memory_mib"] == 2048
+
+
+def test_a_pod_of_others_that_cannot_be_bound_holds_up_none_behind_it(
+    adopting: AdoptingBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bind_turns, "PATIENCE_S", 600.0)
+    cluster.refuses = lambda request, _: refusal(403, "Forbidden", "no") if request.endswith("/bad/binding") else None
+    for number, name in enumerate(("bad", "good"), 1):
+        asking(cluster, name, gpu_milli="300")
+        (key,) = eventually(lambda name=name: [g.key for g in adopting.engine.gangs() if g.key.name == name])
+        adopting.stand_for(key, f"{name}-abcde")
+        adopting.engine.apply([starts(number, f"{name}-abcde", part(milli=300))])
+    assert adopting.next(Refused).decision == 1
+    adopting.bound("good")
 
 
 def test_whole_cards_and_parts_without_a_memory_are_asked_for_by_their_thousandths(

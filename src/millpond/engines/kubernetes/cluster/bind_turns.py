@@ -31,6 +31,7 @@ class BindTurns:
 
         Args:
             pod: its namespace and name, as ``namespace/name``.
+            binding: where it comes to a text, that says why the pod is not bound, and the kubelet hears of none.
         """
         lock = self._nodes[node]
         await lock.acquire()
@@ -41,6 +42,8 @@ class BindTurns:
             self._awaited.pop(pod, None)
             lock.release()
             raise
+        if result:
+            taken.set()
         task = asyncio.get_running_loop().create_task(self._end_turn(lock, pod, taken))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
