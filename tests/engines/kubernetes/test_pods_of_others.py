@@ -18,7 +18,9 @@ from millpond.engines.kubernetes.adoption.gangs import GangKey, PodRole
 from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.claims.claim_requests import ClaimDemand
+from millpond.engines.kubernetes.cluster import reflector
 from millpond.engines.kubernetes.cluster.cluster_nodes import TOLERATED
+from millpond.engines.kubernetes.pods.pod_marks import SERVER_LABEL
 from millpond.model.events import Confirmed, Ended, Event, NodeJoined, Refused, StopRequested
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_selection import NodeSelection, selection_text, selects
@@ -135,6 +137,24 @@ def test_a_job_that_is_partly_done_waits_for_no_more_pods_than_it_makes(
     )
     foreign_pod(cluster, "theirs-again", owner=OWNER)
     assert bench.gang().roles[0].count == 1
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_server_that_begins_has_all_pods_listed_once(cluster: StandinCluster, tmp_path: Path, gated: bool) -> None:
+    foreign_pod(cluster, "theirs")
+    foreign_pod(cluster, "no-more", labels={SERVER_LABEL: "another"})
+    foreign_pod(cluster, "words", schedulerName="default-scheduler", annotations={"a": '"millpond"'})
+    labels, gates = {"millpond.io/queue": "default"}, [{"name": "millpond.io/gate"}]
+    foreign_pod(cluster, "held", labels=labels, schedulerName="default-scheduler", schedulingGates=gates)
+    for number in range(reflector.PAGE):
+        cluster.put("pods", f"filler-{number}", {"spec": {}, "status": {"phase": "Succeeded"}}, NAMESPACE)
+    bench = AdoptingBench(cluster, tmp_path, gated=gated)
+    bench.open()
+    found = {gang.key.name for gang in bench.engine.gangs()}
+    asked = cluster.requests[: cluster.requests.index("GET /api/v1/nodes")]
+    bench.close()
+    assert found == {"theirs", *(["held"] if gated else [])}
+    assert asked.count("GET /api/v1/pods") == 2, "in two parts"
 
 
 def test_pods_without_an_owner_of_the_table_start_one_by_one(cluster: StandinCluster, bench: AdoptingBench) -> None:

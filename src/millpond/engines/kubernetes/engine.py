@@ -195,9 +195,7 @@ class KubernetesEngine:
             try:
                 await self._lease.require_right()
                 await self._claims.book.list_all()
-                if self._foreign is not None:
-                    await self._foreign.list_all()
-                await self._view.list_all()
+                await self._view.list_all(() if self._foreign is None else self._foreign.following)
                 return
             except (ErrorAnswerError, httpx2.TimeoutException) as error:
                 give_up_at = min(give_up_at, self._loop.time() + READY_WITHIN_S)

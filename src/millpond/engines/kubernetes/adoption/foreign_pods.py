@@ -24,6 +24,8 @@ SCHEDULED_PODS: Final = ObjectKind(
     "/api/v1/pods",
     ScheduledPod,
     {"fieldSelector": f"spec.schedulerName={SCHEDULER}", "labelSelector": f"!{SERVER_LABEL}"},
+    f'"{SCHEDULER}"'.encode(),
+    lambda pod: pod.spec.scheduler_name == SCHEDULER and SERVER_LABEL not in pod.metadata.labels,
 )
 ANSWER_EVERY_S: Final = 0.5
 ANY_NAMESPACE: Final = "*"
@@ -55,6 +57,9 @@ class ForeignPods:
 
     Args:
         servers: identities of the servers in whose place this one goes on.
+
+    Attributes:
+        following: keeps these pods.
     """
 
     def __init__(self, around: ClusterParts, rules: AdoptionRules, servers: Sequence[str]) -> None:
@@ -77,11 +82,11 @@ class ForeignPods:
         adopted.attach(self._book, self._answers, evictions)
         self._lost = LostGangs(adopted, self._book, evictions, around.outbox)
         adopted.entrust(rules.stands_for)
-        self._pods = [Reflector(around.channel, SCHEDULED_PODS, self._changed, self._deleted)]
+        self.following = [Reflector(around.channel, SCHEDULED_PODS, self._changed, self._deleted)]
         self._unlabelled: list[Reflector[ScheduledPod]] = []
         self._includes = rules.includes
         if rules.gated:
-            self._pods.append(Reflector(around.channel, GATED_PODS, self._gated_changed, self._deleted))
+            self.following.append(Reflector(around.channel, GATED_PODS, self._gated_changed, self._deleted))
             self._unlabelled.append(Reflector(around.channel, UNLABELLED_PODS, self._tell_unlabelled, lambda pod: None))
 
     def when_found(self, call: Callable[[], None]) -> None:
@@ -119,26 +124,16 @@ class ForeignPods:
     @property
     def pods(self) -> Collection[ScheduledPod]:
         """All pods of others that Millpond schedules, or releases for another scheduler."""
-        return [pod for reflector in self._pods for pod in reflector.objects.values()]
+        return [pod for reflector in self.following for pod in reflector.objects.values()]
 
     def answer(self, key: GangKey, text: str) -> None:
         """Why a gang waits."""
         refusals = self._book.refusals_for(key)
         self._answers.say(key, f"{text}; {refusals}" if refusals else text)
 
-    async def list_all(self) -> None:
-        """Look at everything once.
-
-        Raises:
-            ErrorAnswerError: the cluster refuses.
-            httpx2.HTTPError: it does not answer.
-        """
-        for reflector in self._pods:
-            await reflector.list_once()
-
     def work(self) -> Iterable[Coroutine[Any, Any, None]]:
         """What is to run from then on."""
-        following = (reflector.run() for reflector in (*self._pods, *self._unlabelled))
+        following = (reflector.run() for reflector in (*self.following, *self._unlabelled))
         answering = again_and_again(self._answers.write_due, ANSWER_EVERY_S, "pods are not told why they wait now")
         return (*following, self._book.work(), self._lost.work(), answering)
 

@@ -17,7 +17,13 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import NAME_FIELD
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind
 from millpond.engines.kubernetes.pods.pod_marks import SCHEDULER, SERVER_LABEL, TaskMark
 
-GATED_PODS: Final = ObjectKind("/api/v1/pods", ScheduledPod, {"labelSelector": f"{QUEUE_LABEL},!{SERVER_LABEL}"})
+GATED_PODS: Final = ObjectKind(
+    "/api/v1/pods",
+    ScheduledPod,
+    {"labelSelector": f"{QUEUE_LABEL},!{SERVER_LABEL}"},
+    QUEUE_LABEL.encode(),
+    lambda pod: QUEUE_LABEL in pod.metadata.labels and SERVER_LABEL not in pod.metadata.labels,
+)
 UNLABELLED_PODS: Final = ObjectKind(
     "/api/v1/pods",
     ScheduledPod,

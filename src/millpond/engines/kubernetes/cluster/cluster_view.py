@@ -13,6 +13,7 @@ from millpond.engines.kubernetes.adoption.adopted_executor import AdoptedExecuto
 from millpond.engines.kubernetes.adoption.affinities.host_ports import host_ports, with_ports
 from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import PlacedPod, port_terms, terms_in
 from millpond.engines.kubernetes.adoption.affinities.neighbours import Neighbours
+from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.claims.claim_book import ClaimBook
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport, is_agent, loads_of
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
@@ -183,14 +184,17 @@ class ClusterView:
             for device in node.devices
         }
 
-    async def list_all(self) -> None:
+    async def list_all(self, adopted: Sequence[Reflector[ScheduledPod]]) -> None:
         """Look at everything once, before anything is reported.
+
+        Args:
+            adopted: what follows pods of others.
 
         Raises:
             ErrorAnswerError: the cluster refuses.
             httpx2.HTTPError: it does not answer.
         """
-        await self._pods.list_once()
+        await self._pods.list_once(adopted)
         await self._nodes.list_once()
         self._is_listing = False
 

@@ -12,9 +12,9 @@ import contextlib
 import logging
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import httpx2
 import msgspec
@@ -65,11 +65,15 @@ class ObjectKind(Generic[T]):
         path: of the list, such as ``/api/v1/pods``.
         model: what its objects are decoded to.
         selectors: which of them, as parameters of the request.
+        sign, is_one: by which these are found among all objects of the path, as the selectors say: what the text of
+            each has, and few others have, and whether an object is one.
     """
 
     path: str
     model: type[T]
     selectors: Mapping[str, str] = field(default_factory=dict)
+    sign: bytes = b""
+    is_one: Callable[[T], bool] = lambda _item: True
 
 
 class ListPage(msgspec.Struct, Generic[T]):
@@ -77,6 +81,15 @@ class ListPage(msgspec.Struct, Generic[T]):
 
     metadata: ListMeta
     items: list[T]
+
+
+class _RawPage(msgspec.Struct):
+    """The same, with its objects as they came."""
+
+    items: list[msgspec.Raw]
+
+
+_RAW_PAGE: Final = msgspec.json.Decoder(_RawPage)
 
 
 class HistoryGoneError(Exception):
@@ -112,7 +125,7 @@ class Reflector(Generic[T]):
         self.ready = asyncio.Event()
         self.trouble, self.troubled_at = "", 0.0
         self._channel = channel
-        self._path, self._selectors = kind.path, kind.selectors
+        self._kind, self._path, self._selectors = kind, kind.path, kind.selectors
         self._object = msgspec.json.Decoder(kind.model)
         self._page = msgspec.json.Decoder(ListPage[kind.model])  # type: ignore[name-defined]
         self._line = msgspec.json.Decoder(WatchLine)
@@ -142,25 +155,44 @@ class Reflector(Generic[T]):
             await asyncio.sleep(max(wait_s * random.uniform(0.5, 1.0), patience_s))
             wait_s = min(max(2 * wait_s, _FIRST_WAIT_S), _LONGEST_WAIT_S)
 
-    async def list_once(self) -> None:
+    async def list_once(self, among: Sequence[Reflector[Any]] = ()) -> None:
         """Everything as it is now; what is gone since is taken for deleted.
+
+        Args:
+            among: those that follow some of the same objects (``ObjectKind.sign``): they are listed with these, as the
+                cluster reads all of them for each list.
 
         Raises:
             ErrorAnswerError: the cluster refuses.
             httpx2.HTTPError: it does not answer.
         """
         found: dict[str, T] = {}
+        theirs: list[dict[str, Any]] = [{} for _ in among]
         go_on, version = "", ""
         while True:
             part = await self._part_from(go_on)
             try:
                 page = self._page.decode(part)
+                for other, some in zip(among, theirs, strict=True):
+                    some |= other._found_in(part)
             except msgspec.DecodeError as error:
                 raise UnreadableAnswerError(self._path, part, error) from error
             found |= {_key(item.metadata): item for item in page.items}
             go_on, version = page.metadata.go_on, page.metadata.resource_version
             if not go_on:
                 break
+        for other, some in zip(among, theirs, strict=True):
+            other._take_list(some, version)
+        self._take_list(found, version)
+
+    def _found_in(self, part: bytes) -> dict[str, T]:
+        """Its objects among all of a part of a list; nothing else is decoded whole."""
+        if self._kind.sign not in part:
+            return {}
+        signed = (text for text in map(bytes, _RAW_PAGE.decode(part).items) if self._kind.sign in text)
+        return {_key(item.metadata): item for item in map(self._object.decode, signed) if self._kind.is_one(item)}
+
+    def _take_list(self, found: dict[str, T], version: str) -> None:
         for key in [key for key in self.objects if key not in found]:
             self._tell(self._deleted, self.objects.pop(key))
         for key, item in found.items():
