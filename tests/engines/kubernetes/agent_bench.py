@@ -175,11 +175,14 @@ def hurry(folder: Path, gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "millpond" / "gate").symlink_to(gate)
 
 
-def run(bench: AgentBench, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run(bench: AgentBench, *tests: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Each with an agent of its own, one after the other on the same node."""
+
     async def all_of_it() -> None:
         try:
-            async with asyncio.timeout(180), bench.running():
-                await test()
+            for test in tests:
+                async with asyncio.timeout(180), bench.running():
+                    await test()
         finally:
             bench.kubelet.stop()
 

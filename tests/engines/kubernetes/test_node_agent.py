@@ -178,27 +178,18 @@ def test_the_next_agent_knows_what_was_given_and_a_pod_that_ends_gives_it_back(b
         await bench.admitted("one", 900)
 
     async def second() -> None:
-        async with bench.running():
-            pod = bench.bound("one", part(0, 900, 4096))
-            bench.bound("two", part(0, 200, 4096))
-            with pytest.raises(GRPCError, match="no room"):
-                await bench.admitted("two", 200)
-            bench.agent.pod_changed(PodObject(pod.metadata, pod.spec, PodStatus(phase="Succeeded")))
-            env, _ = await bench.admitted("two", 200)
-            assert env["CUDA_VISIBLE_DEVICES"] == "GPU-0"
-            assert len(list((bench.folder / "millpond" / "slices").iterdir())) == 1
-            bench.agent.listed(set())
-            assert list((bench.folder / "millpond" / "slices").iterdir()) == []
+        pod = bench.bound("one", part(0, 900, 4096))
+        bench.bound("two", part(0, 200, 4096))
+        with pytest.raises(GRPCError, match="no room"):
+            await bench.admitted("two", 200)
+        bench.agent.pod_changed(PodObject(pod.metadata, pod.spec, PodStatus(phase="Succeeded")))
+        env, _ = await bench.admitted("two", 200)
+        assert env["CUDA_VISIBLE_DEVICES"] == "GPU-0"
+        assert len(list((bench.folder / "millpond" / "slices").iterdir())) == 1
+        bench.agent.listed(set())
+        assert list((bench.folder / "millpond" / "slices").iterdir()) == []
 
-    async def both() -> None:
-        try:
-            async with bench.running():
-                await first()
-            await second()
-        finally:
-            bench.kubelet.stop()
-
-    asyncio.run(both())
+    run(bench, first, second)
 
 
 def test_an_agent_that_starts_while_the_driver_is_away_lives_until_it_is_back(
@@ -207,37 +198,27 @@ def test_an_agent_that_starts_while_the_driver_is_away_lives_until_it_is_back(
     monkeypatch.setattr(node_agent, "LOOK_EVERY_S", 0.01)
 
     async def first() -> None:
-        async with bench.running():
-            bench.bound("one", part(0))
-            await bench.admitted("one", 250)
+        bench.bound("one", part(0))
+        await bench.admitted("one", 250)
+        bench.cards = ()
 
     async def second() -> None:
-        bench.cards, looks = (), 0
-        async with bench.running():
-            bench.bound("one", part(0))
-            counted = bench.agent.meter.counted
+        counted, looks = bench.agent.meter.counted, 0
 
-            def count(*seen: Any) -> None:
-                nonlocal looks
-                looks += 1
-                counted(*seen)
+        def count(*seen: Any) -> None:
+            nonlocal looks
+            looks += 1
+            counted(*seen)
 
-            monkeypatch.setattr(bench.agent.meter, "counted", count)
-            await until(lambda: looks >= 3)
-            bench.cards = CARDS
-            await until(lambda: bench.reports[-1].devices == CARDS)
-            bench.bound("two", part(0))
-            env, _ = await bench.admitted("two", 250, first=500)
-            assert env["CUDA_VISIBLE_DEVICES"] == "GPU-0"
+        monkeypatch.setattr(bench.agent.meter, "counted", count)
+        await until(lambda: looks >= 3)
+        bench.cards = CARDS
+        await until(lambda: bench.reports[-1].devices == CARDS)
+        bench.bound("two", part(0))
+        env, _ = await bench.admitted("two", 250, first=500)
+        assert env["CUDA_VISIBLE_DEVICES"] == "GPU-0"
 
-    async def both() -> None:
-        try:
-            await first()
-            await second()
-        finally:
-            bench.kubelet.stop()
-
-    asyncio.run(both())
+    run(bench, first, second)
 
 
 def test_a_pod_that_ends_while_its_part_is_prepared_leaves_nothing(

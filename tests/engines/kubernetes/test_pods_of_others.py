@@ -60,6 +60,16 @@ def bound_pair(cluster: StandinCluster, bench: AdoptingBench) -> None:
     assert bench.next(Confirmed).decision == 1
 
 
+def bound_alone(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    """A pod without an owner runs."""
+    foreign_pod(cluster, "alone")
+    bench.stand_for(bench.gang().key)
+    bench.engine.apply([start(1, JOB)])
+    bench.bound("alone")
+    cluster.run("alone")
+    assert bench.next(Confirmed).decision == 1
+
+
 def test_a_gang_that_cannot_be_looked_at_is_told_so_and_holds_up_no_other(
     cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,12 +388,7 @@ def test_an_owner_that_cannot_be_paused_loses_its_pods_by_eviction(
     cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evictions, "AGAIN_S", 0.01)
-    foreign_pod(cluster, "alone")
-    bench.stand_for(bench.gang().key)
-    bench.engine.apply([start(1, JOB)])
-    bench.bound("alone")
-    cluster.run("alone")
-    bench.next(Confirmed)
+    bound_alone(cluster, bench)
     cluster.guarded.add("alone")
     bench.engine.apply([stop(2, JOB, 7.0)])
     told = eventually(lambda: [text for text in events_of(cluster, "alone") if text.startswith("EvictionRefused")])
@@ -399,12 +404,7 @@ def test_a_missing_right_to_evict_is_told_on_the_pod_which_is_asked_until_it_may
     cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evictions, "AGAIN_S", 0.01)
-    foreign_pod(cluster, "alone")
-    bench.stand_for(bench.gang().key)
-    bench.engine.apply([start(1, JOB)])
-    bench.bound("alone")
-    cluster.run("alone")
-    assert bench.next(Confirmed).decision == 1
+    bound_alone(cluster, bench)
     words = "user millpond may not create pods/eviction"
     cluster.refuses = lambda request, _: refusal(403, "Forbidden", words) if request.endswith("/eviction") else None
     bench.engine.apply([stop(2, JOB)])
@@ -418,12 +418,7 @@ def test_a_cluster_that_knows_the_older_eviction_alone_is_asked_for_that(
     cluster: StandinCluster, bench: AdoptingBench
 ) -> None:
     cluster.policies = {"policy/v1beta1"}
-    foreign_pod(cluster, "alone")
-    bench.stand_for(bench.gang().key)
-    bench.engine.apply([start(1, JOB)])
-    bench.bound("alone")
-    cluster.run("alone")
-    bench.next(Confirmed)
+    bound_alone(cluster, bench)
     bench.engine.apply([stop(2, JOB)])
     eventually(lambda: cluster.get("pods", "alone")["metadata"].get("deletionTimestamp"))  # type: ignore[index]
 
