@@ -162,7 +162,7 @@ def test_a_finger_gets_values_too(pond: Pond, chromium: Any, past: float) -> Non
     assert there.wrong == []
 
 
-def test_lines_change_with_the_theme_at_once(pond: Pond, visit: Visit, past: float) -> None:
+def test_lines_change_with_the_theme_at_once_and_are_dark_on_paper(pond: Pond, visit: Visit, past: float) -> None:
     page = visit.enter(pond)
     open_past(page, past)
     colours = set(page.evaluate(COLOURS, "all-cards-plot"))
@@ -172,6 +172,9 @@ def test_lines_change_with_the_theme_at_once(pond: Pond, visit: Visit, past: flo
     for each in DARK:
         page.wait_for_function(f"() => ({COLOURS})('all-cards-plot').includes('{each}')")
     assert not LIGHT & set(page.evaluate(COLOURS, "all-cards-plot"))
+    page.emulate_media(media="print")
+    for each in LIGHT:
+        page.wait_for_function(f"() => ({COLOURS})('all-cards-plot').includes('{each}')")
 
 
 def test_fairness_over_time_is_drawn_with_its_rule_and_with_what_each_queue_was_due(

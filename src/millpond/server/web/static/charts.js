@@ -177,7 +177,7 @@
   customElements.define("line-chart", LineChart);
 
   const redraw = () => { for (const chart of document.querySelectorAll("line-chart")) chart.plot?.redraw(false); };
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", redraw);
   new MutationObserver(redraw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
 
   // What runs report does not change jobs, so the server's stream is silent about it: asked for while runs go on, and
