@@ -159,9 +159,10 @@ async function send(path, body, method = "POST", key = "") {
   return answer;
 }
 
-// While it is answered, a control cannot be pressed again. Browsers take the focus from what is disabled: whoever came by
-// the keyboard has it back, or where the control is gone, on the content.
+// While it is answered, a control cannot be pressed again, and what was said of the one before is over. Browsers take the
+// focus from what is disabled: whoever came by the keyboard has it back, or where the control is gone, on the content.
 function hold(...controls) {
+  if (!isLost && !isLoggedOut) tell("");
   const focused = controls.find((each) => each.matches(":focus-visible"));
   for (const each of controls) each.disabled = true;
   return () => {

@@ -19,7 +19,6 @@ document.addEventListener("click", async (click) => {
   const button = click.target.closest("button[data-start], button[data-open]");
   if (!button) return;
   const release = hold(button);
-  tell("");
   try { await (button.dataset.open ? openSession(button) : startSession(button)); } catch (error) { tell(error.message); }
   finally { release(); }
 });

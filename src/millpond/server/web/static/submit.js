@@ -142,7 +142,6 @@ class JobDraft {
 
   async busy(button, act) {
     const release = hold(button);
-    tell("");
     try { await act(); } catch (error) { tell(error.isAway ? this.page.dataset.saidAway : error.message); }
     finally { if (!this.isLeaving) release(); this.offer(); }
   }
