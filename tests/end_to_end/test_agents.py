@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +55,7 @@ def test_an_agent_reads_everything_and_changes_nothing_unless_it_may(shared: Pon
         assert (await ask(client, "plan", job_file=HELLO))["plans"][0]["starts_now"] is True
         assert "default" in {queue["name"] for queue in (await ask(client, "list_queues"))["queues"]}
         assert (await ask(client, "get_queue", name="default"))["queue"]["name"] == "default"
-        cards = (await ask(client, "pool"))["cards"]
-        assert list(cards.values()) == [{"cards": 8, "free": 4, "most_free_on_one_node": 4}]
+        assert room(await ask(client, "pool")) == (8, 4, 4)
         assert await ask(client, "what_if", question={"cancel": ["long"]})
         assert (await ask(client, "usage"))["rows"]
         refused = await client.call_tool("submit", {"job_file": HELLO})
@@ -63,6 +63,26 @@ def test_an_agent_reads_everything_and_changes_nothing_unless_it_may(shared: Pon
 
     with_agent(shared, read)
     assert shared("stop", "long", "wide").returncode == 0
+
+
+def room(pool: dict[str, Any]) -> tuple[int, int, int]:
+    (model,) = pool["models"]
+    return model["cards"], model["whole"], model["largest_block"]
+
+
+def test_an_agent_is_told_of_no_card_that_takes_no_work_and_why_a_node_does_not(shared: Pond) -> None:
+    one, other = (node["name"] for node in json.loads(shared("nodes", "-o", "json").stdout)["nodes"])
+
+    async def read(client: Client) -> None:
+        pool = await ask(client, "pool")
+        assert room(pool) == (8, 3, 3)
+        assert pool["closed"] == {other: "new disks"}
+
+    assert shared("nodes", "cordon", f"{one}/0").returncode == 0
+    assert shared("nodes", "cordon", other, "--reason", "new disks").returncode == 0
+    with_agent(shared, read)
+    assert shared("nodes", "uncordon", f"{one}/0").returncode == 0
+    assert shared("nodes", "uncordon", other).returncode == 0
 
 
 async def has_begun(client: Client, attempt: int) -> None:

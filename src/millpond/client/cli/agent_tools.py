@@ -6,7 +6,6 @@ The protocol is the Model Context Protocol (https://modelcontextprotocol.io), sp
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -147,24 +146,17 @@ class AgentTools:
             return _plain(client.queue(name))
 
     def pool(self) -> Answer:
-        """The pool: cards in all and free by model, the largest free block on one node, and nodes that are closed."""
+        """The pool at a glance, which jobs start next, which hold idle cards, and which nodes are closed, and why.
+
+        Of each model of card `whole` is how many are free as a whole and `largest_block` how many of these one node
+        has; `usable_milli` counts free parts too. `broken` and `closed` cards, and those that others than Millpond use
+        (`elsewhere`), are not among the free.
+        """
         with self.connect() as client:
-            nodes = client.nodes()
-        cards: dict[str, Counter[str]] = {}
-        for node in nodes:
-            usable = [device for device in node.devices if device.health == "ok" and node.schedulable]
-            for device in node.devices:
-                cards.setdefault(device.model, Counter())["cards"] += 1
-            whole = Counter(device.model for device in usable if device.free_compute_milli == 1_000)
-            for model, count in whole.items():
-                cards[model]["free"] += count
-                cards[model]["most_free_on_one_node"] = max(cards[model]["most_free_on_one_node"], count)
-        closed = [_plain(node) for node in nodes if not node.schedulable]
-        return {
-            "nodes": len(nodes),
-            "cards": {model: dict(count) for model, count in cards.items()},
-            "closed": closed[:50],
-        }
+            overview = client.overview()
+            nodes = client.nodes() if overview.closed_nodes else []
+        closed = {node.name: node.unschedulable_reason for node in nodes if not node.schedulable}
+        return {**_plain(overview), "closed": closed}
 
     def what_if(self, question: dict[str, Any]) -> Answer:
         """What changes would do to everybody's jobs; nothing is changed. It may take a minute.
