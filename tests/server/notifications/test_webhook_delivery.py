@@ -143,6 +143,39 @@ def test_chat_services_get_their_own_form(bench: Bench) -> None:
     assert feishu["sign"] == base64.b64encode(hmac.new(key, b"", hashlib.sha256).digest()).decode()
 
 
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("slack", "&lt;!channel&gt; &amp; &lt;http://evil|log in&gt;"),
+        ("feishu", "<!channel> & <http://evil|log in>".replace("<", "\N{FULLWIDTH LESS-THAN SIGN}")),
+        ("wecom", "<!channel> & <http://evil|log in>"),
+    ],
+)
+def test_words_of_a_user_call_nobody_and_hide_no_address(bench: Bench, form: str, text: str) -> None:
+    hook = Webhook("team", "http://receiver/told", ENDS, format=form)
+    body, _ = request_of(hook, {}, "<!channel> & <http://evil|log in>", 0)
+    assert text in str(json.loads(body))
+
+
+@pytest.mark.parametrize(("form", "most"), [("wecom", 2_048), ("feishu", 20_000)])
+def test_a_chat_that_takes_short_messages_is_told_how_many_more_events_there_are(
+    bench: Bench, form: str, most: int
+) -> None:
+    bench.rules = NotificationRules(None, ("http://receiver",))
+    bench.told.settings.put_chat(ChatRequest(url="http://receiver/mine", format=form), bench.caller("ada"))
+    bench.choose("ada", {"topic": "job.failed", "channels": ["chat"]})
+    for number in range(50):
+        bench.run(f"job-{number}-{'x' * 40}", outcome=Outcome.USER_ERROR, code=3, name="训" * 100)
+    bench.settle_all()
+    (request,) = bench.receiver.requests
+    assert len(request.content) <= most + 100
+    text = str(bench.receiver.bodies[0])
+    named = text.count("failed: exit code 3")
+    assert 1 < named < 50
+    assert f"And {50 - named} more:" in text
+    assert "/portal/notifications" in text
+
+
 def test_wecom_gets_no_more_than_it_takes_and_its_refusal_is_seen_although_its_status_is_200(bench: Bench) -> None:
     bench.hook(format="wecom")
     bench.run()

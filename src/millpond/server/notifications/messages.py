@@ -43,17 +43,22 @@ class MessageWriter:
     def __init__(self, url: Callable[[], str]) -> None:
         self._url = url
 
-    def message(self, to: Subscription, deliveries: Sequence[Delivery]) -> UserMessage:
-        """A message about one delivery or more."""
+    def message(self, to: Subscription, deliveries: Sequence[Delivery], most_bytes: int | None = None) -> UserMessage:
+        """A message about one delivery or more.
+
+        Args:
+            most_bytes: of its text, which names as many as fit, but always one; None: any number.
+        """
         _ = NOTICE_TEXTS.words(to.language)
         notices = [Notice.of_plain(each.notice) for each in deliveries[:MOST_SHOWN]]
         entries = [self._entry(notice, to.language) for notice in notices]
-        rest = len(deliveries) - len(notices)
-        if rest:
-            entries.append(_("And %(count)d more:") % {"count": rest} + f"\n{self._url()}{PORTAL_PREFIX}jobs?all=true")
+        text = self._text(entries, len(deliveries), _)
+        while most_bytes is not None and len(entries) > 1 and len(text.encode()) > most_bytes:
+            entries.pop()
+            text = self._text(entries, len(deliveries), _)
         several = _("%(count)d events") % {"count": len(deliveries)}
         subject = sentence(notices[0], to.language) if len(deliveries) == 1 else several
-        return UserMessage(self._subject(subject), "\n\n".join([*entries, self._why(_)]))
+        return UserMessage(self._subject(subject), text)
 
     def trial(self, to: Subscription) -> UserMessage:
         """A test message."""
@@ -75,6 +80,11 @@ class MessageWriter:
         )
         values = {"user": one_line(to.user, 64), "url": self._url(), "code": code, "minutes": minutes}
         return UserMessage(self._subject(_("Confirm your address")), "\n\n".join(line % values for line in lines))
+
+    def _text(self, entries: Sequence[str], events: int, _: Translate) -> str:
+        rest = events - len(entries)
+        more = _("And %(count)d more:") % {"count": rest} + f"\n{self._url()}{PORTAL_PREFIX}jobs?all=true"
+        return "\n\n".join([*entries, *([more] if rest else []), self._why(_)])
 
     def _entry(self, notice: Notice, language: str) -> str:
         link = f"{self._url()}{PORTAL_PREFIX}{_page_of(notice)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import html
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,8 +36,9 @@ SIGNATURE_HEADER = "Millpond-Signature"
 CHAT_WEBHOOK: Final = "CHAT_WEBHOOK"
 """The secret of a user that has the address of their webhook."""
 
-_LONGEST_WECOM: Final = 2_048
-"""Bytes of a text message. Source: WeCom developer centre, group robots."""
+_MOST_BYTES: Final = {"wecom": 2_048, "feishu": 18_000}
+"""By format, of a text. Sources: WeCom developer centre, group robots; Feishu open platform, custom bots (20 kB with
+what is around the text)."""
 _LONGEST_NUMBER: Final = 9
 _MOST_READ: Final = 4_096
 """Bytes of an answer."""
@@ -167,7 +169,7 @@ class WebhookCarrier:
             return Carried(error.cause, is_final=True)
         except MillpondError as error:
             return Carried(str(error))
-        message = self._writer.message(self._subscriptions.of(user), together)
+        message = self._writer.message(self._subscriptions.of(user), together, _MOST_BYTES.get(hook.format))
         body = {"notices": [each.notice for each in together[: self._writer.most_shown]], "count": len(together)}
         return self._send(hook, body, message.text, together[0].id)
 
@@ -226,21 +228,27 @@ def request_of(hook: Webhook, notice: dict[str, Any], sentence: str, now: int) -
     headers = {"Content-Type": "application/json"}
     match hook.format:
         case "slack":
-            return _json({"text": sentence}), headers
+            # There, <!channel> calls all, and <URL|WORDS> is a link. Source: Slack, formatting message text, escaping.
+            return _json({"text": html.escape(sentence, quote=False)}), headers
         case "feishu":
-            body: dict[str, Any] = {"msg_type": "text", "content": {"text": sentence}}
+            # There, <at user_id="all"> calls all, and no way to escape it is documented.
+            text = _cut(sentence.replace("<", "\N{FULLWIDTH LESS-THAN SIGN}"), _MOST_BYTES["feishu"])
+            body: dict[str, Any] = {"msg_type": "text", "content": {"text": text}}
             if hook.secret:
                 body |= {"timestamp": str(now), "sign": _feishu_sign(hook.secret, now)}
             return _json(body), headers
         case "wecom":
-            cut = sentence.encode()[:_LONGEST_WECOM].decode(errors="ignore")
-            return _json({"msgtype": "text", "text": {"content": cut}}), headers
+            return _json({"msgtype": "text", "text": {"content": _cut(sentence, _MOST_BYTES["wecom"])}}), headers
         case _:
             content = _json({**notice, "text": sentence})
             if hook.secret:
                 digest = hmac.new(hook.secret.encode(), f"{now}.".encode() + content, hashlib.sha256).hexdigest()
                 headers[SIGNATURE_HEADER] = f"t={now},v1={digest}"
             return content, headers
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    return text.encode()[:most_bytes].decode(errors="ignore")
 
 
 def _refusal(field: str, answer: bytes) -> str:
