@@ -229,21 +229,24 @@ def test_a_hot_card_is_told_and_one_that_cools_down_in_time_is_not(tmp_path: Pat
 @pytest.mark.long
 def test_a_queue_that_waits_below_its_guarantee_is_told_and_one_that_waits_beyond_it_is_not(tmp_path: Path) -> None:
     series = {}
-    for queue, used in (("below", 2), ("beyond", 8)):
-        series[f'millpond_oldest_waiting_job_seconds{{queue="{queue}"}}'] = "0+60x60"
-        series[f'millpond_queue_used_gpus{{queue="{queue}"}}'] = f"{used}x60"
-        series[f'millpond_queue_guaranteed_gpus{{queue="{queue}"}}'] = "4x60"
-        series[f'millpond_queue_asked_gpus{{queue="{queue}"}}'] = "4x60"
+    for server, queue, used, asked in (("one", "below", 2, 4), ("one", "beyond", 8, 4), ("two", "beyond", 2, 0)):
+        labels = f'{{instance="{server}",queue="{queue}"}}'
+        series[f"millpond_oldest_waiting_job_seconds{labels}"] = f"0+{60 if asked else 0}x60"
+        series[f"millpond_queue_used_gpus{labels}"] = f"{used}x60"
+        series[f"millpond_queue_guaranteed_gpus{labels}"] = "4x60"
+        series[f"millpond_queue_asked_gpus{labels}"] = f"{asked}x60"
     assert firings(tmp_path, "MillpondQueueBelowGuarantee", "queue", series, "20m", "40m") == [set(), {"below"}]
 
 
 @pytest.mark.long
 def test_free_cards_in_small_pieces_are_told_while_jobs_wait(tmp_path: Path) -> None:
     def pool(waiting: int, closed: int) -> dict[str, str]:
-        series = {'millpond_jobs{queue="q",kind="train",state="queued"}': f"{waiting}x90"}
+        series = {'millpond_jobs{instance="one",queue="q",kind="train",state="queued"}': f"{waiting}x90"}
         for node in range(10):
             free = 2 if node >= closed else 0
-            series[f'millpond_node_whole_free_gpus{{node="n{node}",pool="p"}}'] = f"{free}x90"
+            series[f'millpond_node_whole_free_gpus{{instance="one",node="n{node}",pool="p"}}'] = f"{free}x90"
+        series['millpond_jobs{instance="two",queue="q",kind="train",state="queued"}'] = "3x90"
+        series['millpond_node_whole_free_gpus{instance="two",node="n0",pool="p"}'] = "8x90"
         return series
 
     assert firing(tmp_path, "MillpondFragmented", "alertname", "80m", pool(3, 0)) == {"MillpondFragmented"}
