@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from millpond.model.events import QueueChanged
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.runtime.core import Core
+from millpond.server.store.statistics.time_series import SeriesRow
 from millpond.server.views import queues
 
 HOSTILE = "<script>alert(1)</script>"
@@ -44,6 +46,16 @@ def test_a_queue_shows_who_holds_what_and_who_waits(world: AuthWorld) -> None:
     assert browser_of(world, "lea").get("/portal/queues/vision/edit").status_code == 403
     assert "/portal/queues/vision/edit" in browser_of(world, "olga").get("/portal/queues/vision").text
     assert browser_of(world, "olga").get("/portal/queues/root").status_code == 200
+
+
+def test_where_a_queue_has_nothing_to_show_its_pages_say_so(world: AuthWorld) -> None:
+    world.store.time_series.write([SeriesRow("queues", 60, int(time.time()) // 60 * 60, 1, {"vision": (0.0,) * 6})])
+    olga = browser_of(world, "olga")
+    for page in ("/portal/queues/vision", "/portal/history?subject=queues"):
+        assert "No card was guaranteed, used or asked for in that time." in olga.get(page).text, page
+    assert "Nothing is set; all is as usual." in olga.get("/portal/queues/vision").text
+    set_queue(world, "vision", guarantee=2)
+    assert "Nothing is set" not in olga.get("/portal/queues/vision").text
 
 
 def test_forms_offer_the_queues_of_the_reader_that_take_jobs(world: AuthWorld) -> None:
