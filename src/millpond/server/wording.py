@@ -8,8 +8,9 @@ from millpond.model.amounts import decimal_text
 
 
 def local_time(instant: float) -> str:
-    """An instant on this machine's clock: ``2026-11-22 08:00``."""
-    return f"{datetime.datetime.fromtimestamp(instant, datetime.UTC).astimezone():%Y-%m-%d %H:%M}"
+    """An instant on this machine's clock, which its reader's may differ from: ``2026-11-22 08:00 UTC+01:00``."""
+    moment = datetime.datetime.fromtimestamp(instant, datetime.UTC).astimezone()
+    return f"{moment:%Y-%m-%d %H:%M} {datetime.timezone(moment.utcoffset() or datetime.timedelta())}"
 
 
 def lasting(seconds: float) -> str:

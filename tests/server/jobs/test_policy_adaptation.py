@@ -218,8 +218,8 @@ def test_a_history_that_is_too_short_has_gaps_or_cannot_be_replayed_changes_noth
     lived(api, 1, every_s=12 * HOUR_S)
     adapter.look()
     assert adapter.latest == (
-        "2026-03-03 12:00: the policies stay as they are: "
-        "the history is too short: it begins 2026-03-02 12:00, 3 days are needed; wait"
+        "2026-03-03 12:00 UTC: the policies stay as they are: "
+        "the history is too short: it begins 2026-03-02 12:00 UTC, 3 days are needed; wait"
     )
     lived(api, 2, every_s=12 * HOUR_S)
     adapter.look()
@@ -299,8 +299,8 @@ def test_a_forecast_of_the_past_rests_on_what_had_ended_by_then(api: Api) -> Non
 
 
 def test_the_hour_is_local_and_nothing_happens_without_a_section(api: Api) -> None:
-    assert local_time(last_passing(BEGIN, 3)) == "2026-03-02 03:00"
-    assert local_time(last_passing(BEGIN, 13)) == "2026-03-01 13:00"
+    assert local_time(last_passing(BEGIN, 3)) == "2026-03-02 03:00 UTC"
+    assert local_time(last_passing(BEGIN, 13)) == "2026-03-01 13:00 UTC"
     nights = NightRecord(api.state_dir / FILE)
     nights.note(Night(BEGIN - 7 * DAY_S, BEGIN - 7 * DAY_S, "of a time when policies were chosen"))
     off = PolicyAdapter(api.loop, api.service.history, lambda: None, UNCHANGED, nights, api.clock, unanswered)
@@ -316,7 +316,7 @@ def test_a_server_that_was_down_at_the_hour_looks_when_it_starts_and_none_looks_
     assert adapter_of(api).latest == ""
     api.clock.now += DAY_S
     late = adapter_of(api)
-    assert late.latest.startswith("2026-03-03 12:00: the policies stay as they are: the history is too short")
+    assert late.latest.startswith("2026-03-03 12:00 UTC: the policies stay as they are: the history is too short")
     api.clock.now += HOUR_S
     assert adapter_of(api).latest == late.latest
 
