@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import stat
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import click
@@ -60,6 +61,31 @@ def test_what_was_committed_comes_back_although_the_database_is_in_use(state, da
     back_up(state, tmp_path / "b.tar.gz", 1000.0)
     restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
     assert rows(tmp_path / "fresh") == ["train-abcde"]
+
+
+def test_a_server_that_writes_all_the_time_does_not_keep_a_backup_from_its_end(state, database, tmp_path, monkeypatch):
+    database.execute("INSERT INTO jobs VALUES (zeroblob(20000000))")
+    database.commit()
+    left = []
+
+    class Written(sqlite3.Connection):
+        """A database in which the server commits something after each step of the copy, for a while."""
+
+        def backup(self, target: sqlite3.Connection, **how: float) -> None:
+            super().backup(target, progress=self._write, **how)
+
+        def _write(self, _status: int, pages_left: int, _pages: int) -> None:
+            left.append(pages_left)
+            if len(left) < 20:
+                database.execute("INSERT INTO jobs VALUES ('later')")
+                database.commit()
+
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Written))
+
+    back_up(state, tmp_path / "b.tar.gz", 1000.0)
+
+    assert len(left) > 1
+    assert left == sorted(set(left), reverse=True)
 
 
 def test_the_database_of_a_folder_with_signs_of_urls_is_the_one_that_comes_back(state, database, tmp_path):

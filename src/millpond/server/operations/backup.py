@@ -209,6 +209,8 @@ def _copy_database(source: Path, target: Path) -> None:
         try:
             url = f"{source.absolute().as_uri()}?mode=ro"
             origin = opened.enter_context(contextlib.closing(sqlite3.connect(url, uri=True)))
+            # Read as of now until the end: SQLite begins a copy anew whenever it sees that another program has written.
+            origin.execute("BEGIN")
             origin.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error as error:
             remedy = "see its rights; where nothing can be written, copy the state directory, and back up the copy"
