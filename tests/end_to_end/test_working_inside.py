@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +69,23 @@ def test_an_attached_shell_has_this_window_hears_ctrl_c_and_leaves_the_job_alone
     screen.type("exit 3\n")
     assert screen.exit_code() == 3
     assert shared.job(job)["state"] == "running"
+
+
+def test_an_attached_shell_that_is_asked_to_end_gives_the_terminal_back_as_it_was(shared: Pond, job: str) -> None:
+    screen = Screen([POND, "attach", job], shared.env)
+    screen.shows(r"[$#] ")
+    os.kill(screen.pid, signal.SIGTERM)
+    assert screen.exit_code() == 130
+    assert termios.tcgetattr(screen.terminal)[3] & (termios.ICANON | termios.ECHO) == termios.ICANON | termios.ECHO
+
+
+def test_who_is_in_the_shell_of_a_job_that_ends_is_told(shared: Pond) -> None:
+    brief = shared("run", "-d", "--", "sleep", "600").stdout.strip()
+    until(lambda: shared.job(brief)["state"] == "running")
+    screen = Screen([POND, "attach", brief], shared.env)
+    screen.shows(r"[$#] ")
+    shared("stop", brief)
+    screen.shows(r"the task ends, and what runs beside it\r\n")
 
 
 def test_a_client_that_is_killed_ends_its_command_and_is_no_defect_in_the_servers_log(shared: Pond, job: str) -> None:

@@ -149,8 +149,19 @@ def test_a_stopped_task_takes_its_clients_with_it(bench: Bench, task: Any) -> No
     stop = bench.stop("host", grace_s=0.3)
     assert [type(event) for event in bench.events(2)] == [Confirmed, Ended]
     assert bench.gone(pid)
-    assert client.hear()[1] in ({"exit": 137}, {})  # the latter if it takes half a second to say so
+    end = {"exit": 137, "error": "the task ends, and what runs beside it"}
+    assert client.hear()[1] in (end, {})  # the latter if it takes half a second to say so
     assert stop.job == "host"
+
+
+def test_a_client_learns_that_it_was_the_tasks_end_that_ended_its_command(bench: Bench) -> None:
+    bench.define("brief", ("sh", "-c", "until [ -e heard ]; do sleep 0.05; done"))
+    bench.start("brief")
+    bench.events(1)
+    client = SessionClient(bench, "brief", argv=["sh", "-c", "echo here; exec sleep 600"])
+    assert client.hear_line() == b"here\n"
+    (bench.workdir / "heard").touch()
+    assert client.hear()[1]["error"] == "the task ends, and what runs beside it"
 
 
 def test_a_frozen_task_freezes_what_clients_run(bench: Bench, task: Any) -> None:

@@ -65,6 +65,7 @@ class Session:
 
     def __init__(self, address: Address, job: str, task: int, order: Order) -> None:
         self.exit_code: int | None = None
+        self._line_end = "\n" if order.window is None else "\r\n"
         self._socket = _open(address, f"/jobs/{segment(job)}/exec", {"task": task})
         self._say(order.message())
 
@@ -102,7 +103,7 @@ class Session:
             if "error" in said and self.exit_code is None:
                 raise ConflictError(said["error"], said.get("remedy", ""))
             if "error" in said:
-                yield "errors", f"{said['error']}\n".encode()
+                yield "errors", f"{said['error']}{self._line_end}".encode()
         if self.exit_code is None:
             raise UnavailableError("the command ended without an exit code", "its task may have ended, see pond ps")
 

@@ -6,7 +6,8 @@ network of its own that it has, or null), ``container`` (what its runtime needs,
 ``identity`` (whom it runs as, or null) as JSON on standard input. The socket keeps the bounds of messages. A message
 that begins with ``{`` is JSON: first the client's order (``argv``, ``tty``, ``rows``, ``columns``), then
 ``{"rows": .., "columns": ..}`` when the window changes and ``{"eof": true}`` at the end of the input; from here at
-last ``{"exit": code}``, with an ``error`` where the command could not be started. Every other message is data behind
+last ``{"exit": code}``, with an ``error`` where the command could not be started, or the task's end ended it. Every
+other message is data behind
 one byte that names the stream: input 0, output 1, errors 2. An order of ``sftp`` instead of ``argv`` starts no command:
 this process itself then answers an SFTP client (``sftp``), or has a program in the task's container do it
 (``sftp_inside``).
@@ -85,7 +86,7 @@ def main(argv: list[str]) -> int:
         text = f"{what}: {getattr(error, 'strerror', None) or error}"
         _say_last(connection, {"error": text, "exit": code})
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: command.hang_up())
+    signal.signal(signal.SIGTERM, lambda *_: command.end_with_task())
     _Relay(connection, command).run()
     return 0
 
@@ -110,6 +111,7 @@ class _Command:
 
     Attributes:
         outputs: what the command writes to, with the byte that names it.
+        ends_with_task: it was asked to end as the task does.
     """
 
     def __init__(self, order: dict[str, Any], place: dict[str, Any]) -> None:
@@ -141,6 +143,7 @@ class _Command:
                 for theirs in (stdin, stdout, stderr):
                     os.close(theirs)
         self.terminal = bool(order.get("tty"))
+        self.ends_with_task = False
         for end in (self.input, *self.outputs):
             os.set_blocking(end, False)
         self.handle = os.pidfd_open(self.process.pid)
@@ -185,8 +188,13 @@ class _Command:
         if not self.terminal:
             os.close(output)
 
+    def end_with_task(self) -> None:
+        """The task ends."""
+        self.ends_with_task = True
+        self.hang_up()
+
     def hang_up(self) -> None:
-        """The client is gone, or the task ends."""
+        """Nobody is there for whom it could go on."""
         for number in (signal.SIGHUP, signal.SIGCONT, signal.SIGTERM):
             processes = procfs.with_variable(_SESSION_VARIABLE, self._session) if self._session else []
             procfs.send([*processes, -self.process.pid], number)
@@ -230,7 +238,8 @@ class _Relay:
         self._pass_on_the_rest()
         code = self._command.process.wait()
         if self._client_there:
-            _say_last(self._connection, {"exit": code if code >= 0 else 128 - code})
+            why = {"error": "the task ends, and what runs beside it"} if self._command.ends_with_task else {}
+            _say_last(self._connection, {"exit": code if code >= 0 else 128 - code, **why})
 
     def _wait(self) -> set[int]:
         """What can be read now. Only what could be passed on is asked for, and room where something waits for it."""

@@ -304,6 +304,8 @@ class _Supervisor:
         Of a container, what is inside goes first: what its runtime has around it then puts things in order and ends.
         Clients beside the task get what was printed until now: a session whose command is gone says so and ends.
         """
+        if self._sessions is not None:
+            self._sessions.end()
         container = self._container
         if container is not None and self._status is None:
             supervision.kill(container)
@@ -324,8 +326,6 @@ class _Supervisor:
             self._startup.output.close()
         if self._startup.input is not None:
             self._startup.input.close()
-        if self._sessions is not None:
-            self._sessions.end()
         if self._kept_until is None:
             code = os.waitstatus_to_exitcode(self._status)
             self._record.update(self._end_by(code if code >= 0 else 128 - code))

@@ -9,6 +9,7 @@ import click
 
 from millpond.client.cli.connection import connect, job_argument, state_dir_option
 from millpond.client.cli.terminal import streams
+from millpond.client.cli.terminal.interrupts import with_termination
 from millpond.client.sdk.sessions import Order, Session
 from millpond.model.errors import InvalidInputError
 
@@ -65,5 +66,5 @@ def run_beside(
     with connect(state_dir) as client:
         name = client.find(job).id
         address = client.address
-    with Session(address, name, task, order) as session:
+    with with_termination(), Session(address, name, task, order) as session:
         return streams.connect_streams(session, interactive=tty and streams.is_terminal(), reads_input=reads_input)
