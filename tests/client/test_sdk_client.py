@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import re
+import time
 from collections import UserDict
 from dataclasses import asdict
 
@@ -16,6 +17,7 @@ from millpond.client.sdk.functions import handles
 from millpond.client.sdk.transport import connection
 from millpond.client.sdk.transport.reconnecting import Patience
 from millpond.model.errors import (
+    BusyError,
     ConflictError,
     InvalidInputError,
     MillpondError,
@@ -32,6 +34,30 @@ def test_a_request_carries_the_token(client, server, make_job):
     assert client.job("train-abcde").state == "running"
     assert server.requests[0].headers["authorization"] == "Bearer secret"
     assert server.requests[0].url.path == "/api/v1/jobs/train-abcde"
+
+
+BUSY = {"error": {"code": "busy", "cause": "8 long answers to max are under way", "remedy": "wait"}}
+
+
+def test_what_the_server_has_no_turn_for_yet_is_asked_again(client, server, make_job, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    for _ in range(3):
+        server.will(503, BUSY)
+    server.will(200, asdict(make_job()))
+    assert client.job("train-abcde").state == "running"
+    assert len(pauses) == 3
+
+
+def test_a_server_that_never_has_a_turn_says_so_in_the_end(client, server, monkeypatch):
+    now = iter(range(0, 1_000, 30))
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    for _ in range(9):
+        server.will(503, BUSY)
+    with pytest.raises(BusyError, match="8 long answers to max are under way"):
+        client.job("train-abcde")
+    assert len(server.requests) < 9
 
 
 def test_other_threads_can_ask_while_the_server_is_looked_for_anew(client, server, make_job, monkeypatch):

@@ -61,6 +61,10 @@ class UnavailableError(MillpondError):
     exit_code = 2
 
 
+class BusyError(UnavailableError):
+    """Too much of the caller's is under way already. Nothing was begun, and soon there is room."""
+
+
 class LeadershipLostError(MillpondError):
     """Another server does this one's work. Not a fault of this one: a service manager may start it again."""
 

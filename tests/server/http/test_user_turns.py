@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import BusyError
 from millpond.server.http.user_turns import MOST_OF_ONE, UserTurns
 
 
@@ -24,7 +24,7 @@ def test_many_turns_of_one_user_do_not_keep_another_waiting() -> None:
         working.append(asyncio.create_task(work("ada")))
         await asyncio.sleep(0)
         before = [*had]
-        with pytest.raises(UnavailableError, match="8 long answers to eve are under way"):
+        with pytest.raises(BusyError, match="8 long answers to eve are under way"):
             await work("eve")
         going.set()
         await asyncio.gather(*working)

@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
 from millpond.model.errors import (
+    BusyError,
     ConflictError,
     InvalidInputError,
     MillpondError,
@@ -28,6 +29,7 @@ _STATUS: Final = (
     (NotFoundError, 404, "not-found"),
     (ConflictError, 409, "conflict"),
     (InvalidInputError, 422, "invalid"),
+    (BusyError, 503, "busy"),
     (UnavailableError, 503, "unavailable"),
     (NotLoggedInError, 401, "unauthorized"),
     (TooManyTriesError, 429, "too-many-tries"),

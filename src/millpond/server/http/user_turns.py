@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 from weakref import WeakValueDictionary
 
-from millpond.model.errors import UnavailableError
+from millpond.model.errors import BusyError
 
 MOST_OF_ONE: Final = 8
 """Of one user, with those that wait for their turn."""
@@ -33,10 +33,10 @@ class UserCounts:
         """Count one more of a user, until ``leave``.
 
         Raises:
-            UnavailableError: the user has too many.
+            BusyError: the user has too many.
         """
         if self._under_way[user] >= self._most:
-            raise UnavailableError(f"{self._most} {self._what} {user} are under way", self._remedy)
+            raise BusyError(f"{self._most} {self._what} {user} are under way", self._remedy)
         self._under_way[user] += 1
 
     def leave(self, user: str) -> None:
@@ -50,7 +50,7 @@ class UserCounts:
         """One of a user is under way while this lasts.
 
         Raises:
-            UnavailableError: the user has too many.
+            BusyError: the user has too many.
         """
         self.enter(user)
         try:
@@ -88,7 +88,7 @@ class UserTurns:
         """A turn of a user, when it has come.
 
         Raises:
-            UnavailableError: the user waits for too many.
+            BusyError: the user waits for too many.
         """
         with self.counts.counted(user):
             async with self.own(user):

@@ -32,6 +32,7 @@ ERROR_CODES = {
     "too-many-tries": "Too many logins failed, or too many codes were sent; the remedy says when to try again (429).",
     "too-large": "The body of the request is larger than it may be (413).",
     "too-slow": "The body of the request came too slowly (408).",
+    "busy": "Too much of the caller's is under way already; nothing was begun, and it can soon be asked again (503).",
     "unavailable": "Something that is needed cannot be reached or used now (503).",
     "standby": "This server stands by; another one leads (503).",
     "defect": "A defect of the server; `id` finds it in the server's log (500).",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from http.client import HTTPException
 from pathlib import Path
@@ -19,7 +20,7 @@ from millpond.client.sdk.transport import failures
 from millpond.client.sdk.transport.discovery import Address, find_server, is_on_this_machine
 from millpond.client.sdk.transport.local_http import LocalHttp, as_json, not_utf8
 from millpond.client.sdk.transport.trust import encrypts, trust
-from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.model.errors import BusyError, InvalidInputError, UnavailableError
 from millpond.specs.api.base import API_PREFIX
 from millpond.specs.api.codec import from_json
 
@@ -30,6 +31,10 @@ _LOCALLY = frozenset({"params", "json", "headers"})
 """What a request may have that goes by ``LocalHttp``."""
 
 _JSON: Final = {"Content-Type": "application/json"}
+
+BUSY_FOR_S: Final = 60.0
+"""So long a request waits for others of the same user, such as those of other threads."""
+_BUSY_PAUSE_S: Final = 0.25
 
 _Answer = TypeVar("_Answer")
 
@@ -122,16 +127,21 @@ class ServerConnection:
             ) from error
 
     def send(self, method: str, path: str, **request: Any) -> failures.HttpAnswer:
-        """Send a request; the answer is a success.
+        """Send a request; the answer is a success. While too much of the user's is under way, it is sent again.
 
         Raises:
             MillpondError: as the server says, or there is no answer.
         """
-        ways = self._ways
-        response = ways.answer(method, API_PREFIX + path, request)
-        if not response.is_success:
-            raise failures.from_response(response, ways.address.url)
-        return response
+        give_up_at = time.monotonic() + BUSY_FOR_S
+        while True:
+            ways = self._ways
+            response = ways.answer(method, API_PREFIX + path, request)
+            if response.is_success:
+                return response
+            error = failures.from_response(response, ways.address.url)
+            if not isinstance(error, BusyError) or time.monotonic() >= give_up_at:
+                raise error
+            time.sleep(_BUSY_PAUSE_S)
 
     def stream(
         self, path: str, params: Mapping[str, Any], silence_s: float, headers: Mapping[str, str] | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from millpond.client.sdk.transport.discovery import NO_SERVER_REMEDY
 from millpond.client.sdk.transport.trust import distrusted
 from millpond.model.errors import (
+    BusyError,
     ConflictError,
     InvalidInputError,
     MillpondError,
@@ -107,7 +108,7 @@ def from_answer(status: int, content: bytes | bytearray, url: str) -> MillpondEr
             f"what answers at {url} is not a Millpond server (status {status})",
             "check MILLPOND_URL",
         )
-    kind = _KINDS.get(status, MillpondError)
+    kind = BusyError if body.code == "busy" else _KINDS.get(status, MillpondError)
     return kind(body.cause, _remedy(body))
 
 
