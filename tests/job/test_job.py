@@ -224,6 +224,6 @@ def test_parameters_of_a_trial_are_there_and_none_outside(monkeypatch: pytest.Mo
 
 
 def test_the_payload_must_be_a_function() -> None:
-    for data in (b"", b"[]\n", b"{}\n", b"\xff\n"):
+    for data in (b"", b"[]\n", b"{}\n", b"\xff\n", b"[" * 100_000):
         with pytest.raises(InvalidInputError, match="neither a function nor a result"):
             unpack(data)

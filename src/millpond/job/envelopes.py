@@ -14,6 +14,8 @@ from millpond.model.errors import InvalidInputError
 
 LARGEST_RESULT = 64 * 2**20
 """Bytes that a result may have; larger things are output."""
+LARGEST_ENVELOPE = 2 * LARGEST_RESULT
+"""With its header, which may have the text of an exception."""
 EACH = "each"
 """In the header of a payload: the function is called with one of so many items, that of the member's index."""
 
@@ -37,7 +39,7 @@ def unpack(data: bytes) -> tuple[dict[str, Any], bytes]:
     line, _, body = data.partition(b"\n")
     try:
         header = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError("what came is neither a function nor a result", "submit it with the SDK") from error
     if not isinstance(header, dict) or "python" not in header:
         raise InvalidInputError("what came is neither a function nor a result", "submit it with the SDK")

@@ -500,6 +500,17 @@ def test_a_result_is_given_out_as_it_was_written(api: Api) -> None:
         assert api.client.get(f"{JOBS}/{job.id}/result", params=params).status_code == 404
 
 
+def test_what_is_larger_than_any_result_is_not_given_out(api: Api) -> None:
+    job = api.submit()
+    path = TaskFiles.of(api.state_dir, TaskId(job.id, 1, 0)).result
+    path.parent.mkdir(parents=True)
+    path.touch()
+    os.truncate(path, 2**30)
+    refused = api.client.get(f"{JOBS}/{job.id}/result")
+    assert refused.status_code == 409
+    assert "has 1.0 GiB, which no result has" in refused.json()["error"]["cause"]
+
+
 @pytest.mark.parametrize("trap", ["link", "linked folder", "pipe"])
 def test_what_a_task_puts_where_its_reports_belong_leads_the_server_nowhere(
     api: Api, tmp_path: Path, trap: str

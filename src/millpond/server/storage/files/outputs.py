@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from millpond.job.envelopes import LARGEST_ENVELOPE
 from millpond.model.errors import ConflictError, NotFoundError
 from millpond.model.folders import is_inside, is_under
 from millpond.node.host.folder_trees import Entry, entries_below
@@ -23,6 +24,7 @@ from millpond.node.task.workspace import OUTPUT
 from millpond.specs.api.jobs.files import MetricPoint, MetricSeries, MetricsInfo, OutputFile, OutputList
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.escaped_text import visible
+from millpond.specs.quantities import size_text
 
 MOST_LISTED: Final = 100_000
 MOST_SEEN: Final = 1_000
@@ -229,12 +231,19 @@ def open_result(state_dir: Path, info: JobInfo, attempt: int, task: int) -> Open
 
     Raises:
         NotFoundError: nothing was returned (yet).
+        ConflictError: what lies there is larger than any result: its reader would take all of it into memory.
     """
     path = TaskFiles.of(state_dir, TaskId(info.id, attempt, task)).result
     opened = open_below(path.parent, path.name)
     if opened is None:
         raise NotFoundError(
             f"task {task} of job {info.id!r} ({info.state}) has returned nothing", "see pond logs for what it wrote"
+        )
+    if opened.size > LARGEST_ENVELOPE:
+        opened.file.close()
+        raise ConflictError(
+            f"the result of task {task} of job {info.id!r} has {size_text(opened.size)}, which no result has",
+            "write what is large to $MILLPOND_OUTPUT, and fetch it with `pond get-output`",
         )
     return opened
 
