@@ -32,10 +32,9 @@ from millpond.node.sharing.backend import UNSLICED, TaskEnv
 from millpond.node.task.environment import LOG_VARIABLE
 from millpond.node.task.identity import Identity
 from millpond.node.task.kept_place import held
-from millpond.node.task.launch import SHELL_LINE, LaunchSpec, ListenMode, heeding
+from millpond.node.task.launch import SHELL_LINE, LaunchSpec, ListenMode, heeding, with_grace_below
 from millpond.node.task.limits import NO_LIMITS, TaskLimits
 from millpond.node.task.records import FILES, TaskFiles, TaskId
-from millpond.node.task.shell_grace import with_grace_below
 from millpond.node.task.start_plan import ContainerPlan, KeptPlacePlan, TaskSocketPlan, TaskStartPlan
 from millpond.node.task.workspace import WORK, make_output
 
