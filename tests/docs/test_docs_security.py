@@ -17,7 +17,7 @@ def test_the_roles_are_those_of_the_code():
 
 def test_the_numbers_are_those_of_the_code():
     from millpond.server.auth import logins, secrets, throttle
-    from millpond.server.auth.oidc import id_tokens, programs
+    from millpond.server.auth.oidc import id_tokens, pending_logins
 
     text = PAGE.read_text()
     assert f"for {logins.INVITATION_S / 86_400:g} days" in text
@@ -26,7 +26,7 @@ def test_the_numbers_are_those_of_the_code():
     assert f"tokens ({logins.LOGIN_S / 86_400:g} days) and" in text
     assert f"sessions ({logins.SESSION_S / 3_600:g} hours)" in text
     assert f"clocks may be {id_tokens.CLOCK_SKEW_S:g} s apart" in text
-    assert f"in memory, for {programs.GOOD_FOR_S / 60:g} minutes" in text
+    assert f"in memory, for {pending_logins.GOOD_FOR_S / 60:g} minutes" in text
     assert f"{secrets.SHORTEST_PASSWORD} to {secrets.LONGEST_PASSWORD} characters" in text
 
 

@@ -226,7 +226,7 @@ def test_a_label_cannot_write_into_the_page_that_asks(oidc: OidcWorld) -> None:
 def test_many_logins_from_one_address_push_out_their_own_and_nobody_elses() -> None:
     from millpond.server.auth.oidc.pending_logins import MOST_OF_ONE_PLACE, PendingLogins
 
-    waiting: PendingLogins[LoginInfo] = PendingLogins(60.0, lambda: 0.0)
+    waiting: PendingLogins[LoginInfo] = PendingLogins(lambda: 0.0)
     mine = LoginInfo(user="ada")
     waiting.put("mine", mine, "192.0.2.1")
     for number in range(MOST_OF_ONE_PLACE + 1):

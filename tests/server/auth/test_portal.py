@@ -14,7 +14,7 @@ from auth_world import API, PASSWORD, AuthWorld
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
-from millpond.server.auth.portal_links import GOOD_FOR_S
+from millpond.server.auth.oidc.pending_logins import GOOD_FOR_S
 from millpond.server.auth.records import TokenKind, User
 from millpond.server.monitoring.time_series.figures import part_of
 from millpond.server.store.statistics.time_series import SeriesRow

@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from millpond.model.errors import NotAllowedError, NotLoggedInError
 from millpond.server.auth.accounts import Accounts
@@ -17,8 +16,6 @@ from millpond.server.auth.logins import SESSION_S
 from millpond.server.auth.oidc.pending_logins import PendingLogins
 from millpond.server.auth.records import TokenKind
 from millpond.server.auth.roles import Caller
-
-GOOD_FOR_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ class PortalLinks:
 
     def __init__(self, accounts: Accounts, clock: Callable[[], float]) -> None:
         self._accounts = accounts
-        self._waiting: PendingLogins[_Asked] = PendingLogins(GOOD_FOR_S, clock)
+        self._waiting: PendingLogins[_Asked] = PendingLogins(clock)
 
     def make(self, caller: Caller) -> tuple[str, float]:
         """A ticket for the caller, and until when it is good.

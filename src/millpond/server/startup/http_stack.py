@@ -15,8 +15,8 @@ from millpond.server.api.app import make_app
 from millpond.server.api.service import Service
 from millpond.server.auth.components import Security
 from millpond.server.auth.guard import PORTAL_PREFIX
+from millpond.server.auth.oidc.pending_logins import GOOD_FOR_S
 from millpond.server.auth.owner import owner_name, prepare_first_login
-from millpond.server.auth.portal_links import GOOD_FOR_S
 from millpond.server.http.security_headers import seen_from_outside
 from millpond.server.http.server import HttpOptions, HttpServer
 from millpond.server.http.tls import Encryption, renew

@@ -153,7 +153,7 @@ def stored_job(document: Any) -> JobSpec:
 
 
 def _read_one(located: Located, base: FilePath | None, context: object = None) -> JobSpec:
-    if context is not STORED and _has_more_values(located.value, MOST_VALUES):
+    if context is not STORED and _has_too_many_values(located.value):
         remedy = "put long lists into a file that the job reads"
         raise SpecError([located.problem((), f"more than {MOST_VALUES:,} values in a job file", remedy)])
     warnings: tuple[str, ...] = ()
@@ -178,13 +178,13 @@ def _read_one(located: Located, base: FilePath | None, context: object = None) -
     return JobSpec(located.value, file, job, (*warnings, *unfilled(file)), deadline_at)
 
 
-def _has_more_values(document: Any, most: int) -> bool:
+def _has_too_many_values(document: Any) -> bool:
     waiting, count = [document], 0
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict | list):
             count += len(value)
-            if count > most:
+            if count > MOST_VALUES:
                 return True
             waiting += value.values() if isinstance(value, dict) else value
     return False

@@ -15,7 +15,8 @@ from millpond.server.api.permits import SecurityOf, ServiceOf, open_to_all, secu
 from millpond.server.auth.audit import Act
 from millpond.server.auth.guard import start_session
 from millpond.server.auth.oidc import pages
-from millpond.server.auth.oidc.programs import ASK_EVERY_S, GOOD_FOR_S
+from millpond.server.auth.oidc.pending_logins import GOOD_FOR_S
+from millpond.server.auth.oidc.programs import ASK_EVERY_S
 from millpond.server.auth.oidc.sign_on import COOKIE, COOKIE_PATH, Departure, SignOn
 from millpond.server.auth.portal_paths import way_back
 from millpond.server.auth.roles import AccessTarget

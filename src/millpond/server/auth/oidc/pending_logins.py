@@ -15,6 +15,8 @@ from millpond.server.http.origins import network_of
 
 T = TypeVar("T")
 
+GOOD_FOR_S: Final = 600.0
+"""So long a person has from the beginning, at a command or a link, to the end of their login."""
 MOST_OF_ONE_PLACE: Final = 50
 """Many people may share an address; what is begun beyond replaces the oldest of the same place."""
 MOST: Final = 5_000
@@ -33,12 +35,10 @@ class PendingLogins(Generic[T]):
     """Things by key.
 
     Args:
-        good_for_s: so long each is kept.
         clock: seconds.
     """
 
-    def __init__(self, good_for_s: float, clock: Callable[[], float]) -> None:
-        self._good_for_s = good_for_s
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept[T]] = {}
@@ -61,7 +61,7 @@ class PendingLogins(Generic[T]):
                 del self._kept[oldest]
             if len(self._kept) >= MOST:
                 raise UnavailableError("too many people are logging in", "try again in some minutes")
-            until = now + self._good_for_s
+            until = now + GOOD_FOR_S
             self._kept[key] = _Kept(what, place, until)
         return until
 

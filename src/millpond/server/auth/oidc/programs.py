@@ -17,8 +17,6 @@ from millpond.model.errors import MillpondError, NotFoundError, NotLoggedInError
 from millpond.server.auth.oidc.pending_logins import OVER, PendingLogins
 from millpond.server.auth.secrets import digest_of, is_same
 
-GOOD_FOR_S: Final = 600.0
-"""So long a person has from the command to the end of their login."""
 ASK_EVERY_S: Final = 2.0
 _USED: Final = "this login was used already"
 _AGAIN: Final = "begin it again with `pond login`"
@@ -67,8 +65,8 @@ class Programs:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._begun: PendingLogins[Begun] = PendingLogins(GOOD_FOR_S, clock)
-        self._codes: PendingLogins[str] = PendingLogins(GOOD_FOR_S, clock)
+        self._begun: PendingLogins[Begun] = PendingLogins(clock)
+        self._codes: PendingLogins[str] = PendingLogins(clock)
 
     def begin(self, challenge: str, port: int | None, label: str, address: str) -> tuple[Begun, float]:
         """A new one, and until when it can be finished.

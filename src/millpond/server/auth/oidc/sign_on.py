@@ -21,7 +21,7 @@ from millpond.server.auth.oidc.admission import Admitted, OidcAdmission
 from millpond.server.auth.oidc.id_tokens import IdTokens, Person
 from millpond.server.auth.oidc.identities import Identities
 from millpond.server.auth.oidc.pending_logins import OVER, PendingLogins
-from millpond.server.auth.oidc.programs import GOOD_FOR_S, Begun, Programs
+from millpond.server.auth.oidc.programs import Begun, Programs
 from millpond.server.auth.oidc.provider import OidcProvider
 from millpond.server.auth.records import User
 from millpond.server.auth.secrets import csrf_of, digest_of, is_same
@@ -112,8 +112,8 @@ class SignOn:
         self._clock = clock
         self._transport = transport
         self._throttle = Throttle(clock)
-        self._pending: PendingLogins[_PendingLogin] = PendingLogins(GOOD_FOR_S, clock)
-        self._confirming: PendingLogins[tuple[str, str]] = PendingLogins(GOOD_FOR_S, clock)
+        self._pending: PendingLogins[_PendingLogin] = PendingLogins(clock)
+        self._confirming: PendingLogins[tuple[str, str]] = PendingLogins(clock)
         self._parts: _Parts | None = None
 
     @property

@@ -95,7 +95,7 @@ class HistoryExport:
         Raises:
             InvalidInputError: there are more than ``most`` jobs in the span.
         """
-        read = await self._all_ended(since, until, EVERYBODY, most)
+        read = await self._all_ended(since, until, most)
         earlier = await self._latest_before(since, earlier_s, most)
         running = await asyncio.to_thread(self._running, until)
         every = sorted((*earlier.jobs, *read.jobs, *running), key=lambda each: each[0].queued_at)
@@ -111,16 +111,16 @@ class HistoryExport:
         """The jobs of the time before that have ended, as far back as there are not too many."""
         while True:
             try:
-                return await self._all_ended(since - earlier_s, since, EVERYBODY, most)
+                return await self._all_ended(since - earlier_s, since, most)
             except InvalidInputError:
                 earlier_s /= 4.0
 
-    async def _all_ended(self, since: float, until: float, reader: Reader, most: int) -> _Part:
-        """All parts of the jobs that ended."""
+    async def _all_ended(self, since: float, until: float, most: int) -> _Part:
+        """All parts of the jobs of all users that ended."""
         whole = _Part([], Counter(), "")
         after = ""
         while True:
-            part = await asyncio.to_thread(self._ended, HistorySpan(since, until, after, _PART), reader)
+            part = await asyncio.to_thread(self._ended, HistorySpan(since, until, after, _PART), EVERYBODY)
             whole.jobs.extend(part.jobs)
             whole.left_out.update(part.left_out)
             if len(whole.jobs) > most:
