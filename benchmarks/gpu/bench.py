@@ -22,7 +22,7 @@ from gpu.results import Journal, Place, Verdict
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.node.devices.nvidia import NvidiaVendor
-from millpond.node.devices.nvml import Nvml, text
+from millpond.node.devices.nvml.library import Nvml, text
 
 _MIB = 1024 * 1024
 

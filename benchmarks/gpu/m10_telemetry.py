@@ -12,7 +12,7 @@ from gpu.bench import Bench, Measurement
 from gpu.results import Verdict, held
 from gpu.working import Kind
 from millpond.node.devices.nvidia import NvidiaVendor
-from millpond.node.devices.nvidia_sampling import NvidiaSampler
+from millpond.node.devices.nvml.sampling import NvidiaSampler
 
 _LOOKS = 100
 _DEVICES = 8

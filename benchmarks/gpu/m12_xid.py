@@ -11,7 +11,7 @@ from gpu.children import ChildError
 from gpu.results import Verdict, held
 from gpu.working import Kind
 from millpond.model.errors import UnavailableError
-from millpond.node.devices.nvidia_faults import NvmlEvents
+from millpond.node.devices.nvml.faults import NvmlEvents
 
 _MOST_S = 2.0
 _PATIENCE_S = 5.0

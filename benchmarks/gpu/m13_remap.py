@@ -14,7 +14,7 @@ from gpu.results import Verdict, held
 from gpu.swapping import OUT, STEP_S, helper, move, state
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.node.devices.nvidia import NvidiaVendor
-from millpond.node.devices.nvml import text
+from millpond.node.devices.nvml.library import text
 from millpond.node.sharing.helper import CheckpointHelper, DriverError, ProcessState
 from millpond.node.sharing.helper_process import restore_arguments
 

@@ -20,7 +20,7 @@ def trouble() -> None:
     from millpond.model.hardware.devices import DeviceHealth
     from millpond.model.hardware.telemetry import DeviceSample
     from millpond.node.devices.fake import FakeVendor
-    from millpond.node.devices.nvidia_faults import xid_text
+    from millpond.node.devices.nvml.faults import xid_text
     from millpond.node.host import machine
     from millpond.server.monitoring import idle_cards
 

@@ -14,10 +14,10 @@ from millpond.model.errors import UnavailableError
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.telemetry import DeviceLink, DeviceSample, FaultScope, HealthEvent, ProcessSample
 from millpond.model.hardware.topology import Link
-from millpond.node.devices import nvidia_facts
 from millpond.node.devices.nvidia import NvidiaVendor
-from millpond.node.devices.nvidia_sampling import NvidiaSampler
-from millpond.node.devices.nvml import Nvml
+from millpond.node.devices.nvml import facts
+from millpond.node.devices.nvml.library import Nvml
+from millpond.node.devices.nvml.sampling import NvidiaSampler
 from millpond.node.host.machine import link_map, placed
 
 
@@ -395,8 +395,8 @@ def test_the_facts_say_what_is_wrong_and_what_would_mend_it(
 
 def test_memory_is_swapped_only_with_a_driver_and_bindings_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = (vendor_of("GPU-0", nvmlSystemGetDriverVersion=version) for version in ("535.1", "580.1"))
-    monkeypatch.setattr(nvidia_facts, "_has_cuda_bindings", lambda: True)
+    monkeypatch.setattr(facts, "_has_cuda_bindings", lambda: True)
     assert (old.swaps(), new.swaps()) == (False, True)
-    monkeypatch.setattr(nvidia_facts, "_has_cuda_bindings", lambda: False)
+    monkeypatch.setattr(facts, "_has_cuda_bindings", lambda: False)
     assert not new.swaps()
     assert next(fact for fact in new.facts() if fact.what == "swapping").remedy == "pip install 'millpond[gpu]'"

@@ -71,7 +71,7 @@ def test_empty_cards_are_divided_once_and_only_if_the_configuration_says_so(fake
 import json, pynvml
 from millpond.model.sharing import MigLayout
 from millpond.node.devices.nvidia import NvidiaVendor
-from millpond.node.devices.nvml import Nvml
+from millpond.node.devices.nvml.library import Nvml
 from millpond.node.sharing.mig import divide
 nvml = Nvml()
 def tell(create, *instances):

@@ -24,7 +24,7 @@ from millpond.node.devices.ascend import AscendVendor
 from millpond.node.devices.cambricon import CambriconVendor
 from millpond.node.devices.hygon import HygonVendor
 from millpond.node.devices.intel import IntelVendor
-from millpond.node.devices.nvidia_faults import RECOVERY_ACTIONS, xid_text
+from millpond.node.devices.nvml.faults import RECOVERY_ACTIONS, xid_text
 from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue
 from millpond.server.phrases.phrasebook import PHRASES, REFUSALS, pattern_of, phrase_in
 from millpond.server.web.jobs.drafts import DraftRequest, draft_of

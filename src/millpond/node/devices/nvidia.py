@@ -1,7 +1,7 @@
 """NVIDIA cards, as the driver's management library (NVML) reports them.
 
 A card in MIG mode cannot be handed out itself; each instance that has been cut out of it is a device of its own, whole,
-with the memory it has. Instances are taken as they are found; ``nvidia_layouts`` makes and removes them.
+with the memory it has. Instances are taken as they are found; ``nvml.layouts`` makes and removes them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from millpond.model.errors import UnavailableError
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.hardware.telemetry import DeviceLink, DeviceSample
 from millpond.model.units import MIB
-from millpond.node.devices.nvidia_facts import facts_of, why_not_remapping, why_not_swapping
-from millpond.node.devices.nvidia_faults import NvmlEvents, driver_complaint
-from millpond.node.devices.nvidia_layouts import NvidiaDivider
-from millpond.node.devices.nvidia_links import nvidia_links
-from millpond.node.devices.nvidia_power import NvidiaPower
-from millpond.node.devices.nvidia_sampling import NvidiaSampler
-from millpond.node.devices.nvml import Load, Nvml, instances_of, load_pynvml, text
+from millpond.node.devices.nvml.facts import facts_of, why_not_remapping, why_not_swapping
+from millpond.node.devices.nvml.faults import NvmlEvents, driver_complaint
+from millpond.node.devices.nvml.layouts import NvidiaDivider
+from millpond.node.devices.nvml.library import Load, Nvml, instances_of, load_pynvml, text
+from millpond.node.devices.nvml.links import nvidia_links
+from millpond.node.devices.nvml.power import NvidiaPower
+from millpond.node.devices.nvml.sampling import NvidiaSampler
 from millpond.node.devices.vendor import (
     NO_PROCESSES,
     Availability,

@@ -4,7 +4,7 @@ Each profile may lie at some places of the card only, which the driver lists; in
 can be impossible although its sum fits, and the order of making decides: places are chosen for all instances at once.
 
 At a start, instances are made on cards in MIG mode that have none at all, and nothing is removed. Whether cards are
-divided otherwise while the server runs is another matter (``devices.nvidia_layouts``). No card's mode is changed.
+divided otherwise while the server runs is another matter (``devices.nvml.layouts``). No card's mode is changed.
 
 Source: NVIDIA, Multi-Instance GPU User Guide, "Supported MIG Profiles"; NVML API, "Multi Instance GPU Management".
 """
@@ -19,7 +19,7 @@ from typing import Any
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.sharing import MigLayout
-from millpond.node.devices.nvml import Nvml, instances_of, text
+from millpond.node.devices.nvml.library import Nvml, instances_of, text
 
 MOST_PLACES = 32
 NO_INSTANCES = (

@@ -17,7 +17,7 @@ from millpond.model.sharing import DEFAULT_SLICE_RULES, MigLayout, SliceRules
 from millpond.model.workloads import CheckpointMode, Suspendable
 from millpond.node.devices.fake import VENDOR, FakeVendor, Tenant
 from millpond.node.devices.fake_layouts import FILE
-from millpond.node.devices.nvml import Nvml
+from millpond.node.devices.nvml.library import Nvml
 from millpond.node.devices.vendor import CardDivider
 from millpond.node.host.controllers import Amounts, GroupMode, find_controllers, open_for_groups
 from millpond.node.host.machine import Machine, describe_machine, fake_machine

@@ -17,7 +17,7 @@ from typing import Any, Final
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.telemetry import FaultScope, HealthEvent
-from millpond.node.devices.nvml import Nvml, identity, text
+from millpond.node.devices.nvml.library import Nvml, identity, text
 
 _NAMES: Final = {
     8: "the card stopped processing",

@@ -16,7 +16,7 @@ from typing import Any
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.card_layouts import CardLayout
 from millpond.model.hardware.devices import Device
-from millpond.node.devices.nvml import Nvml, instances_of
+from millpond.node.devices.nvml.library import Nvml, instances_of
 from millpond.node.sharing.mig import MOST_PLACES, Placed, Profile, create, fill, offered, plan
 
 

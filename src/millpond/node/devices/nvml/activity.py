@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from millpond.node.devices.nvml import Nvml
+from millpond.node.devices.nvml.library import Nvml
 
 _EVERY_S: Final = 10.0
 _METRICS: Final = (2, 5)

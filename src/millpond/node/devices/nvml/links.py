@@ -9,7 +9,7 @@ from typing import Any
 
 from millpond.model.hardware.telemetry import DeviceLink
 from millpond.model.hardware.topology import Link
-from millpond.node.devices.nvml import Nvml, text
+from millpond.node.devices.nvml.library import Nvml, text
 
 _TO_GPU, _TO_SWITCH = 0, 2
 _MOST_LINKS = 18

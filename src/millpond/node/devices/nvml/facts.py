@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
-from millpond.node.devices.nvml import Nvml, text
+from millpond.node.devices.nvml.library import Nvml, text
 from millpond.node.devices.vendor import Fact
 
 SWAP_SINCE = 570

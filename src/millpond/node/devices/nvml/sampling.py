@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from millpond.model.hardware.telemetry import DeviceSample, ProcessSample
 from millpond.model.units import MIB
-from millpond.node.devices.nvidia_activity import ActivityMeter
-from millpond.node.devices.nvml import Nvml, identity
+from millpond.node.devices.nvml.activity import ActivityMeter
+from millpond.node.devices.nvml.library import Nvml, identity
 
 _MILLI = 1000
 _TEMPERATURE_OF_CHIP = 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.power import PowerLimits
-from millpond.node.devices.nvml import Nvml
+from millpond.node.devices.nvml.library import Nvml
 
 _MILLI = 1000
 _CLOCK_OF_SM = 1
