@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -26,6 +26,8 @@ _WITHOUT_CARDS: Final = {
     "kubernetes": "`pond kube check` says why",
 }
 """What helps, by the engine of the server."""
+_SWITCHES: Final = ("preempt", "reserve")
+"""They may be off, on, or as before."""
 
 
 def _config_file(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
@@ -108,57 +110,14 @@ def _config_file(_context: click.Context, _option: click.Parameter, path: Path |
 )
 @click.option("--stop-jobs-on-exit", is_flag=True, help="End running jobs when the server ends.")
 @click.option("-d", "--detach", is_flag=True, help="Run in the background; `pond down` stops it.")
-def command(
-    host: str,
-    port: int,
-    state_dir: Path | None,
-    fake_gpus: str | None,
-    config: Path | None,
-    ordering: str | None,
-    placement: str | None,
-    preempt: bool | None,
-    reserve: bool | None,
-    store: str | None,
-    standby: bool,
-    take_over: bool,
-    sandbox: str,
-    control_groups: str,
-    keep_jobs: float | None,
-    keep_logs_gib: float | None,
-    keep_free_gib: float | None,
-    log_format: str,
-    stop_jobs_on_exit: bool,
-    detach: bool,
-) -> int:
+def command(host: str, port: int, state_dir: Path | None, standby: bool, detach: bool, **others: Any) -> int:
     """Start the server on this machine.
 
     It runs in this terminal until Ctrl-C; its jobs go on, and the next `pond up` takes them over.
     """
     directory = (state_dir or default_state_dir()).absolute()
-    named = {
-        "--fake-gpus": fake_gpus,
-        "--config": config,
-        "--store": store,
-        "--ordering": ordering,
-        "--placement": placement,
-        "--keep-jobs": keep_jobs,
-        "--keep-logs-gib": keep_logs_gib,
-        "--keep-free-gib": keep_free_gib,
-    }
-    arguments = ["--host", host, "--port", str(port), "--state-dir", str(directory)]
-    arguments += ["--sandbox", sandbox, "--control-groups", control_groups, "--log-format", log_format]
-    for name, value in named.items():
-        if value is not None:
-            arguments += [name, str(value)]
-    for switch, on in (("preempt", preempt), ("reserve", reserve)):
-        if on is not None:
-            arguments.append(f"--{switch}" if on else f"--no-{switch}")
-    if standby:
-        arguments.append("--standby")
-    if take_over:
-        arguments.append("--take-over")
-    if stop_jobs_on_exit:
-        arguments.append("--stop-jobs-on-exit")
+    options = {"host": host, "port": port, "state_dir": directory, "standby": standby, **others}
+    arguments = [word for name, value in options.items() for word in _words(name, value)]
     _require_room(directory, host, port, standby)
     if detach:
         _start_detached(arguments, directory)
@@ -166,6 +125,20 @@ def command(
     from millpond.server.startup.process import run
 
     return run(arguments)
+
+
+def _words(name: str, value: object) -> list[str]:
+    """An option as the server's process reads it; none if it was left out."""
+    option = name.replace("_", "-")
+    match value:
+        case None:
+            return []
+        case True:
+            return [f"--{option}"]
+        case False:
+            return [f"--no-{option}"] if name in _SWITCHES else []
+        case _:
+            return [f"--{option}", str(value)]
 
 
 def _require_room(directory: Path, host: str, port: int, standby: bool) -> None:
