@@ -161,6 +161,21 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return f"waits: {summary}"
         case events.Noted(text=text):
             return text
+        case events.Confirmed(decision=number):
+            return _confirmed_text(decisions.get(number), event.confinement)
+        case events.Refused(decision=number, reason=reason):
+            return f"{_REFUSED.get(type(decisions.get(number)), 'could not be done')}: {reason}"
+        case events.Kept():
+            return f"{_ended_text(event)}; its place is kept until {local_time(event.until)}"
+        case events.Ended():
+            return _ended_text(event)
+        case _:
+            return _machine_text(event)
+
+
+def _machine_text(event: events.Event) -> str:
+    """What happened to machines, cards, or the whole cluster."""
+    match event:
         case events.NodeClosed(closure=closure):
             return _closure_text(closure)
         case events.NodeOpened(planned=planned, by=by):
@@ -185,14 +200,6 @@ def _event_text(event: events.Event, decisions: dict[int, Decision]) -> str:
             return f"card {device} is {health.value}" + (f": {detail}" if detail else "")
         case events.DeviceReported(device=device, text=text):
             return f"card {device} reports {text}"
-        case events.Confirmed(decision=number):
-            return _confirmed_text(decisions.get(number), event.confinement)
-        case events.Refused(decision=number, reason=reason):
-            return f"{_REFUSED.get(type(decisions.get(number)), 'could not be done')}: {reason}"
-        case events.Kept():
-            return f"{_ended_text(event)}; its place is kept until {local_time(event.until)}"
-        case events.Ended():
-            return _ended_text(event)
         case _:
             return settings_text(event)
 

@@ -180,44 +180,44 @@ def check_cluster(located: Located, *, is_simulated: bool = False) -> ClusterCon
     ]
     queues = _tree(file, names)
     problems += _broken_promises(file, queues, located)
-    webhooks, oidc = _webhooks(file, located, problems), _oidc(file, located, problems)
-    energy = file.energy.rates(located, problems)
-    notifications = _notifications(file, located, problems)
+    config = ClusterConfig(
+        queues=queues,
+        webhooks=_webhooks(file, located, problems),
+        oidc=_oidc(file, located, problems),
+        energy=file.energy.rates(located, problems),
+        notifications=_notifications(file, located, problems),
+        located=located,
+    )
     if problems:
         raise SpecError(_in_order(problems))
-    return ClusterConfig(
-        tuple(pool.pool() for pool in file.pools),
-        queues,
-        tuple(node.node() for node in file.nodes),
-        file.prices,
-        webhooks,
-        {queue.name: queue.rules() for queue in file.queues},
-        _queue_documents(located),
-        DevRules(
-            file.dev.idle_after,
-            file.dev.warn_before,
-            file.dev.on_idle,
-            file.dev.longest,
-            file.dev.open_pages == "touched",
-        ),
-        _provisioning(file),
-        file.listen.listening(),
-        file.ssh,
-        file.run_as.rule(),
-        file.tasks.rules(),
-        file.secrets.cipher,
-        oidc,
-        {pool.name: pool.slices.rules() for pool in file.pools},
-        {pool.name: pool.power.rule() for pool in file.pools if pool.power is not None},
-        file.swap_memory,
-        None if file.mig is None else file.mig.layout(),
-        file.kubernetes,
-        energy,
-        notifications,
-        {pool.name: pool.save_energy.saving() for pool in file.pools if pool.save_energy is not None},
-        {pool.name: pool.mig.rule() for pool in file.pools if pool.mig is not None},
-        None if file.adapt is None else file.adapt.rule(),
-        located,
+    return _completed(config, file)
+
+
+def _completed(config: ClusterConfig, file: ClusterFile) -> ClusterConfig:
+    """The configuration with all of the file that needs no check of its own."""
+    dev = file.dev
+    return replace(
+        config,
+        pools=tuple(pool.pool() for pool in file.pools),
+        slices={pool.name: pool.slices.rules() for pool in file.pools},
+        power={pool.name: pool.power.rule() for pool in file.pools if pool.power is not None},
+        savings={pool.name: pool.save_energy.saving() for pool in file.pools if pool.save_energy is not None},
+        layouts={pool.name: pool.mig.rule() for pool in file.pools if pool.mig is not None},
+        queue_rules={queue.name: queue.rules() for queue in file.queues},
+        queue_documents=_queue_documents(config.located),
+        nodes=tuple(node.node() for node in file.nodes),
+        prices=file.prices,
+        dev=DevRules(dev.idle_after, dev.warn_before, dev.on_idle, dev.longest, dev.open_pages == "touched"),
+        provisioning=_provisioning(file),
+        listening=file.listen.listening(),
+        ssh=file.ssh,
+        run_as=file.run_as.rule(),
+        tasks=file.tasks.rules(),
+        cipher=file.secrets.cipher,
+        swap_mib=file.swap_memory,
+        mig=None if file.mig is None else file.mig.layout(),
+        kubernetes=file.kubernetes,
+        adapt=None if file.adapt is None else file.adapt.rule(),
     )
 
 
