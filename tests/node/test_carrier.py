@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import signal
 import sys
 import threading
 import zipfile
@@ -28,6 +29,14 @@ from millpond.node.carrier.program import REFUSED, main
 from nested_folders import nested
 
 PATH = "/runs/train/1/0"
+
+
+@pytest.fixture(autouse=True)
+def _usual_termination() -> Iterator[None]:
+    """The program takes SIGTERM for itself, as it is alone in its process."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 class CuttingServer(ThreadingHTTPServer):
