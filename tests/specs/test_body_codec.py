@@ -7,22 +7,16 @@ from typing import Any
 
 import pytest
 
+from job_infos import job_info
 from millpond.specs.api.codec import from_json, to_plain
 from millpond.specs.api.jobs.jobs import ArrayInfo, DeviceGrant, JobInfo, JobList, TaskInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo, StartInfo
 from millpond.specs.api.models import adapter_of
 
 GRANT = DeviceGrant(uuid="GPU-1", index=0, model="V100", compute_milli=500, limit_milli=500, memory_mib=16_384)
-JOB = JobInfo(
+JOB = job_info(
     id="train-abcde",
     name="Größe",
-    queue="default",
-    pool="default",
-    user="ada",
-    kind="train",
-    priority="normal",
-    state="running",
-    attempt=1,
     submitted_at=1000.5,
     started_at=1001.0,
     tasks=[TaskInfo(task=0, role="worker", state="running", node="n1", devices=[GRANT])],

@@ -12,6 +12,7 @@ from auth_world import API, AuthWorld, error_of
 from server_world import Clock
 from test_portal import browser_of
 
+from job_infos import job_info
 from millpond.server.jobs.active_orders import ActiveOrders
 from millpond.specs.api.jobs.jobs import JobInfo
 
@@ -139,5 +140,4 @@ def test_a_line_that_took_long_to_find_is_used_for_a_while() -> None:
 
 
 def _waiting(name: str) -> JobInfo:
-    fields: dict[str, Any] = {"pool": "p", "kind": "train", "priority": "normal", "attempt": 0}
-    return JobInfo(id=name, name=name, queue="q", user="ada", state="queued", submitted_at=0.0, **fields)
+    return job_info(id=name, name=name, state="queued", attempt=0)

@@ -13,6 +13,7 @@ import pytest
 from auth_world import API, AuthWorld
 from test_portal import HOSTILE, browser_of
 
+from job_infos import job_info
 from millpond.model.energy import J_PER_KWH, EnergyRates, EnergySum, RateSeries
 from millpond.server.jobs.what_if import play
 from millpond.server.jobs.what_if import service as what_if_service
@@ -21,7 +22,6 @@ from millpond.server.store.statistics.books import HeldAmount, UsageChange, Usag
 from millpond.server.store.statistics.card_use import JobCardUse
 from millpond.server.views.reports.usage import ReportRates
 from millpond.server.web.reports import report_pages
-from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.calendar_spans import day_begin
 from millpond.specs.config.prices import PriceList
 
@@ -52,11 +52,10 @@ def used(
 def ended(world: AuthWorld, job: str, user: str, group: str, cards: float, wait: float | None, **more: Any) -> None:
     """A job was submitted, and started or gave up after a wait."""
     begun = {} if wait is None else {"first_started_at": BEGUN + wait, "started_at": BEGUN + wait}
-    fields = {"ended_at": BEGUN + 7_200.0, "gpu_milli": int(cards * 1_000), "attempt": 1}
-    fields |= {"submitted_at": BEGUN, "eligible_at": BEGUN}
+    fields = {"ended_at": BEGUN + 7_200.0, "gpu_milli": int(cards * 1_000)}
+    fields |= {"submitted_at": BEGUN, "eligible_at": BEGUN, "queue": group or "default", "user": user, "group": group}
     state = "cancelled" if wait is None else "succeeded"
-    known = {"name": job, "queue": group or "default", "pool": "default", "kind": "train", "priority": "normal"}
-    info = JobInfo(id=job, user=user, group=group, state=state, **known | fields | begun | more)
+    info = job_info(id=job, name=job, state=state, **fields | begun | more)
     world.store.append([], [NewJob(job, user, BEGUN, {"command": "x"}, group=group)])
     world.store.record([], [info])
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from job_infos import job_info
 from millpond.model.errors import InvalidInputError
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
 from millpond.node.task.workspace import OUTPUT
@@ -37,19 +38,7 @@ from millpond.specs.api.jobs.curves import CurveInfo
 from millpond.specs.api.jobs.jobs import JobInfo, TaskInfo
 from millpond.specs.api.jobs.trials import TrialList
 
-JOB = JobInfo(
-    id="job",
-    name="net",
-    queue="default",
-    pool="default",
-    user="ada",
-    kind="train",
-    priority="normal",
-    state="running",
-    attempt=1,
-    submitted_at=0.0,
-    tasks=[TaskInfo(task=0, role="", state="running")],
-)
+JOB = job_info(name="net", tasks=[TaskInfo(task=0, role="", state="running")])
 
 
 class Runs:

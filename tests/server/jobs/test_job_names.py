@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from job_infos import job_info
 from millpond.server.store.jobs import JobFilter, NewJob
 from millpond.server.store.store import Store
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -34,15 +35,8 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 def ended_job(job: str, name: str, at: float, user: str = "ada", parent: str = "") -> JobInfo:
-    basics = {
-        "queue": f"of-{user}",
-        "pool": "p",
-        "kind": "train",
-        "priority": "normal",
-        "state": "succeeded",
-        "attempt": 1,
-    }
-    return JobInfo(id=job, name=name, user=user, submitted_at=at, ended_at=at, parent=parent, **basics)
+    known = {"id": job, "name": name, "user": user, "parent": parent, "queue": f"of-{user}"}
+    return job_info(**known, state="succeeded", submitted_at=at, ended_at=at)
 
 
 def named(store: Store, name: str, user: str = "ada") -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from server_world import Clock
 
+from job_infos import job_info
 from millpond.model.errors import UnavailableError
 from millpond.server.jobs.next_jobs import NextJobs
 from millpond.server.store.jobs import Owners
@@ -34,10 +35,7 @@ class Line:
 
     def wait(self, *names: str, user: str = "ada") -> None:
         for name in names:
-            fields: dict[str, Any] = {"pool": "p", "kind": "train", "priority": "normal", "attempt": 0}
-            self.jobs[name] = JobInfo(
-                id=name, name=name, queue="q", user=user, state="queued", submitted_at=0.0, **fields
-            )
+            self.jobs[name] = job_info(id=name, name=name, user=user, state="queued", attempt=0)
 
     async def ask(self, question: Callable[[Any], Any]) -> Any:
         core = SimpleNamespace(now=0.0, scheduler=SimpleNamespace(first_in_line=lambda most, now: list(self.jobs)))

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from job_infos import job_info
 from millpond.model.errors import ConflictError
 from millpond.node.task.input import ROOM_BYTES, InputRing
 from millpond.node.task.records import TaskFiles, TaskId
@@ -40,10 +41,7 @@ class Scene:
         return self.inputs.end_silent([] if self.live is None else [self.live])
 
     def job(self, state: str = "running") -> JobInfo:
-        return JobInfo(
-            id="j", name="", queue="default", pool="default", user="ada", kind="train", priority="normal", state=state,
-            attempt=1, submitted_at=0.0, tasks=[TaskInfo(task=0, role="worker", state=state)],
-        )  # fmt: skip
+        return job_info(id="j", state=state, tasks=[TaskInfo(task=0, role="worker", state=state)])
 
     def send(self, data: bytes, offset: int = 0, *, end: bool = False, attempt: int = 1) -> InputInfo:
         return asyncio.run(self.inputs.receive(self.job(), InputPiece(attempt, offset, data, end)))

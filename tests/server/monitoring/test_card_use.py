@@ -10,6 +10,7 @@ import pytest
 from fresh_databases import fresh_sqlite
 from server_world import Clock
 
+from job_infos import job_info
 from millpond.model.energy import J_PER_KWH, DeclaredPower, EnergyRates, EnergySum, RateSeries
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.devices.vendor import STALE_AFTER_S
@@ -48,9 +49,8 @@ class Cards:
         """A job of ada's runs from now on."""
         grant = DeviceGrant(uuid=card, index=0, model="V100", compute_milli=milli, limit_milli=milli, memory_mib=1)
         task = TaskInfo(task=0, role="worker", state="running", node="n1", devices=[grant])
-        known = {"name": job, "queue": "default", "pool": "default", "user": "ada", "kind": "train"}
-        begun = {"submitted_at": self.clock.now, "started_at": self.clock.now, "attempt": 1, "group": "vision"}
-        info = JobInfo(id=job, state="running", priority="normal", tasks=[task], **known | begun | fields)
+        begun = {"submitted_at": self.clock.now, "started_at": self.clock.now, "group": "vision"}
+        info = job_info(id=job, name=job, tasks=[task], **begun | fields)
         self.jobs.append(info)
         return info
 

@@ -7,30 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from job_infos import job_info
 from millpond.node.devices.fake import FakeVendor, Tenant
 from millpond.node.host.machine import describe_machine
 from millpond.node.task.records import attempt_dir
 from millpond.server.monitoring.telemetry.job_cards import MOST_LINES, JobCardsRecorder, cards_of
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceKey, SliceUse
-from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
+from millpond.specs.api.jobs.jobs import DeviceGrant, TaskInfo
 
 CARD = "FAKE-fake-1-0"
 GRANT = DeviceGrant(uuid=CARD, index=0, model="V100", compute_milli=1000, limit_milli=1000, memory_mib=32_768)
-JOB = JobInfo(
-    id="job",
-    name="",
-    queue="default",
-    pool="default",
-    user="ada",
-    kind="train",
-    priority="normal",
-    state="running",
-    attempt=1,
-    submitted_at=0.0,
-    gpu_milli=1000,
-    tasks=[TaskInfo(task=0, role="", state="running", node="fake-1", devices=[GRANT])],
-)
+JOB = job_info(gpu_milli=1000, tasks=[TaskInfo(task=0, role="", state="running", node="fake-1", devices=[GRANT])])
 
 
 class Watched:

@@ -11,6 +11,7 @@ import pytest
 from api_world import Api
 from prometheus_client.parser import text_string_to_metric_families
 
+from job_infos import job_info
 from millpond.engines.kubernetes.agent.allocations import Allocation, BoundPod
 from millpond.engines.kubernetes.agent.card_meter import CardMeter
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
@@ -39,7 +40,6 @@ from millpond.server.views.prometheus.pool_metrics import (
     node_metrics,
 )
 from millpond.server.views.visibility import Reader
-from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.pool.nodes import DeviceInfo, DeviceStatus, NodeInfo, SliceInfo, SliceStatus, SpareInfo
 from millpond.specs.api.services import ScalingInfo
 
@@ -59,10 +59,7 @@ class Page:
         return [sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items()]
 
 
-ENDED = JobInfo(
-    id="a", name="", queue="q", pool="p", user="u", kind="train", priority="normal", state="succeeded", attempt=1,
-    submitted_at=0.0, eligible_at=0.0, first_started_at=1.0,
-)  # fmt: skip
+ENDED = job_info(state="succeeded", eligible_at=0.0, first_started_at=1.0)
 
 
 def prepare(api: Api) -> None:

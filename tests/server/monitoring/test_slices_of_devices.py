@@ -6,6 +6,7 @@ import os
 import subprocess
 from dataclasses import replace
 
+from job_infos import job_info
 from millpond.model.hardware.telemetry import DeviceSample, ProcessSample, SliceReading
 from millpond.model.sharing import ShareClass, SliceHold
 from millpond.node.devices.fake import FakeVendor, Tenant
@@ -92,10 +93,7 @@ def job(state: str = "running") -> JobInfo:
         TaskInfo(task=0, role="worker", state=state, node="fake-1", devices=[grant]),
         TaskInfo(task=1, role="worker", state="succeeded", node="fake-1", devices=[grant]),
     ]
-    return JobInfo(
-        id="job-a", name="a", queue="q", pool="default", user="ada", kind="train", priority="low", state=state,
-        share_class="backfill", attempt=1, submitted_at=0.0, tasks=tasks,
-    )  # fmt: skip
+    return job_info(id="job-a", name="a", priority="low", state=state, share_class="backfill", tasks=tasks)
 
 
 def test_what_nobody_counts_is_null_and_what_was_granted_is_told() -> None:

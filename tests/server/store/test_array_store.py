@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from job_infos import job_info
 from millpond.model.events import Noted
 from millpond.server.store.histories import LogEntry
 from millpond.server.store.jobs import CLOSED, LIVE, NewJob
@@ -27,9 +28,8 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 def ended(job: str, state: str, at: float) -> JobInfo:
-    basics = {"name": "", "queue": "q", "pool": "p", "user": "ada", "kind": "train", "priority": "normal"}
     parent = job.partition(".")[0] if "." in job else ""
-    return JobInfo(id=job, state=state, attempt=1, submitted_at=1.0, ended_at=at, parent=parent, **basics)
+    return job_info(id=job, state=state, submitted_at=1.0, ended_at=at, parent=parent)
 
 
 def test_members_stand_behind_their_array(store: Store) -> None:

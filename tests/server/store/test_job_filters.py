@@ -13,16 +13,14 @@ import pytest
 import sqlalchemy as sa
 from fresh_databases import fresh_sqlite
 
+from job_infos import job_info
 from millpond.server.store import jobs
 from millpond.server.store.jobs import JobFilter, NewJob, listed_at
 from millpond.server.store.store import Store
 from millpond.specs.api.jobs.jobs import JobInfo
 from seeds import few_then_many
 
-ONE = JobInfo(
-    id="", name="", queue="q", pool="p", user="ada", kind="train", priority="normal", state="failed", attempt=1,
-    submitted_at=1.0, ended_at=2.0,
-)  # fmt: skip
+ONE = job_info(id="", queue="q", state="failed", submitted_at=1.0, ended_at=2.0)
 STATES, USERS, QUEUES, NAMES = ("succeeded", "failed"), ("ada", "bob"), ("q", "q", "q", "r"), ("train", "eval")
 
 
@@ -44,16 +42,12 @@ def fill(store: Store) -> list[JobInfo]:
     """Jobs of all kinds, several of one instant."""
     draws = random.Random(5)
     infos = [
-        JobInfo(
+        job_info(
             id=f"job-{number:02d}",
             name=draws.choice(NAMES),
             queue=draws.choice(QUEUES),
-            pool="p",
             user=draws.choice(USERS),
-            kind="train",
-            priority="normal",
             state=draws.choice(STATES),
-            attempt=1,
             submitted_at=float(number // 4),
             ended_at=100.0,
         )

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from job_infos import job_info
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.views import log_search
@@ -24,10 +25,7 @@ class OneJob:
 
     def __init__(self, folder: Path, *logs: bytes | None, look_s: float = 0.0) -> None:
         tasks = [TaskInfo(task=number, role="worker", state="running") for number in range(len(logs))]
-        self.info = JobInfo(
-            id="j", name="", queue="default", pool="default", user="ada", kind="train", priority="normal",
-            state="running", attempt=2, submitted_at=0.0, tasks=tasks,
-        )  # fmt: skip
+        self.info = job_info(id="j", attempt=2, tasks=tasks)
         for task, log in enumerate(logs):
             if log is not None:
                 path = TaskFiles.of(folder, TaskId("j", 2, task)).log

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from job_infos import job_info
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.node.task.output import Mark, Stream
 from millpond.node.task.records import TaskFiles, TaskId
@@ -43,10 +44,8 @@ class Scene:
     ) -> None:
         """The job looks so from now on."""
         infos = [TaskInfo(task=number, role="worker", state=task_state or state) for number in range(tasks)]
-        self.info = JobInfo(
-            id="j", name="", queue="default", pool="default", user="ada", kind="train", priority="normal", state=state,
-            attempt=attempt, submitted_at=0.0, tasks=infos, exit_code=exit_code, kept_until=kept_until,
-        )  # fmt: skip
+        ends = {"exit_code": exit_code, "kept_until": kept_until}
+        self.info = job_info(id="j", state=state, attempt=attempt, tasks=infos, **ends)
 
     def write(self, data: bytes, attempt: int = 1, task: int = 0) -> None:
         """The task prints."""
@@ -334,10 +333,7 @@ def long_log_of_a_running_job(state_dir: Path) -> tuple[Path, Any]:
     log.parent.mkdir(parents=True)
     log.write_bytes(b"x" * 10 * logs.CHUNK_BYTES)
     task = TaskInfo(task=0, role="worker", state="running")
-    info = JobInfo(
-        id="j", name="", queue="default", pool="default", user="ada", kind="train", priority="normal", state="running",
-        attempt=1, submitted_at=0.0, tasks=[task],
-    )  # fmt: skip
+    info = job_info(id="j", tasks=[task])
 
     class OneJob:
         def look(self, _job: str) -> JobInfo:

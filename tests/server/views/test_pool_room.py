@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from job_infos import job_info
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.server.views.hardware.pool_room import PoolRooms, idle_holders
 from millpond.specs.api.jobs.jobs import DeviceGrant, JobInfo, TaskInfo
@@ -71,11 +72,8 @@ def job(started_at: float = NOW - 3_000, state: str = "running", devices: tuple[
         DeviceGrant(uuid=each, index=0, model="A100", compute_milli=1000, limit_milli=1000, memory_mib=1)
         for each in devices
     ]
-    return JobInfo(
-        id="a", name="", queue="q", pool="p", user="u", kind="train", priority="normal", state=state, attempt=1,
-        submitted_at=0.0, started_at=started_at, gpus="1", gpu_milli=1000 * len(devices),
-        tasks=[TaskInfo(task=0, role="worker", state=state, devices=grants)],
-    )  # fmt: skip
+    tasks = [TaskInfo(task=0, role="worker", state=state, devices=grants)]
+    return job_info(id="a", state=state, started_at=started_at, gpus="1", gpu_milli=1000 * len(devices), tasks=tasks)
 
 
 LONG_AGO = NOW - IDLE_AFTER_S - 1

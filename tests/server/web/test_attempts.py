@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from job_infos import job_info
 from millpond.model.decisions import Decision, Placement, Start, Stop
 from millpond.model.events import Confirmed, Ended, Event, Kept, Refused
 from millpond.model.reasons import Cause
@@ -15,10 +16,7 @@ from millpond.server.views.events import story
 from millpond.server.web.jobs.attempts import AttemptEnd, AttemptRow, attempts_of
 from millpond.specs.api.jobs.jobs import JobInfo
 
-RUNS = JobInfo(
-    id="j", name="", queue="q", pool="p", user="u", kind="train", priority="normal", state="running", attempt=2,
-    submitted_at=1.0,
-)  # fmt: skip
+RUNS = job_info(id="j", attempt=2, submitted_at=1.0)
 
 
 def placed(*tasks: int, node: str = "") -> tuple[Placement, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from job_infos import job_info
 from millpond.server.web.jobs.life_line import LifeLine, life_of
 from millpond.specs.api.events import EventInfo
 from millpond.specs.api.jobs.jobs import ArrayInfo, JobInfo
@@ -14,10 +15,7 @@ from millpond.specs.api.jobs.reasons import ReasonInfo, WaitInfo
 
 
 def job(ended_at: float | None = None) -> JobInfo:
-    return JobInfo(
-        id="a", name="", queue="q", pool="p", user="u", kind="train", priority="normal", state="running", attempt=1,
-        submitted_at=100.0, ended_at=ended_at,
-    )  # fmt: skip
+    return job_info(id="a", submitted_at=100.0, ended_at=ended_at)
 
 
 def happened(at: float, what: str, **data: Any) -> EventInfo:

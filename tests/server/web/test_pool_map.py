@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from job_infos import job_info
 from millpond.server.web.pool.pool_map import MOST_IN_DETAIL, NODES_IN_A_BLOCK, Colouring, map_of
-from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.pool.nodes import CordonInfo, DeviceInfo, NodeInfo, SliceInfo
 
-
-def job(name: str, user: str) -> JobInfo:
-    return JobInfo(
-        id=name, name="", queue="q", pool="p", user=user, kind="train", priority="normal", state="running", attempt=1,
-        submitted_at=0.0,
-    )  # fmt: skip
-
-
-JOBS = {"a": job("a", "ada"), "b": job("b", "bob")}
+JOBS = {"a": job_info(id="a", user="ada"), "b": job_info(id="b", user="bob")}
 
 
 def card(index: int, *parts: tuple[str, int, str], health: str = "ok") -> DeviceInfo:
