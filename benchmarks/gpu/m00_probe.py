@@ -60,19 +60,19 @@ def measure(bench: Bench) -> dict[str, Any]:
     """Ask everything once."""
     helper = CheckpointHelper(bench.env)
     try:
-        swaps = helper.probe()
+        why_not = helper.why_not()
         child = bench.child(started=False)
         started = child.ask("start")
         bench.journal.case("driver's exports", _exports(bench, child.pid))
         bench.journal.case("look-ups", child.ask("lookups", names=_LOOK_UPS))
-        bench.journal.case("states of processes", _states(bench, helper, child.pid) if swaps.usable else swaps.reason)
+        bench.journal.case("states of processes", why_not or _states(bench, helper, child.pid))
         bench.journal.case("listed processes", _listed(bench, child.pid))
     finally:
         helper.close()
     return {
         "compute_capability": bench.nvml.ask("nvmlDeviceGetCudaComputeCapability", bench.handle),
         "multiprocessors": started["multiprocessors"],
-        "checkpoints": {"usable": swaps.usable, "reason": swaps.reason},
+        "checkpoints": {"usable": not why_not, "reason": why_not},
         "checkpoint_calls": _known_calls(),
         "nvml": {name: _told(bench, name) for name in _READS},
         "mps_control": shutil.which("nvidia-cuda-mps-control"),

@@ -53,9 +53,8 @@ def pack(bench: Bench) -> Iterator[Pack]:
         UnavailableError: the service is not installed.
     """
     hold = MpsEnforcer(bench.folder)
-    usable = hold.probe()
-    if not usable.usable:
-        raise UnavailableError(usable.reason)
+    if reason := hold.why_not():
+        raise UnavailableError(reason)
     opened = Pack(bench, hold)
     try:
         yield opened

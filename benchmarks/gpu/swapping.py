@@ -25,9 +25,8 @@ def helper(bench: Bench) -> Iterator[CheckpointHelper]:
     """
     found = CheckpointHelper(bench.env)
     try:
-        usable = found.probe()
-        if not usable.usable:
-            raise UnavailableError(f"nothing can be moved to the host ({usable.reason})")
+        if reason := found.why_not():
+            raise UnavailableError(f"nothing can be moved to the host ({reason})")
         yield found
     finally:
         found.close()

@@ -24,7 +24,7 @@ from millpond.node.host import procfs
 from millpond.node.host.controllers import Controllers
 from millpond.node.host.machine import Machine
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox
-from millpond.node.sharing.backend import Capability, EnforcementRequest, TaskEnv
+from millpond.node.sharing.backend import EnforcementRequest, TaskEnv
 from millpond.node.sharing.dmem import DmemEnforcer
 from millpond.node.sharing.gate import layout
 from millpond.node.sharing.gate.region import GateRegion
@@ -271,8 +271,8 @@ def test_a_slice_smaller_than_a_context_is_refused_with_the_numbers(bench: Bench
 class NoCompiler(GateEnforcer):
     """As on a machine without a compiler."""
 
-    def probe(self) -> Capability:
-        return Capability(False, "no C compiler; install gcc on this machine")
+    def why_not(self) -> str:
+        return "no C compiler; install gcc on this machine"
 
 
 MANAGED = "cuMemAllocManaged(ctypes.byref(pointer), ctypes.c_size_t(64 << 20), 1)"

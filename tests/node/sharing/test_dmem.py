@@ -42,6 +42,6 @@ def test_what_the_kernel_cannot_bound_is_refused_with_the_reason(asked: Enforcem
 
 
 def test_why_nothing_is_bounded_is_said() -> None:
-    assert HOLD.probe().usable
-    assert DmemEnforcer({}).probe().reason == "the kernel counts the memory of no card (dmem)"
-    assert DmemEnforcer({"GPU-1": REGION}, "tasks have no groups").probe().reason == "tasks have no groups"
+    assert not HOLD.why_not()
+    assert DmemEnforcer({}).why_not() == "the kernel counts the memory of no card (dmem)"
+    assert DmemEnforcer({"GPU-1": REGION}, "tasks have no groups").why_not() == "tasks have no groups"

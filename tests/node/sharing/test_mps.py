@@ -83,6 +83,6 @@ def test_a_daemon_that_does_not_come_up_is_told_with_its_words(tmp_path: Path, p
 
 
 def test_without_the_program_the_reason_is_told(tmp_path: Path) -> None:
-    assert MpsEnforcer(tmp_path, "no-such-control").probe().reason == (
+    assert MpsEnforcer(tmp_path, "no-such-control").why_not() == (
         "no-such-control is not installed; it comes with the NVIDIA driver"
     )

@@ -124,9 +124,8 @@ class Slices:
         if hold is None:
             vendor = self._devices[cut[0].device].vendor
             return TaskEnv(SliceHold.NOTHING, f"there is nothing that does so for {vendor} devices")
-        capability = hold.probe()
-        if not capability.usable:
-            return TaskEnv(SliceHold.NOTHING, capability.reason)
+        if reason := hold.why_not():
+            return TaskEnv(SliceHold.NOTHING, reason)
         owner = None if launch.identity is None else (launch.identity.uid, launch.identity.gid)
         rules = launch.slice_rules
         request = EnforcementRequest(
@@ -190,7 +189,7 @@ class Slices:
 
 def _bounded_too(env: TaskEnv, kernel: SliceEnforcer, request: EnforcementRequest) -> TaskEnv:
     """What holds a task, and the kernel's bound on its device memory beside it where there is one."""
-    if not kernel.probe().usable:
+    if kernel.why_not():
         return env
     try:
         return replace(env, device_memory_mib=kernel.prepare(request).device_memory_mib)

@@ -68,14 +68,6 @@ NOT_HALTED = MoveResult(MoveOutcome.TIMEOUT, "its processes could not be halted 
 
 
 @dataclass(frozen=True, slots=True)
-class Capability:
-    """Whether a way can be used here, and in one clause why not."""
-
-    usable: bool
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class TaskEnv:
     """What a task must be started with, so that its slices hold.
 
@@ -175,8 +167,8 @@ class SliceEnforcer(Protocol):
 
     kind: SliceHold
 
-    def probe(self) -> Capability:
-        """Whether it works on this machine; may take seconds the first time."""
+    def why_not(self) -> str:
+        """Why it does not work on this machine, in one clause; empty when it does. May take seconds the first time."""
 
     def prepare(self, request: EnforcementRequest) -> TaskEnv:
         """Make what the task needs before it starts. Made again for the same task, it is the same.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from millpond.model.errors import UnavailableError
 from millpond.model.sharing import SliceHold
-from millpond.node.sharing.backend import Capability, EnforcementRequest, SliceEnforcer, TaskEnv
+from millpond.node.sharing.backend import EnforcementRequest, SliceEnforcer, TaskEnv
 from millpond.node.task.records import TaskId
 
 
@@ -29,9 +29,9 @@ class DmemEnforcer(SliceEnforcer):
         self._regions = regions
         self._trouble = trouble or ("" if regions else "the kernel counts the memory of no card (dmem)")
 
-    def probe(self) -> Capability:
+    def why_not(self) -> str:
         """See ``SliceEnforcer``."""
-        return Capability(not self._trouble, self._trouble)
+        return self._trouble
 
     def prepare(self, request: EnforcementRequest) -> TaskEnv:
         """See ``SliceEnforcer``."""

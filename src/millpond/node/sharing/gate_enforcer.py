@@ -16,7 +16,7 @@ from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.sharing import ShareClass, SliceHold
 from millpond.model.units import MIB
 from millpond.node.sandbox.sandbox import Mount
-from millpond.node.sharing.backend import Capability, EnforcementRequest, SliceEnforcer, SliceUsage, TaskEnv
+from millpond.node.sharing.backend import EnforcementRequest, SliceEnforcer, SliceUsage, TaskEnv
 from millpond.node.sharing.gate.building import library
 from millpond.node.sharing.gate.region import CONTROL, SHARED, USAGE, GateRegion, GateSettings, GateUsage
 from millpond.node.task.records import TaskId
@@ -47,13 +47,13 @@ class GateEnforcer(SliceEnforcer):
         self._regions: dict[TaskId, GateRegion] = {}
         self._tampered: set[TaskId] = set()
 
-    def probe(self) -> Capability:
+    def why_not(self) -> str:
         """See ``SliceEnforcer``."""
         try:
             library(self._cache)
         except MillpondError as error:
-            return Capability(False, str(error))
-        return Capability(True)
+            return str(error)
+        return ""
 
     def prepare(self, request: EnforcementRequest) -> TaskEnv:
         """See ``SliceEnforcer``."""

@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import IO, Any
 
 from millpond.node.sharing import helper_process
-from millpond.node.sharing.backend import STAYS, Capability
+from millpond.node.sharing.backend import STAYS
 
 
 class ProcessState(StrEnum):
@@ -85,15 +85,15 @@ class CheckpointHelper:
         self._connection: _Connection | None = None
         self._is_closed = False
 
-    def probe(self) -> Capability:
-        """Whether the driver can move processes at all."""
+    def why_not(self) -> str:
+        """Why the driver can move no processes at all; empty when it can."""
         try:
             self._connect()
         except DriverMissingError as error:
-            return Capability(False, str(error))
+            return str(error)
         except DriverHungError as error:
-            return Capability(False, f"the driver hangs ({error})")
-        return Capability(True)
+            return f"the driver hangs ({error})"
+        return ""
 
     def state(self, pid: int, timeout_s: float) -> ProcessState | None:
         """What a process is to the driver; None: it uses no device."""

@@ -27,7 +27,7 @@ from millpond.model.sharing import SliceHold
 from millpond.node.host import procfs
 from millpond.node.host.files import read_json, write_json
 from millpond.node.sandbox.sandbox import Mount
-from millpond.node.sharing.backend import Capability, EnforcementRequest, Owner, SliceEnforcer, TaskEnv
+from millpond.node.sharing.backend import EnforcementRequest, Owner, SliceEnforcer, TaskEnv
 from millpond.node.task.records import TaskId
 
 CONTROL_PROGRAM = "nvidia-cuda-mps-control"
@@ -71,11 +71,10 @@ class MpsEnforcer(SliceEnforcer):
         self._guard = threading.Lock()
         self._packs: dict[str, _Pack] = {}
 
-    def probe(self) -> Capability:
+    def why_not(self) -> str:
         """See ``SliceEnforcer``."""
-        if shutil.which(self._program) is None:
-            return Capability(False, f"{self._program} is not installed; it comes with the NVIDIA driver")
-        return Capability(True)
+        is_there = shutil.which(self._program) is not None
+        return "" if is_there else f"{self._program} is not installed; it comes with the NVIDIA driver"
 
     def prepare(self, request: EnforcementRequest) -> TaskEnv:
         """See ``SliceEnforcer``."""

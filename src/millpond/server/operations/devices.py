@@ -101,7 +101,7 @@ class _VendorCheck:
         if counted and self._bounds_memory:
             kept.append(f"the kernel can bound the memory of {counted} by control group (dmem)")
         kept += [f"the hardware keeps {instances} instances apart (MIG)"] if instances else []
-        serves = self.vendor.name == NVIDIA and MpsEnforcer().probe().usable
+        serves = self.vendor.name == NVIDIA and not MpsEnforcer().why_not()
         return kept + (["the multi-process service is there for pools with hold: mps"] if serves else [])
 
     def _finding(self, what: str, found: str, remedy: str) -> Finding:

@@ -40,7 +40,7 @@ class PodSlices:
 
     def why_nothing_is_held(self) -> str:
         """Why nothing keeps tasks to parts of cards here; empty when something does. Takes seconds the first time."""
-        return self._gate.probe().reason
+        return self._gate.why_not()
 
     def found(self) -> list[Allocation]:
         """What an earlier agent has given."""
