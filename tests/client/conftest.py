@@ -113,7 +113,7 @@ def run_pond(
     monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        code = main._run(list(arguments))
+        code = main.run_line(list(arguments))
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

@@ -35,7 +35,7 @@ def run_pond(client, server, capsys, monkeypatch):
 
     def run(*arguments, stdin=""):
         monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
-        code = main._run(list(arguments))
+        code = main.run_line(list(arguments))
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

@@ -24,7 +24,7 @@ HEAVY = ("pydantic", "httpx2", "rich", "numpy", "yaml", "sqlalchemy", "fastapi")
 @pytest.fixture
 def run_pond(capsys):
     def run(*arguments):
-        code = main._run(list(arguments))
+        code = main.run_line(list(arguments))
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -37,7 +37,7 @@ def loaded():
 
     def of(names, *arguments):
         program = (
-            "import sys; from millpond.client.cli import main; main._run(sys.argv[2:])\n"
+            "import sys; from millpond.client.cli import main; main.run_line(sys.argv[2:])\n"
             "print('loaded:', *(name for name in sys.argv[1].split(',') if name in sys.modules))"
         )
         command = [sys.executable, "-c", program, ",".join(names), *arguments]

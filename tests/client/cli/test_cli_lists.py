@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from millpond.client.cli.commands.control.rollout import lines_of
-from millpond.client.cli.commands.inspection.get import _steps
+from millpond.client.cli.commands.inspection.get import steps_of
 from millpond.client.cli.commands.inspection.why import start_text
 from millpond.client.cli.printing.listing import Column, show
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -648,11 +648,11 @@ def test_a_job_that_was_held_back_says_since_when_it_could_start(held_s, told):
         id="a", name="a", queue="q", pool="p", user="ada", kind="train", priority="normal", state="queued", attempt=0,
         submitted_at=1_000.0, eligible_at=None if held_s is None else 1_000.0 + held_s,
     )  # fmt: skip
-    steps = [step.text.partition(", ")[2] for step in _steps(job, 2_000.0) if step.name == "eligible"]
+    steps = [step.text.partition(", ")[2] for step in steps_of(job, 2_000.0) if step.name == "eligible"]
     assert steps == told
 
 
 def test_a_job_whose_scheduler_is_ahead_of_this_clock_is_given_no_length(make_job):
     job = make_job(state="running", attempt=1, submitted_at=1000.0, started_at=1000.0)
-    told = [step.text for now in (999.0, 1060.0) for step in _steps(job, now) if step.text.startswith("runs")]
+    told = [step.text for now in (999.0, 1060.0) for step in steps_of(job, now) if step.text.startswith("runs")]
     assert told == ["runs", "runs for 1m00s"]

@@ -13,7 +13,7 @@ def run_pond(client, capsys, monkeypatch):
     monkeypatch.setattr("millpond.client.cli.connection.Client", lambda **_: client)
 
     def run(*arguments: str) -> tuple[int, str]:
-        return main._run(list(arguments)), capsys.readouterr().out
+        return main.run_line(list(arguments)), capsys.readouterr().out
 
     return run
 

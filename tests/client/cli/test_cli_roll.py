@@ -75,7 +75,7 @@ def pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pool:
 
 
 def roll(*arguments: str) -> int:
-    return main._run(["nodes", "roll", *arguments])
+    return main.run_line(["nodes", "roll", *arguments])
 
 
 def changed() -> list[str]:

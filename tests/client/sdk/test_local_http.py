@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from millpond.client.sdk import Client
-from millpond.client.sdk.transport.local_http import LocalHttp, _query
+from millpond.client.sdk.transport.local_http import LocalHttp, query_text
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 
 CUT_OFF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"
@@ -182,7 +182,7 @@ def test_silence_is_an_error_in_time(listener):
     "params", [None, {}, {"a": True, "b": False}, {"c": 1.5, "d": "x y/ü&"}, {"e": None}, {"f": [1, 2]}]
 )
 def test_parameters_are_written_as_httpx_writes_them(params):
-    assert _query(params).removeprefix("?") == str(httpx2.QueryParams(params))
+    assert query_text(params).removeprefix("?") == str(httpx2.QueryParams(params))
 
 
 ASKING = ("inspection.ps", "inspection.why", "inspection.get", "cluster.nodes", "cluster.queue", "control.stop")

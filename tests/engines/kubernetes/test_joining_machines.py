@@ -52,7 +52,7 @@ class CommandResult:
 def run(*arguments: str) -> CommandResult:
     output, errors = StringIO(), StringIO()
     with redirect_stdout(output), redirect_stderr(errors):
-        code = main._run(list(arguments))
+        code = main.run_line(list(arguments))
     return CommandResult(code, output.getvalue(), " ".join(errors.getvalue().split()))
 
 

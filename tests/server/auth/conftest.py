@@ -44,7 +44,7 @@ def _plans_made_here() -> Iterator[None]:
 def _templates_are_compiled_once(folder_of_all: Path) -> Iterator[None]:
     """By whichever process of a run needs one first: to compile all takes seconds. The words of its language are in
     what it becomes, so each has a folder of its own."""
-    make = rendering._environment
+    make = rendering.environment_in
 
     @cache
     def with_compiled(language: str) -> Environment:
@@ -55,7 +55,7 @@ def _templates_are_compiled_once(folder_of_all: Path) -> Iterator[None]:
         return environment
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rendering, "_environment", with_compiled)
+        patch.setattr(rendering, "environment_in", with_compiled)
         yield
 
 

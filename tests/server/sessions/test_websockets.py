@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket
 from millpond.engines.task_access import TaskAccess, TaskUnreachedError
 from millpond.model.errors import UnavailableError
 from millpond.node.task.records import TaskId
-from millpond.server.api.routes.interactive import _serve
+from millpond.server.api.routes.interactive import serve_session
 from millpond.server.monitoring.activity import Activity
 from millpond.server.sessions import relay as sessions
 from millpond.server.sessions.task_routes import TaskRoute
@@ -51,7 +51,7 @@ def served(
             sent.append(message)
 
         client = WebSocket({"type": "websocket", "path": "/", "headers": []}, waiting.get, send)
-        await _serve(client, Activity(lambda: 0.0), "job-1", lambda: relay(client, ours))
+        await serve_session(client, Activity(lambda: 0.0), "job-1", lambda: relay(client, ours))
 
     ours.setblocking(False)
     with ours, theirs:

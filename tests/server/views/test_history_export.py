@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from api_world import Api, error_of
 
-from millpond.client.cli.commands.simulation.history import _trace
+from millpond.client.cli.commands.simulation.history import trace_text
 from millpond.node.task.records import TaskId
 from millpond.simulation.readers import native, read_workload
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -48,7 +48,7 @@ def test_a_replay_gets_the_jobs_as_they_were_submitted(api: Api, tmp_path: Path)
     run(api, 10.0, gpus={"memory": "8GiB"})
     rows = page(api).rows
     assert rows[0].submit_s == begin
-    (tmp_path / "jobs.csv").write_text(_trace(rows))
+    (tmp_path / "jobs.csv").write_text(trace_text(rows))
     whole, slice_, gang, by_memory = read_workload("native", tmp_path / "jobs.csv", 8).jobs
     assert [entry.submit_at for entry in (whole, slice_, gang)] == pytest.approx([0.0, 60.0, 90.5])
     assert [entry.duration_s for entry in (whole, slice_, gang)] == pytest.approx([60.0, 30.5, 10.0])
@@ -116,7 +116,7 @@ def test_members_of_an_array_are_jobs_of_their_own(api: Api, tmp_path: Path) -> 
     for index in range(2):
         api.engine.finish(TaskId(f"{array.id}.{index}", 1, 0))
     api.job(array.id)
-    rows = list(csv.DictReader(_trace(page(api).rows).splitlines()))
+    rows = list(csv.DictReader(trace_text(page(api).rows).splitlines()))
     assert [(row["job"], row["gpus"], row["duration_s"]) for row in rows] == [
         (f"{array.id}.0", "1", "5.000"),
         (f"{array.id}.1", "1", "5.000"),

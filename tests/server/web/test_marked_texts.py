@@ -8,7 +8,7 @@ import pytest
 
 from millpond.server.web.command_pages import COMMAND_PAGES
 from millpond.server.web.portal import portal_routes
-from millpond.server.web.rendering import PORTAL_TEXTS, _environment
+from millpond.server.web.rendering import PORTAL_TEXTS, environment_in
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from millpond.server.web.rendering import PORTAL_TEXTS, _environment
     ],
 )
 def test_commands_in_a_text_are_shown_as_code(text: str, shown: str) -> None:
-    assert _environment("en").from_string("{{ text|marked }}").render(text=text) == shown
+    assert environment_in("en").from_string("{{ text|marked }}").render(text=text) == shown
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_commands_in_a_text_are_shown_as_code(text: str, shown: str) -> None:
     ],
 )
 def test_commands_that_a_page_does_lead_there(command: str, address: str, title: str) -> None:
-    shown = _environment("en").from_string("{{ text|marked }}").render(text=f"see `{command}`")
+    shown = environment_in("en").from_string("{{ text|marked }}").render(text=f"see `{command}`")
     assert shown == f'see <a href="{address}" title="{command.replace("&", "&amp;")}">{title}</a>'
 
 
@@ -50,7 +50,7 @@ def test_each_page_in_place_of_a_command_is_there_and_has_a_title_in_each_langua
 def test_texts_are_in_the_readers_language_and_values_in_them_stay_text(language: str) -> None:
     words = PORTAL_TEXTS.words(language)
     template = "<b>{{ _('Jobs') }}</b> {{ _('Members of %(job)s', job=name) }} {{ {'a': _('Log in')}[key] ~ name }}"
-    shown = _environment(language).from_string(template).render(name="<i>", key="a")
+    shown = environment_in(language).from_string(template).render(name="<i>", key="a")
     assert (
         shown
         == f"<b>{words('Jobs')}</b> {words('Members of %(job)s') % {'job': '&lt;i&gt;'}} {words('Log in')}&lt;i&gt;"

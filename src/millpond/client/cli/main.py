@@ -90,12 +90,12 @@ def main() -> None:
     if "_POND_COMPLETE" in os.environ:
         cli.main(prog_name="pond")
     print_what_can_be(sys.stdout)
-    code = _run(sys.argv[1:])
+    code = run_line(sys.argv[1:])
     gc.freeze()  # what is left ends with the process, unsearched
     sys.exit(code)
 
 
-def _run(arguments: list[str]) -> int:
+def run_line(arguments: list[str]) -> int:
     """Run one command line; returns the exit code.
 
     Not by ``cli.main``, which turns a broken pipe into exit code 1: with ``pond run`` that would look like the task's.

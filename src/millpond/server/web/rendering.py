@@ -97,7 +97,7 @@ def show(template: str, visit: PageReader, status: int = 200, **content: Any) ->
         content: what the template shows, by name.
     """
     nonce = secrets.token_urlsafe(16)
-    text = _environment(visit.language).get_template(template).render(visit=visit, nonce=nonce, **content)
+    text = environment_in(visit.language).get_template(template).render(visit=visit, nonce=nonce, **content)
     return HTMLResponse(text, status, headers=_headers(nonce, visit.language))
 
 
@@ -145,7 +145,8 @@ def _address(name: str) -> str:
 
 
 @cache
-def _environment(language: str) -> Environment:
+def environment_in(language: str) -> Environment:
+    """What renders the portal's templates in a language."""
     environment = Environment(
         loader=PackageLoader("millpond.server.web"),
         autoescape=True,

@@ -68,7 +68,9 @@ class LocalHttp:
         connection = self._connection()
         try:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may have answered before it had all
-                connection.request(method, path + _query(params), body, {**self._headers, **typed, **(headers or {})})
+                connection.request(
+                    method, path + query_text(params), body, {**self._headers, **typed, **(headers or {})}
+                )
             response = connection.getresponse()
             answer = LocalAnswer(response.status, response.read())
         except BaseException:
@@ -121,7 +123,7 @@ def not_utf8(error: UnicodeEncodeError) -> InvalidInputError:
     )
 
 
-def _query(params: Mapping[str, Any] | None) -> str:
+def query_text(params: Mapping[str, Any] | None) -> str:
     """Parameters behind a path, as httpx2 writes them."""
     if not params:
         return ""

@@ -116,7 +116,7 @@ async def run_command(
             connection, still_may = await service.access.open_session(found), access.lasting(security.accounts)
             await relay_command(client, connection, lambda: service.activity.used(job), still_may)
 
-    await _serve(client, service.activity, job, relay)
+    await serve_session(client, service.activity, job, relay)
 
 
 @router.websocket("/{job}/forward")
@@ -137,10 +137,10 @@ async def forward(
             way, still_may = way_to_port(service.access, found, port), access.lasting(security.accounts)
             await relay_port(client, way, lambda: service.activity.used(job), still_may)
 
-    await _serve(client, service.activity, job, relay)
+    await serve_session(client, service.activity, job, relay)
 
 
-async def _serve(client: WebSocket, activity: Activity, job: str, relay: Callable[[], Awaitable[None]]) -> None:
+async def serve_session(client: WebSocket, activity: Activity, job: str, relay: Callable[[], Awaitable[None]]) -> None:
     """Whatever goes wrong is the last message: a client can read no body of a WebSocket that was refused."""
     await client.accept()
     # It was killed, or its terminal was closed: no client reads the error, or hears that this is the end.

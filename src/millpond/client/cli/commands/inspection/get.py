@@ -58,8 +58,8 @@ class LifeStep:
     """One station of a job's life, and what there is to say about it."""
 
     name: str
-    is_done: bool
     text: str
+    is_done: bool = True
 
 
 @click.command("get")
@@ -119,7 +119,7 @@ def _account_lines(account: JobAccount, now: float, server_url: str) -> Iterator
     yield f"{job.id}: {job.state_text} ({job.kind} of {job.user or 'somebody'} in queue {job.queue}, GPUs: {job.gpus})"
     if job.name and not job.id.startswith(f"{job.name}-"):
         yield _line("", "name", job.name)
-    for step in _steps(job, now):
+    for step in steps_of(job, now):
         yield _line("done" if step.is_done else "now", step.name, step.text)
         if not step.is_done:
             break
@@ -194,39 +194,39 @@ def _confinement(job: JobInfo) -> Iterator[str]:
         yield f"kept to its part of the card by {_HOLDS[job.held_by]}"
 
 
-def _steps(job: JobInfo, now: float) -> Iterator[LifeStep]:
-    yield LifeStep("submitted", True, formats.instant_text(job.submitted_at, seconds=True))
+def steps_of(job: JobInfo, now: float) -> Iterator[LifeStep]:
+    """The stations of a job's life up to the present one."""
+    yield LifeStep("submitted", formats.instant_text(job.submitted_at, seconds=True))
     if job.eligible_at is not None and job.eligible_at - job.submitted_at >= _SHORTEST_HOLD_S:
         held = f"held back for {formats.span(job.eligible_at - job.submitted_at)}"
-        yield LifeStep("eligible", True, f"{formats.instant_text(job.eligible_at, seconds=True)}, {held}")
+        yield LifeStep("eligible", f"{formats.instant_text(job.eligible_at, seconds=True)}, {held}")
     yield _placed(job, now)
     yield _started(job)
-    yield _ended(job) if job.state in ENDED else LifeStep(job.state, False, _present(job, now))
+    yield _ended(job) if job.state in ENDED else LifeStep(job.state, _present(job, now), is_done=False)
 
 
 def _placed(job: JobInfo, now: float) -> LifeStep:
     """Whether it has, or had, a place to run."""
     if job.array is not None and (job.first_started_at is not None or job.state in ENDED):
-        return LifeStep("placed", True, "each member by itself")
+        return LifeStep("placed", "each member by itself")
     nodes = places_text(job)
     if job.attempt == 0 and job.state in ENDED:
-        return LifeStep("placed", True, "never")
+        return LifeStep("placed", "never")
     if job.attempt == 0 or job.state == "queued":
         earlier = f" after {count_text(job.attempt, 'run')}" if job.attempt else ""
-        return LifeStep("queued", False, f"submitted {formats.span(now - job.submitted_at)} ago{earlier}")
-    return LifeStep("placed", True, f"on {nodes}" + (f", run {job.attempt}" if job.attempt > 1 else ""))
+        return LifeStep("queued", f"submitted {formats.span(now - job.submitted_at)} ago{earlier}", is_done=False)
+    return LifeStep("placed", f"on {nodes}" + (f", run {job.attempt}" if job.attempt > 1 else ""))
 
 
 def _started(job: JobInfo) -> LifeStep:
     """Whether its processes run, or ran."""
     at = job.started_at or job.first_started_at
     if at is None:
-        return LifeStep(
-            "started", job.state in ENDED, "never" if job.state in ENDED else "its processes are being started"
-        )
+        is_over = job.state in ENDED
+        return LifeStep("started", "never" if is_over else "its processes are being started", is_done=is_over)
     waited = f"{formats.span((job.first_started_at or at) - job.submitted_at)} after its submission"
     which = f"the first run {waited}" if job.attempt > 1 else waited
-    return LifeStep("started", True, f"{formats.instant_text(at, seconds=True)}, {which}")
+    return LifeStep("started", f"{formats.instant_text(at, seconds=True)}, {which}")
 
 
 def _present(job: JobInfo, now: float) -> str:
@@ -252,7 +252,7 @@ def _ended(job: JobInfo) -> LifeStep:
     said = job.blamed or (job.tasks[0].detail if job.state == "succeeded" and len(job.tasks) == 1 else "")
     detail = f": {said}" if said else ""
     code = "it never ran" if job.state == "failed" and started is None else f"exit code {exit_code_of(job)}"
-    return LifeStep(job.state, True, f"{at}{code}{ran}{detail}")
+    return LifeStep(job.state, f"{at}{code}{ran}{detail}")
 
 
 def _line(mark: str, name: str, text: str) -> str:

@@ -51,14 +51,14 @@ def export(file: str, since: str | None, until: str | None, state_dir: Path | No
     if not rows:
         remark = f" (left out: {missing})" if missing else ""
         raise NotFoundError(f"no job that ended is there to be written{remark}", "see `pond ps --all`")
-    write_text(file, _trace(rows))
+    write_text(file, trace_text(rows))
     say(f"{count_text(len(rows), 'job')} in {file}" + (f"; left out: {missing}" if missing else ""))
     if file != "-":
         command = f"pond replay --format native --jobs {file} --cluster {cluster or 'NxG'}"
         say(f"play them with `{command}`")
 
 
-def _trace(rows: list[TraceRow]) -> str:
+def trace_text(rows: list[TraceRow]) -> str:
     """The rows as a file, on a clock that begins with the first submission."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(TraceRow.model_fields), lineterminator="\n")
