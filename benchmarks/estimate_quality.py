@@ -13,9 +13,10 @@ workload, ordering and knowledge of lengths it prints
 
 Lengths are exact, rough (the real length times a log-normal error of sigma 0.5, told with its spread), vague (of sigma
 1.0), or unknown. Of the workloads, *tenants* is the synthetic one in a tree of queues on two floors that are guaranteed
-half of the cluster and lend it, with three classes of priority, so that work is taken back and displaced.
+half of the cluster and lend it, with three classes of priority, so that work is taken back and displaced. *images* is
+its first half, where each job needs one of 60 images, a node holds twelve, and to fetch another takes 300 s.
 
-    python benchmarks/estimate_quality.py --traces DIR [--samples 600] [--only synthetic|tenants|philly] [--json FILE]
+    python benchmarks/estimate_quality.py --traces DIR [--samples 600] [--only WORKLOAD] [--json FILE]
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from cases import PHILLY, Policy, arguments_of, find, scenario
+from millpond.model.contents import Content
 from millpond.model.decisions import Decision, Start
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import DurationPredicted, Event
@@ -43,15 +45,18 @@ from millpond.simulation.core import make_scheduler
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.scenario import read_world
 from millpond.simulation.synthetic import SyntheticOptions, synthesise
+from millpond.simulation.world.node_caches import CacheSize
 from reporting import Table, command_line, emit, note, program
 
 KNOWLEDGE = {"exact": 0.0, "rough": 0.5, "vague": 1.0, "none": math.inf}
 """Standard deviation of the natural logarithm of what is known of a length."""
 
-WORKLOADS = ("synthetic", "tenants", "philly")
+WORKLOADS = ("synthetic", "tenants", "images", "philly")
 SYNTHETIC_CLUSTER, SYNTHETIC_JOBS, SYNTHETIC_LOAD, SEED = "16x8", 6000, 0.9, 1
 GUARANTEED = 0.5
 """Of the cluster, to all queues of *tenants* together."""
+IMAGES, IMAGES_KEPT, IMAGE_BYTES, FETCH_S = 60, 12, 10**10, 300.0
+"""So many in all, and on each node."""
 SHORTEST_WAIT_S = 600.0
 QUANTILES = (0.05, 0.5, 0.95)
 NINE_IN_TEN = 1.2816
@@ -161,11 +166,12 @@ def rows(only: str | None) -> Iterator[Row]:
 def world_of(row: Row, traces: Path | None) -> World:
     """The jobs and the cluster; with exact durations, which the questioner spoils."""
     durations = "none" if row.durations == "none" else "exact"
-    if row.workload in ("synthetic", "tenants"):
+    if row.workload != "philly":
         nodes = uniform_cluster(SYNTHETIC_CLUSTER)
         workload = synthesise(SyntheticOptions(jobs=SYNTHETIC_JOBS, load=SYNTHETIC_LOAD), 8 * len(nodes), 8, SEED)
         world = World(nodes, workload, durations)
-        return world if row.workload == "synthetic" else with_tenants(world)
+        make = {"tenants": with_tenants, "images": with_images}.get(row.workload)
+        return world if make is None else make(world)
     if traces is None:
         raise InvalidInputError("the Philly trace is needed", "name the folder of the traces with --traces")
     played = scenario(arguments_of(PHILLY, Policy(row.ordering, durations, row.preempt), find(traces, PHILLY.file)))
@@ -190,6 +196,19 @@ def with_tenants(world: World) -> World:
         for entry in world.workload.jobs
     )
     return replace(world, workload=replace(world.workload, jobs=jobs), queues=tuple(queues))
+
+
+def with_images(world: World) -> World:
+    """The first half of the jobs, each of which needs an image, the first ones more often, and nodes that hold some."""
+    draw = random.Random(SEED)
+    images = [Content(f"image:{number}", IMAGE_BYTES) for number in range(IMAGES)]
+    weights = [(number + 1) ** -0.8 for number in range(IMAGES)]
+    jobs = tuple(
+        replace(entry, job=replace(entry.job, contents=tuple(draw.choices(images, weights))))
+        for entry in world.workload.jobs[: SYNTHETIC_JOBS // 2]
+    )
+    cache = CacheSize(IMAGES_KEPT * IMAGE_BYTES, round(IMAGE_BYTES / FETCH_S))
+    return replace(world, workload=replace(world.workload, jobs=jobs), cache=cache)
 
 
 def samples_of(world: World, row: Row, count: int) -> list[Sample]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 
-from millpond.model.events import DurationPredicted, LimitChanged, QueueRemoved
+from millpond.model.contents import Content
+from millpond.model.events import DurationPredicted, JobSubmitted, LimitChanged, NodeContents, QueueRemoved
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
 from millpond.model.hardware.topology import Level
 from millpond.model.reasons import StartEstimate
@@ -265,6 +267,32 @@ def test_jobs_to_come_count_against_limits_of_queues_of_which_none_runs_or_waits
     start = start_of(world, "next")
     assert start.likely_at is not None
     assert start.likely_at >= 1_840.0
+
+
+@pytest.mark.parametrize("held_by", [(), ("a",), ("a", "b")])
+def test_whoever_starts_first_holds_the_room_while_its_nodes_fetch_what_it_needs(held_by: Sequence[str]) -> None:
+    model = Content("model:faces", 6_000)
+    world = World(machine("a", 1), machine("b", 1), settings=Settings(ordering="fifo"))
+    for node in ("a", "b"):
+        world.tell(NodeContents(0.0, node, (model,) if node in held_by else (), 100))
+        world.submit(single(f"on-{node}"), lasting=300.0, known=True)
+    for job in ("first", "second"):
+        world.submit(single(job, contents=(model,)), lasting=100.0, known=True)
+    world.submit(single("last"), lasting=100.0, known=True)
+    usual_s = {0: 60.0, 1: 30.0, 2: 0.0}[len(held_by)]
+    assert start_of(world, "second").likely_at == 300.0
+    assert start_of(world, "last").likely_at == 400.0 + usual_s
+
+
+def test_a_job_that_fetches_what_it_needs_still_runs_for_its_whole_length_behind_that() -> None:
+    world = World(machine("a", 1))
+    world.tell(NodeContents(0.0, "a", (), 100))
+    for job in (single("fetching", contents=(Content("model:faces", 6_000),)), single("last")):
+        world.core.handle(JobSubmitted(0.0, job))
+        world.core.handle(DurationPredicted(0.0, job.id, 100.0, 100.0))
+    world.core.decide(0.0)
+    assert world.core.explain("fetching", 0.0).summary.endswith("; what it needs takes 1m to fetch to a")
+    assert start_of(world, "last").likely_at == 160.0
 
 
 def test_room_is_kept_for_the_first_of_a_line_that_does_not_overtake() -> None:

@@ -64,15 +64,17 @@ def test_an_unknown_size_is_that_of_the_largest_reported_under_the_name() -> Non
     assert seconds(index, Content("data:faces@3")) == [0.0, 0.0, 7.0]
 
 
-def test_nothing_follows_where_neither_sizes_nor_rates_are_known_or_all_nodes_lack_the_same() -> None:
+def test_nothing_follows_where_neither_sizes_nor_rates_are_known_or_all_nodes_hold_it() -> None:
     index = index_of("a", "b")
     assert seconds(index, BASE) is None
     report(index, "a", BASE, rate=0)
     assert seconds(index, BASE) is None
     report(index, "a", BASE)
     assert seconds(index, Content("data:unknown")) is None
-    assert seconds(index, FACES) is None
+    assert seconds(index, FACES) == [30.0, 30.0]
     assert seconds(index, BASE) == [0.0, 10.0]
+    report(index, "b", BASE)
+    assert seconds(index, BASE) is None
 
 
 def test_a_report_replaces_the_one_before_and_a_node_that_is_forgotten_holds_nothing() -> None:

@@ -44,6 +44,9 @@ def test_a_job_waits_for_the_node_that_holds_what_it_needs_if_that_is_free_befor
         "there is room, but node near, where less of what it needs is missing, should be free in 50s; "
         "to fetch it elsewhere takes 1m"
     )
+    assert reason.start is not None
+    assert (reason.start.likely_at, reason.start.latest_at) == (50.0, FETCH_S)
+    assert reason.start.basis == "when node near should be free; then it takes what there is"
     world.go_to(50.0)
     assert nodes_of(world, "job") == ["near"]
 

@@ -323,9 +323,23 @@ class PoolModeller:
         return min((begin - state.now for begin in drains if begin > state.now), default=NEVER)
 
     def length_of(self, record: JobRecord) -> Length:
-        """How much longer a job runs; without end where nothing is known of it."""
+        """How much longer a job holds its room; without end where nothing is known of it."""
         length = self._lengths.of(record)
-        return Length(NEVER) if lasts(record) or not (self._lengths.has_learnt or length.is_known) else length
+        if lasts(record) or not (self._lengths.has_learnt or length.is_known):
+            return Length(NEVER)
+        fetch_s = self._fetch_s(record) if record.job.contents and record.started_at is None else 0.0
+        return replace(length, extra_s=length.extra_s + fetch_s) if fetch_s else length
+
+    def _fetch_s(self, record: JobRecord) -> float:
+        """For how long the nodes of a job that starts fetch what it needs; while it has none, what is usual of nodes.
+
+        Which one it will have, and what that holds by then, is not known: those that hold it go first if they are free.
+        """
+        seconds = self._state.cluster.contents.fetch_s(record.job.contents)
+        if seconds is None:
+            return 0.0
+        nodes = [task.holding.node for task in record.tasks if task.holding is not None]
+        return float(seconds[nodes].max() if nodes else seconds[self._nodes].mean())
 
     # ---- who waits ----------------------------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ class ContentIndex:
         return content.bytes or max(self.holders(content.name).values(), default=0)
 
     def fetch_s(self, contents: tuple[Content, ...]) -> FloatArray | None:
-        """(nodes,) seconds for which each would fetch what it lacks of these; None: all alike, or not known.
+        """(nodes,) seconds for which each would fetch what it lacks of these; None: none would, or not known.
 
         To be left as it is.
         """
@@ -99,7 +99,7 @@ class ContentIndex:
         for name, size in sizes.items():
             missing[self._indices(self.holders(name))] -= size
         seconds: FloatArray = missing / rates
-        return None if float(np.ptp(seconds)) == 0.0 else FetchTimes(seconds)
+        return FetchTimes(seconds) if seconds.any() else None
 
     def _rates_of_nodes(self) -> FloatArray | None:
         """(nodes,) bytes per second, the slowest for those that reported none; None where nobody did."""
