@@ -51,7 +51,7 @@ class Cause(StrEnum):
     CAP_LIFTED = "cap-lifted"
     """Its cards are kept at no power cap any more: it was too slow there, or could not be measured."""
     PREFETCHED = "prefetched"
-    """It is the first that waits, and nodes are kept for it: what it needs is fetched there before it starts."""
+    """Nodes are kept for it: what it needs is fetched there before it starts."""
     PREFETCH_OVER = "prefetch-over"
     """Nothing is to be fetched ahead for it any more: it has started elsewhere, or has ended."""
     LENDING_OVER = "lending-over"

@@ -14,8 +14,17 @@ from hypothesis import strategies as st
 from worlds import World, asks, gang, machine, queue, single
 
 from ledgers import check_everything
-from millpond.model.decisions import Decision, Start, Stop
-from millpond.model.events import DurationPredicted, JobSubmitted, NodeClosed, NodeOpened, PoolChanged, StopRequested
+from millpond.model.contents import Content
+from millpond.model.decisions import Decision, Prefetch, Start, Stop
+from millpond.model.events import (
+    DurationPredicted,
+    JobSubmitted,
+    NodeClosed,
+    NodeContents,
+    NodeOpened,
+    PoolChanged,
+    StopRequested,
+)
 from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
@@ -72,6 +81,21 @@ def moves(here: World, for_job: str | None = None) -> list[Stop]:
 
 
 # ---- for a job that waits ---------------------------------------------------------------------------------------
+
+
+def test_what_a_job_needs_is_fetched_to_the_node_that_it_moves_to_while_it_leaves() -> None:
+    here = world(2)
+    scatter(here, *small_jobs(2, contents=(Content("image:trainer", 6_000),)))
+    for node in ("n0", "n1"):
+        here.tell(NodeContents(here.now, node, (), 100))
+    here.lingering |= {"s0", "s1"}
+    gather(here, single("big", 4))
+    (stop,) = moves(here)
+    (fetch,) = here.of_kind(Prefetch)
+    assert (fetch.job, fetch.attempt, [fetch.node]) == (stop.job, 2, here.nodes_of("s0" if stop.job == "s1" else "s1"))
+    here.leave(stop.job)
+    assert (here.nodes_of(stop.job), here.state("big")) == ([fetch.node], JobState.RUNNING)
+    assert here.of_kind(Prefetch) == [fetch]
 
 
 def test_who_leaves_for_one_job_is_not_moved_for_another_in_the_same_cycle() -> None:

@@ -1,4 +1,4 @@
-"""What the first that waits needs is fetched to the node kept for it: once, in time, and no longer than wanted."""
+"""What a job needs is fetched to the node kept for it: once, in time, and no longer than wanted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ from worlds import World, machine, single
 
 from millpond.model.contents import Content
 from millpond.model.decisions import Prefetch
-from millpond.model.events import Confirmed, JobSubmitted, NodeContents, NodeLost, Refused, StopRequested
+from millpond.model.events import (
+    Confirmed,
+    JobSubmitted,
+    NodeContents,
+    NodeLost,
+    Refused,
+    StopRequested,
+)
 from millpond.model.reasons import Cause
+from millpond.model.states import JobState
 from millpond.model.workloads import Priority
-from millpond.scheduling.prefetching.reserved_heads import AHEAD_S
+from millpond.scheduling.prefetching.kept_places import AHEAD_S
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
@@ -150,6 +158,23 @@ def test_a_node_that_others_are_about_to_start_on_fetches_nothing_for_the_first_
     assert fetches(world) == []
     world.leave("low")
     assert fetches(world) == [("job", "only", Cause.PREFETCHED)]
+
+
+@pytest.mark.parametrize("fetch_rate", [FETCH_RATE, 1])
+def test_while_others_make_room_for_a_job_its_node_fetches_what_it_needs_however_long_that_takes(
+    fetch_rate: int,
+) -> None:
+    world = World(machine("only", 1))
+    world.tell(NodeContents(0.0, "only", (), fetch_rate))
+    world.submit(single("low", priority=Priority.LOW), lasting=500.0, known=True)
+    world.lingering.add("low")
+    world.submit(single("high", priority=Priority.HIGH, contents=(FACES,)), lasting=200.0, known=True)
+    assert world.stopped == ["low"]
+    assert fetches(world) == [("high", "only", Cause.PREFETCHED)]
+    assert world.core.explain("high", 0.0).summary.endswith("; what it needs is being fetched to only")
+    world.leave("low")
+    assert world.core.jobs["high"].state is JobState.RUNNING
+    assert len(fetches(world)) == 1
 
 
 def test_a_restarted_server_and_a_fork_go_on_with_what_is_being_fetched() -> None:

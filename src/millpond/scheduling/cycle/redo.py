@@ -22,7 +22,7 @@ from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.ordering.queueing import end_pauses, watch_fresh
 from millpond.scheduling.packing.packing import PairPacking, note_pairs
-from millpond.scheduling.prefetching import reserved_heads
+from millpond.scheduling.prefetching import kept_places
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.upkeep import follow_ends
 from millpond.scheduling.shifting.choosing_starts import give_starts
@@ -93,7 +93,7 @@ class Redo:
     def _carry_out(self, decision: Decision) -> None:
         """Change the state as the cycle did that decided this."""
         if isinstance(decision, Prefetch):  # its job may have ended
-            reserved_heads.follow(self._state, decision)
+            kept_places.follow(self._state, decision)
             return
         record = self._state.jobs.get(decision.job)
         if record is None or record.state.ended:

@@ -25,7 +25,7 @@ from millpond.scheduling.nodes.drain import follow_cordons
 from millpond.scheduling.ordering.queueing import end_pauses, rekey_due, watch_fresh
 from millpond.scheduling.packing.packing import PairPacking, note_pairs
 from millpond.scheduling.placement.kernels import KernelSet
-from millpond.scheduling.prefetching.reserved_heads import prefetch_for_heads
+from millpond.scheduling.prefetching.kept_places import prefetch_to_kept_places
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.restore_room import bring_back
 from millpond.scheduling.reserving.upkeep import follow_reservations
@@ -94,7 +94,7 @@ class SchedulingCycle:
                 if not state.is_unfinished:
                     self.packing.spread()
             if not state.is_unfinished and (state.cluster.contents.of_nodes or state.prefetches.under_way):
-                prefetch_for_heads(state, self._claims)
+                prefetch_to_kept_places(state, self._claims)
             # 4. Jobs that share devices in turns rotate; what has been suspended for too long ends.
             if state.suspended and not state.is_unfinished:
                 self.time_slicing.rotate(Priority.BACKGROUND, free_only=False)

@@ -9,7 +9,7 @@ import numpy as np
 from millpond.model.decisions import CapPower
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.scheduling_cycle import SchedulingCycle
-from millpond.scheduling.prefetching.reserved_heads import next_due as next_due_fetches
+from millpond.scheduling.prefetching.kept_places import next_due as next_due_fetches
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_PROTECTED_UNTIL
 from millpond.scheduling.reserving.upkeep import next_due
 from millpond.scheduling.state import State

@@ -210,7 +210,7 @@ class Explainer:
             return being_divided(self._state, awaited)
         claim = self._claims.by_job.get(record.id)
         if self._starter.awaits_its_place(record) or (claim is not None and claim.cause is Cause.CONSOLIDATED):
-            return self._room_being_made(record)
+            return self._with_prefetches(record, self._room_being_made(record))
         with turn_of(self._state, self._claims, record):
             first = first_in_the_way(self._state, self._claims, record)
             reason = self._explain_waiting(record) if first is None else self._behind(record, first)

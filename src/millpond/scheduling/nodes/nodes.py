@@ -15,7 +15,7 @@ from millpond.scheduling.event_handling.task_completion import TaskCompletion
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import follow_cordons
-from millpond.scheduling.prefetching.reserved_heads import give_up
+from millpond.scheduling.prefetching.kept_places import give_up
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 
