@@ -15,14 +15,17 @@ from millpond.model.events import (
     JobSubmitted,
     NodeClosed,
     NodeJoined,
+    PolicyChanged,
     QueueChanged,
     StopRequested,
     SuspendRequested,
 )
+from millpond.model.hardware.card_layouts import CardLayout, DivisibleCard
+from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Cordon
-from millpond.model.resources import Amount
+from millpond.model.resources import Amount, TaskRequest
 from millpond.model.tenancy.tenants import Queue
-from millpond.model.workloads import Job
+from millpond.model.workloads import Job, Role
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.simulation.clusters import uniform_cluster
@@ -198,6 +201,26 @@ def test_the_past_is_played_with_what_the_cluster_is_like_now() -> None:
     assert answer.compared == 5
     assert [(job.job, job.start_before, job.start_after) for job in answer.jobs] == [("b1", 1000, 0)]
     assert "users would have acted otherwise" in answer.caveats[-1]
+
+
+def test_a_job_of_the_past_that_cards_were_divided_for_does_not_block_all_behind_it() -> None:
+    half = Device("h", 0, "nvidia", "GPU-MIG-half", 8_000)
+    layouts = (CardLayout(("half", "half"), (half,)),)
+    nodes = tuple(
+        replace(node, divisible=tuple(DivisibleCard(card.uuid, layouts) for card in node.devices)) for node in CLUSTER
+    )
+    scheduler = Scheduler(Settings())
+    for node in nodes:
+        scheduler.handle(NodeJoined(0.0, node))
+    needs_half = Job("half", (Role.rigid(TaskRequest(devices=1, models=("GPU-MIG-half",)), 1),))
+    past = [
+        past_job(TraceJob(needs_half, 0.0, 10.0, "half")),
+        past_job(TraceJob(Job("z", gang_roles(1, 1)), 5.0, 9.0, "z")),
+    ]
+    question = WhatIfQuery((PolicyChanged(0.0, "fifo", "default", preempt=False, reserve=True),), ("fifo",), unbounded)
+    answer = answer_past(json.loads(json.dumps(scheduler.snapshot())), past, 0.0, question, {})
+    assert answer.left_out == {"could never run on the present cluster": 1}
+    assert (answer.compared, answer.before.not_started, answer.after.not_started) == (1, 0, 0)
 
 
 def test_the_past_is_played_with_the_forecasts_of_then() -> None:

@@ -155,6 +155,8 @@ class LiveCopy:
 def past_world(snapshot: dict[str, Any], past: Sequence[PastJob], changes: tuple[Event, ...]) -> World:
     """The world in which recorded jobs come again: nodes, pools, queues and limits of a live scheduler, changed.
 
+    Nothing divides its cards: a job that would need that can never run there, instead of blocking those behind it.
+
     Args:
         past: by the instant at which they come.
         changes: of queues and nodes.
@@ -162,7 +164,7 @@ def past_world(snapshot: dict[str, Any], past: Sequence[PastJob], changes: tuple
     queues = {queue.name: queue for queue in map(from_plain, snapshot["queues"])}
     queues.update({change.queue.name: change.queue for change in changes if isinstance(change, QueueChanged)})
     return World(
-        _changed_nodes(_nodes(snapshot), changes),
+        tuple([replace(node, divisible=()) for node in _changed_nodes(_nodes(snapshot), changes)]),
         Workload(tuple(each.entry for each in past), "the recorded past"),
         "predicted",
         _costs(settings_of(snapshot)),
