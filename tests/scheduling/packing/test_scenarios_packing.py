@@ -79,8 +79,8 @@ def test_a_job_that_waits_shares_the_card_of_one_that_runs() -> None:
     assert cards[0] is not None
     assert cards[1] is not None
     assert cards[0].grants == cards[1].grants
-    for each in ("a1", "b1"):
-        assert here.why(each).summary == "running on n0, run 1; it shares its cards with another job"
+    for each, other in (("a1", "b1"), ("b1", "a1")):
+        assert here.why(each).summary == f"running on n0, run 1; it shares its cards with {other}"
     check_everything(here.core)
 
 

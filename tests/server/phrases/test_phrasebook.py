@@ -242,7 +242,7 @@ def test_moves_are_told_in_the_language_of_the_reader() -> None:
         "start 1 task on n-1 (attempt 2, consolidated)",
         "start 1 task on n-1 (attempt 2, fits, beside load of 12.5 %)",
         "running on n-1, run 2; restart-migrated from n-2/0 to n-1/3",
-        "running on n-1, run 2; it shares its cards with another job",
+        "running on n-1, run 2; it shares its cards with j-1",
         "start 1 task on n-1 (attempt 2, shares-cards)",
         "end all tasks within 30s for j-1 (packed)",
         "end all tasks within 30s (unpacked)",

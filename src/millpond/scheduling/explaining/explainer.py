@@ -246,7 +246,7 @@ class Explainer:
         moved = f"; {record.migration.text}" if record.migration is not None else ""
         suspend_refused = f"; it {text}" if (text := why_suspend_refused(record)) else ""
         size = self._why_no_larger(record)
-        shares = "; it shares its cards with another job" if record.packed_with else ""
+        shares = f"; it shares its cards with {record.packed_with}" if record.packed_with else ""
         run = f"{record.state.value}{where}, run {record.attempt}"
         return Reason(Cause.FITS, f"{run}{self._fetching(record)}{moved}{suspend_refused}{size}{shares}")
 
