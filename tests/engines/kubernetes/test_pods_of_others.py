@@ -21,6 +21,8 @@ from millpond.engines.kubernetes.claims.claim_requests import ClaimDemand
 from millpond.engines.kubernetes.cluster import reflector
 from millpond.engines.kubernetes.cluster.cluster_nodes import TOLERATED
 from millpond.engines.kubernetes.pods.pod_marks import SERVER_LABEL
+from millpond.model.contents import Content
+from millpond.model.decisions import Prefetch
 from millpond.model.events import Confirmed, Ended, Event, NodeJoined, Refused, StopRequested
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_selection import NodeSelection, selection_text, selects
@@ -589,6 +591,25 @@ def test_a_node_selector_and_a_required_affinity_are_both_kept(cluster: StandinC
     labels = {node.name: dict(node.labels) for node in bench.engine.inventory().nodes}
     assert labels["n1"]["millpond.io/pool"] == "default"
     assert labels["n1"]["metadata.name"] == "n1"
+
+
+def test_the_images_of_a_pod_are_what_its_node_needs_and_come_when_it_starts(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    init = [{"name": "init", "image": "busybox"}, {"name": "odd", "image": "of the node's own"}]
+    foreign_pod(
+        cluster,
+        "large",
+        containers=[{"name": "task", "image": "nvcr.io/nvidia/pytorch:24.05-py3"}],
+        initContainers=init,
+    )
+    gang = bench.gang()
+    needed = ("image:docker.io/library/busybox:latest", "image:nvcr.io/nvidia/pytorch:24.05-py3")
+    assert gang.terms.contents == needed
+    bench.stand_for(gang.key)
+    bench.engine.apply([Prefetch(1, JOB, 1, Cause.PREFETCHED, "n1", (Content(needed[1]),))])
+    refused = bench.next(Refused)
+    assert (refused.decision, refused.reason) == (1, "what pods of others need is fetched when they start")
 
 
 def test_the_label_of_pools_names_the_pool_of_the_job(cluster: StandinCluster, bench: AdoptingBench) -> None:

@@ -10,6 +10,7 @@ import pytest
 from api_world import Api
 
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey, GangTerms, PodRole
+from millpond.model.contents import Content
 from millpond.model.errors import UnavailableError
 from millpond.model.events import NodeJoined, QueueChanged
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
@@ -364,6 +365,16 @@ def test_the_nodes_that_a_gang_selects_are_those_of_its_job(api: Api) -> None:
     adopter.look()
     assert api.job(only_job(cluster)).state == "running"
     assert api.components.job_files.file_of(only_job(cluster)).adopted.selection == ssd
+
+
+def test_what_the_nodes_of_a_gang_need_is_kept_of_its_job(api: Api) -> None:
+    needed = ("image:docker.io/library/busybox:latest", "image:nvcr.io/nvidia/pytorch:24.05-py3")
+    cluster = Cluster(replace(TRIO, terms=GangTerms(contents=needed)))
+    adopter_of(api, cluster).look()
+    stored = api.components.job_files.file_of(only_job(cluster))
+    assert stored.adopted.contents == list(needed)
+    contents = api.loop.query(lambda core: core.scheduler.jobs[only_job(cluster)].job.contents).result(60)
+    assert contents == tuple(map(Content, needed))
 
 
 def test_how_the_pods_of_a_gang_must_lie_is_kept_of_its_job(api: Api) -> None:

@@ -82,6 +82,7 @@ class AdoptedPods(Strict):
         cluster: the one of several that has them; empty where there is one.
         nodes: which nodes they may have: alternatives, each of requirements that all hold; left out: any.
         spacing: how they must lie towards each other.
+        contents: what their nodes need, as they report it: images.
     """
 
     namespace: ObjectText
@@ -92,6 +93,7 @@ class AdoptedPods(Strict):
     cluster: ObjectText = ""
     nodes: list[list[SelectedNodes]] = Field(default=[])
     spacing: list[PodSpacing] = Field(default=[])
+    contents: list[str] = Field(default=[])
 
     @property
     def selection(self) -> NodeSelection:

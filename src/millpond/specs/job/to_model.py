@@ -69,8 +69,13 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
         spacing=tuple(each.rule for each in file.adopted.spacing)
         if file.adopted is not None
         else _in_one_cluster(file),
-        contents=() if file.image is None else (Content(image_content(file.image.name)),),
+        contents=tuple(map(Content, file.adopted.contents if file.adopted is not None else _image(file))),
     )
+
+
+def _image(file: JobFile) -> list[str]:
+    """What the nodes of its tasks need, as they report it."""
+    return [] if file.image is None else [image_content(file.image.name)]
 
 
 def _in_cluster(file: JobFile) -> NodeSelection:

@@ -48,6 +48,7 @@ MOST_ENDED: Final = 20_000
 """So many pods are remembered beyond their end."""
 CONFINED: Final = Confinement(True, LimitKind.CONTROL_GROUP, network=NetworkScope.PRIVATE)
 _SUSPENDS: Final = Refusal("pods of others are neither suspended nor moved", False)
+_FETCHES: Final = Refusal("what pods of others need is fetched when they start", False)
 
 
 @dataclass(slots=True)
@@ -216,8 +217,10 @@ class AdoptedExecutor:
                 self._work.begin(self._bind_all(pending))
             case Stop():
                 self._stop(decision)
-            case Suspend() | Resume() | Migrate() | CapPower() | Prefetch():
+            case Suspend() | Resume() | Migrate() | CapPower():
                 self._outbox.refuse(decision, _SUSPENDS)
+            case Prefetch():
+                self._outbox.refuse(decision, _FETCHES)
             case _:
                 raise InconsistentStateError(f"no way to carry out a {type(decision).__name__}")
 

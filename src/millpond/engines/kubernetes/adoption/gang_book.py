@@ -27,6 +27,7 @@ from millpond.engines.kubernetes.claims.claim_book import ClaimBook
 from millpond.engines.kubernetes.claims.claim_requests import ClaimDemand, demand_of_claims
 from millpond.engines.kubernetes.claims.claiming_gangs import ClaimingGangs
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_nodes import images_of
 from millpond.engines.kubernetes.loop_work import again_and_again
 from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.resources import TaskRequest
@@ -261,7 +262,9 @@ class GangBook:
         asked = self._asked_by_neighbours(waiting, spacing.within)
         selection = within_both(within_both(terms.selection, places.selection), within_both(cards, asked))
         said = size.count if key.kind in GROUPS and not size.trouble else 0
-        gang = FoundGang(key, replace(terms, selection=selection, spacing=spacing.rules), size=said)
+        containers = (each for pod in waiting for each in (*pod.spec.init_containers, *pod.spec.containers))
+        contents = tuple(sorted(images_of(containers)))
+        gang = FoundGang(key, replace(terms, selection=selection, spacing=spacing.rules, contents=contents), size=said)
         pods = self.pods_of(key)
         others = sum(1 for pod in pods if self._rules.is_taken(pod.key) or (_counts(pod, size) and not pod.waits))
         trouble = (

@@ -69,6 +69,7 @@ class GangTerms:
         selection: the nodes that they may have; empty: any.
         grace_s: seconds between notice and the end by force.
         spacing: how the pods must lie towards each other.
+        contents: their images, as nodes report those that they hold.
     """
 
     account: str = "default"
@@ -79,6 +80,7 @@ class GangTerms:
     selection: NodeSelection = ()
     grace_s: float = 30.0
     spacing: tuple[SpacingRule, ...] = ()
+    contents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

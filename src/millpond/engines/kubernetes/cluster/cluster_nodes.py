@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
-from millpond.engines.kubernetes.cluster.objects import NodeImage, NodeObject
+from millpond.engines.kubernetes.cluster.objects import ContainerSpec, NodeImage, NodeObject
 from millpond.engines.kubernetes.cluster.resource_amounts import ResourceAmounts, amounts_in, quantity
 from millpond.model.contents import Content
 from millpond.model.hardware.devices import Device, DeviceHealth
@@ -185,6 +185,11 @@ def most_pods(node: NodeObject) -> float:
 def is_ready(node: NodeObject) -> bool:
     """Whether its kubelet says so."""
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+
+
+def images_of(containers: Iterable[ContainerSpec]) -> set[str]:
+    """The images that containers name, as ``contents_of`` has them."""
+    return {image_content(each.image) for each in containers if is_reference(each.image)}
 
 
 def contents_of(images: Iterable[NodeImage]) -> tuple[Content, ...]:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 import statistics
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
-from millpond.engines.kubernetes.cluster.cluster_nodes import FETCH_RATE
+from millpond.engines.kubernetes.cluster.cluster_nodes import FETCH_RATE, images_of
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.outbox import Outbox
-from millpond.specs.job.images import image_content, is_reference
+from millpond.specs.job.images import image_content
 
 PULLS_KEPT: Final = 5
 """So many of a node's last pulls count, by their median."""
@@ -71,7 +71,9 @@ class FetchRates:
             sizes: bytes by the name of the content.
             pods: those of this server there.
         """
-        asked = [pod.metadata.name for pod in pods if not sizes.keys().isdisjoint(_contents_of(pod))]
+        specs = ((pod.metadata.name, pod.spec) for pod in pods)
+        needs = ((name, images_of((*spec.init_containers, *spec.containers))) for name, spec in specs)
+        asked = [name for name, needed in needs if not sizes.keys().isdisjoint(needed)]
         for name in asked[:MOST_ASKED]:
             self._work.begin(self._ask(node, name, sizes))
 
@@ -91,11 +93,6 @@ class FetchRates:
         for other, told in list(self._told.items()):
             if other not in self._medians and not told / OTHER_RATE <= self._usual <= told * OTHER_RATE:
                 self._changed(other)
-
-
-def _contents_of(pod: PodObject) -> Collection[str]:
-    named = (each.image for each in (*pod.spec.init_containers, *pod.spec.containers))
-    return {image_content(image) for image in named if is_reference(image)}
 
 
 def _seconds(text: str) -> float:

@@ -167,6 +167,7 @@ def adopted_by(gang: FoundGang) -> dict[str, Any]:
         **asdict(gang.key),
         **({"nodes": nodes} if nodes else {}),
         **({"spacing": spacing} if spacing else {}),
+        **({"contents": list(gang.terms.contents)} if gang.terms.contents else {}),
     }
 
 
