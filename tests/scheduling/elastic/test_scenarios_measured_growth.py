@@ -69,6 +69,14 @@ def test_a_gang_doubles_and_waits_until_it_is_measured_before_it_grows_on() -> N
     assert size(here, "e") == 8
 
 
+def test_a_single_task_that_is_left_out_is_told_as_one() -> None:
+    here = world()
+    crowded(here, PERFECT, most=5)
+    assert here.why("e").summary.endswith(
+        "; 1 task is left out until it is measured how fast it is with those that it has"
+    )
+
+
 def test_a_gang_that_hardly_gets_faster_leaves_the_cards_to_others() -> None:
     here = world()
     crowded(here, POOR)

@@ -150,6 +150,7 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
             "the job is not preemptible, so it borrows nothing, and 2 GPUs more would exceed what the guarantee "
             "of queue x-1 leaves beside those of the queues below it"
         ),
+        ("running on x-1, run 1; 1 task is left out until it is measured how fast it is with those that it has"),
         ("running on x-1, run 1; 2 tasks are left out until it is measured how fast it is with those that it has"),
         (
             "running on x-1, run 1; 2 tasks are left out, as another would add less than 50 % of what each of "

@@ -270,10 +270,11 @@ class Explainer:
         missing = len(record.queued())
         if not missing:
             return ""
+        left_out = f"{count_text(missing, 'task')} {'is' if missing == 1 else 'are'} left out"
         if not is_measured(record):
-            return f"; {missing} tasks are left out until it is measured how fast it is with those that it has"
+            return f"; {left_out} until it is measured how fast it is with those that it has"
         part = f"{WORTH:.0%} of what each of its first cards does"
-        return f"; {missing} tasks are left out, as another would add less than {part}"
+        return f"; {left_out}, as another would add less than {part}"
 
     def _explain_waiting(self, record: JobRecord) -> Reason:
         """Asked in the turn of the job."""
