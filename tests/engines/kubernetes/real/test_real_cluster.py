@@ -189,8 +189,8 @@ def test_a_job_waits_for_room_in_the_quota_of_its_namespace(pond: Pond, plane: C
 
 
 def test_a_program_runs_and_its_output_and_exit_code_arrive(pond: Pond) -> None:
-    done = run(pond, "--", "echo hello from $MILLPOND_NODE; exit 3")
-    assert (done.returncode, done.stdout) == (3, "hello from 127.0.0.2\n")
+    done = run(pond, "--", "echo hello from $MILLPOND_NODE; echo '$$ $(RANK)'; exit 3")
+    assert (done.returncode, done.stdout) == (3, "hello from 127.0.0.2\n$$ $(RANK)\n")
 
 
 def test_shared_memory_is_bounded_by_the_memory_of_the_program_alone(pond: Pond) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -74,6 +75,7 @@ MASTER_PORT = 29_500
 SERVICE_PORT = 8_080
 """For the same reason all that serves listens on one port."""
 _INPUT_VOLUME = "millpond-input"
+_READ_BY_KUBELETS = re.compile(r"\$(?=[$(])")
 # What holds the pipe open while it is empty, and lets go of it at the end. It has the pipe (8) before the program does,
 # else the first script that fills it would end it by leaving. Until then a reader (9) lets both ends be opened.
 _WITH_INPUT = """mkfifo "$0/in" "$0/end.new" && {
@@ -270,8 +272,8 @@ class _PodMaker:
         container = Container(
             name=CONTAINER,
             image=launch.image,
-            command=command,
-            env=[EnvVar(name=name, value=value) for name, value in sorted(self._environment(task, placed).items())],
+            command=[literal(word) for word in command],
+            env=[EnvVar(name, literal(value)) for name, value in sorted(self._environment(task, placed).items())],
             envFrom=[EnvFromSource(secretRef=secrets)] if launch.secrets else None,
             workingDir=launch.workdir or None,
             volumeMounts=mounts,
@@ -307,6 +309,15 @@ class _PodMaker:
     def _sees_none(self, placed: Placement) -> bool:
         """Whether a pod itself names no cards: shares by claims replace that, where the runtime knows CDI."""
         return all(self.resources.get(grant.device) == AGENT_DRIVER for grant in placed.grants)
+
+
+def literal(text: str) -> str:
+    """A word of a command, or the value of a variable, that comes to a text.
+
+    Kubelets put variables in place of ``$(NAME)`` there, and one dollar in place of two.
+    Source: ``k8s.io/kubernetes/third_party/forked/golang/expansion``.
+    """
+    return _READ_BY_KUBELETS.sub("$$", text)
 
 
 def _add_files(spec: PodSpec, container: Container, files: CarriedFiles, task: TaskId) -> None:
