@@ -136,7 +136,7 @@ def test_ctrl_c_stops_the_wait_for_jobs_and_says_what_goes_on(
         down._stop_jobs(server, within_s=90.0)
     assert server.now == pytest.approx(10.0, abs=1.0)
     said = capsys.readouterr().err
-    assert "7 jobs (stuck-abcde on n1" in said
+    assert "not ended yet: 7 jobs (stuck-abcde on n1" in said
     assert "the server goes on" in said
     assert "`pond down --keep-jobs` leaves them running" in said
 

@@ -162,7 +162,7 @@ def _stop_jobs(client: Client, within_s: float) -> None:
             if _within(within_s - _SILENT_S, lambda: not client.jobs(limit=1).jobs):
                 return
     except KeyboardInterrupt:
-        say(f"{_those_left(client)} have not ended yet; the server goes on\n{_GO_ON}")
+        say(f"not ended yet: {_those_left(client)}; the server goes on\n{_GO_ON}")
         raise
     raise MillpondError(f"{_those_left(client)} did not end within {within_s:g} s; the server goes on", _GO_ON)
 
