@@ -35,7 +35,7 @@ class Refusal:
     """
 
     reason: str
-    device_fault: bool
+    device_fault: bool = False
     exit_code: int | None = None
 
 

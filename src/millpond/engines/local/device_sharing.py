@@ -214,7 +214,7 @@ class DeviceSharing:
 
     def let_launch(self, task: TaskId) -> None:
         """Open the gate of a task that has been asked to end: it may need its device for that."""
-        self._slices.hold_launches(task, False)
+        self._slices.hold_launches(task, held=False)
 
     def hindrance(self) -> str:
         """Why real devices cannot be shared here; empty when they can, or when there are none.

@@ -206,9 +206,9 @@ class Executor:
         except InconsistentStateError:
             raise
         except MillpondError as error:
-            self._outbox.refuse(decision, Refusal(str(error), isinstance(error, UnavailableError)))
+            self._outbox.refuse(decision, Refusal(str(error), device_fault=isinstance(error, UnavailableError)))
         except OSError as error:
-            self._outbox.refuse(decision, Refusal(f"the machine fails to do it: {error}", True))
+            self._outbox.refuse(decision, Refusal(f"the machine fails to do it: {error}", device_fault=True))
 
     def _start(self, decision: Start) -> None:
         launch = self._launch_of(decision.job)
@@ -374,4 +374,4 @@ def _foreign_use_refusal(devices: Sequence[Device]) -> Refusal | None:
     if not devices:
         return None
     who = "; ".join(f"card {device.index} is {device.health_detail}" for device in devices)
-    return Refusal(f"others have come to what it was to get: {who}", True)
+    return Refusal(f"others have come to what it was to get: {who}", device_fault=True)

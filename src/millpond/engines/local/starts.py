@@ -34,8 +34,10 @@ from millpond.node.task.start_planner import TaskStart, plan_start
 from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.serving import base_path
 
-_CRASHED = Refusal("the task's supervisor did not come up; see supervisors.log in the state directory", True)
-_KILLED = Refusal("the task's supervisor was killed while it started", True)
+_CRASHED = Refusal(
+    "the task's supervisor did not come up; see supervisors.log in the state directory", device_fault=True
+)
+_KILLED = Refusal("the task's supervisor was killed while it started", device_fault=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ class PendingStart:
                 record = TaskFiles.of(self._context.state_dir, task).record
                 spawned = self._context.forkserver.spawn(self._context.state_dir, record, plan)
             except OSError as error:
-                self._settle(task, Refusal(f"node {placed.node} cannot start processes: {error}", True))
+                self._settle(task, Refusal(f"node {placed.node} cannot start processes: {error}", device_fault=True))
             else:
                 self._context.loop.add_reader(spawned.settled, self._look, task, spawned)
 

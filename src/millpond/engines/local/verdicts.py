@@ -83,28 +83,27 @@ def _refusal(error: StartError, program: str, workdir: str, node: str) -> Refusa
     if error.preparing:
         where = f" ({error.path})" if error.path else ""
         reason = f"the job's files cannot be laid out on node {node}: {error.text}{where}"
-        return Refusal(reason, error.errno in _BY_DISK)
+        return Refusal(reason, device_fault=error.errno in _BY_DISK)
     if error.path == workdir:
         remedy = "create it, or submit from a directory that exists there"
         if error.errno == errno.EACCES:
             remedy = "send it with the job (--ship), or let the account that the job runs as enter it"
-        return Refusal(f"working directory {workdir!r} on node {node}: {error.text}; {remedy}", False)
+        return Refusal(f"working directory {workdir!r} on node {node}: {error.text}; {remedy}")
     if error.errno == errno.ESPIPE:
-        return Refusal(f"{error.text}; submit it again", False)
+        return Refusal(f"{error.text}; submit it again")
     if error.errno == errno.ENOENT:
         return Refusal(
             f"command {program!r} was not found on node {node}; check its spelling and PATH, or give its whole path "
             "(of a script: also the interpreter in its first line)",
-            False,
-            NOT_FOUND,
+            exit_code=NOT_FOUND,
         )
     if error.errno in _BY_COMMAND:
         remedy = "make it executable, or name its interpreter before it"
         if error.errno == errno.E2BIG:
             remedy = "one argument or variable may have 128 KiB: send what is longer as a file (--ship)"
         cause = f"command {program!r} cannot be executed on node {node}: {error.text}"
-        return Refusal(f"{cause}; {remedy}", False, NOT_EXECUTABLE)
-    return Refusal(f"node {node} cannot start processes: {error.text}", True)
+        return Refusal(f"{cause}; {remedy}", exit_code=NOT_EXECUTABLE)
+    return Refusal(f"node {node} cannot start processes: {error.text}", device_fault=True)
 
 
 def _saved_s(record: RunRecord) -> float | None:

@@ -82,12 +82,12 @@ class Arbiter:
             if isinstance(entry, MoveResult):
                 return entry
             if entry.residence is Residence.SWAPPED:
-                self.ledger.move(task, Residence.SWAPPED, False)
+                self.ledger.move(task, Residence.SWAPPED, displaced=False)
                 return DONE
             refusal = self._host_refusal(entry)
             if refusal is not None:
                 return refusal
-            self.ledger.move(task, Residence.LEAVING, False)
+            self.ledger.move(task, Residence.LEAVING, displaced=False)
         return self._leave(task, deadline)
 
     def swap_in(self, task: TaskId, deadline: float) -> MoveResult:
@@ -98,7 +98,7 @@ class Arbiter:
                 return entry
             if entry.residence is Residence.RESIDENT:
                 return DONE
-        answer = self._make_room(entry, deadline, lambda: self.ledger.move(task, Residence.RETURNING, False))
+        answer = self._make_room(entry, deadline, lambda: self.ledger.move(task, Residence.RETURNING, displaced=False))
         return self._return(task, deadline) if answer.ok else answer
 
     def reassign(self, task: TaskId, devices: Sequence[str], deadline: float) -> MoveResult:
@@ -167,7 +167,7 @@ class Arbiter:
                 if victim is None and not (task_leaves and self._wait(deadline)):
                     return self._too_late(missing, trouble)
                 if victim is not None:
-                    self.ledger.move(victim.task, Residence.LEAVING, True)
+                    self.ledger.move(victim.task, Residence.LEAVING, displaced=True)
             if victim is not None:
                 answer = self._leave(victim.task, deadline)
                 if answer.ok:

@@ -110,7 +110,7 @@ class CheckpointMover:
         move = _Move(task, self._clock() + deadline_s)
         self._trees.hold_device_memory(task, self._memory_mib(task))
         self._trees.go_on(task)
-        self._trees.hold_launches(task, True)
+        self._trees.hold_launches(task, held=True)
         try:
             for _ in range(_PASSES):
                 looked_at = self._take_out(move)
@@ -298,7 +298,7 @@ class CheckpointMover:
             if not self._trees.halt(task, _UNDOING_S):
                 return MoveResult(MoveOutcome.LOST, "its processes cannot be halted again")
             return DONE
-        self._trees.hold_launches(task, False)
+        self._trees.hold_launches(task, held=False)
         return DONE if self._trees.pids(task) else HAS_ENDED
 
     def _in_state(self, move: _Move, *wanted: ProcessState, among: Collection[int] | None = None) -> list[int]:

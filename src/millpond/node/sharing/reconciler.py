@@ -81,11 +81,11 @@ class Reconciler:
             case Whereabouts.SWAPPED:
                 return self._is_swapped(entry, desired)
             case Whereabouts.RUNNING if desired is DesiredState.FROZEN:
-                self.trees.hold_launches(entry.task, True)
+                self.trees.hold_launches(entry.task, held=True)
                 if not any(self.trees.halt(entry.task, LOOK_S) for _ in range(_TRIES)) and self.trees.pids(entry.task):
                     return "its processes cannot be halted again"
             case Whereabouts.FROZEN if desired is not DesiredState.FROZEN:
-                self.trees.hold_launches(entry.task, False)
+                self.trees.hold_launches(entry.task, held=False)
                 self.trees.go_on(entry.task)
         # One that was to be swapped and runs was not yet, or has returned already: the decision that says which is
         # repeated. One that is gone is about to begin, or has just ended: its watcher knows, and releases it.

@@ -78,11 +78,11 @@ class ResidencyManager:
         """Halt a task; its memory stays where it is."""
         self._desired_states.want(task, DesiredState.FROZEN)
         with self.arbiter.turn(task):
-            self._trees.hold_launches(task, True)
+            self._trees.hold_launches(task, held=True)
             if self._trees.is_halted(task) or self._trees.halt(task, deadline_s):
                 return DONE
             self._desired_states.want(task, DesiredState.RUNNING)
-            self._trees.hold_launches(task, False)
+            self._trees.hold_launches(task, held=False)
         if not self._trees.pids(task):
             return HAS_ENDED
         return NOT_HALTED
@@ -119,7 +119,7 @@ class ResidencyManager:
         with self.arbiter.turn(task):
             self._assignments.arrived(task)
             self._desired_states.want(task, DesiredState.RUNNING)
-            self._trees.hold_launches(task, False)
+            self._trees.hold_launches(task, held=False)
             self._trees.go_on(task)
         return DONE
 

@@ -149,7 +149,7 @@ class EnergyMeter:
                     self._enter(decision.job, placements, at)
                 case Suspend():
                     for place in of_job:
-                        self._compute((decision.job, place.task), False, at)
+                        self._compute((decision.job, place.task), at, computes=False)
                 case Resume():
                     self._enter(decision.job, of_job if decision.placement is None else (decision.placement,), at)
                 case Migrate(placement=placement):
@@ -176,7 +176,7 @@ class EnergyMeter:
         for task, place in self._places.items():
             if place.node == node.name:  # the machine is described anew, and its work goes on
                 self._put(task, place, at)
-                self._compute(task, True, at)
+                self._compute(task, at, computes=True)
 
     def _node_leaves(self, name: str, at: float) -> None:
         since, cards = self._nodes.pop(name, (at, ()))
@@ -209,7 +209,7 @@ class EnergyMeter:
         for card in self._cards_of(task):
             self._charge(card, at)
 
-    def _compute(self, task: _Task, computes: bool, at: float) -> None:
+    def _compute(self, task: _Task, at: float, *, computes: bool) -> None:
         for card in self._cards_of(task):
             if task in card.held:
                 self._charge(card, at)
@@ -231,7 +231,7 @@ class EnergyMeter:
         entered = decision.placements if isinstance(decision, Start) else ()
         for task in [each for each in self._places if each[0] == decision.job]:
             if not entered or any(place.task == task[1] for place in entered):
-                self._compute(task, True, at)
+                self._compute(task, at, computes=True)
 
     def _refused(self, decision: Decision, before: tuple[Placement, ...], at: float) -> None:
         match decision:
@@ -245,7 +245,7 @@ class EnergyMeter:
             case Suspend() | Migrate():
                 self._enter(decision.job, before, at)
                 for place in before:
-                    self._compute((decision.job, place.task), True, at)
+                    self._compute((decision.job, place.task), at, computes=True)
 
     # ---- what it drew -------------------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class ImageService:
         self.entry = catalogue.find
         self._blobs = BlobStore(self._state_dir)
         _remove_leftovers(self._state_dir)
-        steps = ImageSteps(lambda entry: self._info(entry, True))
+        steps = ImageSteps(lambda entry: self._info(entry, is_here=True))
         self.steps, self.close = steps.run, steps.close
 
     def list(self, sees: Callable[[AccessTarget], bool]) -> list[ImageInfo]:
@@ -103,7 +103,7 @@ class ImageService:
             NotFoundError: there is none.
         """
         given = {field: value for field, value in request.model_dump().items() if value is not None}
-        return self._info(self._catalogue.change(name, tag, lambda old: replace(old, **given)), True)
+        return self._info(self._catalogue.change(name, tag, lambda old: replace(old, **given)), is_here=True)
 
     def remove(self, name: str, tag: str) -> ImageInfo:
         """Take an image out of the catalogue; jobs that were submitted with it keep it as long as they need it.
@@ -115,7 +115,7 @@ class ImageService:
         self._catalogue.remove(entry)
         if self._host.found is not None and not self._sources.is_needed(entry.digest):
             self._host.found.images.drop(entry.held_as)
-        return self._info(entry, False)
+        return self._info(entry, is_here=False)
 
     def add(self, request: ImageAdd, caller: Caller, queue: str) -> Work:
         """Put an image of a registry, or of this machine, into the catalogue.
