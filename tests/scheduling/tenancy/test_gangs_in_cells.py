@@ -9,6 +9,7 @@ from twinned import TwinnedWorld
 from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Stop
+from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 from millpond.model.hardware.nodes import Node
 from millpond.model.hardware.topology import Level
 from millpond.model.resources import TaskRequest
@@ -60,6 +61,17 @@ def test_tasks_that_must_lie_on_one_node_have_a_cell_with_room_for_all() -> None
     world.submit(*(single(f"s{number}", 3, queue="lab") for number in range(3)))
     world.submit(gang("g", 2, asks(2), queue="lab", together=Level.NODE, together_required=True))
     assert len(set(world.nodes_of("g"))) == 1
+
+
+def test_tasks_that_should_lie_in_one_rack_do_where_nobody_has_to_leave_for_that() -> None:
+    for crowd, racks in ((), 1), (("r0", "r1"), 2):
+        world = World(*in_racks(2), queues=(lab(2), queue("others")))
+        for rack in crowd:
+            here = ((NodeRequirement("block", NodeOperator.IN, (rack,)),),)
+            world.submit(single(f"o{rack}", 1, queue="others", only_on=here))
+        world.submit(gang("g", 2, asks(4), queue="lab", together=Level.RACK))
+        assert len(set(racks_of(world, "g"))) == racks
+        assert not world.of_kind(Stop)
 
 
 def test_visitors_leave_the_rack_that_a_gang_gets() -> None:

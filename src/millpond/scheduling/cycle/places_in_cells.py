@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
+from typing import NamedTuple
 
 from millpond.model.resources import CARD_MILLI
 from millpond.scheduling.cycle.job_placement import Placed
 from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.ledger.holdings import RUNNING
-from millpond.scheduling.nodes.topology_groups import spacing_in_groups
+from millpond.scheduling.nodes.topology_groups import preferred_groups, spacing_in_groups
 from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.placement.spaced_gangs import MOST_STARTS
+from millpond.scheduling.placement.spacing import Spacing
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import uses_cells
@@ -56,9 +58,13 @@ def place_in_cells(
     allowed = state.entitlements.allowed_nodes(record, tasks)
     if mask is not None:
         allowed = mask if allowed is None else mask & allowed
-    ways = _ways(state, record, tasks, request, allowed) if tasks else ()
-    found = next(filter(None, (book.places_for(record, way, allowed, losses) for way in ways)), None)
-    if found is None:
+    for variant in _variants(state, record, tasks, request, allowed) if tasks else ():
+        found = book.places_for(record, variant.request, allowed, losses)
+        if found is not None and not (
+            variant.is_nearer and any(map(book.is_visited, chain(*(each for each, _ in found))))
+        ):
+            break
+    else:
         return None
     placed = []
     for task, shape, (devices, stake) in zip(tasks, shapes, found, strict=True):
@@ -100,25 +106,45 @@ def grow_in_cells(state: State, record: JobRecord, tasks: Sequence[TaskRecord], 
     return placed
 
 
-def _ways(
+class _Variant(NamedTuple):
+    """A request, with what its tasks keep between them.
+
+    Attributes:
+        is_nearer: its tasks lie nearer to each other than they must, and so nobody leaves for that.
+    """
+
+    request: CellRequest
+    is_nearer: bool
+
+
+def _variants(
     state: State, record: JobRecord, tasks: Sequence[TaskRecord], request: CellRequest, mask: NodeMask | None
-) -> Iterator[CellRequest]:
-    """The request, with what its tasks must keep between them, for each place in which they may begin."""
-    cluster, book = state.cluster, state.cluster.cells
-    is_alone = len(record.tasks) == 1 and not record.job.spacing
-    spacing = None if is_alone else spacing_in_groups(cluster, record.job, record.tasks)
-    if spacing is None:
-        yield request
-        return
+) -> Iterator[_Variant]:
+    """The request, with what its tasks must keep between them, for each place in which they may begin.
+
+    Where they only should lie together, that comes first, the nearest first.
+    """
+    cluster, job = state.cluster, record.job
     roles = [task.role_index for task in tasks]
-    free = book.free_cards(record)
     asked = [
         (role, 0 if number in request.parts else cards)
         for number, (role, cards) in enumerate(zip(roles, request.cards, strict=True))
     ]
-    spaced = replace(request, spaced=SpacedTasks(spacing, roles, book.machines))
-    for _ in islice(spacing.starts(free if mask is None else free * mask[: len(free)], asked), MOST_STARTS):
-        yield spaced
+
+    def begun(spacing: Spacing | None, *, is_nearer: bool) -> Iterator[_Variant]:
+        if spacing is None:
+            yield _Variant(request, is_nearer)
+            return
+        free = cluster.cells.free_cards(record, are_visited=not is_nearer)
+        spaced = SpacedTasks(spacing, roles, cluster.cells.machines)
+        variant = replace(request, spaced=spaced, preempts=request.preempts and not is_nearer)
+        for _ in islice(spacing.starts(free if mask is None else free * mask[: len(free)], asked), MOST_STARTS):
+            yield _Variant(variant, is_nearer)
+
+    for groups in preferred_groups(cluster, job) if len(tasks) > 1 else ():
+        yield from begun(spacing_in_groups(cluster, job, record.tasks, groups), is_nearer=True)
+    is_alone = len(record.tasks) == 1 and not job.spacing
+    yield from begun(None if is_alone else spacing_in_groups(cluster, job, record.tasks), is_nearer=False)
 
 
 def _with_cards(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> tuple[list[TaskRecord], list[Shape]]:

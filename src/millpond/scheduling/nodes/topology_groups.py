@@ -41,13 +41,17 @@ def _common_label(job: Job) -> str:
     return next((rule.label for rule in together if roles.issubset(rule.roles)), "")
 
 
-def spacing_in_groups(cluster: Cluster, job: Job, tasks: Sequence[TaskRecord] = ()) -> Spacing | None:
+def spacing_in_groups(
+    cluster: Cluster, job: Job, tasks: Sequence[TaskRecord] = (), groups: Int64Array | None = None
+) -> Spacing | None:
     """What tasks of a job must keep between them, that one group of nodes has to take all of them included.
 
     Args:
         tasks: as for ``spacing_of``.
+        groups: (nodes,) those of which one has to, where the job does not say that one must.
     """
-    groups = required_groups(cluster, job) if job.together_required else None
+    if groups is None and job.together_required:
+        groups = required_groups(cluster, job)
     if groups is None:
         return spacing_of(cluster, job, tasks)
     table = PlaceTable({str(number): number for number in range(int(groups.max(initial=-1)) + 1)}, groups)
