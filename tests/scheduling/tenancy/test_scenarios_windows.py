@@ -188,6 +188,10 @@ def test_queues_borrow_only_in_the_hours_in_which_the_pool_lends() -> None:
     world.submit(single("a", queue="team"), single("b", queue="team"), single("c", queue="other"))
     assert world.running() == {"a"}
     assert (world.why("b").cause, world.why("c").opens_at) == (Cause.LENDING_OVER, OPENS_S)
+    for name in ("b", "c"):
+        start = world.why(name).start
+        assert start is not None
+        assert start.unknown == "it starts when its pool lends again, or when the guarantee of its queue covers it"
     world.go_to(OPENS_S)
     assert len(world.running()) == 2
 
@@ -233,6 +237,8 @@ def test_shortly_before_lending_ends_only_what_can_be_handed_back_comes_in(
     if not starts:
         reason = world.why("borrowed")
         assert (reason.cause, reason.opens_at) == (Cause.LENDING_OVER, OPENS_S)
+        assert reason.start is not None
+        assert reason.start.unknown
         world.submit(single("short", queue="other"), lasting=60.0, known=True)
         assert world.state("short") is JobState.RUNNING
         world.go_to(OPENS_S)

@@ -33,7 +33,7 @@ from millpond.scheduling.explaining.deadlines import outlook_of
 from millpond.scheduling.explaining.held import held_start, why_held
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.explaining.protected import protected_in_the_way
-from millpond.scheduling.explaining.quota import closed_models, quota_in_the_way, quota_on_larger_models
+from millpond.scheduling.explaining.quota import closed_models, quota_in_the_way, quota_on_larger_models, until_lent
 from millpond.scheduling.explaining.reserved import (
     kept_for_reservation,
     sooner_by_reservation,
@@ -140,7 +140,7 @@ class Explainer:
         if fits_now and record.id in self._state.fetch_waits and (wait := self._fetch_wait(record)) is not None:
             basis = f"when node {self._state.cluster.node_name(wait.node)} should be free; then it takes what there is"
             return StartEstimate(self._state.now, wait.until, basis, likely_at=wait.free_at)
-        found = self.estimates.of(record, within_s).of(record, fits_now=fits_now)
+        found = until_lent(self._state, record, self.estimates.of(record, within_s).of(record, fits_now=fits_now))
         return sooner_by_reservation(self._state, record, found) if self._state.reserved.by_name else found
 
     def _known(self, job_id: str) -> JobRecord:

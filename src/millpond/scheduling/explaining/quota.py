@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from millpond.model import windows
 from millpond.model.amounts import card_memory_text, count_text, cpus_text, gpus_text, memory_text, milli_text
-from millpond.model.reasons import Cause, Reason
+from millpond.model.reasons import Cause, Reason, StartEstimate
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Job
@@ -51,6 +51,23 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
         return _not_for_good(state, record)
     end = lending_ends(state).get(record.job.pool)
     return _beyond_the_hours(state, record, end) if end is not None and outlasts_lending(state, record, end) else None
+
+
+def until_lent(state: State, record: JobRecord, found: StartEstimate) -> StartEstimate:
+    """An estimate of a start, in which nothing is said before the pool of a job that would borrow lends to it again.
+
+    It may start sooner, once its queue's own work leaves it room within the guarantee.
+    """
+    pool = record.job.pool
+    hours, end = state.cluster.pools[pool].lending, lending_ends(state).get(pool)
+    if not state.entitlements.lends(record, record.demand.least_amount):
+        end = state.now
+    elif end is None or not outlasts_lending(state, record, end):
+        return found
+    if not found.unknown and found.earliest_at >= windows.opens_at(hours, end):
+        return found
+    why = "it starts when its pool lends again, or when the guarantee of its queue covers it"
+    return StartEstimate(state.now, None, "", unknown=why)
 
 
 def bounds_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason | None:
