@@ -8,12 +8,14 @@ from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
 
+import numpy as np
+
 from millpond.model.resources import CARD_MILLI
 from millpond.scheduling.cycle.job_placement import Placed
 from millpond.scheduling.elastic.gang_sizes import least_tasks
 from millpond.scheduling.ledger.holdings import RUNNING
 from millpond.scheduling.nodes.topology_groups import preferred_groups, spacing_in_groups
-from millpond.scheduling.placement.arrays import NodeMask
+from millpond.scheduling.placement.arrays import Int64Array, NodeMask
 from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.placement.spaced_gangs import MOST_STARTS
 from millpond.scheduling.placement.spacing import Spacing
@@ -24,6 +26,7 @@ from millpond.scheduling.tenancy.cells.domains import CardPart
 from millpond.scheduling.tenancy.cells.losses import CellLosses
 from millpond.scheduling.tenancy.cells.requests import CellRequest
 from millpond.scheduling.tenancy.cells.spaced_tasks import SpacedTasks
+from millpond.scheduling.tenancy.cells.stakes import class_in_cells
 
 
 def place_in_cells(
@@ -135,7 +138,7 @@ def _variants(
         if spacing is None:
             yield _Variant(request, is_nearer)
             return
-        free = cluster.cells.free_cards(record, are_visited=not is_nearer)
+        free = _free_cards(state, record, are_visited=not is_nearer)
         spaced = SpacedTasks(spacing, roles, cluster.cells.machines)
         variant = replace(request, spaced=spaced, preempts=request.preempts and not is_nearer)
         for _ in islice(spacing.starts(free if mask is None else free * mask[: len(free)], asked), MOST_STARTS):
@@ -145,6 +148,29 @@ def _variants(
         yield from begun(spacing_in_groups(cluster, job, record.tasks, groups), is_nearer=True)
     is_alone = len(record.tasks) == 1 and not job.spacing
     yield from begun(None if is_alone else spacing_in_groups(cluster, job, record.tasks), is_nearer=False)
+
+
+def _free_cards(state: State, record: JobRecord, *, are_visited: bool) -> Int64Array:
+    """(nodes,) no fewer cards than a job may have there in cells of its queue.
+
+    Args:
+        are_visited: those on which visitors are, too.
+    """
+    book, own = state.cluster.cells, class_in_cells(record)
+    free = np.zeros(state.cluster.arrays.node_count, dtype=np.int64)
+    for domain in (each for owner in book.clusters_of(record.queue) for each in book.domains_of(owner)):
+        cells = domain.chain
+        usable = np.array(cells.gone[0]) == 0
+        taken = (leaf for leaf, use in cells.holders.items() if use.priority >= own and leaf not in cells.parts)
+        usable[list(taken)] = False
+        if not are_visited:
+            usable &= np.array(cells.visitors[0]) == 0
+        for (level, cell), user in cells.bound.items():
+            if user is not domain:
+                usable[cell * cells.size[level] : (cell + 1) * cells.size[level]] = False
+        nodes = book.machines[cells.spec.name]
+        free[nodes] = np.maximum(free[nodes], usable.reshape(len(nodes), -1).sum(axis=1))
+    return free
 
 
 def _with_cards(state: State, record: JobRecord, tasks: Sequence[TaskRecord]) -> tuple[list[TaskRecord], list[Shape]]:

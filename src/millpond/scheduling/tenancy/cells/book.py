@@ -458,27 +458,6 @@ class CellBook:
         finally:
             self.allocator = allocator
 
-    def free_cards(self, record: JobRecord, *, are_visited: bool = True) -> Int64Array:
-        """(nodes,) no fewer cards than a job may have there in cells of its queue.
-
-        Args:
-            are_visited: those on which visitors are, too.
-        """
-        free = np.zeros(len(self._hardware.nodes), dtype=np.int64)
-        for domain in (each for owner in self.clusters_of(record.queue) for each in self.domains_of(owner)):
-            chain, own = domain.chain, class_in_cells(record)
-            usable = np.array(chain.gone[0]) == 0
-            taken = (leaf for leaf, use in chain.holders.items() if use.priority >= own and leaf not in chain.parts)
-            usable[list(taken)] = False
-            if not are_visited:
-                usable &= np.array(chain.visitors[0]) == 0
-            for (level, cell), owner in chain.bound.items():
-                if owner is not domain:
-                    usable[cell * chain.size[level] : (cell + 1) * chain.size[level]] = False
-            nodes = self.machines[chain.spec.name]
-            free[nodes] = np.maximum(free[nodes], usable.reshape(len(nodes), -1).sum(axis=1))
-        return free
-
     def _allowed(self, pool: str, mask: NDArray[np.uint8] | None) -> dict[str, int]:
         """Of each chain, the nodes of a pool that a mask does not keep out, as bits."""
         allowed: dict[str, int] = {}
