@@ -70,6 +70,16 @@ def adopter_of(api: Api, cluster: Cluster, known: Mapping[str, GangKey] | None =
     return Adopter(api.components, cluster, lambda: RULES, known or {})
 
 
+def behind_a_job(api: Api, gpus: int) -> tuple[Cluster, Adopter]:
+    """A gang that waits for a job with so many cards, and has been told why."""
+    api.submit(gpus=gpus)
+    cluster = Cluster(TRIO)
+    adopter = adopter_of(api, cluster)
+    adopter.look()
+    adopter.look()
+    return cluster, adopter
+
+
 def only_job(cluster: Cluster) -> str:
     (job,) = cluster.jobs
     return job
@@ -126,11 +136,7 @@ def test_parts_of_cards_become_those_of_a_job_for_nodes_that_give_out_parts() ->
 
 
 def test_a_job_that_waits_is_told_the_text_of_pond_why(api: Api) -> None:
-    api.submit(gpus=4)
-    cluster = Cluster(TRIO)
-    adopter = adopter_of(api, cluster)
-    adopter.look()
-    adopter.look()
+    cluster, adopter = behind_a_job(api, 4)
     why = api.client.get(f"/api/v1/jobs/{only_job(cluster)}/why").json()
     assert cluster.answers[TRIO.key].startswith(why["summary"])
     cluster.answers.clear()
@@ -139,11 +145,7 @@ def test_a_job_that_waits_is_told_the_text_of_pond_why(api: Api) -> None:
 
 
 def test_what_would_help_pods_of_others_is_told_in_words_and_is_no_field_of_a_job_file(api: Api) -> None:
-    api.submit(gpus=2)
-    cluster = Cluster(TRIO)
-    adopter = adopter_of(api, cluster)
-    adopter.look()
-    adopter.look()
+    cluster, _ = behind_a_job(api, 2)
     remedy = api.client.get(f"/api/v1/jobs/{only_job(cluster)}/why").json()["remedy"]
     assert remedy == {"change": "run 2 tasks instead of 3", "field": "", "value": ""}
     assert cluster.answers[TRIO.key].endswith("; run 2 tasks instead of 3")
