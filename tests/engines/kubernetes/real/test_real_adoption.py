@@ -122,8 +122,12 @@ def test_a_pod_that_finds_no_node_has_a_condition_and_an_event(pond: Pond, plane
     until(lambda: condition(pods(plane, "huge")[0]).get("reason") == "Unschedulable")
     told = condition(pods(plane, "huge")[0])["message"]
     assert told.startswith("a task asks for 900 CPUs")
-    events = call(plane, "GET", f"/api/v1/namespaces/{SPACE}/events")["items"]
-    assert told in [each["message"] for each in events if each["involvedObject"]["name"] == "huge"]
+
+    def said() -> list[str]:
+        events = call(plane, "GET", f"/api/v1/namespaces/{SPACE}/events")["items"]
+        return [each["message"] for each in events if each["involvedObject"]["name"] == "huge"]
+
+    until(lambda: told in said())  # the event is written behind the condition
     call(plane, "DELETE", f"/api/v1/namespaces/{SPACE}/pods/huge")
 
 
