@@ -5,18 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from machine_bodies import MACHINE
 
 from millpond.client.cli.printing import formats
 
 NOW = 1_000_000.0
-MACHINE = {
-    "name": "a",
-    "pool": "default",
-    "cpu_milli": 8000,
-    "free_cpu_milli": 7500,
-    "memory_mib": 65536,
-    "free_memory_mib": 64512,
-}
 CLOSED = MACHINE | {"schedulable": False}
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import pytest
 import yaml
+from machine_bodies import MACHINE
 
 from millpond.client.cli.commands.control.rollout import lines_of
 from millpond.client.cli.commands.inspection.get import steps_of
@@ -37,14 +38,6 @@ CARD = {
         },
         {"job": "eval-abcde", "task": 1, "state": "frozen", "compute_milli": 0, "limit_milli": 500, "memory_mib": 2048},
     ],
-}
-MACHINE = {
-    "name": "a",
-    "pool": "default",
-    "cpu_milli": 8000,
-    "free_cpu_milli": 7500,
-    "memory_mib": 65536,
-    "free_memory_mib": 64512,
 }
 
 

@@ -18,6 +18,7 @@ from millpond.server.jobs.progress.watch import LOOK_EVERY_S, UNMEASURED_S, Meas
 from millpond.server.monitoring.telemetry.sampling import Sampled
 from millpond.server.storage.files.outputs import Reported
 from millpond.server.views.events import story
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 def reported(at: float, step: float | None, *names: str) -> Reported:
@@ -278,8 +279,8 @@ def test_of_a_run_that_may_have_a_cap_a_speed_that_stays_is_told_too_with_what_i
     assert told(api, other.id)[0].power_w is None
 
 
-def test_a_recurring_job_is_measured_at_a_cap_and_its_history_says_why(api: Api) -> None:
-    programs = Programs(api)
+def run_at_a_cap(api: Api, programs: Programs) -> JobInfo:
+    """A job of a name that ran before, whose only card has just been capped."""
     first = api.submit(name="bert", gpus=1, max_slowdown="5%")
     programs.go_on(120.0, **{first.id: 3.0})
     api.engine.finish(TaskId(first.id, 1, 0))
@@ -287,29 +288,27 @@ def test_a_recurring_job_is_measured_at_a_cap_and_its_history_says_why(api: Api)
     programs.go_on(1_000.0, **{job.id: 3.0})
     shown = api.job(job.id)
     assert shown.power_cap_w > 0.0
-    card = shown.tasks[0].devices[0].uuid
-    programs.caps_w[card] = shown.power_cap_w
-    programs.go_on(200.0, **{job.id: 3.0})
-    at_cap = [each for each in told(api, job.id) if each.cap_w == shown.power_cap_w]
+    programs.caps_w[shown.tasks[0].devices[0].uuid] = shown.power_cap_w
+    return shown
+
+
+def test_a_recurring_job_is_measured_at_a_cap_and_its_history_says_why(api: Api) -> None:
+    programs = Programs(api)
+    shown = run_at_a_cap(api, programs)
+    programs.go_on(200.0, **{shown.id: 3.0})
+    at_cap = [each for each in told(api, shown.id) if each.cap_w == shown.power_cap_w]
     assert at_cap
     assert (at_cap[0].steps_per_s, at_cap[0].power_w) == (3.0, shown.power_cap_w)
-    happened, decided = api.store.histories.of_job(job.id)
+    happened, decided = api.store.histories.of_job(shown.id)
     texts = [line.text for line in story(happened, decided)]
     assert f"keep each of its cards at {shown.power_cap_w:.0f} W (cap-tried)" in texts
-    api.engine.finish(TaskId(job.id, 1, 0))
-    assert api.job(job.id).power_cap_w == 0.0
+    api.engine.finish(TaskId(shown.id, 1, 0))
+    assert api.job(shown.id).power_cap_w == 0.0
 
 
 def test_a_run_at_a_cap_that_is_not_measured_there_loses_it(api: Api) -> None:
     programs = Programs(api)
-    first = api.submit(name="bert", gpus=1, max_slowdown="5%")
-    programs.go_on(120.0, **{first.id: 3.0})
-    api.engine.finish(TaskId(first.id, 1, 0))
-    job = api.submit(name="bert", gpus=1, max_slowdown="5%")
-    programs.go_on(1_000.0, **{job.id: 3.0})
-    shown = api.job(job.id)
-    programs.caps_w[shown.tasks[0].devices[0].uuid] = shown.power_cap_w
-    assert shown.power_cap_w
+    job = run_at_a_cap(api, programs)
     programs.go_on(UNMEASURED_S + 60.0)
     assert api.job(job.id).power_cap_w == 0.0
     assert told(api, job.id)[-1].ignored == "none was measured in 300 s at a power cap"
