@@ -46,7 +46,7 @@ def test_a_job_waits_for_the_node_that_holds_what_it_needs_if_that_is_free_befor
     )
     assert reason.start is not None
     assert (reason.start.likely_at, reason.start.latest_at) == (50.0, FETCH_S)
-    assert reason.start.basis == "when node near should be free; then it takes what there is"
+    assert reason.start.basis == "node near should be free then; at the latest it takes what there is"
     world.go_to(50.0)
     assert nodes_of(world, "job") == ["near"]
 

@@ -138,7 +138,8 @@ class Explainer:
         fits_now = bool(self._what_if.finds_room(record, self._claims.mask(record)))
         selector.rounds = rounds
         if fits_now and record.id in self._state.fetch_waits and (wait := self._fetch_wait(record)) is not None:
-            basis = f"when node {self._state.cluster.node_name(wait.node)} should be free; then it takes what there is"
+            node = self._state.cluster.node_name(wait.node)
+            basis = f"node {node} should be free then; at the latest it takes what there is"
             return StartEstimate(self._state.now, wait.until, basis, likely_at=wait.free_at)
         found = until_lent(self._state, record, self.estimates.of(record, within_s).of(record, fits_now=fits_now))
         return sooner_by_reservation(self._state, record, found) if self._state.reserved.by_name else found
