@@ -288,8 +288,12 @@ class State:
         return cells.allocator is None or cells.settle(record, holdings, self.jobs)
 
     def may_stand_in_for(self, record: JobRecord, holder: JobRecord) -> bool:
-        """Whether a job may have the cards of running work in turn: what is in cells leaves for its own queue alone."""
-        return record.queue == holder.queue or not self.cluster.cells.is_in_cells(holder)
+        """Whether a job may have the cards of running work in turn.
+
+        What is in cells leaves for its own queue alone, and what started on cards that are reserved for it for nobody.
+        """
+        is_of_cells = record.queue != holder.queue and self.cluster.cells.is_in_cells(holder)
+        return not is_of_cells and not self.reserved.has_user(holder)
 
     # ---- running ------------------------------------------------------------------------------------------------
 

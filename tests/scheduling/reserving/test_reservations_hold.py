@@ -294,7 +294,7 @@ def test_it_does_though_limits_and_hours_bound_its_queue(seed: int) -> None:
     course_of(seed, 120, kind=ReservationsBesideBounds)
 
 
-@pytest.mark.parametrize("seed", few_then_many((), range(11), range(11, 300)))
+@pytest.mark.parametrize("seed", few_then_many((), (*range(11), 30), (*range(11, 30), *range(31, 300))))
 def test_it_does_though_groups_have_limits_and_suspended_work_wants_its_cards_back(seed: int) -> None:
     course_of(seed, 120, kind=ReservationsBesideGroups)
 
