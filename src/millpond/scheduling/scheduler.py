@@ -267,7 +267,7 @@ class Scheduler:
     def first_in_line(self, most: int, now: float) -> list[str]:
         """The jobs that are next of all that wait in a line, the first first, at most so many."""
         self._state.now = max(self._state.now, now)
-        return [record.id for _, _, record in LineOrder(self._state).ranked[:most]]
+        return [record.id for record in LineOrder(self._state).records[:most]]
 
     def why_not_swapped(self, job_id: str) -> str:
         """Why a running job could not be swapped off its cards now; empty if it could, or does not run.

@@ -297,6 +297,12 @@ class State:
 
     # ---- running ------------------------------------------------------------------------------------------------
 
+    def off_roster(self) -> list[JobRecord]:
+        """The running jobs that are not on the roster: found without a look at the others where there is none."""
+        if len(self.running) == self.roster.count:
+            return []
+        return [record for record in self.running.values() if record.slot < 0]
+
     def watch_growth(self, record: JobRecord) -> None:
         """Note whether a running job has tasks that wait to join it."""
         if record.stop_trigger is None and any(task.state is TaskState.QUEUED for task in record.tasks):

@@ -6,6 +6,7 @@ import pytest
 from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.events import ReservationMade, StopRequested
+from millpond.model.hardware.nodes import DEFAULT_POOL
 from millpond.model.reasons import StartEstimate
 from millpond.model.states import JobState
 from millpond.model.tenancy.reservations import AdvanceReservation
@@ -56,13 +57,22 @@ def test_whoever_was_asked_about_before_the_answer_is_the_same(
     assert sorted(reason.position or 0 for reason in forwards.values()) == list(range(1, len(jobs) + 1))
 
 
+@pytest.mark.parametrize("jobs", [12, 60])
 @pytest.mark.parametrize("own", ["", "edf"])
 @pytest.mark.parametrize("ordering", ["default", "fifo", "fair"])
-def test_many_lines_are_ordered_at_once_as_one_by_one(ordering: str, own: str) -> None:
-    state = crowded(ordering, own).core._state
-    assert not state.waiting.are_few
-    one_by_one = state.waiting.ranked(QueueRank(state).place_of)
-    assert [record.id for _, _, record in LineOrder(state).ranked] == [record.id for record in one_by_one]
+def test_those_who_wait_are_ranked_all_at_once_as_one_by_one(ordering: str, own: str, jobs: int) -> None:
+    state = crowded(ordering, own, jobs).core._state
+    assert state.waiting.are_few is (jobs < 60)
+    standing, order = QueueRank(state), LineOrder(state)
+    one_by_one = state.waiting.ranked(standing.place_of)
+    assert order.records == one_by_one
+    of_pool = order.of_pool(DEFAULT_POOL)
+    ranked = of_pool.ranked(range(len(of_pool)))
+    assert ranked == [(*standing.place_of(record), record) for record in one_by_one]
+
+
+def test_where_nobody_waits_the_order_is_empty() -> None:
+    assert LineOrder(World(machine("a", 4)).core._state).records == []
 
 
 def test_an_estimate_that_may_be_old_says_how_old_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,8 +131,7 @@ class _PoolFutures:
 
     def __init__(self, state: State, placer: Placer, view: View, order: LineOrder) -> None:
         self.as_of = state.now
-        self._ranked = [entry for entry in order.ranked if entry[2].job.pool == view.pool and entry[2].line]
-        self._place_of = {entry[2].sequence: place for place, entry in enumerate(self._ranked)}
+        self._order = order.of_pool(view.pool)
         self._modeller = modeller = PoolModeller(state, placer, view)
         self._known = sum(run.is_known for run in modeller.runs)
         self._has_learnt = state.ordering.time_left.survival.endings >= LEAST_ENDED
@@ -145,7 +144,8 @@ class _PoolFutures:
         of_runs, of_starts = _normals(draw, len(modeller.runs)), _normals(draw, _DRAWS)
         self._stretches = _spread(draw, LENGTHS_SPREAD)
         rooms = [run.room for run in modeller.runs]
-        self._begins = [FirstRuns.of(rooms, self._ends(*drawn)) for drawn in zip(of_runs, self._stretches, strict=True)]
+        ends = (self._ends(*drawn) for drawn in zip(of_runs, self._stretches, strict=True))
+        self._begins = FirstRuns.of_futures(rooms, ends)
         self._of_starts: list[list[float]] = of_starts.tolist()
         self._streams = [_Stream(self.newcomers, number) for number in range(FUTURES)]
         self._plays: dict[tuple[int, bool], _Play] = {}
@@ -160,7 +160,7 @@ class _PoolFutures:
 
     def has(self, record: JobRecord) -> bool:
         """Whether a job waited in it."""
-        return record.sequence in self._place_of
+        return record in self._order
 
     def has_nodes_for(self, record: JobRecord) -> bool:
         """Whether enough of the nodes that a job asks for by their labels are looked at."""
@@ -168,7 +168,7 @@ class _PoolFutures:
 
     def basis(self, record: JobRecord) -> str:
         """What an answer rests on."""
-        ahead, newcomers = self._place_of[record.sequence], self.newcomers
+        ahead, newcomers = self._order.place_of(record), self.newcomers
         count, known = len(self._modeller.runs), self._known
         lengths = "by forecast or time limit" if known else "by history"
         if 0 < known < count:
@@ -179,8 +179,8 @@ class _PoolFutures:
 
     def starts(self, record: JobRecord, *, fits_now: bool) -> list[float]:
         """Seconds until one that waits starts, in each future."""
-        place = self._place_of[record.sequence]
-        line_up, own = self._modeller.line_up(self._ranked, place)
+        place = self._order.place_of(record)
+        line_up, own = self._modeller.line_up(self._order, place)
         sequence = line_up.ranked[own][1]
         if line_up.pace != 1.0:
             return [start * line_up.pace for start in self._play(line_up, fits_now=fits_now).starts_s(sequence)]

@@ -172,10 +172,10 @@ def _outliving(slots: FloatArray, now: float) -> FloatArray:
     alive = slots[:, slots[SLOT_ALIVE] > 0.0]
     service = alive[SLOT_ATTAINED] + np.maximum(now - alive[SLOT_STARTED] - alive[SLOT_DEBT], 0.0)
     reached = np.minimum(np.searchsorted(EDGES, service, side="right") - 1, BINS - 1)
-    counted = alive[SLOT_BIN].astype(np.int64)
-    change = np.zeros((CLASSES, BINS + 1))
-    sizes = alive[SLOT_CLASS].astype(np.int64)
-    np.add.at(change, (sizes, np.minimum(counted, reached)), 1.0)
-    np.add.at(change, (sizes, reached), -1.0)
-    outlived: FloatArray = np.cumsum(change, axis=1)[:, :BINS]
+    counted, cells = alive[SLOT_BIN].astype(np.int64), CLASSES * (BINS + 1)
+    firsts = alive[SLOT_CLASS].astype(np.int64) * (BINS + 1)
+    change = np.bincount(firsts + np.minimum(counted, reached), minlength=cells) - np.bincount(
+        firsts + reached, minlength=cells
+    )
+    outlived: FloatArray = np.cumsum(change.reshape(CLASSES, BINS + 1), axis=1)[:, :BINS].astype(np.float64)
     return outlived

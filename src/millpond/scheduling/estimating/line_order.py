@@ -1,10 +1,17 @@
 """All that wait, in order: what positions and futures begin with.
 
-Where there are many lines their first are ranked all at once, as a cycle does.
+They are ranked all at once, as a cycle ranks the first of all lines, and kept as columns: of ten thousand that wait, a
+question reads the ranks of a few hundred.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
+from millpond.scheduling.ordering.line_table import POOL, SEQUENCE
+from millpond.scheduling.placement.arrays import FloatArray, Int64Array
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.queue_rank import QueueRank, Rank
@@ -17,34 +24,69 @@ class LineOrder:
     """The order of one instant.
 
     Attributes:
-        ranked: first to last.
+        records: first to last.
     """
 
     def __init__(self, state: State) -> None:
-        self.ranked = sorted(_ranked(state), key=_place)
-        self._place_of = {entry[2].sequence: place for place, entry in enumerate(self.ranked)}
+        table = state.waiting.table.with_all(state.waiting.lines)
+        places = np.array(QueueRank(state).places(table))
+        order = np.lexsort(places[::-1])
+        firsts = table.firsts
+        self.records = [firsts[row] for row in order.tolist()]
+        self._places: FloatArray = places.T[order]
+        self._sequences = table.figure(SEQUENCE)[order]
+        self._pools: Int64Array = table.number(POOL)[order]
+        self._pool_numbers = {pool: number for number, pool in enumerate(table.pools.items)}
+        self._place_of = _places_of(self._sequences)
 
     def __contains__(self, record: JobRecord) -> bool:
         place = self._place_of.get(record.sequence)
-        return place is not None and self.ranked[place][2] is record
+        return place is not None and self.records[place] is record
 
     def place_of(self, record: JobRecord) -> int:
         """How many go before one of them."""
         return self._place_of[record.sequence]
 
+    def of_pool(self, pool: str) -> PoolOrder:
+        """Those of a pool that still wait."""
+        records = self.records
+        of_pool = np.flatnonzero(self._pools == self._pool_numbers[pool]).tolist()
+        places = np.array([place for place in of_pool if records[place].line], dtype=np.int64)
+        return PoolOrder([records[place] for place in places.tolist()], self._places[places], self._sequences[places])
 
-def _place(entry: Ranked) -> tuple[Rank, int]:
-    return entry[:2]
+
+class PoolOrder:
+    """The order of those that wait for one pool.
+
+    Args:
+        records: first to last.
+        places: (jobs, parts) their ranks, and behind them the arrivals.
+        sequences: (jobs,) their own arrivals.
+    """
+
+    def __init__(self, records: Sequence[JobRecord], places: FloatArray, sequences: FloatArray) -> None:
+        self._records = records
+        self._places = places
+        self._place_of = _places_of(sequences)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, record: JobRecord) -> bool:
+        return record.sequence in self._place_of
+
+    def place_of(self, record: JobRecord) -> int:
+        """How many go before one of them."""
+        return self._place_of[record.sequence]
+
+    def ranked(self, places: range) -> list[Ranked]:
+        """Those at some places, with what they were ranked by."""
+        of_places: list[list[float]] = self._places[list(places)].tolist()
+        return [
+            (tuple(rank), int(arrival), self._records[place])
+            for place, (*rank, arrival) in zip(places, of_places, strict=True)
+        ]
 
 
-def _ranked(state: State) -> list[Ranked]:
-    standing, waiting = QueueRank(state), state.waiting
-    if waiting.are_few:
-        return [(*standing.place_of(record), record) for record in waiting]
-    table, found = waiting.table, list[Ranked]()
-    places = zip(*(column.tolist() for column in standing.places(table)), strict=True)
-    for key, (*rank, arrival) in zip(table.keys, places, strict=True):
-        line = waiting.lines[key]
-        found.append((tuple(rank), int(arrival), line[0][2]))
-        found += [(*standing.place_of(record), record) for _, _, record in line[1:]]
-    return found
+def _places_of(sequences: FloatArray) -> dict[int, int]:
+    return {sequence: place for place, sequence in enumerate(sequences.astype(np.int64).tolist())}

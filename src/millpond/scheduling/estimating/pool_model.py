@@ -23,7 +23,7 @@ from millpond.scheduling.estimating.displacer import Displacer, Preemption
 from millpond.scheduling.estimating.kept_nodes import CLOSED, KeptNodes
 from millpond.scheduling.estimating.lengths import Length, Lengths, lasts
 from millpond.scheduling.estimating.limit_accounts import EVERY_KIND, LimitAccounts
-from millpond.scheduling.estimating.line_order import Ranked
+from millpond.scheduling.estimating.line_order import PoolOrder, Ranked
 from millpond.scheduling.estimating.pool_state import PoolModel
 from millpond.scheduling.estimating.possible_jobs import Candidate, Charges, Demand, Entry, HeldRoom, Weighing
 from millpond.scheduling.estimating.spaced_rooms import SpacedParts
@@ -35,6 +35,7 @@ from millpond.scheduling.ordering.base import cards
 from millpond.scheduling.ordering.default import Default
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.guard import LONGEST_DELAY, length_class
+from millpond.scheduling.ordering.line_table import PRIORITY
 from millpond.scheduling.ordering.queueing import OVERDUE_LEAD, is_in_window
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.placement.shapes import Shape
@@ -178,6 +179,7 @@ class PoolModeller:
         guards = isinstance(ordering, Default) and settings.reserve and not settings.preempt
         self._guard = ordering.guard if isinstance(ordering, Default) and guards else None
         self._lengths = Lengths(ordering.time_left, state.roster.live, state.now)
+        self._capacity_milli = state.cluster.capacity.gpu_milli
         self._promised: dict[int, float] = {}
         self._displaces = ordering.displaces
         self._known: dict[int, Entry] = {}
@@ -204,16 +206,16 @@ class PoolModeller:
             return True
         return sum(self._nodes_that_will_do(EVERY_KIND, record.job.only_on)) >= NODES_PER_TASK * len(record.tasks)
 
-    def line_up(self, ranked: Sequence[Ranked], place: int) -> tuple[LineUp, int]:
+    def line_up(self, order: PoolOrder, place: int) -> tuple[LineUp, int]:
         """The line-up of who stands at a place of all that wait for the pool, and their place in it."""
-        first, own = place % self.every, place // self.every
+        own, alike = place // self.every, range(place % self.every, len(order), self.every)
         if own <= MOST_AHEAD:
-            return LineUp(tuple(ranked[first :: self.every][: MOST_AHEAD + MOST_BEHIND])), own
-        seen = ranked[first :: self.every][:MOST_AHEAD]
-        behind = ranked[place + self.every :: self.every][:MOST_BEHIND]
+            return LineUp(tuple(order.ranked(alike[: MOST_AHEAD + MOST_BEHIND]))), own
+        *seen, last = order.ranked(alike[:MOST_AHEAD])
+        target, *behind = order.ranked(alike[own : own + 1 + MOST_BEHIND])
         # The job stands where the part of the line ends that is looked at.
-        moved = (seen[-1][0], seen[-1][1], ranked[place][2])
-        return LineUp((*seen[:-1], moved, *behind), (own + 1) / len(seen)), len(seen) - 1
+        moved = (last[0], last[1], target[2])
+        return LineUp((*seen, moved, *behind), (own + 1) / MOST_AHEAD), MOST_AHEAD - 1
 
     def model(self, line_up: LineUp, *, fits_now: bool) -> PoolModel:
         """The pool, with those that wait.
@@ -304,7 +306,7 @@ class PoolModeller:
         state = self._state
         slots = state.roster.slots_on(np.array(self._nodes, dtype=np.int64)).tolist()
         found = [record for slot in slots if (record := state.roster.records[slot]) is not None]
-        found += [record for record in state.running.values() if record.slot < 0]
+        found += state.off_roster()
         return sorted(found, key=lambda record: record.sequence)
 
     def _leaves_s(self, record: JobRecord) -> float:
@@ -364,10 +366,16 @@ class PoolModeller:
         time_left, now = state.ordering.time_left, self._now
         line, demand = self._line_of(record)
         length_s, _ = time_left.needed_s(record, now)
-        candidate = Candidate(
+        guard, expected_s = self._guard, NEVER if record.expected_s is None else record.expected_s
+        if record.group is not None or expected_s == NEVER:
+            guard = None
+        return Candidate(
             line, demand, rank, length,
             expected_s=time_left.expected_end(record, now) - now,
             cautious_s=time_left.cautious_end(record, now) - now,
+            length_class=-1 if guard is None else length_class(expected_s),
+            spared=0.0 if guard is None else guard.spared_milli(expected_s, self._capacity_milli) / self.every,
+            patience_s=0.0 if guard is None or record.overdue else LONGEST_DELAY * expected_s,
             stays_s=stays_until(record, time_left, now) - now if state.cordons.has_spans else 0.0,
             keeps_s=stays_beside_reserved(record, time_left, now) - now if state.reserved.by_name else 0.0,
             work=cards(record) * length_s,
@@ -383,15 +391,6 @@ class PoolModeller:
             group=-1 if record.group is None else self._groups.setdefault(record.group, len(self._groups)),
             strict=record.group is not None and state.orderings.of(record.group).strict,
         )  # fmt: skip
-        expected_s = record.expected_s
-        if self._guard is None or expected_s is None or record.group is not None:
-            return candidate
-        return replace(
-            candidate,
-            length_class=length_class(expected_s),
-            spared=self._guard.spared_milli(expected_s, state.cluster.capacity.gpu_milli) / self.every,
-            patience_s=0.0 if record.overdue else LONGEST_DELAY * expected_s,
-        )
 
     # ---- who goes before others -----------------------------------------------------------------------------------
 
@@ -419,7 +418,7 @@ class PoolModeller:
         """Who leaves for whom, of those who run and who may come."""
         state = self._state
         alive = state.roster.live[SLOT_ALIVE] > 0.0
-        classes = {float(line[0][2].job.priority) for line in state.waiting.lines.values()}
+        classes = set(np.unique(state.waiting.table.figure(PRIORITY)).tolist())
         classes.update(np.unique(state.roster.live[SLOT_PRIORITY, alive]).tolist())
         classes.update(float(record.job.priority) for hour in state.arrivals.hours for record in hour.records)
         by_class = state.settings.preempt_by_priority and len(classes) > 1

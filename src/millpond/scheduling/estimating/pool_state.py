@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -33,18 +33,19 @@ class FirstRuns:
     last_sequence: int
 
     @classmethod
-    def of(cls, running: Sequence[HeldRoom], ends: Sequence[float]) -> Self:
-        """For running jobs, and the instants at which they end."""
-        dated = [(end, number) for number, end in enumerate(ends) if end < NEVER]
-        heapq.heapify(dated)
-        return cls(
-            held=sum(amount for run in running for _, amount in run.taken),
-            runs=dict(enumerate(running)),
-            end_of=dict(enumerate(ends)),
-            ends=dated,
-            expected=sorted((running[number].expected_s, number) for _, number in dated),
-            last_sequence=max((run.entry[1] for run in running), default=0),
-        )
+    def of_futures(cls, running: Sequence[HeldRoom], ends_of_futures: Iterable[Sequence[float]]) -> list[Self]:
+        """For running jobs, and the instants at which they end in each future."""
+        held = sum(amount for run in running for _, amount in run.taken)
+        runs = dict(enumerate(running))
+        expected = sorted((run.expected_s, number) for number, run in runs.items())
+        last_sequence = max((run.entry[1] for run in running), default=0)
+        futures: list[Self] = []
+        for ends in ends_of_futures:
+            dated = [(end, number) for number, end in enumerate(ends) if end < NEVER]
+            heapq.heapify(dated)
+            of_dated = [each for each in expected if ends[each[1]] < NEVER]
+            futures.append(cls(held, runs, dict(enumerate(ends)), dated, of_dated, last_sequence))
+        return futures
 
 
 @dataclass(frozen=True, slots=True)

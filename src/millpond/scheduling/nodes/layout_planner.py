@@ -164,7 +164,7 @@ def _in_line(state: State, claims: Claims, candidates: Sequence[_Candidate]) -> 
         found = {(device.model, device.memory_mib): device for device in (*well, *each.layout.devices)}
         kinds.setdefault(each.node.pool, {}).update(found)
     devices = {pool: list(found.values()) for pool, found in kinds.items()}
-    for _, _, record in LineOrder(state).ranked:
+    for record in LineOrder(state).records:
         if record.id not in claims.by_job and could_use(record, devices.get(record.job.pool, [])):
             yield record
 

@@ -38,7 +38,7 @@ def nodes_to_wake(state: State, placer: Placer, claims: Claims) -> dict[str, str
     mark = state.journal.begin()
     trial = _WakingTrial(state, placer, down)
     pools = {node.pool for name in down if (node := state.cluster.node_named(name)) is not None}
-    ranked = (record for _, _, record in LineOrder(state).ranked if record.job.pool in pools)
+    ranked = (record for record in LineOrder(state).records if record.job.pool in pools)
     for record in islice(ranked, MOST_JOBS):
         tasks = admitted_tasks(state, record)
         if tasks and record.id not in claims.by_job:

@@ -396,8 +396,7 @@ class Displacement:
         """The running work that lives on a guarantee."""
         state, by_name = self._state, self._state.queues.by_name
         if self._off_roster is None:
-            is_any = len(state.running) > state.roster.count
-            self._off_roster = [job for job in state.running.values() if job.slot < 0] if is_any else []
+            self._off_roster = state.off_roster()
 
         def lives_on_it(queue: str) -> bool:
             return queue in by_name and guarantor in by_name[queue].guarantors
