@@ -636,6 +636,8 @@ def changed_job(job: Job, remedy: Remedy) -> Job:
     match field:
         case "topology":
             return replace(job, together=Level.CLUSTER, together_required=False)
+        case "preemptible":
+            return replace(job, preemptible=True, rest_preemptible=False)
         case "tasks":
             role = Role.rigid(request, int(remedy.value), role.name)
         case "gpu_models":

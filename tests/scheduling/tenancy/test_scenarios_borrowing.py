@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from explanation_oracle import changed_job
 from scenes import Scene, play
 from worlds import World, asks, gang, machine, queue, single
 
@@ -15,6 +16,7 @@ from millpond.model.events import QueueChanged
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
+from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Priority
 from millpond.scheduling.settings import Settings
@@ -377,6 +379,22 @@ def test_what_waits_behind_work_that_may_not_borrow_does() -> None:
     world.submit(*(single(f"kept{i}", queue="a", preemptible=False) for i in range(3)), A1)
     assert world.running() == {"kept0", "kept1", "a1"}
     assert "not preemptible, so it borrows nothing" in world.core.explain("kept2", world.now).summary
+
+
+@pytest.mark.parametrize("cells", [(), (CellCount("card", 2),)])
+def test_what_its_own_queue_s_preemptible_work_leaves_no_guarantee_starts_once_it_may_be_asked_to_leave(
+    cells: tuple[CellCount, ...],
+) -> None:
+    world = World(*POOL, queues=(queue("a", guarantee=2, cells=cells), queue("b")))
+    world.submit(*(gang(f"part{number}", 1, asks(0.5), queue="a") for number in range(4)))
+    kept = single("kept", queue="a", preemptible=False)
+    world.submit(kept)
+    reason = world.core.explain("kept", world.now)
+    assert "preemptible work of queue a holds 2 GPUs" in reason.summary
+    assert reason.remedy is not None
+    assert reason.remedy.field == "preemptible"
+    world.submit(changed_job(kept, reason.remedy))
+    assert world.state("kept-changed") is JobState.RUNNING
 
 
 def test_reclaimed_work_returns_to_its_queue_and_runs_again_when_the_guarantee_is_not_used() -> None:

@@ -107,7 +107,7 @@ def test_who_uses_a_card_and_what_the_driver_says_of_it_is_told_in_the_language_
 
 
 def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -> None:
-    names = ("swap_memory", "memory_overcommit", "topology: any", "it runs hot", "ada", "x-1")
+    names = ("swap_memory", "memory_overcommit", "topology: any", "preemptible: true", "it runs hot", "ada", "x-1")
     for text in (
         (
             "it gets no turn with its equals there, as that takes 512 GiB of host memory: node x-1 sets 256 GiB "
@@ -141,7 +141,12 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
         ),
         "it starts on the cards of its reservation x-1 alone: 2 of 4 are left; 3 cannot be had now",
         "let its tasks lie apart (topology: any)",
+        "let it be asked to leave again (preemptible: true)",
         ("the job is not preemptible, so it borrows nothing, and 2 GPUs more would exceed the guarantee of queue x-1"),
+        (
+            "the job is not preemptible, so it borrows nothing, and 2 GPUs more would exceed the guarantee of queue "
+            "x-1; preemptible work of queue x-1 holds 2 GPUs"
+        ),
         (
             "the job is not preemptible, so it borrows nothing, and 2 GPUs more would exceed the guarantee of queue "
             "x-1 with what is reserved"

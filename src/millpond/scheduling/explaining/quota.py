@@ -102,7 +102,7 @@ def _not_for_good(state: State, record: JobRecord) -> Reason:
     guarantor = state.entitlements.guarantor(record, amount)
     exceeded = f"exceed the guarantee of queue {record.queue}"
     if guarantor is None:
-        exceeded += _with_reserved(state, record, record.queue)
+        exceeded += f"{_with_reserved(state, record, record.queue)}{_held_by_preemptible(state, record.queue)}"
     else:
         exceeded = (
             f"exceed what the guarantee of queue {guarantor.queue.name} leaves beside those of the queues below it"
@@ -222,6 +222,13 @@ def _queue_limit(state: State, claims: Claims, node: QueueNode, record: JobRecor
 def _with_reserved(state: State, record: JobRecord, queue: str) -> str:
     """What is said where some of what counts against the guarantee of a queue is not held yet."""
     return " with what is reserved" if counts_in_turn_of(state, record, queue) else ""
+
+
+def _held_by_preemptible(state: State, queue: str) -> str:
+    """What of a guarantee is not held for good, and yet leaves for none of the queue's other work."""
+    jobs = state.roster.of_queues(lambda name: name == queue)
+    held = sum(job.gpu_milli for job in jobs if job.job.preemptible)
+    return f"; preemptible work of queue {queue} holds {gpus_text(held)}" if held else ""
 
 
 def _of_memory(mib: int) -> str:

@@ -31,6 +31,11 @@ def variants(job: Job, rooms: list[int]) -> Iterator[tuple[Remedy, Job]]:
     for part in (2, 4):
         for index in roles:
             yield from _less_host(job, index, part)
+    if not job.preemptible:
+        yield (
+            Remedy("let it be asked to leave again (preemptible: true)", "preemptible", "true"),
+            replace(job, preemptible=True, rest_preemptible=False),
+        )
     for index in roles:
         yield from _fewer_tasks(job, index, rooms[index])
     for index in roles:
