@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -15,6 +17,7 @@ from pod_bench import PodBench, eventually
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
 from millpond.engines.kubernetes.pods.pod_template import SERVICE_PORT
+from millpond.engines.kubernetes.streams import pod_access
 from millpond.engines.task_access import ServingPlace, TaskUnreachedError
 from millpond.model.events import Ended, Noted
 from millpond.node.task.records import TaskId
@@ -66,8 +69,8 @@ def serving(bench: PodBench, cluster: StandinCluster, program: Program) -> PodBe
     return bench
 
 
-def connected(bench: PodBench, port: int = SERVICE_PORT) -> socket.socket:
-    connection = asyncio.run(bench.engine.access.connect(TASK, port, WITHIN_S))
+def connected(bench: PodBench, port: int = SERVICE_PORT, task: TaskId = TASK) -> socket.socket:
+    connection = asyncio.run(bench.engine.access.connect(task, port, WITHIN_S))
     connection.setblocking(True)
     connection.settimeout(WITHIN_S)
     return connection
@@ -184,6 +187,39 @@ def test_a_server_in_the_cluster_connects_straight_and_else_through_the_api_serv
         connection.sendall(b"hello.")
         assert whole(connection) == b"HELLO."
     assert forwarded in cluster.requests
+
+
+def test_a_node_whose_pods_do_not_answer_keeps_no_other_from_being_connected_to_straight(
+    bench: PodBench, cluster: StandinCluster, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.close()
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setattr(pod_access, "_STRAIGHT_WITHIN_S", 0.05)
+    bench.open()
+    bench.started(nodes=("n1", "n2"))
+    silent, other = TASK, replace(TASK, task=1)
+    eventually(lambda: bench.engine.access.serving(other))
+    with _full_listener() as full:
+        cluster.ports[POD, full] = program.port
+        connected(bench, full).close()
+    cluster.ports[POD, program.port] = program.port
+    for task in (silent, other):
+        with connected(bench, program.port, task) as connection:
+            connection.sendall(b"hello.")
+            assert whole(connection) == b"HELLO."
+    forwarded = [asked for asked in cluster.requests if asked.endswith("/portforward")]
+    assert forwarded == 2 * [f"GET /api/v1/namespaces/{NAMESPACE}/pods/{POD}/portforward"]
+
+
+@contextmanager
+def _full_listener() -> Iterator[int]:
+    """A port that answers nobody, as those do that lie behind a network policy."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, contextlib.ExitStack() as waiting:
+        for _ in range(2):
+            client = waiting.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+        yield int(listener.getsockname()[1])
 
 
 def _unused_port() -> int:

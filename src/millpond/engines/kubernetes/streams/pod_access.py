@@ -61,7 +61,8 @@ class PodAccess:
         self._find = find
         self._access_key_of = access_key_of
         self._is_inside = "KUBERNETES_SERVICE_HOST" in os.environ
-        self._straight_again_at = 0.0
+        self._straight_again_at: dict[str, float] = {}
+        """By node whose pods did not answer when they were connected to straight: when that is tried again."""
         self._answered_at: dict[tuple[str, int], float] = {}
         self._forbidden: set[str] = set()
         """Pods of which it was told that their ports cannot be reached."""
@@ -97,9 +98,9 @@ class PodAccess:
         if pod is None or pod.is_over:
             raise ConnectionRefusedError("the task runs no more")
         async with asyncio.timeout(within_s):
-            if self._is_inside and pod.status.pod_ip and time.monotonic() >= self._straight_again_at:
+            if self._is_inside and pod.status.pod_ip and self._is_straight_tried(pod.spec.node_name):
                 with contextlib.suppress(OSError):
-                    return await self._straight(pod.status.pod_ip, port)
+                    return await self._straight(pod, port)
             return await self._on_loop(self._forwarded(pod.metadata.name, port))
 
     def cpu_s(self, task: TaskId) -> float | None:
@@ -114,7 +115,11 @@ class PodAccess:
         except (UnavailableError, ValueError, TimeoutError):
             return None
 
-    async def _straight(self, address: str, port: int) -> socket.socket:
+    def _is_straight_tried(self, node: str) -> bool:
+        return time.monotonic() >= self._straight_again_at.get(node, 0.0)
+
+    async def _straight(self, pod: PodObject, port: int) -> socket.socket:
+        address = pod.status.pod_ip
         connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         connection.setblocking(False)
         try:
@@ -124,7 +129,7 @@ class PodAccess:
         except BaseException as error:  # also a cancellation
             connection.close()
             if isinstance(error, TimeoutError):  # a network policy, for one
-                self._straight_again_at = time.monotonic() + _NOT_STRAIGHT_FOR_S
+                self._straight_again_at[pod.spec.node_name] = time.monotonic() + _NOT_STRAIGHT_FOR_S
             raise
         return connection
 
