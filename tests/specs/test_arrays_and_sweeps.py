@@ -14,7 +14,7 @@ from millpond.specs.job import arrays, sweeps
 from millpond.specs.job.arrays import parse_members, written_indices
 from millpond.specs.job.job_ids import split_member
 from millpond.specs.job.job_spec import check_job, read_jobs, stored_job
-from millpond.specs.job.members import member_document, member_file, members_of, only_members
+from millpond.specs.job.members import member_document, only_members
 
 
 def job(**fields: Any) -> dict[str, Any]:
@@ -69,8 +69,8 @@ def test_every_member_has_a_place_and_every_place_a_member(chosen: set[int]) -> 
 def test_the_indices_of_an_array_are_not_read_again_for_each_member(
     document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = check_job(document).file
-    first = members_of(file)
+    array = check_job(document)
+    first = array.members
 
     def read_again(text: str) -> None:
         raise AssertionError(text)
@@ -78,7 +78,9 @@ def test_the_indices_of_an_array_are_not_read_again_for_each_member(
     monkeypatch.setattr(arrays, "parse_members", read_again)
     monkeypatch.setattr(sweeps, "parse_members", read_again)
     assert first is not None
-    assert [member_file(file, index).env["MILLPOND_ARRAY_INDEX"] for index in first] == list(map(str, first))
+    for index in first:
+        made = array.member(index)
+        assert made.file.env["MILLPOND_ARRAY_INDEX"] == made.document["env"]["MILLPOND_ARRAY_INDEX"] == str(index)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ class JobSpec:
 
     def member(self, index: int) -> JobSpec:
         """The job file of a member; this is that of its array, as it was accepted."""
-        return JobSpec(member_document(self.document, index), member_file(self.file, index), self.job)
+        return JobSpec(member_document(self.document, index, self.file), member_file(self.file, index), self.job)
 
     @property
     def commands(self) -> dict[str, str | tuple[str, ...]]:

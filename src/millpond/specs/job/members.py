@@ -21,12 +21,10 @@ _OWN_FIELDS: Final = ("array", "sweep", "after", "idempotency_key")
 
 def members_of(file: JobFile) -> Members | None:
     """The members that a job file asks for; None when it is one job."""
-    if file.array is not None:
-        return file.array.members
-    return None if file.sweep is None else file.sweep.members
+    return _members(file.array, file.sweep)
 
 
-def member_document(document: Mapping[str, Any], index: int) -> dict[str, Any]:
+def member_document(document: Mapping[str, Any], index: int, file: JobFile | None = None) -> dict[str, Any]:
     """The job file of one member.
 
     Its command has the index for ``{index}`` and the parameters of a trial for ``{name}``, quoted where it is a line
@@ -34,11 +32,17 @@ def member_document(document: Mapping[str, Any], index: int) -> dict[str, Any]:
 
     Args:
         document: the array's, as it was accepted.
+        file: the same, where it was checked already; else its indices and parameters are.
     """
-    array, sweep = document.get("array"), document.get("sweep")
-    checked = None if sweep is None else SweepFile.model_validate(sweep)
-    members = checked.members if checked is not None else ArrayFile.model_validate(array).members
-    parameters: Parameters = {} if checked is None else checked.trial(index)
+    if file is not None:
+        array, sweep = file.array, file.sweep
+    elif document.get("sweep") is not None:
+        array, sweep = None, SweepFile.model_validate(document["sweep"])
+    else:
+        array, sweep = ArrayFile.model_validate(document.get("array")), None
+    members = _members(array, sweep)
+    assert members is not None, "it is an array"
+    parameters: Parameters = {} if sweep is None else sweep.trial(index)
     words = {"index": index, **parameters}
     own = {name: value for name, value in document.items() if name not in _OWN_FIELDS}
     if "command" in own:
@@ -48,6 +52,12 @@ def member_document(document: Mapping[str, Any], index: int) -> dict[str, Any]:
             {**role, "command": _filled(role["command"], words)} if "command" in role else role for role in own["roles"]
         ]
     return {**own, "env": {**own.get("env", {}), **_variables(members, index, parameters)}}
+
+
+def _members(array: ArrayFile | None, sweep: SweepFile | None) -> Members | None:
+    if array is not None:
+        return array.members
+    return None if sweep is None else sweep.members
 
 
 def member_file(file: JobFile, index: int) -> JobFile:
