@@ -91,7 +91,9 @@ class DriverBench:
         results = [{"driver": DRIVER, "pool": node, "device": f"gpu-{number}", "request": "gpu"} for number in numbers]
         terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
         allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": terms}}
-        reserved = [{"resource": "pods", "name": pod, "uid": f"uid-of-{pod}"}]
+        there = self.cluster.get("pods", pod)
+        uid = f"uid-of-{pod}" if there is None else there["metadata"]["uid"]
+        reserved = [{"resource": "pods", "name": pod, "uid": uid}]
         self.change(claim, {"allocation": allocation, "reservedFor": reserved})
 
     def deallocate(self, claim: str) -> None:

@@ -366,6 +366,28 @@ def test_a_binding_that_fails_takes_back_what_the_claim_has(driver: DriverBench,
     assert driver.devices_of("mine") == [("n1", "gpu-3")]
 
 
+@pytest.mark.parametrize("at", ["mine/status", "theirs/binding"])
+def test_a_pod_that_another_server_has_bound_meanwhile_keeps_the_devices_of_its_claim(
+    driver: DriverBench, bench: AdoptingBench, at: str
+) -> None:
+    driver.add_claim("mine")
+    claiming(driver.cluster, "theirs")
+    bench.stand_for(bench.gang().key)
+
+    def taken_first(request: str, body: Any) -> None:
+        if request.endswith(at):
+            driver.cluster.refuses = lambda _request, _body: None
+            driver.allocate("mine", 3, pod="theirs")
+            plain = driver.cluster.get("pods", "theirs") or {}
+            driver.cluster.put("pods", "theirs", {**plain, "spec": {**plain["spec"], "nodeName": "n1"}}, NAMESPACE)
+
+    driver.cluster.refuses = taken_first
+    bench.engine.apply([start_on(1, JOB, 1)])
+    bench.next(Refused)
+    assert driver.devices_of("mine") == [("n1", "gpu-3")]
+    assert driver.users_of("mine") == ["theirs"]
+
+
 def test_a_missing_right_is_named(driver: DriverBench, bench: AdoptingBench) -> None:
     driver.add_claim("mine")
     claiming(driver.cluster, "theirs")

@@ -174,12 +174,23 @@ class ClaimWriter:
                 yield claim
 
     async def give_back(self, pod: ScheduledPod) -> None:
-        """Take back what the claims of a pod have that was not bound."""
-        uid = pod.metadata.uid
-        for claim in self._left(pod):
-            if any(each.uid == uid for each in claim.status.reserved_for):
-                with contextlib.suppress(ClaimTroubleError):  # it is gone, or the next start says the same
-                    await self._requests.let_go(claim, uid)
+        """Take back what the claims of a pod have that was not bound; one that another server has bound uses it."""
+        user = ClaimUser(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
+        has_it = [each for each in self._left(pod) if any(one.uid == user.uid for one in each.status.reserved_for)]
+        if not has_it or await self._is_bound(user):
+            return
+        for claim in has_it:
+            with contextlib.suppress(ClaimTroubleError):  # it is gone, or the next start says the same
+                await self._requests.let_go(claim, user.uid)
+
+    async def _is_bound(self, user: ClaimUser) -> bool:
+        """Whether a pod has a node at this moment."""
+        path = f"/api/v1/namespaces/{user.namespace}/pods/{user.name}"
+        try:
+            there = msgspec.json.decode(await self._api.ask("GET", path, turn=BINDING), type=ScheduledPod)
+        except StatusError:
+            return False
+        return there.metadata.uid == user.uid and bool(there.node)
 
     async def make(self, name: str, user: ClaimUser, placed: Placement) -> None:
         """Make the claim of a pod of this server, with the cards of its placement; it goes with the pod.
@@ -231,11 +242,13 @@ class ClaimWriter:
         name, chosen = claim.metadata.name, None
         for _ in range(MOST_TRIES):
             if is_open(claim, user.uid):
-                chosen = chosen or choose(claim)
+                is_first, chosen = chosen is None, chosen or choose(claim)
                 if claim.status.allocation is not None:
                     if chosen.are_of(claim):
                         self.book.written(claim)
                         return  # written by an earlier server, or by a request whose answer was lost
+                    if not is_first or await self._is_bound(user):
+                        raise ClaimTroubleError(_HAS_OTHERS)
                     claim = await self._requests.let_go(claim, user.uid)  # left by an earlier start, on other cards
                     continue
                 status = {"allocation": chosen.allocation, "reservedFor": [user.reference]}
