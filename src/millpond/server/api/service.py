@@ -124,7 +124,7 @@ class Service:
 
         requirements = Requirements(components, self.disk)
         self.front = ServiceFront(loop, components.job_files.file_of)
-        reasons = Reasons(loop, self.lookup, components.reason_outside_core)
+        reasons = Reasons(loop, self.lookup, components.reason_outside_core, identity.unshared)
         self.queue_settings = components.queue_settings
         self.notifications, self.webhook_trials = components.notifications.settings, components.notifications.trials
         self.webhooks = components.notifications.receivers
@@ -137,7 +137,7 @@ class Service:
         self.with_waits = partial(with_waits, store.histories)
         self.submissions = Submissions(components, requirements)
         self.history = HistoryExport(store, loop, components.job_files)
-        self.plans = Plans(components, identity.unlimited)
+        self.plans = Plans(components, identity.unlimited, identity.unshared)
         self.what_if = WhatIf(components, self.history, time.time)
         self.time_left = partial(time_left, loop)
         self.delete_job = partial(delete_job, components, self.disk)

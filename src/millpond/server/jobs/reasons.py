@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from millpond.model.states import JobState
-from millpond.server.jobs.adoption.gang_documents import as_pods_can
+from millpond.server.jobs.adoption.gang_documents import as_pods_can, is_part_of_card
 from millpond.server.jobs.monitors.deadlines import ESTIMATES_WITHIN_S, foreseen
 from millpond.server.runtime.active_jobs.job_cache import read_only_view
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
@@ -32,10 +32,13 @@ class Reasons:
     Args:
         outside_core: why a job or an array waits that the core does not know; None of all others. Only from within a
             query, with what explains a job that the core knows.
+        unshared: says why no card is shared out; nothing where some are. It may wait for the cluster.
     """
 
-    def __init__(self, loop: Loop, lookup: JobLookup, outside_core: ReasonOutsideCore) -> None:
-        self._loop, self._lookup = loop, lookup
+    def __init__(
+        self, loop: Loop, lookup: JobLookup, outside_core: ReasonOutsideCore, unshared: Callable[[], str]
+    ) -> None:
+        self._loop, self._lookup, self._unshared = loop, lookup, unshared
         self._outside_core = outside_core
         self._explainer = ReasonCache()
 
@@ -87,12 +90,23 @@ class Reasons:
         reason = await self._loop.ask(lambda core: self._explain(core, job), is_long=True)
         if reason is None or reason.remedy is None or not reason.remedy.field:
             return reason
-        return as_pods_can(reason, await self._lookup.document(job))
+        return await as_cards_are(as_pods_can(reason, await self._lookup.document(job)), self._unshared)
 
     def _explain(self, core: Core, job: str, *, briefly: bool = False) -> ReasonInfo | None:
         """For the scheduler's thread: whom a job waits for, or why it waits or runs; None when it has ended."""
         explain = partial(self._explainer.explain, core, briefly=briefly)
         return self._outside_core(job, explain) or explain(job)
+
+
+async def as_cards_are(reason: ReasonInfo, unshared: Callable[[], str]) -> ReasonInfo:
+    """A reason without a part of a card as what would help, where no card is shared out.
+
+    Args:
+        unshared: as ``Reasons`` has it.
+    """
+    if reason.remedy is None or not is_part_of_card(reason.remedy) or not await asyncio.to_thread(unshared):
+        return reason
+    return replace(reason, remedy=None)
 
 
 class ReasonCache:

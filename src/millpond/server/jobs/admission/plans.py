@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from millpond.server.auth.roles import Caller
 from millpond.server.http.user_turns import UserTurns
 from millpond.server.jobs.admission.submission import forecast_of
 from millpond.server.jobs.monitors.deadlines import check_deadline
+from millpond.server.jobs.reasons import as_cards_are
 from millpond.server.jobs.what_if.plan import plan_apart
 from millpond.server.runtime.batch import refusal
 from millpond.server.runtime.core import Core
@@ -30,10 +32,11 @@ class Plans:
 
     Args:
         unlimited: why all processes of a task together are not kept to its amounts; empty where they are.
+        unshared: says why no card is shared out; nothing where some are. It may wait for the cluster.
     """
 
-    def __init__(self, components: ServerComponents, unlimited: str) -> None:
-        self._unlimited = unlimited
+    def __init__(self, components: ServerComponents, unlimited: str, unshared: Callable[[], str]) -> None:
+        self._unlimited, self._unshared = unlimited, unshared
         self._accounts, self._queue_settings = components.accounts, components.queue_settings
         self._forecaster, self._lookup = components.forecaster, components.lookup
         self._on_cluster, self._loop = components.on_cluster, components.loop
@@ -68,4 +71,6 @@ class Plans:
             plan = await plan_apart(snapshot, job, max(at, time.time()), forecast)
         if any(map(spec.file.names_memory, spec.commands)):
             plan = replace(plan, unlimited=self._unlimited)
+        if plan.reason is not None:
+            plan = replace(plan, reason=await as_cards_are(plan.reason, self._unshared))
         return await asyncio.to_thread(reader_of(caller).plan, plan, self._lookup.find)

@@ -129,8 +129,13 @@ def as_pods_can(reason: ReasonInfo, document: Mapping[str, Any]) -> ReasonInfo:
     if remedy is None or "adopted" not in document:
         return reason
     takes_parts = any(GPU_SLICES in role.get("extras", {}) for role in document["roles"])
-    is_part = remedy.field.endswith("gpus") and not remedy.value.isdecimal()
-    return replace(reason, remedy=None if is_part and not takes_parts else RemedyInfo(change=remedy.change))
+    is_lost = is_part_of_card(remedy) and not takes_parts
+    return replace(reason, remedy=None if is_lost else RemedyInfo(change=remedy.change))
+
+
+def is_part_of_card(remedy: RemedyInfo) -> bool:
+    """Whether what would help is to ask for a part of a card in place of a whole one."""
+    return remedy.field.endswith("gpus") and not remedy.value.isdecimal()
 
 
 def priority_of(gang: FoundGang, rules: AdoptFile) -> Priority:
