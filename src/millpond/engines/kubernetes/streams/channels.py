@@ -24,7 +24,8 @@ from millpond.model.errors import UnavailableError
 PROTOCOL: Final = Subprotocol("v4.channel.k8s.io")
 OPEN_WITHIN_S: Final = 15.0
 _PING_EVERY_S: Final = 30.0
-"""What lies between counts silent connections as dead after a minute or more."""
+"""What lies between counts silent connections as dead after a minute or more. Where the other end is gone without a
+word, nobody acknowledges a ping, and the kernel gives up after a quarter of an hour (``tcp_retries2``)."""
 _LARGEST_MESSAGE: Final = 2**24
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 
