@@ -31,7 +31,7 @@ OPTIONS: Final = (
 SIZES: Final = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 NO_PAGES: Final = (
     "/portal/stream", "/portal/enter", "/portal/static/", "/portal/language/", "/portal/{path", "/portal/views/",
-    "/portal/what-if/answer", "/portal/jobs/{job}/output",
+    "/portal/what-if/answer", "/portal/jobs/{job}/output", "/portal/job-ids",
 )  # fmt: skip
 """Routes that answer with something else than a page, or with a part of one, or lead on to one."""
 DRAW_ALL: Final = """

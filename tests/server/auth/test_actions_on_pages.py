@@ -30,7 +30,7 @@ SEEN_BY = {"few": ("olga", "lea", "max", "reads", "nob"), "all": ROLES}
 """By whom the pages are looked at. Quick tests have a few; all roles are at each route in `test_roles_and_routes`."""
 NO_PAGES = (
     *("/portal/stream", "/portal/enter", "/portal/static/", "/portal/language/", "/portal/login", "/portal/views/"),
-    *("/portal/{path", "/portal/what-if/answer", "/portal/jobs/{job}/output"),
+    *("/portal/{path", "/portal/what-if/answer", "/portal/jobs/{job}/output", "/portal/job-ids"),
 )
 QUESTIONS = {
     "/portal/queues/{queue}/edit": "?preview=1&weight=2",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from auth_world import API, AuthWorld
+from auth_world import API, AuthWorld, error_of
 from test_audit import audit
+from test_portal import browser_of
 
 
 def act(world: AuthWorld, user: str, what: str, *jobs: str) -> dict[str, str]:
@@ -27,6 +28,30 @@ def test_each_job_is_stopped_that_may_be_and_of_the_others_it_is_said_why_not(wo
     assert act(world, "lea", "stop", mine, theirs)[mine] == "conflict", "it has ended"
     for job, state in ((theirs, ("stopping", "cancelled")), (hidden, ("queued", "starting", "running"))):
         assert world.client("olga").get(f"{API}/jobs/{job}").json()["state"] in state
+
+
+def test_all_that_match_a_list_are_named_by_id_as_far_as_its_reader_may_act_on_them(world: AuthWorld) -> None:
+    first, second = (world.submit("max", name="many", gpus=4) for _ in range(2))
+    theirs, other = world.submit("mia", name="many"), world.submit("max", name="other")
+    world.settled()
+
+    def found(user: str, query: str = "name=many") -> set[str]:
+        answer = world.client(user).get(f"/portal/job-ids?{query}")
+        assert answer.status_code == 200, answer.text
+        return set(answer.json())
+
+    assert found("max") == {first, second}
+    assert found("lea") == {first, second, theirs}
+    assert found("vic") == set()
+    assert found("max", "") == {first, second, other}
+    assert act(world, "max", "stop", second)[second] == "cancelled"
+    assert found("max", "name=many&all=true") == {first, second}
+    assert found("max", "state=cancelled") == {second}
+    assert found("max") == {first}
+    page = browser_of(world, "max").get("/portal/jobs?name=many&order=line").text
+    assert 'data-matching="/portal/job-ids?name=many"' in page
+    refused = world.client().get("/portal/job-ids")
+    assert (refused.status_code, error_of(refused).code) == (401, "unauthorized"), "a script is not led to the login"
 
 
 @pytest.mark.long

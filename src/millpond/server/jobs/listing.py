@@ -86,8 +86,26 @@ class JobListing:
             InvalidInputError: members of an array are listed by their numbers, behind no other; those that have ended
                 are listed by time alone.
         """
-        if not (request.order == "newest" or request.order == "oldest" or request.members_of):
-            return await self._active(request, request.order, reader)
+        first, truncated = await self._first(request, reader)
+        shown = await self._reasons.foreseen(await self._reasons.added_to(first, reader))
+        jobs = [self._with_deadline(info) for info in shown if request.filter.matches(info)]
+        return JobList(jobs=jobs, truncated=truncated)
+
+    async def ids(self, request: ListRequest, reader: Reader, is_wanted: Callable[[JobInfo], bool]) -> list[str]:
+        """The ids alone of the same jobs, as far as they are wanted; raises as ``listed`` does."""
+        first, _ = await self._first(request, reader)
+        return [info.id for info in first if is_wanted(info)]
+
+    async def _first(self, request: ListRequest, reader: Reader) -> tuple[list[JobInfo], bool]:
+        """As many as asked for, without what lists say beside, and whether there are more."""
+        if request.order == "newest" or request.order == "oldest" or request.members_of:
+            ordered = await self._by_time(request, reader)
+        else:
+            ordered = await self._active(request, request.order, reader)
+        return ordered[: request.limit], len(ordered) > request.limit
+
+    async def _by_time(self, request: ListRequest, reader: Reader) -> list[JobInfo]:
+        """The newest or the oldest, or members of an array by their numbers."""
         if request.members_of and not reader.sees(await asyncio.to_thread(self._lookup.look, request.members_of)):
             raise absent("job", request.members_of)
         wanted, limit = await self._placed(request, reader), request.limit
@@ -107,9 +125,9 @@ class JobListing:
         ordered = sorted(merged.values(), key=listed_at, reverse=wanted.oldest_first)
         if request.members_of:
             ordered.sort(key=lambda info: info.index or 0)
-        return await self._shown(ordered, limit, wanted, reader)
+        return ordered
 
-    async def _active(self, request: ListRequest, order: ActiveOrder, reader: Reader) -> JobList:
+    async def _active(self, request: ListRequest, order: ActiveOrder, reader: Reader) -> list[JobInfo]:
         """Jobs and arrays that have not ended, by something else than time."""
         if request.with_ended:
             remedy = "leave out those that have ended, or order by `newest` or `oldest`"
@@ -124,14 +142,7 @@ class JobListing:
         if request.behind:
             last = place(await self._last_before(request, reader))
             found = (each for each in found if each[0] > last)
-        first = heapq.nsmallest(request.limit + 1, found)
-        return await self._shown([info for _, info in first], request.limit, wanted, reader)
-
-    async def _shown(self, ordered: list[JobInfo], limit: int, wanted: JobFilter, reader: Reader) -> JobList:
-        """The first of these with all that lists say of jobs."""
-        shown = await self._reasons.foreseen(await self._reasons.added_to(ordered[:limit], reader))
-        jobs = [self._with_deadline(info) for info in shown if wanted.matches(info)]
-        return JobList(jobs=jobs, truncated=len(ordered) > limit)
+        return [info for _, info in heapq.nsmallest(request.limit + 1, found)]
 
     async def _placed(self, request: ListRequest, reader: Reader) -> JobFilter:
         wanted = replace(request.filter, oldest_first=request.order == "oldest")

@@ -26,6 +26,7 @@ def portal_routes() -> list[BaseRoute]:
     parts = (
         overview_page.router,
         job_pages.router,
+        job_pages.selections,
         output_page.router,
         submit_page.router,
         submit_page.drafts,

@@ -141,12 +141,15 @@ async def _wanted(
     return JobFilter(tuple(each.value for each in state), user, queue, normal)
 
 
+WantedJobs = Annotated[JobFilter, Depends(_wanted)]
+
+
 @router.get("", response_model=JobList)
 async def list_jobs(
     request: Request,
     service: ServiceOf,
     access: JobLister,
-    wanted: Annotated[JobFilter, Depends(_wanted)],
+    wanted: WantedJobs,
     everything: Annotated[bool, Query(alias="all")] = False,
     limit: Annotated[int, Query(ge=1, le=100_000)] = 1_000,
     members: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",

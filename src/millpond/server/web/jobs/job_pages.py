@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-import unicodedata
 from dataclasses import replace
 from typing import Annotated, Final
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Query, Request, Response
-from starlette.responses import RedirectResponse
+from starlette.responses import JSONResponse, RedirectResponse
 
 from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID, Kind
-from millpond.server.api.permits import Access, JobLister, JobReader, ServiceOf, Word, may
+from millpond.server.api.permits import Access, JobLister, JobReader, ServiceOf, may
+from millpond.server.api.routes.jobs import WantedJobs
 from millpond.server.api.service import Service
 from millpond.server.auth.roles import Caller, Verb, job_target, program_permission
 from millpond.server.jobs.curves.service import MOST_RUNS
@@ -49,6 +49,11 @@ MOST_TRIALS: Final = 2_000
 
 
 router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
+selections = APIRouter(prefix="/portal", include_in_schema=False)
+"""What the list asks for while it is open; errors are those of the API."""
+
+Everything = Annotated[bool, Query(alias="all")]
+JobInQuery = Annotated[str, Query(max_length=LONGEST_JOB_ID)]
 
 
 @router.get("/jobs")
@@ -57,18 +62,13 @@ async def jobs(
     service: ServiceOf,
     access: JobLister,
     visit: VisitOf,
-    state: Annotated[tuple[JobState, ...], Query()] = (),
-    user: Word = "",
-    queue: Word = "",
-    name: Word = "",
+    wanted: WantedJobs,
     order: JobOrder = "newest",
-    everything: Annotated[bool, Query(alias="all")] = False,
-    members: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
-    behind: Annotated[str, Query(max_length=LONGEST_JOB_ID)] = "",
+    everything: Everything = False,
+    members: JobInQuery = "",
+    behind: JobInQuery = "",
 ) -> Response:
     """Jobs, with the parameters of the API; with jobs that have ended, an order that these do not have is left out."""
-    normal = unicodedata.normalize("NFC", name)
-    wanted = JobFilter(tuple(each.value for each in state), user, queue, normal)
     most = JOBS_ON_A_PAGE * (10 if members else 1)
     asked = ListRequest(wanted, everything or bool(members), most, members, behind, order)
     if asked.with_ended and order not in ("newest", "oldest"):
@@ -78,7 +78,6 @@ async def jobs(
     here = filters_in(request.url.query)
     view = next((each.id for each, _ in views if here and each.query == here), "")
     pairs = [(key, value) for key, value in parse_qsl(request.url.query) if key != "behind"]
-    filters = [(key, value) for key, value in pairs if key != "order"]
     following = [*pairs, ("behind", found.jobs[-1].id if found.jobs else "")]
     changeable = {job.id for job in found.jobs if may_do(access.caller, Verb.CHANGE_JOBS, job_target(job))}
     return show(
@@ -87,7 +86,7 @@ async def jobs(
         jobs=found.jobs,
         changeable=changeable,
         may_change=may_do(access.caller, Verb.CHANGE_JOBS),
-        matching=f"/api/v1/jobs?{urlencode([*filters, ('limit', MOST_MATCHING)])}",
+        matching=f"/portal/job-ids?{urlencode([pair for pair in pairs if pair[0] != 'order'])}",
         first=f"?{urlencode(pairs)}",
         more=f"?{urlencode(following)}" if found.truncated and not members else "",
         truncated=found.truncated,
@@ -107,6 +106,27 @@ async def jobs(
         me=access.caller.user,
         most_compared=MOST_RUNS,
     )
+
+
+@selections.get("/job-ids")
+async def changeable_jobs(
+    request: Request,
+    service: ServiceOf,
+    access: JobLister,
+    wanted: WantedJobs,
+    everything: Everything = False,
+    members: JobInQuery = "",
+) -> Response:
+    """The ids of all jobs of such a list that the reader may act on."""
+    asked = ListRequest(wanted, everything, MOST_MATCHING, members)
+
+    def is_changeable(job: JobInfo) -> bool:
+        return may_do(access.caller, Verb.CHANGE_JOBS, job_target(job))
+
+    async def make() -> Response:
+        return JSONResponse(await service.jobs.ids(asked, reader_of(access.caller), is_changeable))
+
+    return await service.long_answers.answer(request, access.caller.user, make)
 
 
 def _tab_of(wanted: JobFilter, everything: bool, me: str) -> str | None:

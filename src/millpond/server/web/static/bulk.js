@@ -35,9 +35,9 @@ async function chooseMatching(button) {
   try {
     const answer = await ask(bulk.dataset.matching);
     if (!answer.ok) throw new Error(await troubleIn(answer));
-    const found = (await answer.json()).jobs.map((job) => job.id);
-    choose(true);
-    matching = found;
+    matching = await answer.json();
+    const found = new Set(matching);
+    for (const each of boxes()) each.checked = found.has(each.value);
     showChosen();
   } catch (error) { tell(error.message); }
   finally { release(); }
