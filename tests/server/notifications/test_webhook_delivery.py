@@ -6,7 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -19,8 +19,9 @@ from notice_world import NoticeWorld
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
+from millpond.server.notifications import delivery_worker
 from millpond.server.notifications.delivery_worker import FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_TRIES
-from millpond.server.notifications.webhook_carrier import NUMBER_HEADER, SIGNATURE_HEADER, request_of
+from millpond.server.notifications.webhook_carrier import NUMBER_HEADER, SIGNATURE_HEADER, SLOW_S, request_of
 from millpond.specs.api.notifications import ChatRequest
 from millpond.specs.config.notifications import NotificationRules
 from millpond.specs.config.webhooks import Webhook
@@ -35,6 +36,7 @@ class Receiver:
         self.status = 200
         self.fails = False
         self.silences: dict[str, httpx2.TransportError] = {}
+        self.delays: dict[str, Callable[[], None]] = {}
         self.busy = ""
         self.headers: dict[str, str] = {}
         self.body: object = {}
@@ -42,6 +44,7 @@ class Receiver:
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
         self.requests.append(request)
+        self.delays.get(request.url.host, lambda: None)()
         if self.fails:
             raise httpx2.ConnectError("no program listens")
         if request.url.host == self.busy:
@@ -311,6 +314,49 @@ def test_those_that_were_silent_come_last_and_one_at_a_time(bench: Bench) -> Non
     bench.server.clock.now += 10 * FIRST_PAUSE_S
     bench.deliver()
     assert bench.states() == ["delivered"] * 16, "who answers again is told of all at once"
+
+
+def test_one_that_answers_slowly_gets_one_message_at_a_time_and_all_others_first(bench: Bench) -> None:
+    bench.hook()
+    bench.hooks["slow"] = replace(bench.hooks["team"], name="slow", url="http://slow/told")
+
+    def takes_long() -> None:
+        bench.server.clock.now += SLOW_S
+
+    bench.receiver.delays["slow"] = takes_long
+    bench.run("a")
+    bench.run("b")
+    passes = []
+    for name in ("c", "d", ""):
+        assert bench.deliver() == 0.0
+        passes.append([request.url.host for request in bench.receiver.requests])
+        bench.receiver.requests.clear()
+        if name:
+            bench.run(name)
+    assert sorted(passes[0]) == ["receiver", "receiver", "slow"]
+    assert passes[1:] == [["receiver", "slow"], ["receiver", "slow"]]
+    bench.receiver.delays.clear()
+    bench.deliver()
+    assert bench.states() == ["delivered"] * 8, "one that answers in time again gets all at once"
+
+
+def test_a_long_backlog_of_a_slow_one_hides_nothing_that_is_for_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_worker, "_AT_ONCE", 2)
+    bench.hooks["slow"] = Webhook("slow", "http://slow/told", ENDS)
+
+    def takes_long() -> None:
+        bench.server.clock.now += SLOW_S
+
+    bench.receiver.delays["slow"] = takes_long
+    for name in ("a", "b", "c"):
+        bench.run(name)
+    bench.deliver()
+    bench.hook()
+    bench.run("d")
+    bench.deliver()
+    assert [request.url.host for request in bench.receiver.requests] == ["slow", "receiver", "slow"]
 
 
 def test_what_was_not_told_waits_for_the_next_server(bench: Bench) -> None:

@@ -43,6 +43,7 @@ class Carried:
         trouble: what went wrong; empty: it was taken.
         is_final: trying again is of no use.
         is_silent: nobody answered, so that other messages to the same target would not be answered either.
+        is_slow: it took so long that messages to others should not wait for further ones to the same target.
         pause_s: for how long nothing should be sent to the target, as it said; 0: as long as seems right; None: it said
             nothing of the kind.
     """
@@ -50,6 +51,7 @@ class Carried:
     trouble: str = ""
     is_final: bool = False
     is_silent: bool = False
+    is_slow: bool = False
     pause_s: float | None = None
 
 
@@ -93,7 +95,7 @@ class DeliveryWorker(Periodic):
         self._carrier = carrier
         self._clock = clock
         self._is_first = True
-        self._silent: dict[Target, None] = {}
+        self._slow: dict[Target, None] = {}
         trouble = f"{carrier.name} wait for the store"
         self._worker = PeriodicWorker(carrier.name, self.deliver_due, FIRST_PAUSE_S, trouble, (*EXPECTED, DBAPIError))
         outbox.woken.append(self._worker.wake)
@@ -106,27 +108,34 @@ class DeliveryWorker(Periodic):
     def deliver_due(self) -> float:
         """Try what is due once; returns after how many seconds something is due again.
 
-        Of the targets that did not answer last time, one is tried, each in turn, behind all others: each may take as
-        long as a request may last, and the others should never wait for more than one of them.
+        Of the targets that did not answer last time, or late, one gets one message, each in turn, behind all others:
+        it may take as long as a request may last, and the others should never wait for more than one of these.
         """
         if self._is_first:  # who set it up learns of it before the first message
             self._is_first = False
             if trouble := self._carrier.why_not():
                 log.warning("%s cannot be sent now: %s", self._carrier.name, trouble)
         channels = self._carrier.channels
-        settled: set[int] = set()
+        slow = list(self._slow)
         with self._carrier.opened() as carry:
-            due = self._store.due(channels, self._clock(), _AT_ONCE)
-            turns = {target: turn for turn, target in enumerate(self._silent, 1)}
-            for delivery in sorted(due, key=lambda each: turns.get(each.target, 0)):
-                if self._worker.closing:
-                    break
-                if delivery.id not in settled:
-                    settled |= self._deliver(self._together(delivery), carry)
-                    if delivery.target in turns and delivery.target in self._silent:
+            self._deliver_each(self._store.due(channels, self._clock(), _AT_ONCE, besides=slow), carry)
+            for target in slow:
+                if due := self._store.due_for(target, self._clock(), _AT_ONCE):
+                    del self._slow[target]
+                    self._deliver_each(due, carry)
+                    if target in self._slow:
                         break
         due_at = self._store.next_due(channels)
         return _LONGEST_SLEEP_S if due_at is None else min(max(due_at - self._clock(), 0.0), _LONGEST_SLEEP_S)
+
+    def _deliver_each(self, due: Sequence[Delivery], carry: Carry) -> None:
+        """Try each once; what is for a target that turns out to be slow waits for its turn."""
+        settled: set[int] = set()
+        for delivery in due:
+            if self._worker.closing:
+                return
+            if delivery.id not in settled and delivery.target not in self._slow:
+                settled |= self._deliver(self._together(delivery), carry)
 
     def _together(self, delivery: Delivery) -> Sequence[Delivery]:
         """What goes into one message: all that waits for a user, and one delivery for a webhook."""
@@ -138,9 +147,8 @@ class DeliveryWorker(Periodic):
         """Try one message; returns the deliveries whose result is stored."""
         target = together[0].target
         carried, now = self._carried(together, carry), self._clock()
-        self._silent.pop(target, None)
-        if carried.is_silent:
-            self._silent[target] = None
+        if carried.is_silent or carried.is_slow:
+            self._slow[target] = None
         if not carried.trouble:
             self._store.tried([each.id for each in together], DELIVERED, now, "")
             if target.channel != WEBHOOK:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import httpx2
 
 ANSWER_WITHIN_S: Final = 10.0
+SLOW_S: Final = 2.0
+"""A receiver that takes so long gets one message, then all others get theirs."""
 NUMBER_HEADER: Final = "Millpond-Delivery"
 SIGNATURE_HEADER = "Millpond-Signature"
 """``t=SECONDS,v1=HEX``: HMAC-SHA256 with the secret over ``SECONDS.BODY``. A receiver refuses what is too old."""
@@ -94,7 +96,7 @@ class WebhookCarrier:
     @contextmanager
     def opened(self) -> Iterator[Carry]:
         """What sends; each message has a connection of its own."""
-        yield self._carry
+        yield self._carry_timed
 
     def close(self) -> None:
         """Close the client."""
@@ -135,6 +137,11 @@ class WebhookCarrier:
         return httpx2.Client(
             timeout=ANSWER_WITHIN_S, transport=self._rules.transport, follow_redirects=False, limits=limits
         )
+
+    def _carry_timed(self, together: Sequence[Delivery]) -> Carried:
+        begun = self._clock()
+        carried = self._carry(together)
+        return replace(carried, is_slow=self._clock() - begun >= SLOW_S)
 
     def _carry(self, together: Sequence[Delivery]) -> Carried:
         first = together[0]

@@ -6,7 +6,7 @@ A delivery goes to a webhook of the configuration, or to a user by mail or by a 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -107,10 +107,13 @@ class DeliveryStore(TableStore):
         """One, while it is kept."""
         return next((_delivery(row) for row in self._rows(_of_number(number))), None)
 
-    def due(self, channels: Collection[str], now: float, limit: int) -> list[Delivery]:
-        """What is to be delivered now, oldest first."""
+    def due(
+        self, channels: Collection[str], now: float, limit: int, *, besides: Iterable[Target] = ()
+    ) -> list[Delivery]:
+        """What is to be delivered now to other targets than ``besides``, oldest first."""
         waits = (deliveries.c.state == WAITING, _is_due(now), deliveries.c.channel.in_(channels))
-        query = sa.select(deliveries).where(*waits).order_by(deliveries.c.id).limit(limit)
+        others = [sa.not_(sa.and_(*_for(target))) for target in besides]
+        query = sa.select(deliveries).where(*waits, *others).order_by(deliveries.c.id).limit(limit)
         return [_delivery(row) for row in self._rows(query)]
 
     def waiting_for(self, target: Target, limit: int) -> list[Delivery]:
