@@ -86,7 +86,18 @@ def test_energy_is_shown_with_what_it_cost_and_what_is_not_known_of_it(filled: A
     for label, shown in (("Energy, EUR", "≥ 0.60"), ("kg CO₂", "≥ 0.900")):
         assert re.search(f'<td data-label="{label}" class="number"><span title="[^"]+">{shown}</span></td>', page.text)
     assert "No price of energy is known:" in page.text
+    tiles = {who: energy_tile(filled.client(who).get(f"/portal/reports/mine?{SPAN}").text) for who in ("max", "mia")}
+    assert tiles == {
+        "max": "Energy of the cards≥ 3.000 kWh≥ 0.900 kg CO₂ · ≥ 0.60 EUR",
+        "mia": "Energy of the cardsunknown",
+    }
     assert ",3.0,1.0,0.6,2.0,0.9,3.0" in filled.client("olga").get(f"/portal/reports.csv?{SPAN}&by=job").text
+
+
+def energy_tile(page: str) -> str:
+    """The text of the tile, on a page of reports."""
+    (tile,) = re.findall(r'<div class="tile">(<h2 class="small">Energy.*?)</div>', page, re.DOTALL)
+    return re.sub("<[^>]+>", "", tile)
 
 
 def usage(world: AuthWorld, who: str, **query: Any) -> dict[str, Any]:
