@@ -107,7 +107,7 @@ def test_a_suspended_session_leaves_its_card_and_goes_on_with_what_it_had_in_mem
     page.once("dialog", lambda dialog: dialog.accept())
     row.get_by_role("button", name="Suspend").click()
     row.locator(".s-suspended").wait_for()
-    row.get_by_text("swapped to host memory (suspend-requested by").wait_for()
+    row.get_by_text("swapped to host memory (suspended by").wait_for()
     expect(row.get_by_role("button", name="Open")).to_have_count(0)
     with Client(state_dir=pond.state_dir) as client:
         assert all(card.free_compute_milli == 1_000 for node in client.nodes() for card in node.devices)

@@ -53,7 +53,7 @@ def test_a_job_is_suspended_resumed_and_resized_through_the_api(api: Api) -> Non
     assert api.client.post(f"{JOBS}/{job.id}/suspend").status_code == 202
     assert api.job(job.id).state == "suspended"
     assert api.client.post(f"{JOBS}/{job.id}/suspend").status_code == 409
-    assert api.job(job.id).suspension == "frozen (suspend-requested by ada)"
+    assert api.job(job.id).suspension == "frozen (suspended by ada)"
     assert api.client.post(f"{JOBS}/{job.id}/resume").status_code == 202
     assert api.job(job.id).state == "running"
     assert "host memory" in error_of(api.client.post(f"{JOBS}/{job.id}/suspend", params={"swap": True})).cause

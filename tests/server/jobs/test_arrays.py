@@ -351,7 +351,7 @@ def test_the_running_members_of_an_array_are_suspended_and_resumed_at_once(api: 
     assert shown.array is not None
     assert (shown.state, shown.array.running, shown.array.suspended) == ("suspended", 0, 3)
     assert shown.array.summary == "0/3 done, 3 suspended"
-    assert api.job(f"{array.id}[3]").suspension == "frozen (suspend-requested by ada)"
+    assert api.job(f"{array.id}[3]").suspension == "frozen (suspended by ada)"
     assert api.client.post(f"{JOBS}/{array.id}/resume").status_code == 202
     assert states() == {"running"}
 

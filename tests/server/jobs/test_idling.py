@@ -245,7 +245,7 @@ def test_an_idle_place_that_was_suspended_names_the_rule_and_its_memory_in_one_u
         loop.query(lambda core: core.scheduler.explain("lab", core.now)).result(60),
     )
     assert info is not None
-    assert info.suspension == "swapped to host memory (suspend-requested by the rule for idle dev jobs)"
+    assert info.suspension == "swapped to host memory (suspended by the rule for idle dev jobs)"
     assert (
         "by the rule for idle dev jobs, 32 GiB of device memory in host memory; it goes on when asked" in reason.summary
     )

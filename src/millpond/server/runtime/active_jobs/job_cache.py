@@ -223,7 +223,7 @@ def _suspension(record: JobRecord) -> str:
     if record.suspended_why is None:
         return how
     asked = record.suspended_why is Cause.SUSPEND_REQUESTED and record.suspend_requester
-    return f"{how} ({record.suspended_why.value}{f' by {asked}' if asked else ''})"
+    return f"{how} ({f'suspended by {asked}' if asked else record.suspended_why.value})"
 
 
 def view_before_start(job: Job, submitted_at: float) -> JobInfo:
