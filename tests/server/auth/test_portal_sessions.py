@@ -64,7 +64,7 @@ def test_what_cannot_be_started_says_why_and_what_to_do(shared: AuthWorld) -> No
     page = browser.get("/portal/sessions").text
     assert "see https://coder.com/docs/code-server/install" in page
     assert 'data-start="code-server"' not in page
-    assert 'Change more of it<span class="unseen"> code-server</span>' in page, "by which those know it who hear it"
+    assert 'More settings<span class="unseen"> code-server</span>' in page, "by which those know it who hear it"
     error = started(browser, template="code-server").json()["error"]
     assert error["cause"] == "code-server needs code-server, which is not on the server's machine"
     assert "coder.com" in error["remedy"]
