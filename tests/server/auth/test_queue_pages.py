@@ -139,6 +139,7 @@ def test_a_queue_is_added_below_another_by_the_form(world: AuthWorld) -> None:
     ("fields", "text"),
     [
         ({"guarantee.gpus": "0"}, "Who waits less, and who longer"),
+        ({"guarantee.gpus": "0"}, "What such an answer cannot know"),
         ({"guarantee.gpus": "2"}, "No field is changed."),
         ({"guarantee.gpus": "2", "data": "/data"}, "vision.data is not about when and where jobs run"),
     ],
