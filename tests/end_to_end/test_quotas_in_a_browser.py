@@ -151,6 +151,34 @@ def test_selected_jobs_are_stopped_together_and_what_was_refused_is_named(pond: 
         page.locator(f"#job-{job}").wait_for(state="detached")
 
 
+def test_one_who_leaves_while_selected_jobs_are_acted_on_is_asked_first(pond: Pond, visit: Visit) -> None:
+    job = submit(pond, "sleep 600", "--name", "left")
+    page = at(visit, pond, "jobs?name=left")
+    asked, acts = [], []
+
+    def answer(dialog: Any) -> None:
+        asked.append(dialog.type)
+        if dialog.type == "beforeunload":
+            dialog.dismiss()
+        else:
+            dialog.accept()
+
+    page.on("dialog", answer)
+    page.route("**/jobs/act", lambda route: acts.append(route))
+    page.check("#pick-page")
+    page.locator("#bulk [data-act=stop]").click()
+    page.get_by_text("0 of 1 …").wait_for()
+    with page.expect_event("dialog"):
+        page.get_by_role("link", name="Queues").click(no_wait_after=True)
+    assert asked == ["confirm", "beforeunload"]
+    acts[0].continue_()
+    page.get_by_text("1 done").wait_for()
+    page.get_by_role("link", name="Queues").click()
+    page.wait_for_url("**/portal/queues")
+    assert asked == ["confirm", "beforeunload"], "once it is done, nothing keeps them"
+    pond("wait", job)
+
+
 def test_the_keyboard_stays_where_it_was_when_buttons_have_done_their_work(pond: Pond, visit: Visit) -> None:
     jobs = [submit(pond, "sleep 600", "--name", f"keys-{number}") for number in range(2)]
     page = at(visit, pond, "jobs?name=keys-*")

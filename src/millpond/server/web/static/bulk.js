@@ -67,12 +67,15 @@ function showResult(acted) {
   result.replaceChildren(parts.join(", "), ...(list.hasChildNodes() ? [list] : []));
 }
 
+const warn = (leaving) => leaving.preventDefault(); // thousands take seconds, and those behind would be left out
+
 async function act(control, priority) {
   const ids = chosen(), what = control.dataset.act, acted = [];
   const sure = priority ? filled(bulk.dataset.saidPriority, { priority: priority.textContent, n: ids.length })
     : filled(bulk.dataset.saidSure, { act: control.textContent, n: ids.length });
   if (!ids.length || !confirm(sure)) return;
   const isByKeyboard = control.matches(":focus-visible"), release = hold(...bulk.querySelectorAll("button, select")), key = newKey();
+  addEventListener("beforeunload", warn);
   try {
     for (let begin = 0; begin < ids.length; begin += TOGETHER) {
       document.getElementById("bulk-result").textContent = filled(bulk.dataset.saidWorks, { done: begin, n: ids.length });
@@ -83,6 +86,7 @@ async function act(control, priority) {
     choose(false);
   } catch (error) { tell(error.message); }
   finally {
+    removeEventListener("beforeunload", warn);
     release();
     showResult(acted);
     showChosen();
