@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
@@ -141,6 +142,31 @@ def test_a_request_whose_host_is_taken_away_gets_one() -> None:
     assert b"host: 127.0.0.1" in seen
 
 
+async def statuses(
+    program: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], methods: list[str]
+) -> list[int]:
+    """What one relay gets of a program for these requests, one after the other, up to the first that fails."""
+    got: list[int] = []
+
+    async def receive() -> Message:
+        return await asyncio.Future()
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            got.append(message["status"])
+
+    access = Listening()
+    relay = RequestRelay(TaskNetwork(access))
+    async with await asyncio.start_server(program, ADDRESS, 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        target = ProxiedRequest(TaskRoute(TaskId("j", 1, 0), port, access), b"/", [], "/proxy/j", False)
+        with suppress(BrokenAnswerError):
+            for method in methods:
+                scope: Scope = {"type": "http", "method": method, "headers": []}
+                await relay.relay(scope, receive, send, target, lambda: True)
+    return got
+
+
 @pytest.mark.parametrize(
     ("method", "hangs_up_on", "answers", "connections"),
     [("GET", [2], 2, 2), ("GET", [1], 0, 1), ("GET", [2, 3], 1, 2), ("POST", [2], 1, 1)],
@@ -163,25 +189,36 @@ def test_what_is_safe_to_ask_twice_goes_over_a_new_connection_when_a_kept_one_tu
                 return
             writer.write(ANSWER)
 
-    async def receive() -> Message:
-        return await asyncio.Future()
-
-    async def twice() -> list[int]:
-        got: list[int] = []
-
-        async def send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                got.append(message["status"])
-
-        access, scope = Listening(), {"type": "http", "method": method, "headers": []}
-        relay = RequestRelay(TaskNetwork(access))
-        async with await asyncio.start_server(program, ADDRESS, 0) as listener:
-            port = listener.sockets[0].getsockname()[1]
-            target = ProxiedRequest(TaskRoute(TaskId("j", 1, 0), port, access), b"/", [], "/proxy/j", False)
-            with suppress(BrokenAnswerError):
-                for _ in range(2):
-                    await relay.relay(scope, receive, send, target, lambda: True)
-        return got
-
-    assert asyncio.run(twice()) == [201] * answers
+    assert asyncio.run(statuses(program, [method] * 2)) == [201] * answers
     assert made == connections
+
+
+PLANTED = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("method", "answers"),
+    [
+        ("GET", [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + PLANTED, ANSWER]),
+        ("GET", [b"HTTP/1.1 204 No Content\r\n\r\n" + PLANTED, ANSWER]),
+        ("GET", [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + PLANTED, ANSWER]),
+        ("HEAD", [b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n" + PLANTED, ANSWER]),
+        ("HEAD", [b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n", PLANTED + ANSWER]),
+    ],
+    ids=["beyond a length", "without content", "after chunks", "to HEAD", "to HEAD, after the next request"],
+)
+def test_what_a_program_sends_beyond_an_answer_is_never_the_answer_to_the_next_request(
+    method: str, answers: list[bytes]
+) -> None:
+    connections = 0
+
+    async def program(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with suppress(asyncio.IncompleteReadError):
+            for answer in answers if connections == 1 else [ANSWER]:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(answer)
+
+    assert asyncio.run(statuses(program, [method, "GET"]))[1] == 201
+    assert connections == 2

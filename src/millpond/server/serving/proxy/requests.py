@@ -76,12 +76,7 @@ class RequestRelay:
     """Passes requests on; connections to programs are kept open for a while."""
 
     def __init__(self, network: httpcore2.AsyncNetworkBackend) -> None:
-        self._pool = httpcore2.AsyncConnectionPool(
-            max_connections=None,
-            max_keepalive_connections=_KEPT_OPEN,
-            keepalive_expiry=_KEPT_OPEN_S,
-            network_backend=network,
-        )
+        self._pool = _KeptConnections(network)
 
     async def relay(
         self, scope: Scope, receive: Receive, send: Send, target: ProxiedRequest, holds: Callable[[], bool]
@@ -101,7 +96,7 @@ class RequestRelay:
         request = httpcore2.Request(
             scope["method"],
             httpcore2.URL(scheme=b"http", host=target.way.host, port=target.way.port, target=target.path),
-            headers=_complete(target.headers, has_body),
+            headers=_complete(scope["method"], target.headers, has_body),
             content=upload.body() if has_body else None,
             extensions={"timeout": _TIMEOUTS},
         )
@@ -169,6 +164,26 @@ class RequestRelay:
                     raise
 
 
+class _KeptConnection(httpcore2.AsyncHTTPConnection):
+    """A connection that is closed where more than the answer was read: the next request would get the rest."""
+
+    def has_expired(self) -> bool:
+        inner = self._connection
+        has_surplus = isinstance(inner, httpcore2.AsyncHTTP11Connection) and any(inner._h11_state.trailing_data)
+        return super().has_expired() or has_surplus
+
+
+class _KeptConnections(httpcore2.AsyncConnectionPool):
+    """Connections to programs; what arrives on an idle one closes it as well (``is_readable`` of its stream)."""
+
+    def __init__(self, network: httpcore2.AsyncNetworkBackend) -> None:
+        super().__init__(max_connections=None, max_keepalive_connections=_KEPT_OPEN)
+        self._network = network
+
+    def create_connection(self, origin: httpcore2.Origin) -> httpcore2.AsyncHTTPConnection:
+        return _KeptConnection(origin, keepalive_expiry=_KEPT_OPEN_S, network_backend=self._network)
+
+
 class _Upload:
     """The body of a request, and word of its sender's leaving: both come through one channel."""
 
@@ -219,14 +234,19 @@ def _has_body(headers: Headers, scope: Scope) -> bool:
     return b"content-length" in {name for name, _ in headers} or b"transfer-encoding" in names
 
 
-def _complete(headers: Headers, has_body: bool) -> Headers:
-    """With what HTTP demands: a host, and how the end of a body is known."""
+def _complete(method: str, headers: Headers, has_body: bool) -> Headers:
+    """With what HTTP demands: a host, how the end of a body is known, and no request after a HEAD.
+
+    Programs that answer a HEAD with content may send it at any later time, for the next answer on the connection.
+    """
     names = {name for name, _ in headers}
     complete = list(headers)
     if b"host" not in names:
         complete.append((b"host", ADDRESS.encode()))
     if has_body and b"content-length" not in names:
         complete.append((b"transfer-encoding", b"chunked"))
+    if method == "HEAD":
+        complete.append((b"connection", b"close"))
     return complete
 
 
