@@ -15,7 +15,8 @@ import asyncio
 import logging
 import socket
 import sys
-from typing import Any, Final
+from collections import Counter
+from typing import Any, ClassVar, Final
 
 import asyncssh
 
@@ -26,7 +27,7 @@ from millpond.server.sessions.ssh.messages import GatewayRequest
 
 LOGIN_WITHIN_S: Final = 30
 MOST_LOGINS: Final = 64
-"""Connections that have not shown yet who they are; more are dropped."""
+"""Connections that have not shown yet who they are. For one more, the address with most of them loses its oldest."""
 _ASK_IF_THERE_S: Final = 30
 _THERE_TRIES: Final = 4
 _LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
@@ -35,14 +36,14 @@ _LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 class SshConnection(asyncssh.SSHServer):
     """One connection."""
 
-    logins = 0
+    logins: ClassVar[list[SshConnection]] = []
+    """The oldest first."""
 
     def __init__(self, control: GatewayControl) -> None:
         self._control = control
         self._connection: asyncssh.SSHServerConnection | None = None
         self._address = ""
         self._job = ""
-        self._counted = False
         self._greeted = False
         self._entered = False
         self.key = ""
@@ -55,11 +56,9 @@ class SshConnection(asyncssh.SSHServer):
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
         self._address = conn.get_extra_info("peername")[0]
-        if SshConnection.logins >= MOST_LOGINS:
-            conn.abort()
-            return
-        self._counted = True
-        SshConnection.logins += 1
+        if len(self.logins) >= MOST_LOGINS:
+            self._give_way()
+        self.logins.append(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._login_over()
@@ -116,9 +115,16 @@ class SshConnection(asyncssh.SSHServer):
         return await relay_port(TaskSession(self._control, answer["session"]), answer["connection"])
 
     def _login_over(self) -> None:
-        if self._counted:
-            SshConnection.logins -= 1
-            self._counted = False
+        if self in self.logins:
+            self.logins.remove(self)
+
+    def _give_way(self) -> None:
+        """Drop a login for this one: whoever opens many in silence keeps no other address out."""
+        by_address = Counter(login._address for login in self.logins)
+        dropped = max(self.logins, key=lambda login: by_address[login._address])
+        self.logins.remove(dropped)
+        assert dropped._connection is not None
+        dropped._connection.abort()
 
 
 async def serve(listener: socket.socket, control: GatewayControl, host_key: str) -> None:
