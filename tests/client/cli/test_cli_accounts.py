@@ -8,6 +8,7 @@ import json
 import re
 import resource
 import stat
+import sys
 
 import click
 import httpx2
@@ -374,3 +375,26 @@ def test_a_login_for_which_the_disk_has_no_room_leaves_those_before_it_and_no_pi
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [path.name for path in config_dir().iterdir()] == ["logins.json"]
     assert kept_login() == StoredLogin("http://pool:7433", "eve", "pond_a_b")
+
+
+@pytest.mark.parametrize("name", ["TOKEN=hush", "1TOKEN", "TO-KEN", ""])
+def test_a_secret_that_no_variable_can_have_the_name_of_is_refused_before_its_value_is_asked_for(run_pond, name):
+    code, _, err = run_pond("secret", "set", name, "--stdin", stdin="hush\n")
+    assert code == 2
+    assert f"{name!r} is not a name of a variable" in err
+    assert sys.stdin.read() == "hush\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("secret", "set", "TOKEN"),
+        ("webhooks", "add", "room", "--format", "slack"),
+        ("notify", "chat", "--format", "slack"),
+    ],
+)
+def test_nothing_secret_is_asked_for_while_no_server_runs(monkeypatch, capsys, tmp_path, words):
+    monkeypatch.setattr("sys.stdin", io.StringIO("hush\n"))
+    assert main.run_line([*words, "--stdin", "--state-dir", str(tmp_path)]) == 2
+    assert "no Millpond server is running here" in capsys.readouterr().err
+    assert sys.stdin.read() == "hush\n"

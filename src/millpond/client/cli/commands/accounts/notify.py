@@ -120,13 +120,12 @@ def chat(form: str | None, remove: bool, stdin: bool, state_dir: Path | None) ->
     """Have messages sent to a webhook of yours; its address is asked for, and kept as a secret."""
     if remove == (form is not None):
         raise InvalidInputError("--format or --remove", "give one of the two")
-    url = "" if form is None else SecretInput(stdin).ask("address of the webhook")
     with connect(state_dir) as client:
         if form is None:
             client.notifications.forget_chat()
             click.echo("no messages come any more")
         else:
-            client.notifications.set_chat(url, form)
+            client.notifications.set_chat(SecretInput(stdin).ask("address of the webhook"), form)
             click.echo("set; try it with `pond notify try`")
 
 

@@ -92,9 +92,8 @@ def ls(client: Client) -> Listing:
 @state_dir_option
 def add(name: str, stdin: bool, state_dir: Path | None, **fields: Any) -> None:
     """Add the webhook NAME; its address is asked for, and kept as a secret."""
-    url = SecretInput(stdin).ask("address of the webhook")
     with connect(state_dir) as client:
-        client.webhooks.add(name, url, **fields)
+        client.webhooks.add(name, SecretInput(stdin).ask("address of the webhook"), **fields)
     click.echo(f"added; try it with `pond webhooks test {name}`")
 
 

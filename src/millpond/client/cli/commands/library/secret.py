@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -57,9 +58,13 @@ def group() -> None:
 @state_dir_option
 def set_(name: str, group_name: str | None, of_server: bool, stdin: bool, state_dir: Path | None) -> None:
     """Store a secret called NAME; job files name it under `secrets` and find it in the variable NAME."""
-    value = sys.stdin.read().removesuffix("\n") if stdin else SecretInput(False).ask("value")
+    from millpond.specs.validation import PATTERN_WORDS, VARIABLE
+
+    if re.fullmatch(VARIABLE, name) is None:
+        raise InvalidInputError(f"{name!r} is not a name of a variable", PATTERN_WORDS[VARIABLE])
     with connect(state_dir) as client:
         kind, owner = _owner(client, group_name, of_server)
+        value = sys.stdin.read().removesuffix("\n") if stdin else SecretInput(False).ask("value")
         client.secrets.put(kind, owner, name, value)
     say(f"{name} is kept for {_whose(kind, owner)}")
 
