@@ -17,7 +17,8 @@ import httpx2
 import pytest
 
 from millpond.client.sdk import Client
-from millpond.client.sdk.transport.local_http import LocalHttp, query_text
+from millpond.client.sdk.transport.discovery import Address
+from millpond.client.sdk.transport.local_http import LocalAnswer, LocalHttp, query_text
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 
 CUT_OFF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"
@@ -176,6 +177,26 @@ def test_silence_is_an_error_in_time(listener):
         pytest.raises(UnavailableError, match="did not answer in time"),
     ):
         client.job("train-abcde")
+
+
+def test_a_request_may_have_its_own_time_on_a_new_and_on_a_kept_connection(listener):
+    http = LocalHttp(Address(listener.url, "secret"), 60.0)
+    begun = b"HTTP/1.1 200 OK\r\n"
+    listener.answers += [begun, answer("200 OK", "{}"), begun]
+    with pytest.raises(TimeoutError):
+        http.request("GET", "/slow", timeout=0.05)
+    assert http.request("GET", "/quick").content == b"{}"
+    with pytest.raises(TimeoutError):
+        http.request("GET", "/slow", timeout=0.05)
+    assert listener.connections == 2
+
+
+def test_a_plan_is_waited_for_longer_than_other_answers(client, monkeypatch):
+    given = []
+    monkeypatch.setattr(LocalHttp, "request", lambda *_, **request: given.append(request) or LocalAnswer(200, b"{}"))
+    with pytest.raises(UnavailableError, match="not understood"):
+        client.plan({})
+    assert given[0]["timeout"] == 60.0
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ _Answer = TypeVar("_Answer")
 
 _FIRST_LOOK_S = 0.05
 _NOT_YET = 503
+_PLANNED_WITHIN_S = 60.0
+"""A server gives up on a plan by itself, and says so; before it, those that were asked for earlier have their turn."""
 _TAKEN_TOGETHER_WITHIN_S = 60.0
 _DELETED_WITHIN_S = 600.0
 """An array has as many folders as members."""
@@ -119,7 +121,7 @@ class JobRequests(Requests, ABC):
         """
         from millpond.specs.api.jobs.reasons import PlanInfo
 
-        return self._ask(PlanInfo, "POST", "/jobs/plan", json=dict(job))
+        return self._ask(PlanInfo, "POST", "/jobs/plan", json=dict(job), timeout=_PLANNED_WITHIN_S)
 
     def jobs(
         self,

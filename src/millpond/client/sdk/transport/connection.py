@@ -27,7 +27,7 @@ from millpond.specs.api.codec import from_json
 if TYPE_CHECKING:
     import httpx2
 
-_LOCALLY = frozenset({"params", "json", "headers"})
+_LOCALLY = frozenset({"params", "json", "headers", "timeout"})
 """What a request may have that goes by ``LocalHttp``."""
 
 _JSON: Final = {"Content-Type": "application/json"}

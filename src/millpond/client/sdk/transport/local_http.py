@@ -56,8 +56,12 @@ class LocalHttp:
         params: Mapping[str, Any] | None = None,
         json: Any = None,
         headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
     ) -> LocalAnswer:
         """Ask, and read the whole answer.
+
+        Args:
+            timeout: another than that of all requests, in seconds.
 
         Raises:
             InvalidInputError: ``json`` has what JSON cannot hold, or a text is not UTF-8.
@@ -65,7 +69,7 @@ class LocalHttp:
         """
         body = None if json is None else as_json(json)
         typed = {} if body is None else {"Content-Type": "application/json"}
-        connection = self._connection()
+        connection = self._connection(self._timeout_s if timeout is None else timeout)
         try:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may have answered before it had all
                 connection.request(
@@ -85,13 +89,14 @@ class LocalHttp:
         while (connection := self._unused()) is not None:
             connection.close()
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
         """One that is idle, unless the server has closed it meanwhile, or a new one."""
         while (connection := self._unused()) is not None:
             if not _is_readable(connection):
+                connection.sock.settimeout(timeout_s)
                 return connection
             connection.close()
-        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+        return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
 
     def _unused(self) -> http.client.HTTPConnection | None:
         try:
