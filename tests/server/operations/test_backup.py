@@ -393,3 +393,20 @@ def test_a_backup_to_standard_output_is_refused_and_leaves_no_file(
             cli, ["backup", "-", "--state-dir", str(state)], standalone_mode=False, catch_exceptions=False
         )
     assert [each.name for each in tmp_path.iterdir()] == ["state"]
+
+
+def test_no_passphrase_is_asked_for_where_nothing_can_be_backed_up_or_restored(
+    state: Path, database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    sealed = tmp_path / "there.tar.gz"
+    back_up(state, sealed, 1.0, lock=Lock(KeySource(passphrase="a long pass phrase"), Cipher.AES_256_GCM))
+    for words, refusal in (
+        (
+            ["backup", str(tmp_path / "new.tar.gz"), "--encrypt", "--state-dir", str(tmp_path)],
+            "there is no millpond.db",
+        ),
+        (["backup", str(sealed), "--encrypt", "--state-dir", str(state)], "exists already"),
+        (["restore", str(sealed), "--state-dir", str(state)], "is not empty"),
+    ):
+        with pytest.raises((ConflictError, UnavailableError), match=refusal):
+            CliRunner().invoke(cli, [*words, "--stdin"], input="", standalone_mode=False, catch_exceptions=False)

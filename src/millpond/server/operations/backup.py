@@ -98,12 +98,8 @@ def back_up(state_dir: Path, target: Path, at: float, *, jobs: bool = True, lock
             encrypted here.
         ConflictError: the target exists.
     """
+    require_source_and_target(state_dir, target)
     database = state_dir / DATABASE_FILE
-    if not database.is_file():
-        remedy = "name a state directory with --state-dir; a PostgreSQL database is backed up by pg_dump"
-        raise UnavailableError(f"there is no {DATABASE_FILE} in {state_dir}", remedy)
-    if target.exists():
-        raise ConflictError(f"{target} exists already", "name another file, or remove it")
     partial = target.with_name(f"{target.name}.{os.getpid()}{_PARTIAL}")
     copy = partial.with_suffix(_PARTIAL_DATABASE)
     try:
@@ -124,6 +120,30 @@ def back_up(state_dir: Path, target: Path, at: float, *, jobs: bool = True, lock
         copy.unlink(missing_ok=True)
         partial.unlink(missing_ok=True)
     return BackupSummary(count, target.stat().st_size, VERSION, left_out)
+
+
+def require_source_and_target(state_dir: Path, target: Path) -> None:
+    """Check that there is something to back up, and that nothing is in its archive's place.
+
+    Raises:
+        UnavailableError: there is no database.
+        ConflictError: the target exists.
+    """
+    if not (state_dir / DATABASE_FILE).is_file():
+        remedy = "name a state directory with --state-dir; a PostgreSQL database is backed up by pg_dump"
+        raise UnavailableError(f"there is no {DATABASE_FILE} in {state_dir}", remedy)
+    if target.exists():
+        raise ConflictError(f"{target} exists already", "name another file, or remove it")
+
+
+def require_empty(state_dir: Path) -> None:
+    """Check that a backup can be restored there.
+
+    Raises:
+        ConflictError: it holds something.
+    """
+    if state_dir.exists() and any(state_dir.iterdir()):
+        raise ConflictError(f"{state_dir} is not empty", "restore into an empty directory: --state-dir DIR")
 
 
 def needed_key_of(archive: Path) -> str:
@@ -157,8 +177,7 @@ def restore(archive: Path, state_dir: Path, key: KeySource | None = None) -> Bac
         InvalidInputError: the archive is damaged, or not a backup of Millpond.
         UnavailableError: a file cannot be read or written.
     """
-    if state_dir.exists() and any(state_dir.iterdir()):
-        raise ConflictError(f"{state_dir} is not empty", "restore into an empty directory: --state-dir DIR")
+    require_empty(state_dir)
     fresh = state_dir.with_name(f"{state_dir.name}.{os.getpid()}{_RESTORING}")
     try:
         _remove_left(state_dir, _RESTORING)

@@ -45,20 +45,21 @@ def backup(
 ) -> None:
     """Write the server's state to FILE; the server may run meanwhile."""
     from millpond.server.auth.vault.ciphers import Cipher, require_ciphers
-    from millpond.server.operations.backup import Lock, back_up
+    from millpond.server.operations.backup import Lock, back_up, require_source_and_target
 
     if str(file) == "-":
         raise InvalidInputError(
             "a backup gets its name once it is whole: it cannot go to standard output", "name a file"
         )
-    lock = None
+    lock, directory = None, state_dir or default_state_dir()
     if encrypt:
         require_ciphers(Cipher(cipher))
+        require_source_and_target(directory, file)
         lock = Lock(_key(key_file, stdin, new=True), Cipher(cipher))
     elif key_file is not None:
         raise InvalidInputError("--key-file without --encrypt", "add --encrypt")
     with with_termination():
-        summary = back_up(state_dir or default_state_dir(), file, time.time(), jobs=not only_database, lock=lock)
+        summary = back_up(directory, file, time.time(), jobs=not only_database, lock=lock)
     how = f", encrypted with {cipher}" if encrypt else ""
     click.echo(f"{count_text(summary.files, 'file')}, {size_text(summary.size_bytes)} in {file}{how}")
     if summary.left_out:
@@ -77,10 +78,11 @@ def restore(file: Path, key_file: Path | None, stdin: bool, state_dir: Path | No
 
     Asks for the passphrase of an encrypted one.
     """
-    from millpond.server.operations.backup import needed_key_of
+    from millpond.server.operations.backup import needed_key_of, require_empty
     from millpond.server.operations.backup import restore as put_back
 
     directory = state_dir or default_state_dir()
+    require_empty(directory)
     needed = needed_key_of(file)
     if needed == "file" and key_file is None:
         raise InvalidInputError(f"{file} is encrypted by a key file", "name it with --key-file")
