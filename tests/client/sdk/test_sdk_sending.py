@@ -14,6 +14,7 @@ import pytest
 
 from millpond.client.sdk.resources.files import FilesClient
 from millpond.client.sdk.resources.uploads import WORTH_ASKING, Upload
+from millpond.client.sdk.transport.failures import from_answer
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from millpond.model.folders import LARGEST_BATCHED, digest_of
 from millpond.specs.api.jobs.files import (
@@ -27,6 +28,8 @@ from millpond.specs.api.jobs.files import (
 )
 from millpond.specs.job.snapshots import FileEntry, FolderSnapshot, LinkEntry
 
+TOO_SLOW = b'{"error": {"cause": "the body did not arrive", "code": "too-slow", "remedy": "try again"}}'
+
 
 class Recipient:
     """A server that has nothing and keeps what it is sent.
@@ -38,6 +41,7 @@ class Recipient:
         parts: what it has of contents that were cut off.
         busy: so often it says that another request sends.
         takes: bytes of a body, after which the connection breaks.
+        waits_no_longer: it answers then, this once, instead.
     """
 
     def __init__(self) -> None:
@@ -48,6 +52,7 @@ class Recipient:
         self.parts: dict[str, bytes] = {}
         self.busy = 0
         self.takes = 2**60
+        self.waits_no_longer = False
 
     def ask(self, answer: Any, method: str, path: str, **request: Any) -> Any:
         self.requests.append(f"{method} {path.rpartition('/')[0] if method == 'PUT' else path}")
@@ -78,6 +83,9 @@ class Recipient:
             part += piece
             if len(part) - first >= self.takes:
                 self.parts[digest] = part
+                if self.waits_no_longer:
+                    self.takes = 2**60
+                    raise from_answer(408, TOO_SLOW, "http://pool:1")
                 raise UnavailableError("the connection broke", "try again") from httpx2.WriteError("reset")
         assert told == f"bytes {first}-{len(part) - 1}/{len(part)}"
         if digest_of(part) != digest:
@@ -133,6 +141,14 @@ def test_a_large_file_that_was_cut_off_goes_on_where_the_server_has_it(large: Pa
     server = Recipient()
     cut(server, large)
     assert server.told == []
+    server.files().ship(large)
+    assert server.contents[digest_of(LARGE)] == LARGE
+    assert server.told == ["going on with large.bin at 3.0 MiB of 8.0 MiB"]
+
+
+def test_a_large_file_goes_on_by_itself_where_the_server_waited_no_longer_for_a_machine_that_slept(large: Path) -> None:
+    server = Recipient()
+    server.takes, server.waits_no_longer = 3 * 2**20, True
     server.files().ship(large)
     assert server.contents[digest_of(LARGE)] == LARGE
     assert server.told == ["going on with large.bin at 3.0 MiB of 8.0 MiB"]

@@ -10,6 +10,7 @@ from typing import Final
 import httpx2
 
 from millpond.client.sdk.transport.connection import ServerConnection
+from millpond.client.sdk.transport.failures import TooSlowError
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.specs.api.jobs.files import BlobInfo, BlobProgress
 from millpond.specs.quantities import size_text
@@ -67,6 +68,9 @@ class Upload:
                 try:
                     self._send_from(first)
                     return
+                except TooSlowError:  # what has arrived is kept
+                    if not left:
+                        raise
                 except (ConflictError, InvalidInputError):  # its part was another's, or not what it should be
                     if not left or not first:
                         raise

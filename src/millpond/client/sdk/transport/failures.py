@@ -25,11 +25,17 @@ from millpond.specs.api.codec import from_json
 if TYPE_CHECKING:
     import httpx2
 
+
+class TooSlowError(UnavailableError):
+    """The server waited no longer for the rest of a request: this machine slept meanwhile, say."""
+
+
 _KINDS: dict[int, type[MillpondError]] = {
     400: InvalidInputError,
     401: NotLoggedInError,
     403: NotAllowedError,
     404: NotFoundError,
+    408: TooSlowError,
     409: ConflictError,
     412: ConflictError,
     413: InvalidInputError,
