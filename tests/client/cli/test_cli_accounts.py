@@ -398,3 +398,15 @@ def test_nothing_secret_is_asked_for_while_no_server_runs(monkeypatch, capsys, t
     assert main.run_line([*words, "--stdin", "--state-dir", str(tmp_path)]) == 2
     assert "no Millpond server is running here" in capsys.readouterr().err
     assert sys.stdin.read() == "hush\n"
+
+
+def test_an_account_of_this_machine_without_a_name_is_to_be_named(run_pond, server, monkeypatch):
+    def without_name() -> str:
+        raise KeyError("getpwuid(): uid not found: 54321")
+
+    monkeypatch.setattr("millpond.client.cli.commands.accounts.login.getpass.getuser", without_name)
+    code, _, err = run_pond("login", "http://pool:1", "--stdin", stdin="hush\n")
+    assert code == 2
+    assert "has no name here" in err
+    assert "--user" in err
+    assert not server.requests

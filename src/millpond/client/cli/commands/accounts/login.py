@@ -60,9 +60,21 @@ def login(
         invitation = secrets.ask("invitation")
         request = LoginRequest(invitation=invitation.strip(), new_password=secrets.ask_new(), label=label)
     else:
-        request = LoginRequest(user=user or getpass.getuser(), password=secrets.ask("password"), label=label)
+        request = LoginRequest(user=user or _name_here(), password=secrets.ask("password"), label=label)
     info = log_in(address, request, authority=authority)
     _keep(address, info, authority)
+
+
+def _name_here() -> str:
+    """The name of the account that runs this.
+
+    Raises:
+        InvalidInputError: it has none, as in containers that run under a mere number.
+    """
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # from Python 3.13 on the latter
+        raise InvalidInputError(f"the account {os.getuid()} has no name here", "say which is meant: --user") from error
 
 
 def _keep(address: str, info: LoginInfo, authority: str) -> None:
