@@ -66,6 +66,16 @@ def test_a_state_directory_below_a_file_cannot_be_used(tmp_path):
     assert finding("state directory", tmp_path / "file" / "state").grade is Grade.BROKEN
 
 
+def test_a_state_directory_that_we_may_not_look_into_is_said_to_be_another_accounts(tmp_path, monkeypatch):
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    last = diagnose(tmp_path / "state")[-1]
+    assert (last.what, last.grade) == ("state directory", Grade.BROKEN)
+    assert last.found == f"{tmp_path / 'state'} is another account's"
+
+
 def test_a_state_directory_open_to_others_is_told(tmp_path):
     tmp_path.chmod(0o755)
     found = finding("state directory", tmp_path)

@@ -54,8 +54,15 @@ def diagnose(state_dir: Path) -> list[Finding]:
     """Everything a server needs or could use here, the necessary first.
 
     Args:
-        state_dir: where it would keep its state; need not exist.
+        state_dir: where it would keep its state; need not exist. Where it is closed to us, that is the last finding.
     """
+    if _is_closed(state_dir):
+        remedy = "ask as its owner, or choose another with --state-dir"
+        return [
+            _python(),
+            _kernel(),
+            Finding("state directory", Grade.BROKEN, f"{state_dir} is another account's", remedy),
+        ]
     server = _server_of(state_dir)
     return [
         _python(),
@@ -91,6 +98,16 @@ def _kernel() -> Finding:
     except UnavailableError as error:
         return Finding("kernel", Grade.BROKEN, f"{name}: {error.cause}", error.remedy)
     return Finding("kernel", Grade.OK, name)
+
+
+def _is_closed(path: Path) -> bool:
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return not os.access(path, os.X_OK)
 
 
 def _state_directory(path: Path) -> Finding:
