@@ -352,3 +352,15 @@ def test_cells_of_hived_that_several_kinds_of_hardware_have_are_said_beside_the_
     code, out, err = run_pond("config", "from-hived", str(file))
     assert (code, out) == (0, "queues:\n- name: vision\n  guarantee: 4\n  cells: {node: 1}\n")
     assert "vision may get its cells `node` of any of A100, V100" in err
+
+
+@pytest.mark.parametrize("command", ["ps", "template ls"])
+def test_an_account_without_a_home_directory_is_told_to_set_one(run_pond, monkeypatch, command):
+    for variable in ("HOME", "MILLPOND_STATE", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("posixpath.expanduser", lambda path: path)  # as where no account has the number
+    assert run_pond(*command.split()) == (
+        UnavailableError.exit_code,
+        "",
+        f"pond: the account {os.getuid()} has no home directory here; set HOME\n",
+    )

@@ -5,7 +5,6 @@ There are two. The server's own group cannot be the one that is divided among ta
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.host.controllers import TASKS_UNIT
 from millpond.node.task import shutdown_hook
 from millpond.node.task.launch import LONGEST_SHUTDOWN_GRACE_S
+from millpond.specs.base_directories import config_home
 
 UNIT: Final = "millpond.service"
 
@@ -117,8 +117,7 @@ def unit_folder(*, for_user: bool) -> Path:
     """Where units belong."""
     if not for_user:
         return Path("/etc/systemd/system")
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(home) / "systemd" / "user"
+    return config_home() / "systemd" / "user"
 
 
 def write_units(folder: Path, texts: Mapping[str, str], *, replace: bool) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.resources
-import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, model_validator
 
 from millpond.model.errors import MillpondError, NotFoundError, UnavailableError
+from millpond.specs.base_directories import config_home
 from millpond.specs.errors import BadValueError, SpecError, suggest
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.job_spec import JobSpec, check_job, read_job
@@ -127,8 +127,7 @@ class Template:
 
 def own_folder() -> Path:
     """Where the user's own templates lie."""
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(home) / "millpond" / "templates"
+    return config_home() / "millpond" / "templates"
 
 
 def all_templates(warn: Callable[[str], None] = lambda text: None, *, own: bool = True) -> list[Template]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.model.errors import UnavailableError
+from millpond.specs.base_directories import config_home
 
 FILE_NAME = "logins.json"
 
@@ -32,8 +33,7 @@ class StoredLogin:
 
 def config_dir() -> Path:
     """Where this user's settings of Millpond lie."""
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(home) / "millpond"
+    return config_home() / "millpond"
 
 
 def write_private(path: Path, text: str) -> None:
