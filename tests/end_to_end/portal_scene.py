@@ -7,9 +7,9 @@ The pages are found among the server's own routes, so that none is forgotten.
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -138,4 +138,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description="A picture of each page of the portal.")
+    parser.add_argument("folder", type=Path, help="where the pictures are put")
+    main(parser.parse_args().folder)
