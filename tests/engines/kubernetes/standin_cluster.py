@@ -200,8 +200,9 @@ class StandinCluster:
         ]
         app = Starlette(routes=routes)
         config = uvicorn.Config(
-            app, host="127.0.0.1", port=self.port, log_level="critical", lifespan="off", timeout_keep_alive=KEPT_OPEN_S
-        )
+            app, host="127.0.0.1", port=self.port, log_config=None, access_log=False, lifespan="off",
+            timeout_keep_alive=KEPT_OPEN_S,
+        )  # fmt: skip
         self._server = _Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
