@@ -76,6 +76,11 @@ def test_a_state_directory_that_we_may_not_look_into_is_said_to_be_another_accou
     assert last.found == f"{tmp_path / 'state'} is another account's"
 
 
+def test_a_file_in_place_of_the_state_directory_is_not_said_to_be_another_accounts(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert finding("state directory", tmp_path / "file").found == f"{tmp_path / 'file'} cannot be written"
+
+
 def test_a_state_directory_open_to_others_is_told(tmp_path):
     tmp_path.chmod(0o755)
     found = finding("state directory", tmp_path)

@@ -107,7 +107,7 @@ def _is_closed(path: Path) -> bool:
         return True
     except OSError:
         return False
-    return not os.access(path, os.X_OK)
+    return path.is_dir() and not os.access(path, os.X_OK)
 
 
 def _state_directory(path: Path) -> Finding:

@@ -122,9 +122,8 @@ class SshAuthorizer:
             case GatewayRequest.FORWARD:
                 info, number = self._let_in(question)
                 way = way_to_port(self._access, running_task(info, number), question["port"])
-                through = asyncio.run(
-                    way.open(_CONNECTED_WITHIN_S)
-                )  # the gateway, which has no rights, cannot see whose it is
+                # The gateway, which has no rights, cannot see whose the program is.
+                through = asyncio.run(way.open(_CONNECTED_WITHIN_S))
                 return {"session": self._begin(question, info, through)}, through
             case GatewayRequest.USED:
                 if question["session"] in self._sessions:
