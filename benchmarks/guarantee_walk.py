@@ -5,16 +5,18 @@ at once, and what should be true is computed anew from the jobs and their places
 
 - *The guarantee*: no job waits that a guarantee covers, that no limit keeps out, and that has room once all work has
   left that was lent at its expense, unless that room is kept for another job that a guarantee covers and that goes
-  first. Lent is work outside that guarantee to which no guarantee of its own is owed (first to what took its place
-  back, then by class and by who came first), and that carries no protection now: it is preemptible, its minimum run
-  time is over, and it has a preemption left. All who leave for a job are asked in one cycle: one round of taking back.
+  first. Lent is work outside that guarantee to which no guarantee of its own is owed (first to what is not preemptible,
+  then to what took its place back, then by class and by who came first), and that carries no protection now: it is
+  preemptible, its minimum run time is over, and it has a preemption left. All who leave for a job are asked in one
+  cycle: one round of taking back.
 - *Nothing is borrowed for good*: what is not preemptible starts within a guarantee, beside what the queues below that
   are promised and do not use.
 - *The verdict*: a job of which it is said at submission that it can never run does not run.
 - *The books*: what each queue is said to hold is what its jobs hold.
 
-Where some gangs stay with their minimum alone (``with_cores``), only that is held for good: what they have beyond it
-keeps no work that stays from cards that are idle and within what its queue is guaranteed.
+What may leave keeps no work that stays from cards that are idle and within what its queue is guaranteed: neither work
+of no higher class that has not taken its place back, nor, where some gangs stay with their minimum alone
+(``with_cores``), what they have beyond that.
 
 Where guarantees name models of cards (``with_models``), a job that takes several has a choice for each of them, and all
 of this holds for each.
@@ -283,7 +285,7 @@ class GuaranteeWalk:
             if guarantor is not None:
                 self._judge_guaranteed(record, amount, guarantor, holding)
             elif not record.job.preemptible:
-                self._judge_beside_cores(record, amount, holding, tree)
+                self._judge_for_good(record, amount, holding, tree)
 
     def _judge_guaranteed(
         self, record: JobRecord, amount: Amount, guarantor: str, holding: Collection[JobRecord]
@@ -300,17 +302,14 @@ class GuaranteeWalk:
             names = ", ".join(each.id for each in lent)
             self.wrong.append(f"{record.id} waits in {record.queue} within the guarantee of {guarantor}; lent: {names}")
 
-    def _judge_beside_cores(
+    def _judge_for_good(
         self, record: JobRecord, amount: Amount, holding: Collection[JobRecord], tree: CountedTree
     ) -> None:
-        """What stays waits: it has no room, or no guarantee covers it beside all but what gangs have beyond a core."""
-        counted = CountedTree(
-            self.queues,
-            ((each.queue, self._for_good(each) if each.job.rest_preemptible else self._held(each)) for each in holding),
-        )
+        """What stays waits: it has no room, or no guarantee covers it beside what it makes nobody borrow."""
+        counted = CountedTree(self.queues, ((each.queue, self._before(record, each)) for each in holding))
         if counted.guarantor(record.queue, amount) is None or not self._keeps_promises(record, amount, counted):
             return
-        self.found["beside cores and waiting"] += 1
+        self.found["covered for good and waiting"] += 1
         core = self.world.core
         claimed = {
             node for claim in core._claims.reservations.values() if claim.job != record.id for node in claim.nodes
@@ -318,7 +317,21 @@ class GuaranteeWalk:
         kept = {core._state.cluster.node_name(node) for node in claimed}
         kept.update(name for name in self.nodes if amount.models and self._model_of(name) != amount.models[0][0])
         if tree.admits(record.queue, amount) and self._fits(record, holding, kept):
-            self.wrong.append(f"{record.id} waits in {record.queue}, as gangs there have grown beyond what stays")
+            self.wrong.append(f"{record.id} stays, and waits in {record.queue} behind what would be borrowed")
+
+    def _before(self, record: JobRecord, holder: JobRecord) -> Amount:
+        """What of running work comes before a job that stays, on a guarantee that both live on."""
+        job = holder.job
+        is_behind = (
+            job.preemptible
+            and job.priority <= record.job.priority
+            and holder.preemptions < job.preemption_budget
+            and holder.state is JobState.RUNNING
+            and not holder.took_back
+        )
+        if is_behind:
+            return Amount()
+        return self._for_good(holder) if job.rest_preemptible else self._held(holder)
 
     def _keeps_promises(self, record: JobRecord, amount: Amount, tree: CountedTree) -> bool:
         """Whether a job that will not give its place back leaves what the queues beside it are promised."""
@@ -348,7 +361,11 @@ class GuaranteeWalk:
         for each in self.queues:
             if each.parent == name:
                 below.update(*self._owed(each.name, there))
-        there.sort(key=lambda each: (not each.took_back, each.id not in below, -each.job.priority, each.placed_by))
+        there.sort(
+            key=lambda each: (
+                each.job.preemptible, not each.took_back, each.id not in below, -each.job.priority, each.placed_by
+            )
+        )  # fmt: skip
         for each in there:
             if tree.covers(name, self._least(each), filled):
                 owed.add(each.id)

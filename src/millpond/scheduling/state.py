@@ -113,7 +113,8 @@ class State:
         self.limits = AccountLimitUsage(self.journal, self.queues)
         self.amounts = CountedAmounts(self.cluster, self.queues)
         self.elastic: dict[str, JobRecord] = {}
-        self.entitlements = Entitlements(self.amounts, self.limits, self.elastic)
+        self.roster = Roster()
+        self.entitlements = Entitlements(self.amounts, self.limits, self.elastic, self.roster, self.reserved)
         self.usage = DecayedUsage(settings.fair_half_life_s)
         self.preemption_budget = PreemptionBudget()
         self.idle_time = IdleTime()
@@ -128,7 +129,6 @@ class State:
         self.demands = RequestClasses()
         self.waiting = WaitingLines()
         self.arrivals = ArrivalHistory()
-        self.roster = Roster()
         self.running: dict[str, JobRecord] = {}
         self.suspended: dict[str, JobRecord] = {}
         self.kept: dict[str, JobRecord] = {}

@@ -131,6 +131,14 @@ def test_a_job_waits_for_its_queue_and_not_for_free_cards() -> None:
     assert {start_of(world, job).likely_at for job in ("next", "behind")} == {500.0, 510.0}
 
 
+def test_what_is_not_preemptible_waits_for_room_alone_where_work_that_may_leave_holds_its_guarantee() -> None:
+    world = World(machine("n", 2), queues=[queue("a", guarantee=2)])
+    world.submit(single("own", queue="a"), lasting=500.0, known=True)
+    world.submit(single("short", queue="a"), lasting=50.0, known=True)
+    world.submit(single("kept", queue="a", preemptible=False), lasting=10.0, known=True)
+    assert start_of(world, "kept").likely_at == 50.0
+
+
 def busy_zones(**lengths: float) -> World:
     """Nodes of two cards, of the zones that their names begin with; work fills them for so long, or they are idle."""
     nodes = (replace(machine(name, 2), labels=(("host", name), ("zone", name[0]))) for name in lengths)

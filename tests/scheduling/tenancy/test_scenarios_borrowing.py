@@ -382,11 +382,37 @@ def test_what_waits_behind_work_that_may_not_borrow_does() -> None:
 
 
 @pytest.mark.parametrize("cells", [(), (CellCount("card", 2),)])
-def test_what_its_own_queue_s_preemptible_work_leaves_no_guarantee_starts_once_it_may_be_asked_to_leave(
+def test_what_is_not_preemptible_starts_on_idle_cards_while_its_queue_s_other_work_holds_the_guarantee(
     cells: tuple[CellCount, ...],
 ) -> None:
-    world = World(*POOL, queues=(queue("a", guarantee=2, cells=cells), queue("b")))
+    world = World(*POOL, queues=(queue("a", guarantee=2, cells=cells), queue("b", guarantee=2)))
     world.submit(*(gang(f"part{number}", 1, asks(0.5), queue="a") for number in range(4)))
+    world.submit(single("kept", queue="a", preemptible=False))
+    assert world.running() == {"part0", "part1", "part2", "part3", "kept"}
+    world.submit(single("owner", 2, queue="b"))
+    assert {each.job for each in world.of_kind(Stop)} == {"part2", "part3"}
+    assert world.running() == {"part0", "part1", "kept", "owner"}
+
+
+def test_a_higher_class_that_is_not_preemptible_displaces_lower_work_that_holds_the_guarantee_of_its_queue() -> None:
+    world = World(machine("n", 2), settings=Settings(preempt=True), queues=(queue("a", guarantee=2),))
+    world.submit(*(single(f"low{number}", queue="a", priority=Priority.LOW) for number in range(2)))
+    world.submit(single("kept", queue="a", preemptible=False))
+    assert [each.for_job for each in world.of_kind(Stop)] == ["kept"]
+    assert "kept" in world.running()
+
+
+def test_a_guarantee_is_owed_to_what_never_leaves_before_higher_work_that_may() -> None:
+    world = World(*POOL, queues=HALVES)
+    world.submit(*(single(f"kept{number}", queue="a", priority=Priority.LOW, preemptible=False) for number in range(2)))
+    world.submit(single("high", queue="a", priority=Priority.HIGH))
+    world.submit(single("owner", 2, queue="b"))
+    assert world.running() == {"kept0", "kept1", "owner"}
+
+
+def test_work_of_a_higher_class_keeps_its_guarantee_beside_what_is_not_preemptible() -> None:
+    world = World(*POOL, queues=(queue("a", guarantee=2), queue("b")))
+    world.submit(*(single(f"high{number}", queue="a", priority=Priority.HIGH) for number in range(2)))
     kept = single("kept", queue="a", preemptible=False)
     world.submit(kept)
     reason = world.core.explain("kept", world.now)

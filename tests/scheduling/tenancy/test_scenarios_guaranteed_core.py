@@ -45,7 +45,7 @@ def test_work_that_is_not_preemptible_as_a_whole_does_not_grow_beyond_the_guaran
 
 def test_its_minimum_waits_for_a_guarantee() -> None:
     world = World(*EIGHT, queues=HALVES)
-    world.submit(single("own", 3, queue="red"))
+    world.submit(single("own", 3, queue="red", preemptible=False))
     world.submit(core("gang", 2, 8, queue="red"))
     assert world.state("gang") is JobState.QUEUED
     assert world.why("gang").cause is Cause.GUARANTEE_OF_OTHERS

@@ -43,6 +43,7 @@ class LimitAccounts:
         self._state = state
         self._every = every
         self._numbers: dict[object, int] = {}
+        self._for_good: dict[QueueNode, QueueNode] = {}
         self.spare: list[int] = []
 
     def charges(self, record: JobRecord) -> tuple[tuple[int, Charges], ...]:
@@ -89,6 +90,8 @@ class LimitAccounts:
         for judged, milli in self._judged(amount):
             for node in self._state.queues.by_name[queue].path:
                 yield from self._charges_of_guarantee(node, judged, milli, amount)
+                if (held_for_good := self._for_good.get(node)) is not None:
+                    yield from self._charges_of_guarantee(held_for_good, judged, milli, amount, "stays")
         for account in self._state.limits.accounts_of_queue(queue):
             yield from self._charges_of_account(account, amount, jobs)
 
@@ -127,11 +130,20 @@ class LimitAccounts:
     def _charges_of_guarantees(self, record: JobRecord, amount: Amount) -> Iterator[tuple[int, int]]:
         """Work that borrows nothing has no more than what is guaranteed."""
         leaf = self._state.queues.by_name[record.queue]
-        must_be_covered = leaf.is_confined or not record.job.preemptible
         for judged, milli in self._judged(amount):
             covering = [node for node in leaf.guarantors if node.cards_guaranteed(judged)] or leaf.guarantors
-            for node in (*leaf.confined_to, *(covering[-1:] if must_be_covered else ())):
+            for node in (*leaf.confined_to, *(covering[-1:] if leaf.is_confined else ())):
                 yield from self._charges_of_guarantee(node, judged, milli, amount)
+            for node in () if record.job.preemptible else covering[-1:]:
+                yield from self._charges_of_guarantee(self._held_for_good(node, record), judged, milli, amount, "stays")
+
+    def _held_for_good(self, node: QueueNode, record: JobRecord) -> QueueNode:
+        """A queue on whose guarantee a job lives that stays, without what others hold there that may leave."""
+        found = self._for_good.get(node)
+        if found is None:
+            recallable = self._state.entitlements.recallable(record).get(node, Amount())
+            found = self._for_good[node] = node.less(recallable)
+        return found
 
     def _judged(self, amount: Amount) -> Iterable[tuple[str, int]]:
         """Of which models of cards, as guarantees name them, an amount has how much."""
@@ -141,11 +153,11 @@ class LimitAccounts:
         return found.items()
 
     def _charges_of_guarantee(
-        self, node: QueueNode, judged: str, milli: int, amount: Amount
+        self, node: QueueNode, judged: str, milli: int, amount: Amount, kind: str = "guarantee"
     ) -> Iterator[tuple[int, int]]:
         if node.judges(amount):
             yield from self._charges_of_bound(
-                ("guarantee", node.queue.name),
+                (kind, node.queue.name),
                 (judged, milli, node.cards_held(judged), node.cards_guaranteed(judged)),
                 *_others(node, node.guarantee, amount),
             )

@@ -225,7 +225,7 @@ def _with_reserved(state: State, record: JobRecord, queue: str) -> str:
 
 
 def _held_by_preemptible(state: State, queue: str) -> str:
-    """What of a guarantee is not held for good, and yet leaves for none of the queue's other work."""
+    """What of a guarantee is not held for good, and yet not borrowed as another job of the queue starts for good."""
     jobs = state.roster.of_queues(lambda name: name == queue)
     held = sum(job.gpu_milli for job in jobs if job.job.preemptible)
     return f"; preemptible work of queue {queue} holds {gpus_text(held)}" if held else ""

@@ -31,7 +31,9 @@ class CountedAmounts:
         return on_models(self.cluster, least, [task.holding for task in tasks if task.holding is not None])
 
     def recallable(self, record: JobRecord) -> Amount:
-        """What a running job counts for now beyond a minimum that stays: its queue need not cover that for good."""
+        """What a running job counts for now, but for a minimum that stays: its queue need not cover that for good."""
+        if record.job.preemptible:
+            return self.held(record, record.holding_tasks())
         if not record.job.rest_preemptible:
             return Amount()
         present = [task for task in record.tasks if task.holding is not None and task.holding.hold in (RUNNING, FROZEN)]

@@ -8,9 +8,11 @@ from there up are common to both.
    visitors there, of other queues whatever their class, of the same queues those of a lower one.
    Nor does work on cards that are reserved leave for a job that may not have these.
 1. A job that a guarantee of its side covers displaces what the other side has borrowed, of whatever class.
-2. A guarantee is owed to the work that fits in it, first to what is in cells; then to what is reserved, started there
-   or not; then to what took its place back, so that nobody's start makes that borrowed; then to what the guarantees
-   below it are owed to, then to the highest class, and among equals to what got its place first. Work to which a
+2. A guarantee is owed to the work that fits in it, first to what is in cells; then to what is not preemptible, which
+   lives on guarantees alone; then to what is reserved, started there or not; then to what took its place back; then to
+   what the guarantees below it are owed to, then to the highest class, and among equals to what got its place first.
+   What is not preemptible may start where the work behind it in that order becomes borrowed, but for what a start
+   leaves as it is: all down to what took its place back, and what is of a higher class. Work to which a
    guarantee of its own side is owed does not leave. Nor does work to which a common one is owed for a job that would
    borrow: a higher class takes the place of a lower one there if it fits beside all that is not below it.
 3. Between the rest the class of priority decides, and between equals the ordering: by the rounds of their queues
@@ -30,7 +32,8 @@ Protections come before all of this and are kept with the work itself: its minim
 and whether it is preemptible (``reclaiming.roster``).
 
 So evictions end. Compare what is in cells first, in the higher classes first: whoever displaces for a place in cells
-adds to that, and nothing else takes from it. Then compare what is owed beside it: by guarantees below others first,
+adds to that, and nothing else takes from it. Then compare what is not preemptible: it never leaves, so whatever else it
+makes borrowed as it starts, it does so once. Then compare what is owed beside it: by guarantees below others first,
 then in the higher classes. An eviction by
 guarantee adds the newcomer to what its nearest guarantee that covers it is owed to, and takes nothing from guarantees
 as deep; one by class within a guarantee puts a higher class in the place of a lower one. Whatever else leaves has been
@@ -102,19 +105,21 @@ class GuaranteeHolders:
         self, guarantor: QueueNode, jobs: Sequence[JobRecord], owed_below: Collection[str], state: State
     ) -> None:
         reserved, in_cells = ReservedWork(state), {job.id for job in jobs if state.cluster.cells.is_in_cells(job)}
+        staying = {job.id for job in jobs if not job.job.preemptible}
         self.owed: set[str] = set()
         amounts = {job.id: state.amounts.least_held(job) for job in jobs}
         self._present = {
             job.id: (job.job.priority, amounts[job.id])
             for job in jobs
-            if job.id not in owed_below and job.id not in in_cells
+            if not any(job.id in each for each in (owed_below, in_cells, staying))
         }
         filled = guarantor.unused()
         filled.add(reserved.unused(guarantor), 1)
 
         def turn(job: JobRecord) -> tuple[object, ...]:
             is_reserved = job.id in reserved.users
-            return job.id not in in_cells, not is_reserved, not job.took_back, job.id in self._present, *_place(job)
+            comes_first = job.id in in_cells, job.id in staying, is_reserved, job.took_back, job.id not in self._present
+            return tuple(not each for each in comes_first), _place(job)
 
         for job in sorted(jobs, key=turn):
             amount = amounts[job.id]

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Limit
 from millpond.scheduling.elastic.gang_sizes import is_enough
+from millpond.scheduling.reclaiming.roster import Roster
 from millpond.scheduling.records import JobRecord, TaskRecord
+from millpond.scheduling.reserving.reserved_rooms import ReservedRooms
 from millpond.scheduling.tenancy.card_models import choices_of
 from millpond.scheduling.tenancy.counted_amounts import CountedAmounts
 from millpond.scheduling.tenancy.limits import AccountLimitUsage
@@ -27,15 +29,23 @@ class Entitlements:
 
     Args:
         elastic: those of the running jobs that can run with fewer tasks, as they are at any time.
+        roster: the running work that may be asked to leave, as it is at any time.
 
     Attributes:
         unlent: names of the pools that do not lend now.
     """
 
-    def __init__(self, amounts: CountedAmounts, limits: AccountLimitUsage, elastic: Mapping[str, JobRecord]) -> None:
+    def __init__(
+        self,
+        amounts: CountedAmounts,
+        limits: AccountLimitUsage,
+        elastic: Mapping[str, JobRecord],
+        roster: Roster,
+        reserved: ReservedRooms,
+    ) -> None:
         self.cluster, self.queues = amounts.cluster, amounts.queues
         self.limits = limits
-        self._amounts, self._elastic = amounts, elastic
+        self._amounts, self._elastic, self._roster, self._reserved = amounts, elastic, roster, reserved
         self.unlent: set[str] = set()
         self._chosen: tuple[JobRecord, int] | None = None
 
@@ -69,21 +79,42 @@ class Entitlements:
     def _holds_for_good(self, record: JobRecord, amount: Amount) -> bool:
         """Whether ``amount`` more, never given back, is beyond the guarantees that a job lives on.
 
-        What is beyond the minimum of gangs that stay leaves when an owner asks, so it takes nothing of a guarantee.
+        What leaves when an owner asks takes nothing of a guarantee: from then on that is borrowed.
         """
         if not self.queues.blocks_guarantees(record.queue, amount):
             return False
-        recallable = self._recallable()
+        recallable = self.recallable(record)
         return not recallable or self.queues.blocks_guarantees(record.queue, amount, recallable)
 
-    def _recallable(self) -> dict[QueueNode, Amount]:
-        """What queues hold, with all below them, by tasks beyond the minimum of gangs whose minimum stays."""
+    def recallable(self, record: JobRecord) -> dict[QueueNode, Amount]:
+        """What queues hold, with all below them, that comes after a job on the guarantees it lives on and may leave.
+
+        Of gangs whose minimum stays that is what they have beyond it.
+        """
         found: dict[QueueNode, Amount] = {}
-        for record in self._elastic.values():
-            rest = self._amounts.recallable(record)
-            for node in self.queues.by_name[record.queue].path if rest != Amount() else ():
-                found[node] = found.get(node, Amount()) + rest
+        gangs = (other for other in self._elastic.values() if other.job.rest_preemptible)
+        for other in (*gangs, *self._behind_what_stays(record)):
+            amount = self._amounts.recallable(other)
+            for node in self.queues.by_name[other.queue].path if amount != Amount() else ():
+                found[node] = found.get(node, Amount()) + amount
         return found
+
+    def _behind_what_stays(self, record: JobRecord) -> list[JobRecord]:
+        """The running work that is borrowed once a job of its class starts on a guarantee of both for good.
+
+        It may leave for the owner then: it is in no cells, has not taken its place back for the guarantee, nor started
+        on what is reserved (``tenancy.displacement``, rule 2).
+        """
+        top = self.queues.by_name[record.queue].guarantors[-1:]
+        jobs = self._roster.of_queues(lambda queue: bool(top) and top[0] in self.queues.by_name[queue].path)
+        return [
+            job
+            for job in jobs
+            if job.job.preemptible
+            and job.job.priority <= record.job.priority
+            and job.preemptions < job.job.preemption_budget
+            and not (job.took_back or self.cluster.cells.is_in_cells(job) or self._reserved.has_user(job))
+        ]
 
     def _beyond_recall(self, record: JobRecord, amount: Amount) -> Amount:
         """What of ``amount`` more a job would not give back whose tasks beyond the minimum may be taken."""
