@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,10 +22,12 @@ from millpond.server.auth.roles import Caller, UserRole
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.notifications.components import Notifications, NotificationSources, make_notifications
+from millpond.server.notifications.delivery_worker import MakeExecutor
 from millpond.server.notifications.messages import MessageWriter
 from millpond.server.notifications.settings import NotificationContext
 from millpond.server.notifications.webhook_carrier import WebhookRules
 from millpond.server.runtime.loop_dependencies import LoopDependencies
+from millpond.server.store.deliveries import WAITING
 from millpond.server.store.store import Store
 from millpond.specs.api.notifications import NotificationRule, RulesRequest, Topic
 from millpond.specs.config.notifications import MailRules, NotificationRules
@@ -32,14 +36,34 @@ from millpond.specs.config.webhooks import Webhook
 PORTAL = "https://pond.example.org"
 
 
+class InlineExecutor(Executor):
+    """Runs each call while it is submitted."""
+
+    def __init__(self, _at_once: int, _name: str) -> None:
+        self.calls = 0
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.calls += 1
+        done: Future[Any] = Future()
+        try:
+            done.set_result(call(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
 def make_told(
-    store: Store, accounts: Accounts, vault: Vault, context: NotificationContext, webhooks: WebhookRules | None = None
+    store: Store,
+    accounts: Accounts,
+    vault: Vault,
+    context: NotificationContext,
+    webhooks: WebhookRules | None = None,
+    make_executor: MakeExecutor = InlineExecutor,
 ) -> Notifications:
     """What tells the users of a server of this test, with links into a portal at ``PORTAL``."""
     hooks = webhooks or WebhookRules(dict, lambda: context.rules().chat)
-    return make_notifications(
-        NotificationSources(store, accounts, vault, MessageWriter(lambda: PORTAL), hooks), context
-    )
+    sources = NotificationSources(store, accounts, vault, MessageWriter(lambda: PORTAL), hooks, make_executor)
+    return make_notifications(sources, context)
 
 
 class NoticeWorld:
@@ -47,10 +71,17 @@ class NoticeWorld:
 
     Args:
         transport: how requests to webhooks travel; None: over the network.
+        make_executor: what has several receivers served at once.
     """
 
-    def __init__(self, directory: Path, transport: httpx2.BaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        transport: httpx2.BaseTransport | None = None,
+        make_executor: MakeExecutor = InlineExecutor,
+    ) -> None:
         self.clock = Clock()
+        self.make_executor = make_executor
         self.transport = transport
         outbox = SimpleNamespace(address=lambda turn: self.told.outbox.address(turn), wake=lambda: None)
         dependencies = LoopDependencies(clock=self.clock, notices=outbox)
@@ -67,7 +98,7 @@ class NoticeWorld:
         """What the next server on this store has."""
         hooks = WebhookRules(lambda: self.hooks, lambda: self.rules.chat, self.transport)
         context = NotificationContext(lambda: self.rules, self.clock, lambda: self.read_only)
-        return make_told(self.store, self.accounts, self.vault, context, hooks)
+        return make_told(self.store, self.accounts, self.vault, context, hooks, self.make_executor)
 
     def close(self) -> None:
         self.told.close()
@@ -110,7 +141,10 @@ class NoticeWorld:
 
     def deliver(self) -> float:
         """One pass of each worker; returns the seconds until something is due again."""
-        return min(worker.deliver_due() for worker in self.told.workers)
+        for worker in self.told.workers:
+            worker.deliver_due()
+        due_at = [each.due_at for each in self.store.deliveries.latest(1_000) if each.state == WAITING]
+        return max(min(due_at, default=self.clock.now + 60.0) - self.clock.now, 0.0)
 
     def settle(self, passes: int = 1) -> None:
         """Let what is due come due, and deliver it."""

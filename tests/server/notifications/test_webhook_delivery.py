@@ -6,26 +6,29 @@ import base64
 import hashlib
 import hmac
 import json
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx2
 import pytest
-from notice_world import NoticeWorld
+from notice_world import InlineExecutor, NoticeWorld
 
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
-from millpond.server.notifications import delivery_worker
-from millpond.server.notifications.delivery_worker import FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_TRIES
+from millpond.server.notifications.delivery_worker import FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_TRIES, MakeExecutor
 from millpond.server.notifications.webhook_carrier import NUMBER_HEADER, SIGNATURE_HEADER, SLOW_S, request_of
 from millpond.specs.api.notifications import ChatRequest
 from millpond.specs.config.notifications import NotificationRules
 from millpond.specs.config.webhooks import Webhook
 
+PATIENCE_S = 20.0
 ENDS = ("job.succeeded", "job.failed", "job.cancelled")
 
 
@@ -36,7 +39,7 @@ class Receiver:
         self.status = 200
         self.fails = False
         self.silences: dict[str, httpx2.TransportError] = {}
-        self.delays: dict[str, Callable[[], None]] = {}
+        self.delays: dict[str, Callable[[], object]] = {}
         self.busy = ""
         self.headers: dict[str, str] = {}
         self.body: object = {}
@@ -61,9 +64,9 @@ class Receiver:
 class Bench(NoticeWorld):
     """A server without HTTP, and one receiver."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, make_executor: MakeExecutor = InlineExecutor) -> None:
         self.receiver = Receiver()
-        super().__init__(directory, httpx2.MockTransport(self.receiver))
+        super().__init__(directory, httpx2.MockTransport(self.receiver), make_executor)
 
     def hook(self, on: tuple[str, ...] = ENDS, **settings: object) -> None:
         self.hooks["team"] = Webhook("team", "http://receiver/told", on, **settings)  # type: ignore[arg-type]
@@ -292,71 +295,92 @@ def test_one_that_is_silent_is_asked_once_however_much_is_due_for_it_and_holds_n
     assert bench.states() == ["delivered"] * 6
 
 
-def test_those_that_were_silent_come_last_and_one_at_a_time(bench: Bench) -> None:
+def test_receivers_that_fall_silent_at_once_keep_no_other_waiting(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, ThreadPoolExecutor)
+    others_told = threading.Event()
+    for number in range(8):
+        bench.hooks[f"stuck-{number}"] = Webhook(f"stuck-{number}", f"http://stuck-{number}/told", ENDS)
+        bench.receiver.delays[f"stuck-{number}"] = lambda: others_told.wait(PATIENCE_S)
+        bench.receiver.silences[f"stuck-{number}"] = httpx2.ReadTimeout("timed out")
     bench.hook()
-    for host in ("stuck-1", "stuck-2", "stuck-3"):
-        bench.hooks[host] = replace(bench.hooks["team"], name=host, url=f"http://{host}/told")
-        bench.receiver.silences[host] = httpx2.ReadTimeout("timed out")
+    bench.receiver.delays["receiver"] = others_told.set
     bench.run("a")
     bench.deliver()
-    bench.receiver.requests.clear()
+    assert others_told.wait(PATIENCE_S)
+    bench.told.close()
+    assert sorted(bench.states()) == ["delivered"] + ["waiting"] * 8
+    bench.store.close()
+
+
+def test_one_that_was_silent_is_tried_again_beside_the_others(tmp_path: Path) -> None:
+    executors: dict[str, InlineExecutor] = {}
+    bench = Bench(tmp_path, lambda calls, name: executors.setdefault(name, InlineExecutor(calls, name)))
+    bench.hook()
+    bench.hooks["stuck"] = replace(bench.hooks["team"], name="stuck", url="http://stuck/told")
+    bench.receiver.silences["stuck"] = httpx2.ReadTimeout("timed out")
+    bench.run("a")
+    bench.deliver()
     bench.run("b")
-    passes = []
-    for number in range(3):
-        if number:
-            bench.run(f"c{number}")
-        assert bench.deliver() == 0.0 or number == 2
-        passes.append([request.url.host for request in bench.receiver.requests])
-        bench.receiver.requests.clear()
-    assert [hosts[:-1] for hosts in passes] == [["receiver"]] * 3
-    assert sorted(hosts[-1] for hosts in passes) == ["stuck-1", "stuck-2", "stuck-3"]
+    bench.deliver()
+    assert (executors["webhooks"].calls, executors["slow-webhooks"].calls) == (3, 1)
     bench.receiver.silences.clear()
     bench.server.clock.now += 10 * FIRST_PAUSE_S
     bench.deliver()
-    assert bench.states() == ["delivered"] * 16, "who answers again is told of all at once"
-
-
-def test_one_that_answers_slowly_gets_one_message_at_a_time_and_all_others_first(bench: Bench) -> None:
-    bench.hook()
-    bench.hooks["slow"] = replace(bench.hooks["team"], name="slow", url="http://slow/told")
-
-    def takes_long() -> None:
-        bench.server.clock.now += SLOW_S
-
-    bench.receiver.delays["slow"] = takes_long
-    bench.run("a")
-    bench.run("b")
-    passes = []
-    for name in ("c", "d", ""):
-        assert bench.deliver() == 0.0
-        passes.append([request.url.host for request in bench.receiver.requests])
-        bench.receiver.requests.clear()
-        if name:
-            bench.run(name)
-    assert sorted(passes[0]) == ["receiver", "receiver", "slow"]
-    assert passes[1:] == [["receiver", "slow"], ["receiver", "slow"]]
-    bench.receiver.delays.clear()
+    assert bench.states() == ["delivered"] * 4, "who answers again is told of all at once"
+    bench.run("c")
     bench.deliver()
-    assert bench.states() == ["delivered"] * 8, "one that answers in time again gets all at once"
+    assert (executors["webhooks"].calls, executors["slow-webhooks"].calls) == (5, 2)
+    bench.close()
 
 
-def test_a_long_backlog_of_a_slow_one_hides_nothing_that_is_for_others(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delivery_worker, "_AT_ONCE", 2)
+def test_one_that_answers_slowly_gets_one_message_at_a_time(bench: Bench) -> None:
     bench.hooks["slow"] = Webhook("slow", "http://slow/told", ENDS)
 
     def takes_long() -> None:
         bench.server.clock.now += SLOW_S
 
     bench.receiver.delays["slow"] = takes_long
+    for name in ("a", "b", "c", "d"):
+        bench.run(name)
+    for number in (1, 2):
+        assert bench.deliver() == 0.0
+        assert len(bench.receiver.requests) == number
+    bench.receiver.delays.clear()
+    bench.deliver()
+    assert bench.states() == ["delivered"] * 4, "one that answers in time again gets all at once"
+
+
+def test_the_next_message_to_a_slow_one_waits_for_no_other_event(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, ThreadPoolExecutor)
+    bench.hooks["slow"] = Webhook("slow", "http://slow/told", ENDS)
+    all_told = threading.Event()
+
+    def takes_long() -> None:
+        bench.server.clock.now += SLOW_S
+        if len(bench.receiver.requests) == 3:
+            all_told.set()
+
+    bench.receiver.delays["slow"] = takes_long
     for name in ("a", "b", "c"):
         bench.run(name)
-    bench.deliver()
+    bench.told.start()
+    assert all_told.wait(PATIENCE_S)
+    bench.close()
+
+
+def test_a_store_that_fails_under_a_message_is_told_and_the_message_is_sent_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.hook()
-    bench.run("d")
+    bench.run("a")
+    with monkeypatch.context() as broken:
+        broken.setattr(bench.store.deliveries, "tried", fails := Mock(side_effect=OSError("the disk is full")))
+        bench.deliver()
+        with pytest.raises(OSError, match="the disk is full"):
+            bench.deliver()
+    assert (fails.call_count, bench.states()) == (1, ["waiting"])
     bench.deliver()
-    assert [request.url.host for request in bench.receiver.requests] == ["slow", "receiver", "slow"]
+    assert bench.states() == ["delivered"]
 
 
 def test_what_was_not_told_waits_for_the_next_server(bench: Bench) -> None:

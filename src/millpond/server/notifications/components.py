@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.vault.secrets import Vault
-from millpond.server.notifications.delivery_worker import DeliveryWorker
+from millpond.server.notifications.delivery_worker import DeliveryWorker, MakeExecutor
 from millpond.server.notifications.mail_server import MailServer
 from millpond.server.notifications.messages import MessageWriter
 from millpond.server.notifications.outbox import NoticeOutbox
@@ -47,13 +48,19 @@ class Notifications:
 
 @dataclass(frozen=True, slots=True)
 class NotificationSources:
-    """What they are made of; ``webhooks`` gives the receivers of the configuration as it is now."""
+    """What they are made of.
+
+    Attributes:
+        webhooks: the receivers of the configuration as it is now.
+        make_executor: what has several receivers served at once.
+    """
 
     store: Store
     accounts: Accounts
     vault: Vault
     writer: MessageWriter
     webhooks: WebhookRules
+    make_executor: MakeExecutor = ThreadPoolExecutor
 
 
 def make_notifications(sources: NotificationSources, context: NotificationContext) -> Notifications:
@@ -66,6 +73,8 @@ def make_notifications(sources: NotificationSources, context: NotificationContex
     webhooks = WebhookCarrier(rules, vault, subscriptions, sources.writer, clock)
     outbox = NoticeOutbox(store.deliveries, subscriptions, rules.hooks, context.offers, clock)
     settings = NotificationSettings(subscriptions, store.deliveries, Senders(mail, webhooks, sources.writer), context)
-    workers = tuple(DeliveryWorker(store.deliveries, outbox, carrier, clock) for carrier in (webhooks, mail))
+    workers = tuple(
+        DeliveryWorker(store.deliveries, outbox, carrier, clock, sources.make_executor) for carrier in (webhooks, mail)
+    )
     trials = WebhookTrials(store.deliveries, rules.hooks, outbox, context)
     return Notifications(settings, receivers, trials, outbox, workers)

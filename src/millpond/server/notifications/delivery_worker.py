@@ -1,5 +1,8 @@
 """Delivers what is due in the store, and stores the result: one worker for each way that messages travel.
 
+Receivers that do not depend on each other are served side by side, each by one thread at a time. Those that did not
+answer last time, or late, share a few threads of their own, so that the others wait for none of them.
+
 A receiver that fails is tried again after a pause that doubles, for about a day; then the delivery is given up and
 stays in the list. One that asks for a longer pause gets it, and nothing else until then. A receiver may get a delivery
 twice (the server was killed before it stored the result), and never loses one; the delivery's number identifies it.
@@ -8,7 +11,8 @@ twice (the server was killed before it stored the result), and never loses one; 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,7 +20,7 @@ from typing import Final, Protocol
 
 from sqlalchemy.exc import DBAPIError
 
-from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
+from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker, for_each
 from millpond.server.notifications.notices import TRIAL
 from millpond.server.notifications.outbox import NoticeOutbox
 from millpond.server.store.deliveries import DELIVERED, GIVEN_UP, WAITING, WEBHOOK, Delivery, DeliveryStore, Target
@@ -31,6 +35,8 @@ CLOSES_WITHIN_S: Final = 10.0
 MOST_GATHERED: Final = 5_000
 """Deliveries in one message."""
 
+_LANES: Final = 16
+_SLOW_LANES: Final = 4
 _AT_ONCE: Final = 500
 _LONGEST_SLEEP_S: Final = 60.0
 
@@ -43,7 +49,7 @@ class Carried:
         trouble: what went wrong; empty: it was taken.
         is_final: trying again is of no use.
         is_silent: nobody answered, so that other messages to the same target would not be answered either.
-        is_slow: it took so long that messages to others should not wait for further ones to the same target.
+        is_slow: it took so long that further messages to the same target should take turns with other slow ones.
         pause_s: for how long nothing should be sent to the target, as it said; 0: as long as seems right; None: it said
             nothing of the kind.
     """
@@ -57,6 +63,9 @@ class Carried:
 
 Carry = Callable[[Sequence[Delivery]], Carried]
 """Sends one message about some deliveries, all of the same target."""
+
+MakeExecutor = Callable[[int, str], Executor]
+"""Makes what runs so many calls at once, on threads whose names begin so."""
 
 
 class Carrier(Protocol):
@@ -73,68 +82,90 @@ class Carrier(Protocol):
     def why_not(self) -> str:
         """Why nothing can be sent at this moment, as far as a look can say; empty: it can."""
 
+    def lane_of(self, target: Target) -> Hashable:
+        """The same for targets that one connection serves, one after the other."""
+
     def opened(self) -> AbstractContextManager[Carry]:
-        """What sends messages, for one pass; connections that it needs are made at its first message."""
+        """What sends messages in one lane; connections that it needs are made at its first message."""
 
     def close(self) -> None:
         """Let go of what it keeps open."""
 
 
 class DeliveryWorker(Periodic):
-    """Delivers by one carrier what the outbox has left in the store, on a thread of its own.
+    """Delivers by one carrier what the outbox has left in the store, on threads of its own.
 
     Args:
         clock: seconds since 1970.
     """
 
     def __init__(
-        self, store: DeliveryStore, outbox: NoticeOutbox, carrier: Carrier, clock: Callable[[], float]
+        self,
+        store: DeliveryStore,
+        outbox: NoticeOutbox,
+        carrier: Carrier,
+        clock: Callable[[], float],
+        make_executor: MakeExecutor,
     ) -> None:
         self._store = store
         self._outbox = outbox
         self._carrier = carrier
         self._clock = clock
         self._is_first = True
-        self._slow: dict[Target, None] = {}
+        self._slow: set[Target] = set()
+        self._served: dict[Hashable, Future[None]] = {}
+        self._lanes = make_executor(_LANES, carrier.name)
+        self._slow_lanes = make_executor(_SLOW_LANES, f"slow-{carrier.name}")
         trouble = f"{carrier.name} wait for the store"
         self._worker = PeriodicWorker(carrier.name, self.deliver_due, FIRST_PAUSE_S, trouble, (*EXPECTED, DBAPIError))
         outbox.woken.append(self._worker.wake)
 
     def close(self) -> None:
-        """End the thread; what is not delivered yet waits for the next server."""
+        """End the threads after their messages under way; what is not delivered yet waits for the next server."""
         self._worker.close(CLOSES_WITHIN_S)
+        for lanes in (self._lanes, self._slow_lanes):
+            lanes.shutdown(cancel_futures=True)
         self._carrier.close()
 
     def deliver_due(self) -> float:
-        """Try what is due once; returns after how many seconds something is due again.
+        """Have lanes try what is due; returns after how many seconds more comes due.
 
-        Of the targets that did not answer last time, or late, one gets one message, each in turn, behind all others:
-        it may take as long as a request may last, and the others should never wait for more than one of these.
+        The end of a lane wakes the worker.
+
+        Raises:
+            DBAPIError: a lane could not store what it did.
         """
         if self._is_first:  # who set it up learns of it before the first message
             self._is_first = False
             if trouble := self._carrier.why_not():
                 log.warning("%s cannot be sent now: %s", self._carrier.name, trouble)
-        channels = self._carrier.channels
-        slow = list(self._slow)
-        with self._carrier.opened() as carry:
-            self._deliver_each(self._store.due(channels, self._clock(), _AT_ONCE, besides=slow), carry)
-            for target in slow:
-                if due := self._store.due_for(target, self._clock(), _AT_ONCE):
-                    del self._slow[target]
-                    self._deliver_each(due, carry)
-                    if target in self._slow:
-                        break
-        due_at = self._store.next_due(channels)
+        for_each(
+            [lane for lane, work in self._served.items() if work.done()], lambda lane: self._served.pop(lane).result()
+        )
+        now, due = self._clock(), dict[Hashable, list[Target]]()
+        for target in self._store.due_targets(self._carrier.channels, now):
+            due.setdefault(self._carrier.lane_of(target), []).append(target)
+        for lane, targets in due.items():
+            if lane not in self._served:
+                lanes = self._lanes if self._slow.isdisjoint(targets) else self._slow_lanes
+                self._served[lane] = lanes.submit(self._deliver_each, targets)
+                self._served[lane].add_done_callback(lambda _: self._worker.wake())
+        due_at = self._store.next_due(self._carrier.channels, now)
         return _LONGEST_SLEEP_S if due_at is None else min(max(due_at - self._clock(), 0.0), _LONGEST_SLEEP_S)
 
-    def _deliver_each(self, due: Sequence[Delivery], carry: Carry) -> None:
-        """Try each once; what is for a target that turns out to be slow waits for its turn."""
+    def _deliver_each(self, targets: Sequence[Target]) -> None:
+        with self._carrier.opened() as carry:
+            for target in targets:
+                self._slow.discard(target)
+                self._deliver_all(target, carry)
+
+    def _deliver_all(self, target: Target, carry: Carry) -> None:
+        """Try each delivery that is due for a target once; if it turns out to be slow, the rest waits for its turn."""
         settled: set[int] = set()
-        for delivery in due:
-            if self._worker.closing:
+        for delivery in self._store.due_for(target, self._clock(), _AT_ONCE):
+            if self._worker.closing or target in self._slow:
                 return
-            if delivery.id not in settled and delivery.target not in self._slow:
+            if delivery.id not in settled:
                 settled |= self._deliver(self._together(delivery), carry)
 
     def _together(self, delivery: Delivery) -> Sequence[Delivery]:
@@ -148,7 +179,7 @@ class DeliveryWorker(Periodic):
         target = together[0].target
         carried, now = self._carried(together, carry), self._clock()
         if carried.is_silent or carried.is_slow:
-            self._slow[target] = None
+            self._slow.add(target)
         if not carried.trouble:
             self._store.tried([each.id for each in together], DELIVERED, now, "")
             if target.channel != WEBHOOK:

@@ -22,7 +22,7 @@ from millpond.server.auth.vault.secrets import SERVER, Vault
 from millpond.server.notifications.delivery_worker import Carried, Carry
 from millpond.server.notifications.messages import MessageWriter, UserMessage
 from millpond.server.notifications.subscriptions import Subscriptions
-from millpond.server.store.deliveries import MAIL, Delivery
+from millpond.server.store.deliveries import MAIL, Delivery, Target
 from millpond.specs.config.notifications import MailRules
 
 WITHIN_S: Final = 20.0
@@ -89,9 +89,13 @@ class MailServer:
                 return str(error)
         return ""
 
+    def lane_of(self, target: Target) -> str:
+        """One mail server takes the mails to all users."""
+        return target.channel
+
     @contextmanager
     def opened(self) -> Iterator[Carry]:
-        """What sends, by one connection for all mails of a pass; where that fails, none of them is tried."""
+        """What sends, by one connection for all mails that are due; where that fails, none of them is tried."""
         with _MailConnection(self._rules, self._vault) as connection:
             yield lambda together: self._carry(connection, together)
 

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import html
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from millpond.server.notifications.delivery_worker import Carried, Carry
 from millpond.server.notifications.messages import MessageWriter
 from millpond.server.notifications.notices import TRIAL
 from millpond.server.notifications.subscriptions import Subscriptions
-from millpond.server.store.deliveries import CHAT, WEBHOOK, Delivery
+from millpond.server.store.deliveries import CHAT, WEBHOOK, Delivery, Target
 from millpond.specs.config.notifications import origin_of
 from millpond.specs.config.webhooks import Webhook
 
@@ -88,10 +89,15 @@ class WebhookCarrier:
         self._subscriptions = subscriptions
         self._writer = writer
         self._clock = clock
+        self._making_client = threading.Lock()
 
     def why_not(self) -> str:
         """Nothing stands against all receivers at once."""
         return ""
+
+    def lane_of(self, target: Target) -> Target:
+        """Each receiver is one of its own."""
+        return target
 
     @contextmanager
     def opened(self) -> Iterator[Carry]:
@@ -209,10 +215,12 @@ class WebhookCarrier:
 
         body, headers = request_of(hook, notice, text, int(self._clock()))
         headers |= {NUMBER_HEADER: str(number)}
+        with self._making_client:
+            client = self._client
         try:
             with (
                 bounded(hook.url, ANSWER_WITHIN_S, lambda _host, _reach: True) as extensions,
-                self._client.stream("POST", hook.url, content=body, headers=headers, extensions=extensions) as answer,
+                client.stream("POST", hook.url, content=body, headers=headers, extensions=extensions) as answer,
             ):
                 if not answer.is_success:
                     return Carried(f"it answered {answer.status_code}", pause_s=self._pause_s(answer))

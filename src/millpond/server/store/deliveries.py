@@ -6,7 +6,7 @@ A delivery goes to a webhook of the configuration, or to a user by mail or by a 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -107,14 +107,12 @@ class DeliveryStore(TableStore):
         """One, while it is kept."""
         return next((_delivery(row) for row in self._rows(_of_number(number))), None)
 
-    def due(
-        self, channels: Collection[str], now: float, limit: int, *, besides: Iterable[Target] = ()
-    ) -> list[Delivery]:
-        """What is to be delivered now to other targets than ``besides``, oldest first."""
+    def due_targets(self, channels: Collection[str], now: float) -> list[Target]:
+        """For whom something is to be delivered now, those whose oldest delivery is oldest first."""
         waits = (deliveries.c.state == WAITING, _is_due(now), deliveries.c.channel.in_(channels))
-        others = [sa.not_(sa.and_(*_for(target))) for target in besides]
-        query = sa.select(deliveries).where(*waits, *others).order_by(deliveries.c.id).limit(limit)
-        return [_delivery(row) for row in self._rows(query)]
+        query = sa.select(deliveries.c.channel, deliveries.c.hook).where(*waits)
+        found = query.group_by(deliveries.c.channel, deliveries.c.hook).order_by(sa.func.min(deliveries.c.id))
+        return [Target(channel, name) for channel, name in self._rows(found)]
 
     def waiting_for(self, target: Target, limit: int) -> list[Delivery]:
         """All that waits for a target, due or not, oldest first."""
@@ -126,9 +124,9 @@ class DeliveryStore(TableStore):
         query = sa.select(deliveries).where(deliveries.c.state == WAITING, _is_due(now), *_for(target))
         return [_delivery(row) for row in self._rows(query.order_by(deliveries.c.id).limit(limit))]
 
-    def next_due(self, channels: Collection[str]) -> float | None:
-        """When something is to be delivered next; None when nothing waits."""
-        waits = (deliveries.c.state == WAITING, deliveries.c.channel.in_(channels))
+    def next_due(self, channels: Collection[str], after: float) -> float | None:
+        """When more comes due than is due at an instant; None when nothing does."""
+        waits = (deliveries.c.state == WAITING, deliveries.c.due_at > after, deliveries.c.channel.in_(channels))
         return self._value(sa.select(sa.func.min(deliveries.c.due_at)).where(*waits))
 
     def tried(self, numbers: Sequence[int], state: str, due_at: float, trouble: str) -> None:
