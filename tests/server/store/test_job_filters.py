@@ -68,6 +68,7 @@ def test_each_filter_gives_the_jobs_that_it_names_page_by_page(store: Store, par
         expected = [info.id for info in (reversed(infos) if oldest_first else infos) if wanted.matches(info)]
         found = [info.id for info in store.jobs.ended_jobs(100, wanted)]
         assert found == expected, wanted
+        assert [each.job for each in store.jobs.owners_of_ended(100, wanted, None, "")] == expected, wanted
         paged: list[str] = []
         while page := store.jobs.ended_jobs(17, wanted):
             paged += [info.id for info in page]

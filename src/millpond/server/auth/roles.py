@@ -299,7 +299,12 @@ def job_target(info: JobInfo, name: str = "") -> AccessTarget:
     Args:
         name: as it was asked for; empty: by its id.
     """
-    return AccessTarget("job", name or info.id, info.user, frozenset((info.group,)) if info.group else frozenset())
+    return owned_job(name or info.id, info.user, info.group)
+
+
+def owned_job(name: str, user: str, group: str) -> AccessTarget:
+    """A job of which no more is known as what a verb is applied to."""
+    return AccessTarget("job", name, user, frozenset((group,)) if group else frozenset())
 
 
 def program_permission(info: JobInfo) -> tuple[Verb, AccessTarget]:

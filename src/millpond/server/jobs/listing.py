@@ -15,7 +15,7 @@ from millpond.server.jobs.active_orders import ActiveOrders
 from millpond.server.jobs.reasons import Reasons, last_word
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
-from millpond.server.store.jobs import ALL_JOBS, JobFilter, JobStore, listed_at
+from millpond.server.store.jobs import ALL_JOBS, JobFilter, JobOwner, JobStore, listed_at
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs.jobs import ActiveOrder, JobInfo, JobList, JobOrder
 from millpond.specs.api.jobs.reasons import ReasonInfo
@@ -91,10 +91,20 @@ class JobListing:
         jobs = [self._with_deadline(info) for info in shown if request.filter.matches(info)]
         return JobList(jobs=jobs, truncated=truncated)
 
-    async def ids(self, request: ListRequest, reader: Reader, is_wanted: Callable[[JobInfo], bool]) -> list[str]:
-        """The ids alone of the same jobs, as far as they are wanted; raises as ``listed`` does."""
-        first, _ = await self._first(request, reader)
-        return [info.id for info in first if is_wanted(info)]
+    async def owners(self, request: ListRequest, reader: Reader) -> list[JobOwner]:
+        """Whose the same jobs are, those that have not ended first: of 100,000 in a part of the time that a list takes.
+
+        Raises:
+            NotFoundError, InvalidInputError: as ``listed``; the order is by time.
+        """
+        wanted, live = await self._live(request, reader)
+        found = [JobOwner(info.id, info.user, info.group, ended=False) for info in live]
+        if request.with_ended:
+            which = (request.limit, wanted, reader.owners, request.members_of)
+            known = {owner.job for owner in found}
+            ended = await asyncio.to_thread(self._job_store.owners_of_ended, *which)
+            found += [owner for owner in ended if owner.job not in known]
+        return found[: request.limit]
 
     async def _first(self, request: ListRequest, reader: Reader) -> tuple[list[JobInfo], bool]:
         """As many as asked for, without what lists say beside, and whether there are more."""
@@ -106,9 +116,22 @@ class JobListing:
 
     async def _by_time(self, request: ListRequest, reader: Reader) -> list[JobInfo]:
         """The newest or the oldest, or members of an array by their numbers."""
+        wanted, live = await self._live(request, reader)
+        ended: list[JobInfo] = []
+        if request.with_ended:
+            found = (request.limit + 1, wanted, reader.owners, request.members_of)
+            ended = await asyncio.to_thread(self._job_store.ended_jobs, *found)
+        merged = {info.id: info for info in (*live, *ended)}
+        ordered = sorted(merged.values(), key=listed_at, reverse=wanted.oldest_first)
+        if request.members_of:
+            ordered.sort(key=lambda info: info.index or 0)
+        return ordered
+
+    async def _live(self, request: ListRequest, reader: Reader) -> tuple[JobFilter, list[JobInfo]]:
+        """The filter with the place behind which they stand, and those that have not ended: one more than asked for."""
         if request.members_of and not reader.sees(await asyncio.to_thread(self._lookup.look, request.members_of)):
             raise absent("job", request.members_of)
-        wanted, limit = await self._placed(request, reader), request.limit
+        wanted = await self._placed(request, reader)
         matching = (
             info
             for info in self._job_cache.newest_first()
@@ -116,16 +139,8 @@ class JobListing:
         )
         first = heapq.nlargest if wanted.oldest_first else heapq.nsmallest
         # Of an array the members of the lowest numbers are wanted, however new they are.
-        live = list(matching) if request.members_of else first(limit + 1, matching, key=listed_at)
-        ended: list[JobInfo] = []
-        if request.with_ended:
-            found = (limit + 1, wanted, reader.owners, request.members_of)
-            ended = await asyncio.to_thread(self._job_store.ended_jobs, *found)
-        merged = {info.id: info for info in (*live, *ended)}
-        ordered = sorted(merged.values(), key=listed_at, reverse=wanted.oldest_first)
-        if request.members_of:
-            ordered.sort(key=lambda info: info.index or 0)
-        return ordered
+        live = list(matching) if request.members_of else first(request.limit + 1, matching, key=listed_at)
+        return wanted, live
 
     async def _active(self, request: ListRequest, order: ActiveOrder, reader: Reader) -> list[JobInfo]:
         """Jobs and arrays that have not ended, by something else than time."""

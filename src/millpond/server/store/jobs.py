@@ -42,6 +42,7 @@ DELETED: Final = "deleted"
 # What the scheduler's thread runs for every job is put together once: that takes longer than running it.
 _ASKED_AT_ONCE: Final = 500
 _INDEXED: Final = ("parent", "name", "user", "queue", "state")
+_OF_OWNER: Final = (_JOBS.c.id, _JOBS.c.user, _JOBS.c.group, _JOBS.c.ended_at.is_not(None))
 _RARE: Final = 1_000
 """So many jobs are read one by one in a few milliseconds."""
 _IS_JOB: Final = sa.select(_JOBS.c.id).where(_JOBS.c.id == sa.bindparam("job"))
@@ -265,7 +266,21 @@ class JobStore(TableStore):
             wanted: which of these.
             of: the members of this array, by index; empty: jobs and arrays; None: jobs and members.
         """
-        query = sa.select(*OF_VIEW).where(_JOBS.c.info.is_not(None))
+        return [view_in(row) for row in self._rows(self._ended(OF_VIEW, limit, wanted, owners, of))]
+
+    def owners_of_ended(self, limit: int, wanted: JobFilter, owners: Owners | None, of: str) -> list[JobOwner]:
+        """Whose the same jobs are."""
+        return [JobOwner(*row) for row in self._rows(self._ended(_OF_OWNER, limit, wanted, owners, of))]
+
+    def _ended(
+        self,
+        columns: Sequence[sa.ColumnElement[Any]],
+        limit: int,
+        wanted: JobFilter,
+        owners: Owners | None,
+        of: str | None,
+    ) -> sa.Select[Any]:
+        query = sa.select(*columns).where(_JOBS.c.info.is_not(None))
         query = query.where(*_matches(wanted, of, self._indexed(wanted, of)))
         if wanted.has_pattern:
             query = query.where(self._is_like(wanted.name))
@@ -274,12 +289,10 @@ class JobStore(TableStore):
         if owners is not None:
             query = query.where(sa.or_(_JOBS.c.user == owners.user, _JOBS.c.group.in_(owners.groups)))
         if of:  # indices rise with time, and those of one instant with their ids, the shorter first
-            query = query.order_by(_JOBS.c.submitted_at, sa.func.length(_JOBS.c.id), _JOBS.c.id).limit(limit)
-        elif wanted.oldest_first:
-            query = query.order_by(_JOBS.c.submitted_at, _JOBS.c.id.desc()).limit(limit)
-        else:
-            query = query.order_by(_JOBS.c.submitted_at.desc(), _JOBS.c.id).limit(limit)
-        return [view_in(row) for row in self._rows(query)]
+            return query.order_by(_JOBS.c.submitted_at, sa.func.length(_JOBS.c.id), _JOBS.c.id).limit(limit)
+        if wanted.oldest_first:
+            return query.order_by(_JOBS.c.submitted_at, _JOBS.c.id.desc()).limit(limit)
+        return query.order_by(_JOBS.c.submitted_at.desc(), _JOBS.c.id).limit(limit)
 
     def _is_like(self, pattern: str) -> sa.ColumnElement[bool]:
         """That a name is as a pattern says; by the index of all that lists are filtered by, whatever else is asked."""
@@ -350,8 +363,7 @@ class JobStore(TableStore):
 
     def owners(self) -> list[JobOwner]:
         """Whose every job is."""
-        query = sa.select(_JOBS.c.id, _JOBS.c.user, _JOBS.c.group, _JOBS.c.ended_at.is_not(None))
-        return [JobOwner(*row) for row in self._rows(query)]
+        return [JobOwner(*row) for row in self._rows(sa.select(*_OF_OWNER))]
 
     def is_job(self, job: str) -> bool:
         """Whether a job of this id was ever submitted."""

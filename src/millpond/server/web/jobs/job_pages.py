@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from functools import cache
 from typing import Annotated, Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -16,7 +17,7 @@ from millpond.model.workloads import LONGEST_JOB_ID, Kind
 from millpond.server.api.permits import Access, JobLister, JobReader, ServiceOf, may
 from millpond.server.api.routes.jobs import WantedJobs
 from millpond.server.api.service import Service
-from millpond.server.auth.roles import Caller, Verb, job_target, program_permission
+from millpond.server.auth.roles import Caller, Verb, job_target, owned_job, program_permission
 from millpond.server.jobs.curves.service import MOST_RUNS
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.jobs.saved_views import filters_in
@@ -120,11 +121,13 @@ async def changeable_jobs(
     """The ids of all jobs of such a list that the reader may act on."""
     asked = ListRequest(wanted, everything, MOST_MATCHING, members)
 
-    def is_changeable(job: JobInfo) -> bool:
-        return may_do(access.caller, Verb.CHANGE_JOBS, job_target(job))
+    @cache
+    def is_changeable(user: str, group: str) -> bool:
+        return may_do(access.caller, Verb.CHANGE_JOBS, owned_job("", user, group))
 
     async def make() -> Response:
-        return JSONResponse(await service.jobs.ids(asked, reader_of(access.caller), is_changeable))
+        found = await service.jobs.owners(asked, reader_of(access.caller))
+        return JSONResponse([each.job for each in found if is_changeable(each.user, each.group)])
 
     return await service.long_answers.answer(request, access.caller.user, make)
 
