@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -162,6 +163,15 @@ def test_a_waiting_job_says_why_in_lists_and_in_full(api: Api) -> None:
     listed = api.client.get(JOBS).json()["jobs"]
     assert [item["reason"] for item in listed if item["id"] == waiting.id] == [shown.reason]
     assert reason["start"]["basis"]
+
+
+def test_a_start_is_foretold_by_the_clock_of_the_reader_also_after_that_was_set_back(api: Api) -> None:
+    api.clock.now = time.time() + 7_200.0
+    api.submit(gpus=4, time_limit="10m")
+    waiting = api.submit(gpus=4, time_limit="10m")
+    plan = api.client.post(f"{JOBS}/plan", json={"command": "work", "gpus": 4}).json()
+    for reason in (api.client.get(f"{JOBS}/{waiting.id}/why").json(), plan["reason"]):
+        assert 0.0 < reason["start"]["latest_at"] - time.time() < 1_500.0
 
 
 def test_the_newest_jobs_come_first_and_a_cut_list_says_so(api: Api) -> None:

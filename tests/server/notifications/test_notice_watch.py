@@ -32,21 +32,24 @@ class Watched:
         self.idle_cards: dict[str, float] = {}
         self.idle_ends: dict[str, IdleEnd] = {}
         self.queue_rows: list[QueueRow] = []
+        self.set_back_s = 0.0
         self.watch = self.new_watch()
 
     def new_watch(self) -> NoticeWatch:
         """That of the next server."""
         server = self.world.server
         answered = lambda question, is_long=True: SimpleNamespace(result=lambda _within: question(server.core))  # noqa: E731
-        loop: Any = SimpleNamespace(job_cache=server.loop.job_cache, query=answered)
+        self.loop: Any = SimpleNamespace(job_cache=server.loop.job_cache, query=answered, now=server.clock.now)
         queues: Any = SimpleNamespace(changed_since=lambda at: [row for row in self.queue_rows if row.at >= at])
-        sources = WatchSources(loop, queues, lambda: self.idle_cards, lambda: self.idle_ends)
-        return NoticeWatch(sources, self.world.told.settings.subscriptions, self.world.told.outbox, self.world.clock)
+        sources = WatchSources(self.loop, queues, lambda: self.idle_cards, lambda: self.idle_ends)
+        wall = lambda: self.world.clock() - self.set_back_s  # noqa: E731
+        return NoticeWatch(sources, self.world.told.settings.subscriptions, self.world.told.outbox, wall)
 
     def look_for(self, seconds: float, every_s: float = 15.0) -> None:
         """So much time passes, and the watch looks again and again."""
         for _ in range(int(seconds // every_s)):
             self.world.server.clock.now += every_s
+            self.loop.now = self.world.server.core.now = self.world.server.clock.now
             self.watch.look()
 
     def restart(self) -> None:
@@ -129,6 +132,22 @@ def test_a_job_that_its_time_limit_ends_soon_is_told_of_and_again_when_that_was_
     assert text.startswith("short of ada ends at ")
     watched.look_for(120.0)
     assert len(watched.told()) == 1
+
+
+def test_after_the_clock_was_set_back_waits_and_ends_are_told_no_later(watched: Watched) -> None:
+    world = watched.world
+    world.subscribe("ada", by_mail(Topic.ENDING, span_s=600.0), by_mail(Topic.WAITING, span_s=1_800.0))
+    world.server.submit("short", gpus=4, time_limit="1h")
+    world.server.submit("waits", gpus=4)
+    world.server.turn(3)
+    watched.set_back_s = 7_200.0
+    watched.look_for(1_740.0)
+    assert watched.told() == []
+    watched.look_for(120.0)
+    assert watched.told() == ["waits of ada has waited for its start for 30 min"]
+    watched.look_for(1_260.0)
+    assert len(watched.told()) == 2
+    assert watched.told()[1].startswith("short of ada ends at ")
 
 
 def test_an_idle_session_whose_user_was_warned_is_told_of(watched: Watched) -> None:

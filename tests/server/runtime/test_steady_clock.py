@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_world import Clock, Server, World
 
-from millpond.server.runtime.clock import SLOWER_BY, KeptOffset, SteadyClock
+from millpond.server.runtime.clock import SLOWER_BY, TOLERATED_S, KeptOffset, SteadyClock, on_wall_clock
 from millpond.server.runtime.loop_dependencies import LoopDependencies
 
 
@@ -62,6 +62,18 @@ def test_a_clock_that_is_set_forward_is_followed_and_told_but_not_that_of_a_serv
         "the clock was set forward by 7200 s; windows follow it, time limits do not count them"
     ]
     assert (clock.skipped(), clock.skipped()) == (7_200.0, 0.0)
+
+
+@given(st.floats(0.0, 1e5), st.floats(0.0, 1e6))
+def test_it_is_foretold_what_the_wall_clock_shows_at_an_instant_of_schedulers(back_s: float, ahead_s: float) -> None:
+    machine = Machine()
+    clock = machine.clock()
+    clock()
+    machine.set_by_s = -back_s
+    now, wall = clock(), 1_000.0 - back_s
+    shown = on_wall_clock(now + ahead_s, now, wall)
+    machine.passed_s = shown - wall
+    assert clock() == pytest.approx(now + ahead_s, abs=TOLERATED_S + 0.01)
 
 
 def test_a_server_that_starts_behind_the_log_goes_on_from_its_end() -> None:

@@ -84,7 +84,7 @@ def test_it_is_known_when_the_time_limit_of_a_job_ends_while_it_runs(server: Ser
     server.turn(2)
     again = viewed(server)
     assert again.limit_ends_at == pytest.approx(began + 300 + again.suspended_s, abs=3)
-    left = server.loop.query(lambda core: limits_left(core, ["lab"]))
+    left = server.loop.query(lambda core: limits_left(core, ["lab"], server.clock.now))
     server.turn()
     assert left.result(0)["lab"].ends_at == again.limit_ends_at
     server.clock.now = again.limit_ends_at + 1

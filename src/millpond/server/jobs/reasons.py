@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ from millpond.server.jobs.adoption.gang_documents import as_pods_can, is_part_of
 from millpond.server.jobs.monitors.deadlines import ESTIMATES_WITHIN_S, foreseen
 from millpond.server.runtime.active_jobs.job_cache import read_only_view
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
+from millpond.server.runtime.clock import on_wall_clock
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.views.hardware.nodes import reason_info
@@ -87,7 +89,8 @@ class Reasons:
         if why is not None and info is not None:
             remedy = RemedyInfo(change=why.remedy)
             return ReasonInfo(job=job, state=info.state, cause="copy", summary=info.reason, remedy=remedy)
-        reason = await self._loop.ask(lambda core: self._explain(core, job), is_long=True)
+        reason, now = await self._loop.ask(lambda core: (self._explain(core, job), core.now), is_long=True)
+        reason = None if reason is None else as_clocks_are(reason, now, time.time())
         if reason is None or reason.remedy is None or not reason.remedy.field:
             return reason
         return await as_cards_are(as_pods_can(reason, await self._lookup.document(job)), self._unshared)
@@ -107,6 +110,25 @@ async def as_cards_are(reason: ReasonInfo, unshared: Callable[[], str]) -> Reaso
     if reason.remedy is None or not is_part_of_card(reason.remedy) or not await asyncio.to_thread(unshared):
         return reason
     return replace(reason, remedy=None)
+
+
+def as_clocks_are(reason: ReasonInfo, now: float, wall: float) -> ReasonInfo:
+    """A reason with the estimate by the clock of its readers, of which the scheduler's may be ahead.
+
+    Args:
+        now: the scheduler's time, by which the estimate is.
+        wall: what the wall clock shows then.
+    """
+    if reason.start is None or reason.start.unknown:
+        return reason
+
+    def shown(instant: float | None) -> float | None:
+        return None if instant is None else on_wall_clock(instant, now, wall)
+
+    start = reason.start
+    earliest_at = on_wall_clock(start.earliest_at, now, wall)
+    likely_at, latest_at = shown(start.likely_at), shown(start.latest_at)
+    return replace(reason, start=replace(start, earliest_at=earliest_at, likely_at=likely_at, latest_at=latest_at))
 
 
 class ReasonCache:

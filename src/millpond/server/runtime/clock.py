@@ -40,6 +40,19 @@ def since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def on_wall_clock(instant: float, now: float, wall: float) -> float:
+    """What the wall clock will show at an instant of the scheduler's time.
+
+    Args:
+        now: the scheduler's time now; ahead of the wall clock after that was set back.
+        wall: what the wall clock shows now.
+    """
+    ahead_s, left_s = now - wall, instant - now
+    if ahead_s <= TOLERATED_S or left_s * SLOWER_BY >= ahead_s * (1.0 - SLOWER_BY):
+        return instant  # they are the same by then
+    return wall + (left_s / (1.0 - SLOWER_BY) if left_s > 0.0 else left_s)
+
+
 class SteadyClock:
     """Seconds since 1970 that never run back and never stand still for long.
 

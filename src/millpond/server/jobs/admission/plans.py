@@ -14,7 +14,7 @@ from millpond.server.auth.roles import Caller
 from millpond.server.http.user_turns import UserTurns
 from millpond.server.jobs.admission.submission import forecast_of
 from millpond.server.jobs.monitors.deadlines import check_deadline
-from millpond.server.jobs.reasons import as_cards_are
+from millpond.server.jobs.reasons import as_cards_are, as_clocks_are
 from millpond.server.jobs.what_if.plan import plan_apart
 from millpond.server.runtime.batch import refusal
 from millpond.server.runtime.core import Core
@@ -68,9 +68,12 @@ class Plans:
 
         async with self._turns.turn(caller.user):
             snapshot, at = await self._loop.ask(copy)
-            plan = await plan_apart(snapshot, job, max(at, time.time()), forecast)
+            wall = time.time()
+            now = max(at, wall)
+            plan = await plan_apart(snapshot, job, now, forecast)
         if any(map(spec.file.names_memory, spec.commands)):
             plan = replace(plan, unlimited=self._unlimited)
         if plan.reason is not None:
-            plan = replace(plan, reason=await as_cards_are(plan.reason, self._unshared))
+            reason = as_clocks_are(plan.reason, now, wall)
+            plan = replace(plan, reason=await as_cards_are(reason, self._unshared))
         return await asyncio.to_thread(reader_of(caller).plan, plan, self._lookup.find)

@@ -88,7 +88,8 @@ class NoticeWatch(Periodic):
     def _of_jobs(self, now: float) -> Iterator[KeyedNotice]:
         jobs = self._sources.loop.job_cache.newest_first()
         running = [job for job in jobs if job.state == JobState.RUNNING and job.array is None]
-        yield from _waiting(self._concerned(Topic.WAITING, jobs), now)
+        # Jobs wait by the scheduler's time, which is ahead of a clock that was set back.
+        yield from _waiting(self._concerned(Topic.WAITING, jobs), max(now, self._sources.loop.now))
         yield from self._idle(self._concerned(Topic.IDLE, running), now)
         yield from self._ending(self._concerned(Topic.ENDING, running), now)
 
@@ -114,7 +115,7 @@ class NoticeWatch(Periodic):
             if job is not None:
                 key = f"{Topic.ENDING}:{name}:{job.attempt}:idle:{end.warned_at:.0f}"
                 yield KeyedNotice(job_notice(Topic.ENDING, now, job, ends_at=now + end.left_s), key)
-        limits: Mapping[str, LimitLeft] = self._ask(lambda core: limits_left(core, jobs))
+        limits: Mapping[str, LimitLeft] = self._ask(lambda core: limits_left(core, jobs, now))
         for name, left in limits.items():
             if left.ends_at is not None:
                 key = f"{Topic.ENDING}:{name}:{jobs[name].attempt}:{left.limit_s:.0f}"
