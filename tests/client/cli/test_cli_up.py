@@ -24,6 +24,7 @@ from millpond.client.cli.terminal.interrupts import held_back, with_termination
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.server.http.listener import listen
 from millpond.server.startup import process
+from millpond.server.startup.options import ServerOptions
 from millpond.server.state_dir import StateDir
 from millpond.specs.api.pool.nodes import NodeInfo
 from millpond.specs.api.server import SERVER_FILE, HealthInfo, ServerFile
@@ -249,7 +250,7 @@ def test_whatever_comes_once_a_server_is_up_it_is_said_that_it_runs_on(
     monkeypatch.setattr(background, "start", lambda *_: background.Started(left, HealthInfo(status="ready")))
     monkeypatch.setattr(up, "Client", fails)
     with pytest.raises(error):
-        up._start_detached([], tmp_path)
+        up._start_detached(ServerOptions(tmp_path))
     assert "the server runs on; `pond down` ends it" in capsys.readouterr().err
 
 

@@ -13,7 +13,7 @@ from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.host.controllers import TASKS_UNIT
 from millpond.node.task.launch import LONGEST_SHUTDOWN_GRACE_S
 from millpond.server.operations.unit import UNIT, require_systemd, unit_folder, unit_texts, write_units
-from millpond.server.startup.options import parse_options
+from millpond.server.startup.command_line import parse_options
 
 STATE = Path('/srv/state of "ours", 50%')
 

@@ -8,7 +8,8 @@ import pytest
 
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.node.host.files import write_json
-from millpond.server.startup.options import ServerOptions, parse_options, remember, with_remembered
+from millpond.server.startup.command_line import parse_options
+from millpond.server.startup.options import ServerOptions, remember, with_remembered
 from millpond.server.startup.process import serve
 from millpond.server.state_dir import IDENTITY_FILE
 

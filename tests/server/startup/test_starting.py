@@ -10,10 +10,12 @@ import sqlite3
 import stat
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 from fresh_databases import fresh_sqlite
 
@@ -33,9 +35,10 @@ from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.http.listener import listen, url_of
 from millpond.server.startup import options
+from millpond.server.startup.command_line import parse_options, words_of
 from millpond.server.startup.kubernetes_engine import Carriage, PodLauncher, ProgramKeys
 from millpond.server.startup.local_engine import Launcher, Rules, describe
-from millpond.server.startup.options import ServerOptions, parse_options
+from millpond.server.startup.options import ServerOptions
 from millpond.server.startup.process import run
 from millpond.server.state_dir import StateDir
 from millpond.server.storage.files.service import FileService
@@ -173,7 +176,7 @@ def test_what_stops_a_start_is_one_line_and_exit_code_2(
             "x" if problem == "fakes" else "1:V100-1GB",
         ]
         arguments += ["--config", str(tmp_path / "none.yaml")] if problem == "config" else []
-        assert run(arguments) == 2
+        assert run(parse_options(arguments)) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("pond: ")
@@ -185,7 +188,7 @@ def test_a_database_that_fails_within_is_one_clear_error(tmp_path: Path, capsys:
         database.execute("DROP TABLE tokens")
     tmp_path.chmod(0o700)
     (tmp_path / LOCK_FILE).touch()
-    assert run(["--port", "0", "--state-dir", str(tmp_path), "--fake-gpus", "1:V100-1GB"]) == 2
+    assert run(parse_options(["--port", "0", "--state-dir", str(tmp_path), "--fake-gpus", "1:V100-1GB"])) == 2
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pond: ")]
     assert len(said) == 1
     assert "cannot be read or written (no such table: tokens)" in said[0]
@@ -199,7 +202,7 @@ def test_a_full_disk_is_one_clear_error(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(options, "write_json", full)
-    assert run(["--port", "0", "--state-dir", str(tmp_path / "state"), "--fake-gpus", "1:V100-1GB"]) == 2
+    assert run(parse_options(["--port", "0", "--state-dir", str(tmp_path / "state"), "--fake-gpus", "1:V100-1GB"])) == 2
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("pond: ")]
     assert said == [
         f"pond: the disk is full beside {tmp_path / 'state'}; make room there, then start again; jobs go on"
@@ -211,11 +214,39 @@ def test_options_are_read_from_a_command_line(tmp_path: Path) -> None:
     assert options == ServerOptions(tmp_path, port=0, ordering="fifo", stop_jobs_on_exit=True)
 
 
+def test_a_server_in_the_background_gets_every_option(tmp_path: Path) -> None:
+    given = ServerOptions(
+        tmp_path,
+        host="::1",
+        port=0,
+        fake_gpus="1:V100-1GB",
+        config=tmp_path / "pond.yaml",
+        ordering="fifo",
+        placement="fgd",
+        preempt=False,
+        reserve=True,
+        store="none",
+        sandbox="required",
+        control_groups="off",
+        standby=True,
+        take_over=True,
+        stop_jobs_on_exit=True,
+        keep_jobs=1.5,
+        keep_logs_gib=2.0,
+        keep_free_gib=0.0,
+        log_format="json",
+    )
+    plain = ServerOptions(tmp_path)
+    assert [field.name for field in fields(plain)[1:] if getattr(given, field.name) == getattr(plain, field.name)] == []
+    assert parse_options([*words_of(given)]) == given
+    assert parse_options([*words_of(plain)]) == plain
+
+
 @pytest.mark.parametrize("arguments", [["--port", "70000"], ["--ordering", "luck"], ["--nothing"]])
 def test_options_that_make_no_sense_end_with_code_2(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(click.UsageError) as caught:
         parse_options(arguments)
-    assert caught.value.code == 2
+    assert caught.value.exit_code == 2
 
 
 def test_pretended_nodes_of_the_configuration_stand_in_for_the_machine(tmp_path: Path) -> None:
@@ -366,7 +397,7 @@ def test_a_provider_without_the_package_that_checks_its_signatures_is_one_clear_
         "listen: {public_url: 'http://pool.test'}\noidc: {issuer: 'https://login.test', client_id: pool}\n"
     )
     assert (
-        run(["--state-dir", str(tmp_path / "state"), "--port", "0", "--config", str(config)])
+        run(parse_options(["--state-dir", str(tmp_path / "state"), "--port", "0", "--config", str(config)]))
         == UnavailableError.exit_code
     )
     assert "needs the package joserfc; pip install 'millpond[oidc]'" in capsys.readouterr().err

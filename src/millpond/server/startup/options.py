@@ -6,14 +6,11 @@ database there are hangs on them, so that a start that leaves one out would lose
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from millpond.model.errors import InvalidInputError, UnavailableError
-from millpond.model.policies import orderings_of, placements_of
+from millpond.model.errors import UnavailableError
 from millpond.model.policy_trials import PolicyOverrides
 from millpond.node.host.controllers import GroupMode
 from millpond.node.host.files import read_json, write_json
@@ -24,9 +21,6 @@ DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 7433
 FORGET: Final = "none"
 """In place of the value of an option that a state directory remembers: it is to be forgotten."""
-SANDBOX_MODES: Final = tuple(mode.value for mode in SandboxMode)
-LOG_FORMATS: Final = tuple(form.value for form in LogFormat)
-GROUP_MODES: Final = tuple(mode.value for mode in GroupMode)
 OPTIONS_FILE: Final = "options.json"
 
 
@@ -79,70 +73,6 @@ class ServerOptions:
     def policies(self) -> PolicyOverrides:
         """What was asked for of the scheduler."""
         return PolicyOverrides(self.ordering, self.placement, self.preempt, self.reserve)
-
-
-def parse_options(arguments: Sequence[str]) -> ServerOptions:
-    """Options from a command line; exits with code 2 when it cannot be understood."""
-    parser = argparse.ArgumentParser("millpond-server", description="Serve a pool of GPU machines.", allow_abbrev=False)
-    parser.add_argument("--host", default=DEFAULT_HOST, help="address to listen on")
-    parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help="port to listen on; 0 takes a free one")
-    parser.add_argument("--state-dir", type=Path, help="where everything is remembered")
-    parser.add_argument("--fake-gpus", default="", help="pretended devices, such as 4x8:V100-32GB")
-    parser.add_argument("--config", type=Path, help="file with pools, queues and pretended nodes")
-    parser.add_argument("--ordering", default="", type=_ordering, help="who is next, for all kinds or KIND=NAME,…")
-    parser.add_argument("--placement", default="", type=_placement, help="where it goes, for all kinds or KIND=NAME,…")
-    switch = argparse.BooleanOptionalAction
-    parser.add_argument("--preempt", action=switch, help="the ordering may end running work for work that goes first")
-    parser.add_argument("--reserve", action=switch, help="keep room for the first job that does not fit")
-    parser.add_argument("--store", default="", help="URL of a PostgreSQL database instead of SQLite")
-    parser.add_argument("--standby", action="store_true", help="wait while another server leads, then take over")
-    parser.add_argument("--take-over", action="store_true", help="go on in place of the original of a copied state")
-    parser.add_argument("--sandbox", default="auto", choices=SANDBOX_MODES, help="whether tasks are kept apart")
-    parser.add_argument("--control-groups", default="auto", choices=GROUP_MODES, help="whether they get control groups")
-    parser.add_argument("--stop-jobs-on-exit", action="store_true", help="end all jobs when the server ends")
-    parser.add_argument("--keep-jobs", type=_amount, metavar="DAYS", help="forget jobs that ended longer ago")
-    parser.add_argument("--keep-logs-gib", type=_amount, metavar="GIB", help="remove the oldest output above this")
-    parser.add_argument("--keep-free-gib", type=_amount, metavar="GIB", help="start nothing while less disk is free")
-    parser.add_argument("--log-format", default="text", choices=LOG_FORMATS, help="form of the server's log")
-    found = parser.parse_args(arguments)
-    if found.state_dir is None:
-        from millpond.client.sdk.transport.discovery import default_state_dir
-
-        found.state_dir = default_state_dir()
-    return ServerOptions(**vars(found))
-
-
-def _amount(text: str) -> float:
-    try:
-        amount = float(text)
-    except ValueError:
-        amount = -1.0
-    if not 0 <= amount < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an amount; use a number from 0")
-    return amount
-
-
-def _placement(text: str) -> str:
-    try:
-        if text:
-            placements_of(text)
-    except InvalidInputError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
-
-
-def _ordering(text: str) -> str:
-    try:
-        orderings_of(text)
-    except InvalidInputError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
-
-
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port; use 0 to 65535")
-    return int(text)
 
 
 def with_remembered(options: ServerOptions) -> tuple[ServerOptions, str]:

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy.exc import DBAPIError
@@ -24,7 +23,7 @@ from millpond.server.startup.end_deadline import JOBS_END_WITHIN_S
 from millpond.server.startup.garbage_collection import keep_what_is_loaded
 from millpond.server.startup.http_stack import make_http_server, make_service
 from millpond.server.startup.leadership import take_lead
-from millpond.server.startup.options import ServerOptions, parse_options, with_remembered
+from millpond.server.startup.options import ServerOptions, with_remembered
 from millpond.server.storage.files.blobs import NO_ROOM
 from millpond.server.store.connection.database import remedy
 from millpond.specs.config.cluster import ClusterConfig, load_cluster
@@ -34,9 +33,8 @@ log = logging.getLogger(__name__)
 _INTERRUPTED: Final = 130
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Serve as a command line says; returns the exit code. Errors are one line on standard error."""
-    options = parse_options(arguments)
+def run(options: ServerOptions) -> int:
+    """Serve; returns the exit code. Errors are one line on standard error."""
     set_up_log(LogFormat(options.log_format))
     try:
         options, note = with_remembered(options)

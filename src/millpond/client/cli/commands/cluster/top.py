@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import click
 
 from millpond.client.cli.connection import with_client
-from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import middle_cut
 from millpond.client.sdk import Client
 from millpond.model.amounts import count_text
 from millpond.specs.api.pool.nodes import DeviceList, DeviceStatus, SliceStatus
 from millpond.specs.escaped_text import json_text
+from millpond.specs.option_types import FiniteNumber
 
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 _CLEAR = "\x1b[H\x1b[2J"

@@ -20,7 +20,6 @@ import click
 from millpond.client.cli.commands.server import background
 from millpond.client.cli.connection import state_dir_option
 from millpond.client.cli.error_output import say
-from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.sdk import Client, default_state_dir
 from millpond.client.sdk.resources.jobs import MOST_JOBS
 from millpond.client.sdk.transport.discovery import read_server_file
@@ -30,6 +29,7 @@ from millpond.node.host.file_locks import is_held_by
 from millpond.node.host.procfs import start_ticks
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.server import LOCK_FILE, STANDBY_FILE, HealthInfo, ServerFile, ServerInfo
+from millpond.specs.option_types import FiniteNumber
 
 _LOOK_EVERY_S = 0.1
 _STOPS_AT_ONCE = 16

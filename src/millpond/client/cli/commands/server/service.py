@@ -30,7 +30,7 @@ def install(
 ) -> None:
     """Write the systemd units that run the server with these options, such as --port 7433 --config FILE."""
     from millpond.server.operations.unit import require_systemd, unit_folder, unit_texts, write_units
-    from millpond.server.startup.options import parse_options
+    from millpond.server.startup.command_line import parse_options
 
     for_user = os.geteuid() != 0 if for_user is None else for_user
     directory = (state_dir or default_state_dir()).absolute()

@@ -15,10 +15,10 @@ from millpond.client.cli.commands.simulation.simulation_options import (
     simulation_options,
 )
 from millpond.client.cli.error_output import INTERRUPTED, say
-from millpond.client.cli.policy_options import OrderingChoice
 from millpond.client.cli.printing.listing import Column, show
 from millpond.model.errors import InvalidInputError
 from millpond.model.policies import without_weights
+from millpond.specs.option_types import OrderingChoice
 
 if TYPE_CHECKING:
     from millpond.simulation.learning import Judgement

@@ -20,7 +20,7 @@ from millpond.client.cli.commands.simulation.simulation_options import (
     write_text,
 )
 from millpond.client.cli.error_output import INTERRUPTED, say
-from millpond.client.cli.policy_options import OrderingChoice, PlacementChoice
+from millpond.specs.option_types import OrderingChoice, PlacementChoice
 
 if TYPE_CHECKING:
     from millpond.scheduling.settings import Settings

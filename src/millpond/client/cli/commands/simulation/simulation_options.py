@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.specs.option_types import FiniteNumber
 
 if TYPE_CHECKING:
     from millpond.scheduling.settings import Settings

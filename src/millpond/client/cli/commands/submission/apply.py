@@ -17,7 +17,6 @@ from millpond.client.cli.commands.submission import service_update, template_nee
 from millpond.client.cli.commands.submission.submit import read, submit_all
 from millpond.client.cli.connection import connect, state_dir_option
 from millpond.client.cli.error_output import say, wrapped
-from millpond.client.cli.finite_numbers import FiniteNumber
 from millpond.client.cli.printing import formats
 from millpond.client.cli.template_completion import complete_template
 from millpond.client.sdk.client import Client
@@ -26,6 +25,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.specs.api.jobs.reasons import PlanInfo, PlannedTask
 from millpond.specs.job.job_spec import JobSpec
 from millpond.specs.job.templates import find_template
+from millpond.specs.option_types import FiniteNumber
 
 
 @click.command("apply")

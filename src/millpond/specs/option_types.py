@@ -1,14 +1,34 @@
-"""The options ``--ordering`` and ``--placement``: one for all kinds of jobs, or one for each."""
+"""Values of options, for ``pond`` and for the program of the server."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.policies import ORDERINGS, PLACEMENTS, orderings_of, placements_of
+
+
+class FiniteNumber(click.FloatRange):
+    """A finite number, within the bounds, of which one is given at least: ``nan`` is refused by no bound."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number.
+
+        Raises:
+            click.BadParameter: it is none, is not finite or is out of bounds.
+        """
+        with contextlib.suppress(TypeError, ValueError):
+            if not math.isfinite(float(value)):
+                self.fail(f"{value} is not a finite number", param, ctx)
+        return float(super().convert(value, param, ctx))
 
 
 class PolicyChoice(click.ParamType[str]):
