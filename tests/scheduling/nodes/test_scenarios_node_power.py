@@ -66,6 +66,30 @@ def test_a_node_that_is_off_takes_nothing_and_a_job_that_needs_it_says_so_until_
     assert view(world, "b").power is None
 
 
+@pytest.mark.parametrize("states", [(DRAINING, ON), (DRAINING, OFF, ON)])
+def test_a_node_that_goes_down_after_that_was_given_up_is_off_and_is_woken_as_others(
+    states: tuple[NodePowerState, ...],
+) -> None:
+    world = World(machine("a", 2), machine("b", 2))
+    switch(world, "b", *states, detail="connection closed by remote host")
+    world.go_to(world.now + 600.0)
+    world.tell(NodeLost(world.now, "b"))
+    world.submit(gang("wide", 2, asks(2)))
+    assert world.core.power_overview().wanted == {"b": "wide"}
+    assert view(world, "b").power is not None
+    world.tell(NodeJoined(world.now, machine("b", 2)))
+    world.settle()
+    assert world.running() == {"wide"}
+
+
+def test_a_node_that_is_lost_long_after_it_could_not_be_switched_off_is_lost_as_others() -> None:
+    world = World(machine("a", 2), machine("b", 2))
+    switch(world, "b", DRAINING, ON, detail="no rights")
+    world.go_to(world.now + 900.0)
+    world.tell(NodeLost(world.now, "b"))
+    assert [each.node.name for each in world.core.node_views()] == ["a"]
+
+
 def test_a_gang_wakes_all_that_it_needs_and_no_more_and_jobs_count_on_no_node_twice() -> None:
     world = World(*(machine(name, 4) for name in "abcde"))
     for name in "bcde":

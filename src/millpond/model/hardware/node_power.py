@@ -32,6 +32,10 @@ NEXT_STATES: Final[dict[NodePowerState, frozenset[NodePowerState]]] = {
 """What the server may say next of a node. Joining brings each node that was gone back to ``ON``."""
 
 
+RETRY_S: Final = 900.0
+"""After a node could not be switched, the same is tried again so much later, if it is still wanted."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodePower:
     """The power of one node.
@@ -53,6 +57,10 @@ class NodePower:
     def is_closed(self) -> bool:
         """Whether nothing may start there."""
         return self.state is not NodePowerState.ON
+
+    def failed_lately(self, now: float) -> bool:
+        """Whether it was switched and that went wrong, so lately that it may still come about."""
+        return bool(self.detail) and now - self.since < RETRY_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,9 @@ class Nodes:
         power = self._state.cordons.power.get(event.node)
         if power is not None and power.is_closed:  # it stays known, so that what would fit there wakes it
             self._state.cordons.set_power(event.node, replace(power, is_gone=True))
+        elif power is not None and power.failed_lately(event.at):  # it went down all the same, only late
+            self._state.cordons.set_power(event.node, NodePower(NodePowerState.OFF, event.at, is_gone=True))
+            follow_cordons(self._state)
         else:
             self._state.cordons.set_power(event.node, None)
             cluster.remove_node(event.node)

@@ -12,12 +12,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from millpond.model.hardware.node_power import NodePower, NodePowerState, PowerSavingRule
-
-RETRY_S: Final = 900.0
-"""After a hook has failed, the same is tried again on that node after so long, if it is still wanted."""
+from millpond.model.hardware.node_power import RETRY_S, NodePower, NodePowerState, PowerSavingRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,4 +143,4 @@ def _can_wake(node: PowerCandidate, now: float) -> bool:
 
 
 def _failed_lately(node: PowerCandidate, now: float) -> bool:
-    return node.power is not None and bool(node.power.detail) and now - node.power.since < RETRY_S
+    return node.power is not None and node.power.failed_lately(now)
