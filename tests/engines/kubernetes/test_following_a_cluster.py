@@ -190,6 +190,23 @@ def test_a_kubelet_that_stays_silent_loses_its_node_and_what_comes_back_of_it_is
     assert free_cards(bench.next(NodeJoined).node) == 8
 
 
+def test_a_node_that_fell_silent_long_before_a_server_began_is_lost_from_its_start_unless_work_may_run_there(
+    cluster: StandinCluster, bench: PodBench
+) -> None:
+    bench.started()
+    bench.close()
+    for name in ("n1", "n2"):
+        cluster.add_node(name, ready=False)
+        silent = cluster.get("nodes", name, "")
+        assert silent is not None
+        silent["status"]["conditions"][0]["lastTransitionTime"] = "2026-11-24T10:00:00Z"
+        cluster.put("nodes", name, silent)
+    bench.open()
+    assert [node.name for node in bench.engine.inventory().nodes] == ["n1"]
+    cluster.add_node("n2")
+    assert eventually(lambda: [each for each in bench.engine.inventory().nodes if each.name == "n2"])
+
+
 def test_a_cut_watch_goes_on_where_it_was(cluster: StandinCluster, bench: PodBench) -> None:
     lists = cluster.requests.count("GET /api/v1/pods")
     cluster.cut_watches()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.cluster.objects import ContainerSpec, NodeImage, NodeObject
@@ -180,6 +181,16 @@ def most_pods(node: NodeObject) -> float:
     """How many pods its kubelet takes; infinite where it does not say."""
     said = node.status.allocatable.get("pods")
     return math.inf if said is None else quantity(said)
+
+
+def silent_s(node: NodeObject, now: float) -> float:
+    """For how long a node that is not ready has been so, as far as the cluster says.
+
+    Args:
+        now: seconds since 1970.
+    """
+    since = next((each.last_transition_time for each in node.status.conditions if each.type == "Ready"), None)
+    return 0.0 if since is None else max(now - datetime.fromisoformat(since).timestamp(), 0.0)
 
 
 def is_ready(node: NodeObject) -> bool:

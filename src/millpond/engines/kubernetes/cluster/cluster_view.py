@@ -35,6 +35,7 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import (
     most_pods,
     offered,
     resource_of,
+    silent_s,
     with_held_cards,
     with_name,
 )
@@ -355,8 +356,14 @@ class ClusterView:
         if is_ready(node):
             self._silent_since.pop(name, None)
             return False
-        since = self._silent_since.setdefault(name, time.monotonic())
-        return time.monotonic() - since >= self._rules.timeout_s
+        if name not in self._silent_since:
+            before_s = silent_s(node, time.time()) if self._is_listing and self._is_unused(name) else 0.0
+            self._silent_since[name] = time.monotonic() - before_s
+        return time.monotonic() - self._silent_since[name] >= self._rules.timeout_s
+
+    def _is_unused(self, name: str) -> bool:
+        """Whether nothing of ours runs on a node; else what became of that is to be seen first."""
+        return not any(not pod.is_over and self.ours.may_become(pod) for pod in self._on_node[name].values())
 
     def _lose(self, name: str) -> None:
         if name in self._loads:

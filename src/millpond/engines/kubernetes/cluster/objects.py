@@ -42,13 +42,14 @@ class NodeTaint(Struct):
     value: str = ""
 
 
-class NodeCondition(Struct):
+class NodeCondition(Struct, rename="camel"):
     """One of the things that a kubelet, or the scheduler, says of a node or a pod."""
 
     type: str
     status: str
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class NodeSpec(Struct):
