@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from worlds import World, asks, gang, machine, single
@@ -64,6 +65,27 @@ def test_a_node_that_is_off_takes_nothing_and_a_job_that_needs_it_says_so_until_
     world.settle()
     assert world.running() == {"one", "two"}
     assert view(world, "b").power is None
+
+
+def test_what_an_engine_says_of_a_node_that_goes_down_says_nothing_about_it_once_it_is_back() -> None:
+    world = World(machine("a", 2), machine("b", 2))
+    switch(world, "b", DRAINING, OFF)
+    for half_down in (machine("b", 0), replace(machine("b", 0), schedulable=False, unschedulable_reason="not ready")):
+        world.tell(NodeJoined(world.now, half_down))
+    world.tell(NodeLost(world.now, "b"))
+    world.submit(gang("wide", 2, asks(2)))
+    assert world.core.power_overview().wanted == {"b": "wide"}
+    assert len(view(world, "b").node.devices) == 2
+
+
+def test_what_an_engine_said_of_a_node_holds_if_it_could_not_be_switched_off_but_for_its_cordon() -> None:
+    world = World(machine("a", 2), machine("b", 2))
+    switch(world, "b", DRAINING)
+    world.tell(NodeJoined(world.now, replace(machine("b", 1), schedulable=False, unschedulable_reason="cordoned")))
+    switch(world, "b", ON, detail="no rights")
+    assert (len(view(world, "b").node.devices), view(world, "b").node.schedulable) == (1, True)
+    world.submit(gang("wide", 3, asks(1)))
+    assert world.running() == {"wide"}
 
 
 @pytest.mark.parametrize("states", [(DRAINING, ON), (DRAINING, OFF, ON)])

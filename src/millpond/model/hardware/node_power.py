@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from millpond.model.hardware.nodes import Node
+
 
 class NodePowerState(StrEnum):
     """Where a node is between on and off."""
@@ -45,6 +47,8 @@ class NodePower:
         detail: why, where something went wrong.
         ready_at: when it should have joined; None unless it boots.
         is_gone: its engine has reported its loss since it was to be switched off.
+        seen: how its engine has described it since then: cards and kubelet go down one after the other. That holds
+            only if it stays on.
     """
 
     state: NodePowerState
@@ -52,6 +56,7 @@ class NodePower:
     detail: str = ""
     ready_at: float | None = None
     is_gone: bool = False
+    seen: Node | None = None
 
     @property
     def is_closed(self) -> bool:

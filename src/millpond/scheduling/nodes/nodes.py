@@ -31,15 +31,19 @@ class Nodes:
 
     def node_joined(self, event: events.NodeJoined) -> None:
         """A machine is there, for the first time, again, or with something about it changed."""
-        cluster, node = self._state.cluster, event.node
-        index = cluster.node_index.get(node.name)
+        node = event.node
         power = self._state.cordons.power.get(node.name)
         if power is not None and power.is_gone:
             self._state.cordons.set_power(node.name, None)
             follow_cordons(self._state)
-        elif power is not None and power.is_closed and (known := cluster.node_named(node.name)) is not None:
-            # As it goes down its engine sees it drained, and then silent: that says nothing about it once it is back.
-            node = replace(node, schedulable=known.schedulable, unschedulable_reason=known.unschedulable_reason)
+        elif power is not None and power.is_closed:
+            self._state.cordons.set_power(node.name, replace(power, seen=node))
+            return
+        self._describe(node)
+
+    def _describe(self, node: Node) -> None:
+        cluster = self._state.cluster
+        index = cluster.node_index.get(node.name)
         for device in node.devices:
             self._state.card_cordons.hear(node.name, device, self._state.now)
         if index is None:
@@ -63,7 +67,7 @@ class Nodes:
         give_up(self._state, event.node)
         power = self._state.cordons.power.get(event.node)
         if power is not None and power.is_closed:  # it stays known, so that what would fit there wakes it
-            self._state.cordons.set_power(event.node, replace(power, is_gone=True))
+            self._state.cordons.set_power(event.node, replace(power, is_gone=True, seen=None))
         elif power is not None and power.failed_lately(event.at):  # it went down all the same, only late
             self._state.cordons.set_power(event.node, NodePower(NodePowerState.OFF, event.at, is_gone=True))
             follow_cordons(self._state)
@@ -96,7 +100,14 @@ class Nodes:
             raise ConflictError(f"node {event.node!r} is gone", "it is on once it joins")
         if event.state is NodePowerState.DRAINING and self._tasks_on(event.node, index):
             raise ConflictError(f"node {event.node!r} has work", "it is switched off once it is empty")
-        cordons.set_power(event.node, NodePower(event.state, event.at, event.detail, event.ready_at, before.is_gone))
+        closed = event.state is not NodePowerState.ON
+        seen, known = before.seen, self._state.cluster.node_named(event.node)
+        power = NodePower(event.state, event.at, event.detail, event.ready_at, before.is_gone, seen if closed else None)
+        cordons.set_power(event.node, power)
+        if not closed and seen is not None and known is not None:  # what drained it for the switch is no order to it
+            self._describe(
+                replace(seen, schedulable=known.schedulable, unschedulable_reason=known.unschedulable_reason)
+            )
         follow_cordons(self._state)
         self._placer.capacity_changed()
 
