@@ -8,15 +8,18 @@ import pytest
 from api_world import Api
 
 from millpond.client.cli.commands.inspection.why import waits_of
-from millpond.model.events import NodeClosed, NodeOpened, QueueChanged, WaitExplained
+from millpond.model.energy import RateMeasure
+from millpond.model.events import EnergyRatePredicted, NodeClosed, NodeOpened, QueueChanged, WaitExplained
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Reason
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
+from millpond.model.units import HOUR_S
 from millpond.node.task.records import TaskId
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.jobs.monitors import wait_watch
 from millpond.server.jobs.monitors.wait_watch import WaitWatch
+from millpond.server.wording import local_time
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs.reasons import ReasonInfo
 
@@ -54,6 +57,18 @@ def test_a_look_that_takes_long_goes_on_at_the_next_one(api: Api, monkeypatch: p
     assert [len(notes(api, job.id)) for job in (first, second)] == [1, 0]
     look(api, watch, 15.0)
     assert [len(notes(api, job.id)) for job in (first, second)] == [1, 1]
+
+
+def test_the_history_of_a_job_says_until_when_it_is_held_for_cheaper_hours(api: Api) -> None:
+    begin = api.clock.now // HOUR_S * HOUR_S
+    prices = EnergyRatePredicted(api.clock.now, RateMeasure.PRICE, begin, (0.4, 0.4, 0.1, 0.4))
+    api.loop.notify([prices])
+    settle(api)
+    job = api.submit(gpus=1, flexible="3h", time_limit="30m")
+    look(api, WaitWatch(api.loop, api.store.histories, api.clock), 70.0)
+    until, by = local_time(begin + 2 * HOUR_S), local_time(job.submitted_at + 2.25 * HOUR_S)
+    (noted,) = notes(api, job.id)
+    assert noted.summary == f"it waits for cheaper hours until {until}; it lines up by {by} at the latest"
 
 
 def test_a_started_and_an_ended_job_say_why_they_waited_and_how_true_the_estimate_was(api: Api) -> None:

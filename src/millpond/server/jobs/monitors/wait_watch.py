@@ -20,6 +20,7 @@ from millpond.node.host.periodic_worker import Periodic, PeriodicWorker, for_eac
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
 from millpond.server.store.histories import HistoryStore
+from millpond.server.views.hardware.nodes import summary_of
 
 LOOK_EVERY_S: Final = 15.0
 LEAST_WAIT_S: Final = 60.0
@@ -99,8 +100,9 @@ def _explained(core: Core, job: str, before: Cause | None) -> Reason | None:
 
 
 def _note(job: str, reason: Reason, now: float) -> WaitExplained:
-    other = reason.blocked_by
-    summary = reason.summary.replace(other, ANOTHER_JOB) if other else reason.summary
+    other, summary = reason.blocked_by, summary_of(reason)
+    if other:
+        summary = summary.replace(other, ANOTHER_JOB)
     start = reason.start
     if start is None or start.unknown:
         return WaitExplained(now, job, reason.cause, summary)

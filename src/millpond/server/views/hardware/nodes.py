@@ -74,7 +74,7 @@ def reason_info(job: str, state: JobState, reason: Reason) -> ReasonInfo:
         job=job,
         state=state.value,
         cause=reason.cause.value,
-        summary=_summary(reason),
+        summary=summary_of(reason),
         numbers=dict(reason.numbers),
         nodes={failed.value: count for failed, count in reason.nodes},
         position=reason.position,
@@ -106,8 +106,8 @@ def _start_info(start: StartEstimate) -> StartInfo:
     )
 
 
-def _summary(reason: Reason) -> str:
-    """The reason in words; the core knows seconds, people know the time of day."""
+def summary_of(reason: Reason) -> str:
+    """A reason in words; the core knows seconds, people know the time of day."""
     if reason.cause in (Cause.WINDOW_CLOSED, Cause.LENDING_OVER) and reason.opens_at is not None:
         return f"{reason.summary}; opens {local_time(reason.opens_at)}"
     if reason.cause is Cause.CHEAPER_HOURS and reason.opens_at is not None:
