@@ -14,7 +14,8 @@ cards healthy where the cause says nothing of them, and no short work expected.
 cards of these); without any quota it does; and without the bound that is named the answer is another |
 | no-room | with all else lifted and no room kept for others it does not start; with fresh machines it does |
 | reserved | alone it does not start; once those who are named as keeping the room are withdrawn it does |
-| reservation | alone it does not start; if it names none, it does once all that is reserved in advance is cancelled |
+| reservation | alone it does not start; if it names none, it does once all that is reserved in advance is cancelled; \
+where room is kept for others, too, only once these are withdrawn |
 | nodes-closed | with no room kept for others it does not start; with the nodes open that are named it does |
 | held-back | alone it does not start, unless no short work is expected |
 | victims-protected | as no-room; the one named is protected, and if all lower work ended it would start |
@@ -549,10 +550,16 @@ class Oracle:
     def _reservation(self, job: str, reason: Reason) -> list[str]:
         if not self.core.jobs[job].line:
             return self._appointed(job, reason)
-        found = ["it starts beside the reservations"] * self._suppose(job).alone(keepers=self._claimers()).starts()
+        named = (
+            {reason.blocked_by} - {""} if dict(reason.numbers).get("kept_for", 0) < 2 else self._keepers(job) - {job}
+        )
+        keepers = self._keepers(job) if named else self._claimers()
+        found = ["it starts beside the reservations"] * self._kept_by(job, keepers - named).starts()
         if self.core.jobs[job].job.reservation:
             return found
-        there = self._suppose(job).alone(keepers=self._claimers()).uncommitted()
+        if named and self._kept_by(job, keepers).uncommitted().starts():
+            found.append("it starts while room is kept for the one named")
+        there = self._kept_by(job, keepers - named).uncommitted()
         return found if there.starts() else [*found, "it does not start without the reservations"]
 
     def _trouble(self, job: str, reason: Reason) -> list[str]:

@@ -136,6 +136,33 @@ def test_while_it_lasts_others_keep_off_its_cards_and_use_the_rest_of_its_nodes(
     assert len(world.running()) == 7
 
 
+def test_what_it_and_a_job_ahead_keep_from_another_job_is_said_of_both() -> None:
+    def without(*lifted: str) -> World:
+        world = two_teams(nodes=1, settings=Settings(ordering="fair"))
+        world.tell(QueueChanged(0.0, queue("speech")))
+        world.tell(QueueChanged(0.0, queue("vision", guarantee=4)))
+        world.submit(single("runs", queue="guest"), lasting=500.0, known=True)
+        reserve(world, 4)
+        world.submit(single("ahead", 4, queue="guest"), lasting=400.0, known=True)
+        world.submit(single("long", queue="guest"), lasting=9_000.0, known=True)
+        if "demo" in lifted:
+            world.tell(ReservationCancelled(0.0, "demo"))
+        if "ahead" in lifted:
+            world.tell(StopRequested(0.0, "ahead"))
+        world.settle()
+        return world
+
+    reason = without().why("long")
+    assert (reason.cause, reason.blocked_by) == (Cause.RESERVATION, "ahead")
+    assert reason.summary == (
+        "there is room, but 4 cards are kept for reservation demo of queue vision, which begins before the job would "
+        "have ended; room is reserved for ahead: it is ahead, and would else wait ever longer"
+    )
+    assert without("demo").why("long").cause is Cause.RESERVED
+    assert without("ahead").why("long").cause is Cause.RESERVATION
+    assert without("demo", "ahead").running() == {"runs", "long"}
+
+
 def test_all_jobs_of_its_queue_may_use_it_and_those_that_require_it_start_nowhere_else() -> None:
     world = two_teams(nodes=2)
     reserve(world, 2)

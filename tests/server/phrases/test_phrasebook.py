@@ -139,6 +139,14 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
             "there is room, but 2 cards are kept for reservation x-1 of queue x-1, which begins before the job "
             "would have ended"
         ),
+        (
+            "there is room, but 2 cards are kept for reservation x-1 of queue x-1; room is reserved for x-1: "
+            "it is ahead, and would else wait ever longer"
+        ),
+        (
+            "there is room, but 2 cards are kept for reservation x-1 of queue x-1; room is claimed for x-1 and "
+            "2 other jobs: other work is leaving for it"
+        ),
         "it starts on the cards of its reservation x-1 alone: 2 of 4 are left; 3 cannot be had now",
         "let its tasks lie apart (topology: any)",
         "let it be asked to leave again (preemptible: true)",

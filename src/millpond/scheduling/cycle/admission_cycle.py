@@ -114,7 +114,7 @@ class AdmissionCycle:
         self._reserved = ReservedPlaces(state)
         self._cells = CellPlacer(state, placer, planner)
         self.fetch_waits = FetchWaits(state, claims, reserver)
-        self.places = OpenPlaces(state, placer, claims, reserver, self._cells)
+        self.places = OpenPlaces(state, placer, claims, reserver, self._reserved, self._cells)
         self._room_maker = RoomMaker(reserver, planner, claims, self._reserved, self._cells, consolidation)
         self._bounded = False
         self._lending_ends: dict[str, float] = {}
@@ -428,11 +428,6 @@ class AdmissionCycle:
             if any(is_as_much(kept_off, then) for then in before):
                 return None
         placed = self.places.take(record, tasks)
-        if placed is None and self._reserved.is_used:
-            wider = both(claims.mask_without_reservations(record), self._state.cluster.cells.mask(record))
-            if (mask := self._reserved.mask_beside(record, claims.mask(record), wider)) is not None:
-                place = partial(self._reserved.place_beside, self._placer, record, tasks)
-                placed = self._cells.place_settled(record, mask, place)
         if placed is None and self._is_long and not record.elastic and not self._state.queues.counts_cards:
             self._no_room.setdefault(record.demand, []).append(claims.kept_off(record))
         return placed

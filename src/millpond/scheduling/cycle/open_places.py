@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from millpond.scheduling.cycle.beside_claims import BesideClaims
 from millpond.scheduling.cycle.cell_placement import CellPlacer
-from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.reservations import Reserver
+from millpond.scheduling.cycle.reserved_places import ReservedPlaces
 from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
@@ -16,11 +19,20 @@ from millpond.scheduling.tenancy.admission import admitted_tasks
 class OpenPlaces:
     """Finds such places, in the walks of one state."""
 
-    def __init__(self, state: State, placer: Placer, claims: Claims, reserver: Reserver, cells: CellPlacer) -> None:
+    def __init__(
+        self,
+        state: State,
+        placer: Placer,
+        claims: Claims,
+        reserver: Reserver,
+        reserved: ReservedPlaces,
+        cells: CellPlacer,
+    ) -> None:
         self._state = state
         self._placer = placer
         self._claims = claims
         self._reserver = reserver
+        self._reserved = reserved
         self._cells = cells
         self._beside_claims = BesideClaims(state, placer, claims)
 
@@ -51,7 +63,17 @@ class OpenPlaces:
 
             mask = claims.mask_beside(record, [kept.job, *claimants])
             placed = self._cells.place_settled(record, mask, place_beside)
-        return placed
+        return self._beside_reserved(record, tasks) if placed is None and self._reserved.is_used else placed
+
+    def _beside_reserved(self, record: JobRecord, tasks: list[TaskRecord] | None) -> Placed | None:
+        """The same on cards that are left of nodes of which others are reserved for a queue."""
+        claims = self._claims
+        wider = both(claims.mask_without_reservations(record), self._state.cluster.cells.mask(record))
+        mask = self._reserved.mask_beside(record, claims.mask(record), wider)
+        if mask is None:
+            return None
+        place = partial(self._reserved.place_beside, self._placer, record, tasks)
+        return self._cells.place_settled(record, mask, place)
 
     def has_any(self, record: JobRecord) -> bool:
         """Whether there is a place for a job, in whose turn that is asked; nothing is taken."""
@@ -60,6 +82,7 @@ class OpenPlaces:
     def first(self, record: JobRecord) -> Placed | None:
         """The place that there is; nothing is taken."""
         self.begin_walk()
+        self._reserved.look()
         mark = self._state.journal.begin()
         tasks = admitted_tasks(self._state, record)
         placed = self.take(record, tasks) if tasks else None

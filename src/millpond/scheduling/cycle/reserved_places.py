@@ -42,11 +42,15 @@ class ReservedPlaces:
         """By number, the cards of which those hold something who have not reserved them; found when it is asked for."""
         self.is_used = False
 
+    def look(self) -> None:
+        """See anew what is reserved, and on which cards others are."""
+        self.is_used = bool(self._state.reserved.by_name)
+        self._held_by_others = None
+
     def begin_walk(self) -> None:
         """What nobody has taken counts for its queue from now on, on the trial ledger."""
         state = self._state
-        self.is_used = bool(state.reserved.by_name)
-        self._held_by_others = None
+        self.look()
         self._unused.clear()
         self._charged.clear()
         self._started.clear()

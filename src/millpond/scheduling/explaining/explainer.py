@@ -300,6 +300,7 @@ class Explainer:
                 quota_on_larger_models(state, claims, record, self._could_run)
                 or self._kept_for_others(record)
                 or kept_for_reservation(state, claims, record, fits)
+                or self._kept_for_both(record)
                 or self._closed_for(record)
                 or self._no_room(record, mask)
             )
@@ -362,29 +363,56 @@ class Explainer:
 
     def _kept_for_others(self, record: JobRecord) -> Reason | None:
         """The reason of a job that would have room if none were kept for others; None if it would not."""
-        claims = self._claims
-        keepers = claims.keepers(record)
 
         def fits_without(some: list[str]) -> bool:
-            with claims.without(some):
+            with self._claims.without(some):
                 return self._places.has_any(record)
 
+        keepers = self._claims.keepers(record)
         if not keepers or not fits_without(keepers):
             return None
-        alone = next((job for job in keepers[:MOST_KEEPERS] if fits_without([job])), None)
-        holder, others = alone or keepers[0], 0 if alone else len(keepers) - 1
-        more = f" and {count_text(others, 'other job')}" if others else ""
-        how = "claimed" if holder in claims.by_job else "reserved"
-        why = "other work is leaving for it" if how == "claimed" else "it is ahead, and would else wait ever longer"
-        if self._state.jobs[holder].state is JobState.STOPPING:
-            why = "it is being moved there"
+        holder, others, text = self._kept_for(keepers, fits_without)
         return Reason(
             Cause.RESERVED,
-            f"there is room, but it is {how} for {holder}{more}: {why}",
+            f"there is room, but it is {text}",
             (("kept_for", 1 + others),),
             self._capacity_gap.filters(record),
             blocked_by=holder,
         )
+
+    def _kept_for_both(self, record: JobRecord) -> Reason | None:
+        """The reason of a job that would have room if none were kept for others nor cards for a reservation."""
+
+        def beside_reservation(some: list[str]) -> Reason | None:
+            with self._claims.without(some):
+                fits = partial(self._what_if.finds_room, record)
+                return kept_for_reservation(self._state, self._claims, record, fits)
+
+        keepers = self._claims.keepers(record)
+        reason = beside_reservation(keepers) if keepers else None
+        if reason is None:
+            return None
+        holder, others, text = self._kept_for(keepers, lambda some: beside_reservation(some) is not None)
+        return replace(
+            reason,
+            summary=f"{reason.summary}; room is {text}",
+            numbers=(*reason.numbers, ("kept_for", 1 + others)),
+            blocked_by=holder,
+        )
+
+    def _kept_for(self, keepers: list[str], fits_without: Callable[[list[str]], bool]) -> tuple[str, int, str]:
+        """For whom room is kept from a job: one of them, how many others, and the words for it.
+
+        If keeping none for one alone would do, it is that one.
+        """
+        alone = next((job for job in keepers[:MOST_KEEPERS] if fits_without([job])), None)
+        holder, others = alone or keepers[0], 0 if alone else len(keepers) - 1
+        more = f" and {count_text(others, 'other job')}" if others else ""
+        how = "claimed" if holder in self._claims.by_job else "reserved"
+        why = "other work is leaving for it" if how == "claimed" else "it is ahead, and would else wait ever longer"
+        if self._state.jobs[holder].state is JobState.STOPPING:
+            why = "it is being moved there"
+        return holder, others, f"{how} for {holder}{more}: {why}"
 
     def _no_room(self, record: JobRecord, mask: NodeMask | None) -> Reason:
         fits = partial(self._what_if.finds_room, record, mask)
