@@ -139,6 +139,7 @@ class CellWalk:
         self.world = WatchedWorld(*self.nodes, queues=(*self.queues(), self.others()), pools=self.pools)
         self.names = iter(range(1_000_000))
         self.lost: set[str] = set()
+        self.ran: set[str] = set()
 
     def others(self) -> Queue:
         """The queue without cells; some of its work may be such that it never leaves."""
@@ -213,6 +214,7 @@ class CellWalk:
             check_chain(chain)
         if not book.stale:
             self.check_rights(book)
+            self.check_verdicts()
         if copies and not book.stale:
             assert picture(book_of(Scheduler.restore(core.snapshot()))) == picture(book)
             assert picture(book_of(core.fork())) == picture(book)
@@ -239,6 +241,13 @@ class CellWalk:
                 assert parts == sorted(shared.pop((name, leaf)))
                 assert sum(part.compute_milli for _, part in parts) <= CARD_MILLI
         assert not shared
+
+    def check_verdicts(self) -> None:
+        """What has started is not among what is refused as it could never run."""
+        core, running = self.world.core, self.world.running()
+        for job in running - self.ran:
+            assert core.check(core.jobs[job].job) is None, job
+        self.ran = running
 
 
 def shortages(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from explanation_oracle import changed_job
 from worlds import World, asks, elastic, gang, machine, queue, single
 
 from millpond.model.decisions import Start, Stop
@@ -258,9 +259,10 @@ def test_why_names_the_cell_that_no_hardware_is_left_for() -> None:
 
 
 def test_why_says_what_keeps_work_off_that_cannot_leave() -> None:
-    world = World(*machines(1), queues=(owed("lab", 4, cells={"node": 1}), queue("others", guarantee=4)))
+    world = World(*machines(2), queues=(owed("lab", 8, cells={"node": 1}), queue("others", guarantee=16)))
+    world.submit(single("first", 8, queue="others", preemptible=False))
     world.submit(single("stays", 1, queue="others", preemptible=False))
-    assert "stays off 1 node whose cards are owed as cells" in world.why("stays").summary
+    assert "stays off 2 nodes whose cards are owed as cells" in world.why("stays").summary
 
 
 def usage(world: World, queue: str) -> list[tuple[str, int, int, int, int, int]]:
@@ -460,3 +462,48 @@ def test_why_work_that_stays_finds_no_place_beside_cells_is_told() -> None:
     assert why.remedy is not None
     world.submit(single("narrow", 2, queue="team", preemptible=False))
     assert world.running() == {"narrow"}
+
+
+def test_what_is_not_preemptible_and_fits_in_no_cell_is_refused_where_all_machines_are_owed_as_cells() -> None:
+    world = World(*machines(2), queues=(owed("lab", 16, cells={"socket": 4}), queue("others")))
+    world.settle()
+    wide = single("wide", 8, queue="lab", preemptible=False)
+    refusal = world.core.check(wide)
+    assert refusal is not None
+    assert refusal.cause is Cause.IMPOSSIBLE
+    assert "the cells of queue lab have no room for it, even if all of them are free" in refusal.summary
+    assert refusal.remedy is not None
+    world.submit(changed_job(wide, refusal.remedy))
+    assert world.running() == {"wide-changed"}
+    assert world.core.check(single("fits", 4, queue="lab", preemptible=False)) is None
+
+
+def test_what_is_not_preemptible_is_refused_where_all_machines_are_owed_to_other_queues_as_cells() -> None:
+    world = World(*machines(1), queues=(owed("lab", 4, cells={"node": 1}), queue("others", guarantee=4)))
+    world.settle()
+    refusal = world.core.check(single("stays", 1, queue="others", preemptible=False))
+    assert refusal is not None
+    assert (
+        "it stays off what other queues are owed as cells; beside all cells there is never room for it"
+        in refusal.summary
+    )
+
+
+def test_what_is_not_preemptible_runs_beside_all_cells_where_it_fits_in_none_of_its_own() -> None:
+    world = World(*machines(3), queues=(owed("lab", 16, cells={"socket": 4}), queue("others")))
+    world.settle()
+    world.submit(single("wide", 8, queue="lab", preemptible=False))
+    assert world.running() == {"wide"}
+
+
+def test_a_job_that_waits_stays_when_cells_change_so_that_it_fits_in_none_and_is_told() -> None:
+    world = World(*machines(1), queues=(owed("lab", 8, cells={"node": 1}), queue("others")))
+    world.submit(single("first", 8, queue="lab", preemptible=False), single("next", 8, queue="lab", preemptible=False))
+    world.tell(QueueChanged(world.now, owed("lab", 8, cells={"socket": 2})))
+    world.end("first")
+    why = world.why("next")
+    assert why.cause is Cause.IMPOSSIBLE
+    assert "there is never room for it, with 8 cards a task" in why.summary
+    world.tell(QueueChanged(world.now, owed("lab", 8, cells={"node": 1})))
+    world.settle()
+    assert world.running() == {"next"}

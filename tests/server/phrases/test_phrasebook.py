@@ -286,6 +286,10 @@ def test_moves_are_told_in_the_language_of_the_reader() -> None:
         "the job asks for 20 GPUs; queue 'x-1' never holds more than 12 GPUs", "no node has a GPU model 'x-1'",
         ("it waits for a cell that queue x-1 is owed (x-1, on 2 nodes): 3 cards of it are held by work that has not "
         "left or may not be asked to"),
+        ("the job is not preemptible, so it stays off what other queues are owed as cells; the cells of queue x-1 have "
+        "no room for it, even if all of them are free; beside all cells there is never room for it, with 8 cards a "
+        "task"),
+        "leave it preemptible, ask for less, or have the cells changed",
     ],
 )  # fmt: skip
 def test_what_became_of_jobs_and_what_never_fits_is_told_in_the_language_of_the_reader(text: str) -> None:

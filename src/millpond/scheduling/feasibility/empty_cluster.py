@@ -17,6 +17,7 @@ from millpond.model.task_spacing import spacing_text
 from millpond.model.workloads import Job, Role, Suspendable
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.explaining.infeasibility import Infeasibility
+from millpond.scheduling.feasibility.cell_infeasibility import cell_infeasibility
 from millpond.scheduling.feasibility.quota_infeasibility import infeasibility_on_open_models, quota_infeasibility
 from millpond.scheduling.feasibility.single_tasks import device_memory_mib, holds, task_infeasibility
 from millpond.scheduling.ledger.cluster import Cluster
@@ -36,7 +37,7 @@ MOST_TRIALS = 32
 
 
 MOST_POOLS = 50
-"""Empty twins of pools that are kept: one for each choice of nodes in it."""
+"""Empty twins of pools that are kept: one for each choice of nodes in it, and how many are left of these."""
 _LABELS = "see the labels of the nodes, and change them or what it asks for"
 
 
@@ -119,7 +120,7 @@ class EmptyCluster:
     def __init__(self, state: State, placer: Placer) -> None:
         self._state = state
         self._placer = placer
-        self._pools: dict[tuple[str, NodeSelection], EmptyPool] = {}
+        self._pools: dict[tuple[str, NodeSelection, int], EmptyPool] = {}
 
     def infeasibility(self, job: Job) -> Infeasibility | None:
         """The first thing that makes the job impossible on this cluster; None if it could run on it empty."""
@@ -143,6 +144,9 @@ class EmptyCluster:
             or quota_infeasibility(state, job)
             or infeasibility_on_open_models(
                 state, job, lambda less: self._room_infeasibility_in_any_layout(less, pool, nodes)
+            )
+            or cell_infeasibility(
+                state, job, nodes, lambda some: self._room_infeasibility_in_any_layout(job, pool, some)
             )
         )
 
@@ -192,13 +196,14 @@ class EmptyCluster:
         if sum(counts) == 1:
             return None
         job = replace(job, spacing=tuple(rule.of_its_own for rule in job.spacing))
-        empty = self._pools.get((pool.name, job.only_on))
+        key = pool.name, job.only_on, len(nodes)
+        empty = self._pools.get(key)
         if empty is None or not empty.is_of(pool, nodes):
             state = self._state
             empty = EmptyPool(pool, nodes, state.settings, state.queues, self._placer.kernels)
             if len(self._pools) >= MOST_POOLS:
                 self._pools.clear()
-            self._pools[pool.name, job.only_on] = empty
+            self._pools[key] = empty
         if empty.takes(job, counts):
             return None
         asked = sum(counts)

@@ -1,0 +1,54 @@
+"""What the cells that queues are owed keep out for ever: work that stays fits in none of its own, nor beside them all.
+
+Work that may be asked to leave goes anywhere as a visitor, so cells keep none of it out for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from millpond.model.amounts import count_text
+from millpond.model.hardware.nodes import Node
+from millpond.model.hardware.topology import Level
+from millpond.model.workloads import Job
+from millpond.scheduling.cycle.places_in_cells import cells_would_do
+from millpond.scheduling.explaining.infeasibility import Infeasibility
+from millpond.scheduling.feasibility.request_classes import RequestClass
+from millpond.scheduling.records import JobRecord
+from millpond.scheduling.state import State
+
+
+def cell_infeasibility(
+    state: State, job: Job, nodes: Sequence[Node], room: Callable[[tuple[Node, ...]], Infeasibility | None]
+) -> Infeasibility | None:
+    """Why cells never leave a possible job a place; None if they may, or as long as they are not known.
+
+    Args:
+        nodes: those on which the job could run.
+        room: why the job has no room on some of these, were they empty.
+    """
+    book = state.cluster.cells
+    if job.preemptible or book.allocator is None or book.stale:
+        return None
+    # How its tasks lie to each other is tried from some machines alone, so it decides nothing here.
+    apart = replace(job, together=Level.CLUSTER, together_required=False, spacing=())
+    record = JobRecord(apart, RequestClass(apart), 0, 0.0)
+    if cells_would_do(state, record):
+        return None
+    with book.unused():
+        mask = book.mask(record)
+    index = state.cluster.node_index
+    beside = nodes if mask is None else [node for node in nodes if mask[index[node.name]]]
+    if beside and room(tuple(beside)) is None:
+        return None
+    own = book.clusters_of(job.queue)
+    of_own = f"; the cells of queue {own[0]} have no room for it, even if all of them are free" if own else ""
+    cards = max(role.request.devices for role in job.roles)
+    return Infeasibility(
+        f"the job is not preemptible, so it stays off what other queues are owed as cells{of_own}; beside all cells "
+        f"there is never room for it, with {count_text(cards, 'card')} a task",
+        "leave it preemptible, ask for less, or have the cells changed",
+        "preemptible",
+        "true",
+    )
