@@ -22,14 +22,14 @@ from millpond.scheduling.state import State
 def cell_infeasibility(
     state: State, job: Job, nodes: Sequence[Node], room: Callable[[tuple[Node, ...]], Infeasibility | None]
 ) -> Infeasibility | None:
-    """Why cells never leave a possible job a place; None if they may, or as long as they are not known.
+    """Why cells never leave a possible job a place; None if they may, or while it is not known where all are.
 
     Args:
         nodes: those on which the job could run.
         room: why the job has no room on some of these, were they empty.
     """
     book = state.cluster.cells
-    if job.preemptible or book.allocator is None or book.stale:
+    if job.preemptible or book.allocator is None or book.stale or book.missing:
         return None
     # How its tasks lie to each other is tried from some machines alone, so it decides nothing here.
     apart = replace(job, together=Level.CLUSTER, together_required=False, spacing=())
