@@ -20,7 +20,7 @@ from millpond.scheduling.estimating.displacer import Leaving
 from millpond.scheduling.estimating.lengths import Length
 from millpond.scheduling.estimating.pool_state import FirstRuns, PoolModel
 from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, Entry, HeldRoom
-from millpond.scheduling.estimating.rooms import Rooms, Taken
+from millpond.scheduling.estimating.rooms import Part, Rooms, Taken
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.guard import shorter_classes
@@ -76,6 +76,10 @@ class Future:
         self._head: Entry | None = None
         self._kept: set[int] = set()
         self._kept_until = 0.0
+        self._in_vain: set[tuple[Part, ...]] = set()
+        """Parts for which there is no room until something is given back,"""
+        self._in_vain_beside: set[tuple[Part, ...]] = set()
+        """and for which there is none but on nodes that are kept."""
         self._flips = iter((*model.flips, (NEVER, 0, 0)))
         self._flip, self._coming = next(self._flips), next(self._arrivals, None)
         self._has_begun = self._is_over = False
@@ -255,6 +259,7 @@ class Future:
         lines, rooms, model = self._lines, self._rooms, self._model
         heads = [entry for line in lines.values() if (entry := self._first(line))]
         heapq.heapify(heads)
+        self._note_room()
         passed: list[Entry] = []
         blocked = False
         closed = set[int]()
@@ -263,7 +268,9 @@ class Future:
             candidate = entry[3]
             line = lines[candidate.line]
             self.steps += 1
-            if candidate.group in closed or not (demands := self._admitted(candidate)):
+            if candidate.group in closed or (blocked and self._is_in_vain(candidate)):
+                continue
+            if not (demands := self._admitted(candidate)):
                 continue
             placed = self._place(entry, demands)
             if placed is None:
@@ -320,7 +327,7 @@ class Future:
         """Take room for a job, by the first of its choices that has any, or for which work may leave."""
         avoided = self._avoided(entry) if demands else ()
         for demand in demands:
-            taken = demand.take(self._rooms, avoided)
+            taken = self._take(demand, avoided)
             if taken:
                 return demand, taken
         for demand in demands:
@@ -328,6 +335,31 @@ class Future:
             if taken is not None:
                 return demand, taken
         return None
+
+    def _take(self, demand: Demand, avoided: Collection[int]) -> Taken | None:
+        """Take a place for all tasks; most of those that ask find none, and ask for what others found none for."""
+        if demand.spaced is not None:
+            return demand.take(self._rooms, avoided)
+        parts, is_kept = demand.parts, avoided is self._kept
+        if parts in self._in_vain or (is_kept and parts in self._in_vain_beside):
+            return None
+        taken = demand.take(self._rooms, avoided)
+        if taken is None and not avoided:
+            self._in_vain.add(parts)
+        elif taken is None and is_kept:
+            self._in_vain_beside.add(parts)
+        return taken
+
+    def _is_in_vain(self, candidate: Candidate) -> bool:
+        """Whether a job has no room, nor can any be made, and no other has to wait for that."""
+        demand = candidate.demand
+        has_one_choice = not demand.choices and demand.spaced is None
+        return has_one_choice and not self._displacer and not candidate.strict and demand.parts in self._in_vain
+
+    def _note_room(self) -> None:
+        """Something may have been given back since a place was sought last."""
+        self._in_vain.clear()
+        self._in_vain_beside.clear()
 
     def _make_room(self, entry: Entry, demand: Demand, avoided: Collection[int]) -> Taken | None:
         """Let running work leave for a job, if that gives it a place: those wait again."""
@@ -339,6 +371,8 @@ class Future:
         candidate = entry[3] if demand is entry[3].demand else replace(entry[3], demand=demand)
         leaving = displacer.leaving_for(candidate, self._rooms.free, avoided, self.now)
         self.steps += displacer.steps - steps
+        if leaving:
+            self._note_room()
         for each in leaving:
             left_s = max(self._end_of[each.number] - self.now, 0.0)
             self._left.append(self._after_leaving(self._stop(each.number), left_s, each))
@@ -399,6 +433,7 @@ class Future:
         is_same = before is not None and before[1] == entry[1]
         if is_same and (self._kept_until > self.now or (entry[3].overdue and self._kept)):
             return
+        self._in_vain_beside.clear()
         self._kept_until, self._kept = self._room_expected(demand) or (0.0, set())
         if self._kept_until <= self.now and not entry[3].overdue:
             self._kept = set()  # room that is there by count, and yet does not do, comes no nearer by being kept

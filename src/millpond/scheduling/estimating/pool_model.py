@@ -181,7 +181,9 @@ class PoolModeller:
         self._lengths = Lengths(ordering.time_left, state.roster.live, state.now)
         self._capacity_milli = state.cluster.capacity.gpu_milli
         self._promised: dict[int, float] = {}
-        self._displaces = ordering.displaces
+        self._displaces, self._by_class = ordering.displaces, self._has_classes_to_leave()
+        self._leaves_for_others = self._displaces or self._by_class
+        self._staying: dict[int, Candidate] = {}
         self._known: dict[int, Entry] = {}
         self.every = view.every
         nodes = state.cluster.hardware_index.numbers_of(view.pool)[:: view.every]
@@ -294,12 +296,23 @@ class PoolModeller:
             expected_s = max(state.ordering.time_left.expected_end(record, state.now) - state.now, 0.0)
             length = self.length_of(record)
             begun_s = record.attained_s - record.service_s(state.now)
-            rank = (*self._standing.rank_of_growth(record), 0.0)
-            entry = self._entry(rank, record.sequence, record, length)
-            room = HeldRoom(entry, taken, expected_s, begun_s, self._limits.charges_of_running(record))
+            room = HeldRoom(
+                self._held_entry(record, length), taken, expected_s, begun_s, self._limits.charges_of_running(record)
+            )
             leaves_s = self._leaves_s(record)
             is_known = leaves_s < NEVER or lasts(record) or self._lengths.of(record).is_known
             yield Running(room, length, is_known, leaves_s, self._kept.stays_until(record) - state.now)
+
+    def _held_entry(self, record: JobRecord, length: Length) -> Entry:
+        """A job that runs as it would wait again, if it may have to leave for another."""
+        if self._leaves_for_others:
+            return self._entry((*self._standing.rank_of_growth(record), 0.0), record.sequence, record, length)
+        of_class = self._length_class(record)
+        staying = self._staying.get(of_class)
+        if staying is None:
+            staying = Candidate(-1, Demand((), 0), (), Length(), 0.0, 0.0, length_class=of_class)
+            self._staying[of_class] = staying
+        return (), record.sequence, record.submitted_at - self._now, staying
 
     def _holders(self) -> list[JobRecord]:
         """Who may hold something of the nodes, in order of arrival."""
@@ -366,14 +379,13 @@ class PoolModeller:
         time_left, now = state.ordering.time_left, self._now
         line, demand = self._line_of(record)
         length_s, _ = time_left.needed_s(record, now)
-        guard, expected_s = self._guard, NEVER if record.expected_s is None else record.expected_s
-        if record.group is not None or expected_s == NEVER:
-            guard = None
+        of_class, expected_s = self._length_class(record), record.expected_s or 0.0
+        guard = None if of_class < 0 else self._guard
         return Candidate(
             line, demand, rank, length,
             expected_s=time_left.expected_end(record, now) - now,
             cautious_s=time_left.cautious_end(record, now) - now,
-            length_class=-1 if guard is None else length_class(expected_s),
+            length_class=of_class,
             spared=0.0 if guard is None else guard.spared_milli(expected_s, self._capacity_milli) / self.every,
             patience_s=0.0 if guard is None or record.overdue else LONGEST_DELAY * expected_s,
             stays_s=stays_until(record, time_left, now) - now if state.cordons.has_spans else 0.0,
@@ -391,6 +403,13 @@ class PoolModeller:
             group=-1 if record.group is None else self._groups.setdefault(record.group, len(self._groups)),
             strict=record.group is not None and state.orderings.of(record.group).strict,
         )  # fmt: skip
+
+    def _length_class(self, record: JobRecord) -> int:
+        """That by which room is left to shorter work; -1 where that is nothing to a job."""
+        expected_s = record.expected_s
+        if self._guard is None or record.group is not None or expected_s is None or expected_s == NEVER:
+            return -1
+        return length_class(expected_s)
 
     # ---- who goes before others -----------------------------------------------------------------------------------
 
@@ -414,22 +433,28 @@ class PoolModeller:
             first_key=state.now - OVERDUE_LEAD,
         )
 
-    def _displacer(self) -> Displacer | None:
-        """Who leaves for whom, of those who run and who may come."""
+    def _has_classes_to_leave(self) -> bool:
+        """Whether work of one class may leave for that of another, of those who run, wait and may come."""
         state = self._state
+        if not state.settings.preempt_by_priority:
+            return False
         alive = state.roster.live[SLOT_ALIVE] > 0.0
         classes = set(np.unique(state.waiting.table.figure(PRIORITY)).tolist())
         classes.update(np.unique(state.roster.live[SLOT_PRIORITY, alive]).tolist())
         classes.update(float(record.job.priority) for hour in state.arrivals.hours for record in hour.records)
-        by_class = state.settings.preempt_by_priority and len(classes) > 1
-        if not (by_class or self._displaces):
+        return len(classes) > 1
+
+    def _displacer(self) -> Displacer | None:
+        """Who leaves for whom, of those who run and who may come."""
+        state = self._state
+        if not self._leaves_for_others:
             return None
         held = sum(amount for run in self.runs for _, amount in run.room.taken)
         cards_held = state.cluster.capacity.gpu_milli - state.cluster.free_gpu_milli
         earned = PREEMPTION_BUDGET * cards_held / CARD_MILLI / self.every / max(held, 1)
         ranks = state.ordering.time_left.survival.rank_table
         budget = state.preemption_budget.left / self.every
-        displacer = Displacer(Preemption(self._displaces, by_class, ranks, budget, earned))
+        displacer = Displacer(Preemption(self._displaces, self._by_class, ranks, budget, earned))
         for number, run in enumerate(self.runs):
             displacer.add(number, run.room)
         return displacer
