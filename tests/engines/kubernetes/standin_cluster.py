@@ -160,6 +160,7 @@ class StandinCluster:
         serves_claims: it has ``resource.k8s.io/v1``.
         keeps_extended: its feature DRAExtendedResource is on.
         accounts_for_shares: its feature DRAConsumableCapacity is on.
+        told_in_short: objects of which who made them was told the metadata alone, as it had asked.
     """
 
     requests: list[str] = field(default_factory=list)
@@ -176,6 +177,7 @@ class StandinCluster:
     serves_claims: bool = False
     keeps_extended: bool = True
     accounts_for_shares: bool = True
+    told_in_short: list[str] = field(default_factory=list)
     _objects: dict[tuple[str, str, str], Plain] = field(default_factory=dict)
     _history: list[tuple[int, str, str, Plain]] = field(default_factory=list)
     _oldest: int = 0
@@ -362,7 +364,7 @@ class StandinCluster:
             return self._log(name, request)
         match request.method, name:
             case "POST", "":
-                return self._create(kind, namespace, body)
+                return self._create(kind, namespace, body, "as=PartialObjectMetadata" in request.headers["Accept"])
             case "PATCH", _:
                 return self._patch((kind, namespace, name), body)
             case "PUT", _:
@@ -396,7 +398,7 @@ class StandinCluster:
         words = [word.replace(INPUT_FOLDER, self.input_folder) for word in client.query_params.getlist("command")]
         await serve_command(client, words, client.query_params["tty"] == "true", self._commands)
 
-    def _create(self, kind: str, namespace: str, plain: Plain) -> Response:
+    def _create(self, kind: str, namespace: str, plain: Plain, in_short: bool) -> Response:
         for each in plain.get("spec", {}).get("devices") or () if kind.startswith("resourceslices") else ():
             each["allowMultipleAllocations"] = each.get("allowMultipleAllocations") and self.accounts_for_shares
         name = plain["metadata"].get("name") or f"{plain['metadata']['generateName']}{next(self._versions)}"
@@ -404,7 +406,11 @@ class StandinCluster:
             if (kind, namespace, name) in self._objects:
                 return refusal(409, "AlreadyExists", f'{kind} "{name}" already exists')
             self.put(kind, name, {"status": {"phase": "Pending"}, **plain}, namespace)
-            return JSONResponse(self._objects[kind, namespace, name], 201)
+            made = self._objects[kind, namespace, name]
+            if in_short:
+                self.told_in_short.append(name)
+                made = {"kind": "PartialObjectMetadata", "metadata": made["metadata"]}
+            return JSONResponse(made, 201)
 
     def _bind(self, namespace: str, name: str, body: Plain) -> Response:
         with self._lock:

