@@ -17,6 +17,7 @@ from standin_cluster import Plain, StandinCluster, refusal
 from starlette.responses import JSONResponse
 from websockets.exceptions import ConnectionClosedOK
 
+from millpond.engines.kubernetes.cluster import silent_peers
 from millpond.engines.kubernetes.streams.channels import PodChannels
 from millpond.engines.kubernetes.streams.pod_session import PodSession
 from millpond.model.errors import UnavailableError
@@ -76,6 +77,16 @@ def running(bench: PodBench) -> PodBench:
     bench.started()
     eventually(lambda: bench.engine.access.serving(TASK))
     return bench
+
+
+def test_a_command_whose_other_end_is_gone_without_a_word_ends_for_its_client(
+    running: PodBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silent_peers, "LOOK_EVERY_S", 0.01)
+    with command(running, "sh", "-c", "echo ready; sleep 600") as client:
+        client.until(b"ready")
+        monkeypatch.setattr(silent_peers, "MOST_UNANSWERED", 0)  # as if all had been sent again and again
+        assert "broke off" in client.end()["error"]
 
 
 def test_a_command_has_its_streams_and_its_exit_code(running: PodBench) -> None:

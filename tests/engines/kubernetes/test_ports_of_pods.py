@@ -16,6 +16,7 @@ import pytest
 from pod_bench import PodBench, eventually
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
+from millpond.engines.kubernetes.cluster import silent_peers
 from millpond.engines.kubernetes.pods.pod_template import SERVICE_PORT
 from millpond.engines.kubernetes.streams import pod_access
 from millpond.engines.task_access import ServingPlace, TaskUnreachedError
@@ -187,6 +188,25 @@ def test_a_server_in_the_cluster_connects_straight_and_else_through_the_api_serv
         connection.sendall(b"hello.")
         assert whole(connection) == b"HELLO."
     assert forwarded in cluster.requests
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_a_connection_whose_other_end_is_gone_without_a_word_ends_for_its_client(
+    bench: PodBench, cluster: StandinCluster, program: Program, monkeypatch: pytest.MonkeyPatch, is_inside: bool
+) -> None:
+    bench.close()
+    monkeypatch.setattr(silent_peers, "LOOK_EVERY_S", 0.01)
+    if is_inside:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    bench.open()
+    bench.started()
+    eventually(lambda: bench.engine.access.serving(TASK))
+    cluster.ports[POD, program.port] = program.port
+    with connected(bench, program.port) as connection:
+        connection.sendall(b"hello")
+        assert connection.recv(100) == b"HELLO"
+        monkeypatch.setattr(silent_peers, "MOST_UNANSWERED", 0)  # as if all had been sent again and again
+        assert connection.recv(100) == b""
 
 
 def test_a_node_whose_pods_do_not_answer_keeps_no_other_from_being_connected_to_straight(

@@ -23,13 +23,13 @@ from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import SingleConfig
 from lightkube.core.exceptions import ConfigError
 
+from millpond.engines.kubernetes.cluster.silent_peers import probe
+
 REQUEST_WITHIN_S: Final = 10.0
 """A request is answered, or given up, within so long."""
 PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
 """Answers after which asking again may help."""
 _KEPT_OPEN_S: Final = 60.0
-_PROBES: Final = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
-"""After 15 silent seconds, every five seconds, three times. https://man7.org/linux/man-pages/man7/tcp.7.html"""
 _OK: Final = 200
 _UNAUTHORIZED: Final = 401
 
@@ -196,11 +196,8 @@ def _transport_errors() -> Iterator[None]:
 
 
 def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket that notices, where nothing is said, that the other end is gone without a word."""
     made = socket.socket(*address[:3])
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _PROBES.items():
-        made.setsockopt(socket.IPPROTO_TCP, option, value)
+    probe(made)
     return made
 
 

@@ -7,6 +7,7 @@ the pod instead (``pod_session``), for all versions.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
@@ -19,13 +20,13 @@ from websockets.typing import Subprotocol
 
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.objects import StatusObject
+from millpond.engines.kubernetes.cluster.silent_peers import end_when_gone
 from millpond.model.errors import UnavailableError
 
 PROTOCOL: Final = Subprotocol("v4.channel.k8s.io")
 OPEN_WITHIN_S: Final = 15.0
 _PING_EVERY_S: Final = 30.0
-"""What lies between counts silent connections as dead after a minute or more. Where the other end is gone without a
-word, nobody acknowledges a ping, and the kernel gives up after a quarter of an hour (``tcp_retries2``)."""
+"""What lies between counts silent connections as dead after a minute or more."""
 _LARGEST_MESSAGE: Final = 2**24
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 
@@ -41,6 +42,7 @@ class PodChannels:
         self._channel = channel
         server = urlsplit(channel.base)
         self._is_encrypted = server.scheme == "https"
+        self._looks: set[asyncio.Task[None]] = set()
         self._base = server._replace(
             scheme="wss" if self._is_encrypted else "ws", path=f"{server.path}/api/v1/namespaces/{namespace}/pods"
         )
@@ -79,7 +81,7 @@ class PodChannels:
         return await self._connect(url, await self._channel.authorize(instead_of=authorization))
 
     async def _connect(self, url: str, authorization: Mapping[str, str]) -> ClientConnection:
-        return await connect(
+        stream = await connect(
             url,
             ssl=self._channel.trust if self._is_encrypted else None,
             additional_headers=authorization,
@@ -91,6 +93,11 @@ class PodChannels:
             close_timeout=1.0,
             max_size=_LARGEST_MESSAGE,
         )
+        transport = stream.transport
+        look = asyncio.create_task(end_when_gone(transport.get_extra_info("socket"), transport.abort))
+        self._looks.add(look)
+        look.add_done_callback(self._looks.discard)
+        return stream
 
 
 def _words_of(error: InvalidStatus) -> str:

@@ -8,9 +8,11 @@ import os
 import socket
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from millpond.engines.kubernetes.cluster.objects import PodObject
+from millpond.engines.kubernetes.cluster.silent_peers import end_when_gone
 from millpond.engines.kubernetes.pods.pod_marks import TaskMark, pod_name
 from millpond.engines.kubernetes.streams.channels import PodChannels, PodEntryForbiddenError
 from millpond.engines.kubernetes.streams.pod_port import PodPort
@@ -131,6 +133,8 @@ class PodAccess:
             if isinstance(error, TimeoutError):  # a network policy, for one
                 self._straight_again_at[pod.spec.node_name] = time.monotonic() + _NOT_STRAIGHT_FOR_S
             raise
+        end = partial(connection.shutdown, socket.SHUT_RDWR)
+        asyncio.run_coroutine_threadsafe(end_when_gone(connection, end), self._loop)
         return connection
 
     async def _forwarded(self, pod: str, port: int) -> socket.socket:
