@@ -42,8 +42,8 @@ class ServerEngine(AdoptingEngine, Protocol):
     def card_loads(self) -> Mapping[str, int]:
         """The mean use of cards of other machines as measured there, in milli, by UUID."""
 
-    def why_nothing_is_shared(self) -> str:
-        """Why slices are refused; empty where they are not."""
+    def why_nothing_is_shared(self, pool: str = "") -> str:
+        """Why slices are refused in a pool, or in all; empty where they are not."""
 
     def why_nothing_is_halted(self) -> str:
         """Why jobs are neither halted nor swapped; empty where they can be."""

@@ -37,6 +37,7 @@ class RecordingEngine:
     adopted: tuple[Mapping[TaskId, str], Sequence[Decision]] | None = None
     says: list[Event] = field(default_factory=list)
     not_shared: str = ""
+    not_shared_in: dict[str, str] = field(default_factory=dict)
     access: TaskAccess = field(default_factory=lambda: NoAccess("asked"))
     running: tuple[RunRecord, ...] = ()
     is_closed: bool = False
@@ -64,10 +65,13 @@ class RecordingEngine:
     def card_loads(self) -> Mapping[str, int]:
         return {node.name: 1 for node in self.nodes}
 
-    def why_nothing_is_shared(self) -> str:
+    def why_nothing_is_shared(self, pool: str = "") -> str:
+        return self.not_shared or self.not_shared_in.get(pool, "")
+
+    def why_nothing_is_halted(self) -> str:
         return self.not_shared
 
-    why_nothing_is_halted = why_no_card_is_closed = why_nothing_is_shared
+    why_no_card_is_closed = why_nothing_is_halted
 
     def when_found(self, call: Callable[[], None]) -> None:
         self.found = call
@@ -230,6 +234,9 @@ def test_what_one_cluster_can_do_is_offered_and_what_one_cannot_is_said(bench: B
     assert bench.router.why_nothing_is_shared() == ""
     assert bench.router.why_nothing_is_halted() == "no agent"
     assert bench.router.why_no_card_is_closed() == "no agent"
+    bench.east.not_shared_in["theirs"] = "none there"
+    assert bench.router.why_nothing_is_shared() == ""
+    assert bench.router.why_nothing_is_shared("theirs") == "none there"
     bench.east.not_shared = "no driver"
     assert bench.router.why_nothing_is_shared() == "no driver"
     assert bench.router.card_loads() == {"e1": 1, "e2": 1, "w1": 1}

@@ -63,7 +63,8 @@ def test_cards_are_known_by_uuid_with_what_their_agent_says_of_them(bench: PodBe
     node = node_of(bench)
     assert node.devices == CARDS
     assert node.extras == (("gpu-slices", 128),)
-    assert bench.engine.why_nothing_is_shared() == ""
+    assert bench.engine.why_nothing_is_shared() == bench.engine.why_nothing_is_shared("default") == ""
+    assert "no node of the cluster has an agent" in bench.engine.why_nothing_is_shared("other")
 
 
 def test_single_cards_can_be_closed_where_agents_give_out_all_of_them(bench: PodBench, cluster: StandinCluster) -> None:

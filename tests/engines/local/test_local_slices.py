@@ -405,7 +405,8 @@ def test_a_second_agent_on_the_machine_is_told_so(bench: Bench, card: Card, tmp_
     start(bench, card, "one", 1024)
     event_of(bench, Confirmed)
     first, bench.state_dir = bench.engine, tmp_path / "other"
-    assert first.why_nothing_is_shared() == ""
+    assert first.why_nothing_is_shared() == first.why_nothing_is_shared("default") == ""
+    assert first.why_nothing_is_shared("other") == "no card of this machine is in pool other"
     second = bench.new_engine()
     assert "another server shares out the devices" in second.why_nothing_is_shared()
     start(bench, card, "two", 1024)

@@ -19,10 +19,11 @@ from millpond.model.events import (
 )
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
-from millpond.model.hardware.nodes import Pool, SharingPolicy
+from millpond.model.hardware.nodes import Node, Pool, SharingPolicy
 from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause, Filter, Remedy
 from millpond.model.resources import Amount, TaskRequest
+from millpond.model.sharing import GPU_SLICES
 from millpond.model.states import JobState
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Job, Priority, Role, Suspendable
@@ -307,6 +308,21 @@ def test_no_remedy_is_offered_where_none_works() -> None:
     world.submit(single("runs"))
     world.submit(single("j"))
     assert world.why("j").remedy is None
+
+
+@pytest.mark.parametrize("with_agent", ["roomy", "full"])
+def test_a_part_of_a_card_is_advised_where_a_node_has_room_whose_agent_gives_out_parts(with_agent: str) -> None:
+    def node(name: str) -> Node:
+        extras = ((GPU_SLICES, 64),) if name == with_agent else ()
+        return replace(machine(name, 1), extras=extras, labels=(("name", name),))
+
+    world = World(node("full"), node("roomy"), settings=Settings(reserve=False))
+    for name, part in (("full", 0.95), ("roomy", 0.5)):
+        there = NodeRequirement("name", NodeOperator.IN, (name,))
+        world.submit(single(f"on-{name}", part, only_on=((there,),)))
+    world.submit(single("j"))
+    remedy = world.why("j").remedy
+    assert (remedy is not None and remedy.value == "0.5") is (with_agent == "roomy")
 
 
 def test_a_part_of_a_card_is_advised_to_a_job_with_one_card_and_not_to_one_with_several() -> None:

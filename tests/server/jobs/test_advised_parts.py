@@ -12,7 +12,7 @@ from server_world import Clock, World
 
 @pytest.mark.parametrize("unshared", ["", "no node has an agent that gives out parts of cards"])
 def test_a_job_is_advised_to_take_a_part_of_a_card_where_one_is_to_be_had(unshared: str, tmp_path: Path) -> None:
-    server = RunningServer(tmp_path, "ada", TOKEN, Clock(), World(), unshared=lambda: unshared)
+    server = RunningServer(tmp_path, "ada", TOKEN, Clock(), World(), unshared={"default": unshared}.__getitem__)
     client = client_of(server.app, headers={"Authorization": f"Bearer {TOKEN}"})
     whole = {"command": "work", "gpus": 1}
     try:

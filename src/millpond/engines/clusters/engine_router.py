@@ -203,9 +203,9 @@ class EngineRouter:
         """The mean use of cards of other machines as measured there, in milli, by UUID."""
         return {uuid: milli for engine in self._engines.values() for uuid, milli in engine.card_loads().items()}
 
-    def why_nothing_is_shared(self) -> str:
-        """Why slices are refused in all clusters; empty where one gives them."""
-        reasons = [engine.why_nothing_is_shared() for engine in self._engines.values()]
+    def why_nothing_is_shared(self, pool: str = "") -> str:
+        """Why slices of a pool, or any, are refused in all clusters; empty where one gives them."""
+        reasons = [engine.why_nothing_is_shared(pool) for engine in self._engines.values()]
         return reasons[0] if all(reasons) else ""
 
     def why_nothing_is_halted(self) -> str:

@@ -157,9 +157,9 @@ class LateEngine:
         """The mean use of cards of other machines as measured there, in milli, by UUID."""
         return {} if self._engine is None else self._engine.card_loads()
 
-    def why_nothing_is_shared(self) -> str:
+    def why_nothing_is_shared(self, pool: str = "") -> str:
         """Why slices are refused; empty where they are not."""
-        return self._why if self._engine is None else self._engine.why_nothing_is_shared()
+        return self._why if self._engine is None else self._engine.why_nothing_is_shared(pool)
 
     def why_nothing_is_halted(self) -> str:
         """Why jobs are neither halted nor swapped; empty where they can be."""

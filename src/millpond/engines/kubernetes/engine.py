@@ -338,9 +338,10 @@ class KubernetesEngine:
         """The mean use of cards, in milli, by UUID, as the agents of their nodes have measured it."""
         return self._view.card_loads()
 
-    def why_nothing_is_shared(self) -> str:
-        """Why slices are refused here; empty where a node has an agent."""
-        return "" if any(GPU_SLICES in dict(node.extras) for node in self._nodes()) else NO_SLICES
+    def why_nothing_is_shared(self, pool: str = "") -> str:
+        """Why slices are refused in a pool, or here; empty where a node has an agent."""
+        nodes = (node for node in self._nodes() if pool in ("", node.pool))
+        return "" if any(GPU_SLICES in dict(node.extras) for node in nodes) else NO_SLICES
 
     def why_nothing_is_halted(self) -> str:
         """Why jobs are neither halted nor swapped; empty where a node has an agent, which does that."""

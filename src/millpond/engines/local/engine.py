@@ -129,9 +129,10 @@ class LocalEngine:
         """The mean use of cards of other machines: there are none."""
         return {}
 
-    def why_nothing_is_shared(self) -> str:
+    def why_nothing_is_shared(self, pool: str = "") -> str:
         """Why slices and swapping of real devices are refused here; empty where they are not, or there are none."""
-        return self._executor.sharing.hindrance()
+        is_elsewhere = pool and all(node.pool != pool for node in self._health.nodes)
+        return f"no card of this machine is in pool {pool}" if is_elsewhere else self._executor.sharing.hindrance()
 
     def divide(self, card: str, change: LayoutChange) -> None:
         """Divide a card that nothing runs on, and report what there is of it then, and how it went.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeAlias
 
 from millpond.model.amounts import count_text, memory_text, milli_text
 from millpond.model.hardware.topology import Level
@@ -11,12 +12,18 @@ from millpond.model.reasons import Remedy
 from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, TaskRequest
 from millpond.model.workloads import Job, Role
 
+Extras: TypeAlias = tuple[tuple[str, int], ...]
 MOST_VARIANTS = 100
 """Changed jobs that are tried for one answer."""
 
 
-def variants(job: Job, rooms: list[int]) -> Iterator[tuple[Remedy, Job]]:
-    """Changed jobs worth trying, the least change first. ``rooms``: for how many tasks of each role there is room."""
+def variants(job: Job, rooms: list[int], parts_take: Extras) -> Iterator[tuple[Remedy, Job]]:
+    """Changed jobs worth trying, the least change first.
+
+    Args:
+        rooms: for how many tasks of each role there is room.
+        parts_take: extra resources that a task with a part of a card takes.
+    """
     if job.together_required:
         yield (
             Remedy("let its tasks lie apart (topology: any)", "topology", "any"),
@@ -39,7 +46,7 @@ def variants(job: Job, rooms: list[int]) -> Iterator[tuple[Remedy, Job]]:
     for index in roles:
         yield from _fewer_tasks(job, index, rooms[index])
     for index in roles:
-        yield from _fewer_gpus(job, index)
+        yield from _fewer_gpus(job, index, parts_take)
 
 
 def _less_host(job: Job, index: int, part: int) -> Iterator[tuple[Remedy, Job]]:
@@ -74,7 +81,7 @@ def _fewer_tasks(job: Job, index: int, room: int) -> Iterator[tuple[Remedy, Job]
         count //= 2
 
 
-def _fewer_gpus(job: Job, index: int) -> Iterator[tuple[Remedy, Job]]:
+def _fewer_gpus(job: Job, index: int, parts_take: Extras) -> Iterator[tuple[Remedy, Job]]:
     request, whose = job.roles[index].request, _of_role(job, index)
     devices = request.devices
     while devices > 1:
@@ -86,6 +93,7 @@ def _fewer_gpus(job: Job, index: int) -> Iterator[tuple[Remedy, Job]]:
         )
     piece = request.slice
     share = asked = min(piece.compute_milli, CARD_MILLI)
+    extras = tuple(sorted(dict([*request.extras, *parts_take]).items()))
     # Who asks for several cards is not helped by a part of one.
     while request.devices == 1 and share > 100 and piece.memory_mib == SHARE_OF_CARD:
         share //= 2
@@ -93,7 +101,7 @@ def _fewer_gpus(job: Job, index: int) -> Iterator[tuple[Remedy, Job]]:
         change = f"ask for {milli_text(share)} GPUs a task{whose} instead of {milli_text(asked)}"
         yield (
             _remedy(job, index, change, "gpus", milli_text(share)),
-            _with(job, index, replace(request, devices=1, slice=smaller)),
+            _with(job, index, replace(request, devices=1, slice=smaller, extras=extras)),
         )
 
 

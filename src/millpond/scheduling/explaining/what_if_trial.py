@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final
 
 from millpond.model.reasons import Remedy
+from millpond.model.sharing import GPU_SLICES
 from millpond.model.workloads import Job
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims
@@ -49,7 +50,10 @@ class WhatIfTrial:
             is_refused: whether a job would be refused when it is submitted.
         """
         rehearsals = 0
-        for remedy, job in islice(variants(record.job, rooms), MOST_VARIANTS):
+        nodes = self._state.cluster.hardware_index.nodes_of(record.job.pool)
+        # As jobs say who ask for parts where agents give them out (``server.storage.provisioning.pod_jobs``).
+        parts_take = ((GPU_SLICES, 1),) if any(GPU_SLICES in dict(node.extras) for node in nodes) else ()
+        for remedy, job in islice(variants(record.job, rooms, parts_take), MOST_VARIANTS):
             variant = self._variant(record, job)
             with turn_of(self._state, self._claims, variant):
                 has_room = self.finds_room(variant, self._claims.mask(variant))

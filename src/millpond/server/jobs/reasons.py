@@ -34,11 +34,11 @@ class Reasons:
     Args:
         outside_core: why a job or an array waits that the core does not know; None of all others. Only from within a
             query, with what explains a job that the core knows.
-        unshared: says why no card is shared out; nothing where some are. It may wait for the cluster.
+        unshared: says why no card of a pool is shared out; nothing where some are. It may wait for the cluster.
     """
 
     def __init__(
-        self, loop: Loop, lookup: JobLookup, outside_core: ReasonOutsideCore, unshared: Callable[[], str]
+        self, loop: Loop, lookup: JobLookup, outside_core: ReasonOutsideCore, unshared: Callable[[str], str]
     ) -> None:
         self._loop, self._lookup, self._unshared = loop, lookup, unshared
         self._outside_core = outside_core
@@ -93,7 +93,9 @@ class Reasons:
         reason = None if reason is None else as_clocks_are(reason, now, time.time())
         if reason is None or reason.remedy is None or not reason.remedy.field:
             return reason
-        return await as_cards_are(as_pods_can(reason, await self._lookup.document(job)), self._unshared)
+        pool = "" if info is None else info.pool
+        reason = as_pods_can(reason, await self._lookup.document(job))
+        return await as_cards_are(reason, partial(self._unshared, pool))
 
     def _explain(self, core: Core, job: str, *, briefly: bool = False) -> ReasonInfo | None:
         """For the scheduler's thread: whom a job waits for, or why it waits or runs; None when it has ended."""
@@ -105,7 +107,7 @@ async def as_cards_are(reason: ReasonInfo, unshared: Callable[[], str]) -> Reaso
     """A reason without a part of a card as what would help, where no card is shared out.
 
     Args:
-        unshared: as ``Reasons`` has it.
+        unshared: as ``Reasons`` has it, for the job's pool.
     """
     if reason.remedy is None or not is_part_of_card(reason.remedy) or not await asyncio.to_thread(unshared):
         return reason

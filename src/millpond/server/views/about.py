@@ -82,7 +82,7 @@ class ServerFacts:
     longest_dev_s: float | None = None
     ssh: SshInfo = SshInfo()
     origins: JobOrigins = PATHS_ONLY
-    unshared: Callable[[], str] = str
+    unshared: Callable[[str], str] = lambda _pool: ""
     notes: tuple[str, ...] = ()
     settings: Callable[[], Mapping[str, Any]] = dict
     at_start: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ class About:
             placement=settings.placement,
             unsandboxed=self._isolation.apart.trouble,
             unlimited=identity.unlimited,
-            unshared=identity.unshared() if admin else "",
+            unshared=identity.unshared("") if admin else "",
             notes=[*identity.notes, *said] if admin else [],
             apart="" if self._loop.read_only is None else str(self._loop.read_only),
             jobs=dict(sorted((self._loop.job_cache.counts() | ended).items())),

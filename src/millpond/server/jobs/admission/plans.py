@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from millpond.server.auth.queues import settle_place
@@ -32,10 +33,10 @@ class Plans:
 
     Args:
         unlimited: why all processes of a task together are not kept to its amounts; empty where they are.
-        unshared: says why no card is shared out; nothing where some are. It may wait for the cluster.
+        unshared: says why no card of a pool is shared out; nothing where some are. It may wait for the cluster.
     """
 
-    def __init__(self, components: ServerComponents, unlimited: str, unshared: Callable[[], str]) -> None:
+    def __init__(self, components: ServerComponents, unlimited: str, unshared: Callable[[str], str]) -> None:
         self._unlimited, self._unshared = unlimited, unshared
         self._accounts, self._queue_settings = components.accounts, components.queue_settings
         self._forecaster, self._lookup = components.forecaster, components.lookup
@@ -75,5 +76,5 @@ class Plans:
             plan = replace(plan, unlimited=self._unlimited)
         if plan.reason is not None:
             reason = as_clocks_are(plan.reason, now, wall)
-            plan = replace(plan, reason=await as_cards_are(reason, self._unshared))
+            plan = replace(plan, reason=await as_cards_are(reason, partial(self._unshared, job.pool)))
         return await asyncio.to_thread(reader_of(caller).plan, plan, self._lookup.find)
