@@ -243,6 +243,19 @@ def command_line(pid: int) -> bytes:
 
 
 @pytest.mark.end_to_end
+@needs_private_networks
+@pytest.mark.end_to_end
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start tasks as others")
+@pytest.mark.parametrize("bench", ["sandboxed"], indirect=True)
+def test_a_port_of_a_job_that_runs_as_somebody_else_is_reached_although_they_cannot_read_the_servers_python(
+    bench: Bench,
+) -> None:
+    mia = numbered("mia", 265_001, bench.state_dir)
+    way = serve(bench, "private", ON_PORT, mia, private_network=True)
+    assert record_of(bench, "private").confinement.network is NetworkScope.PRIVATE
+    assert answer(way) == b"HELLO"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start tasks as others")
 @pytest.mark.parametrize("bench", ["sandboxed"], indirect=True)
 def test_the_socket_of_a_job_that_runs_as_somebody_else_is_reached_in_a_state_directory_closed_to_them(

@@ -191,8 +191,16 @@ def _program(port: int, plan: TaskSocketPlan, behind: int) -> socket.socket:
         port = port or plan.port or 0
         if plan.network is None or not port:
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-        program = socket.create_connection((_ADDRESS, port), _ANSWER_WITHIN_S)
-        program.settimeout(None)
+        # Not by `create_connection`: it looks names up, by a codec that is loaded from files then, which the account of
+        # a task may not be able to read.
+        program = socket.socket(socket.AF_INET)
+        try:
+            program.settimeout(_ANSWER_WITHIN_S)
+            program.connect((_ADDRESS, port))
+            program.settimeout(None)
+        except OSError:
+            program.close()
+            raise
         return program
     # A task may lay a link there, to a socket that is closed to it and open to us.
     handle = os.open(Path(plan.program).name, os.O_PATH | os.O_NOFOLLOW, dir_fd=behind)
