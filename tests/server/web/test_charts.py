@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.server.catalogues import ENGLISH
-from millpond.server.web.charts.history_pages import MOST_CHARTS, charts_of
+from millpond.server.web.charts.history_pages import MOST_CHARTS, charts_of, pool_chart
 from millpond.server.web.charts.line_charts import COLOURS, DASHES, Frame, Line, draw, look_of, number_text
 from millpond.server.web.rendering import PageReader, show, static_file
 from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
@@ -50,6 +50,12 @@ def test_nothing_is_known_of_a_span_in_which_no_line_has_a_value() -> None:
     assert not draw([line], Frame(0, 2)).is_empty
     assert draw([line], Frame(4, 5)).is_empty
     assert draw([], Frame(0, 1)).is_empty
+
+
+def test_the_history_of_a_pool_without_cards_is_drawn_and_said_to_be_unknown() -> None:
+    words = {"cards": "all", "held": "held", "computing": "computing"}
+    history = TimeSeriesInfo(subject="models", begin=0, end=60, step_s=60, at=[30], series=[])
+    assert pool_chart(history, words).is_empty
 
 
 def test_what_has_no_logarithm_is_left_out_by_powers_of_ten() -> None:

@@ -90,10 +90,7 @@ def pool_chart(history: TimeSeriesInfo, words: Mapping[str, str]) -> Chart:
         words: the names of the lines, by figure.
     """
     looks = (("cards", "all"), ("held", "held"), ("computing", "computing"))
-    lines = [
-        Line(words[figure], look, history.at, _sums([each.figures[figure] for each in history.series]))
-        for figure, look in looks
-    ]
+    lines = [Line(words[figure], look, history.at, _sums(history, figure)) for figure, look in looks]
     return draw(lines, _frame(history))
 
 
@@ -196,9 +193,11 @@ def _frame(history: TimeSeriesInfo | FairnessInfo) -> Frame:
     return Frame(history.begin, history.end, is_time=True, gap=1.5 * history.step_s, from_zero=True)
 
 
-def _sums(columns: Sequence[Sequence[float | None]]) -> list[float | None]:
-    """The sum of what is known at each instant."""
-    rows = ([value for value in row if value is not None] for row in zip(*columns, strict=True))
+def _sums(history: TimeSeriesInfo, figure: str) -> list[float | None]:
+    """The sum of what is known at each instant; of a pool without cards nothing is."""
+    columns = [each.figures[figure] for each in history.series]
+    values = ([column[index] for column in columns] for index in range(len(history.at)))
+    rows = ([value for value in row if value is not None] for row in values)
     return [sum(known) if known else None for known in rows]
 
 
