@@ -78,6 +78,7 @@ def test_output_is_followed_and_the_job_stopped_by_a_button(pond: Pond, visit: V
     assert log.locator(".wrong").all_inner_texts() == ["ValueError: odd"]
     shown = log.locator("div").count()
     log.locator("div").nth(shown + 1).wait_for()
+    announced = page.locator("h1 + [role=status]").element_handle()
     page.fill("#log-search", "ValueError")
     assert log.locator("div:visible").count() == 1
     page.fill("#log-search", "")
@@ -85,6 +86,7 @@ def test_output_is_followed_and_the_job_stopped_by_a_button(pond: Pond, visit: V
     page.get_by_role("button", name="Stop").click()
     page.locator("#job .s-cancelled").first.wait_for()
     log.get_by_text("The output ends here.").wait_for()
+    assert announced.inner_text() == "cancelled", "a screen reader hears of what changes within the element of before"
     assert page.get_by_role("button", name="Stop").count() == 0
     expect(log).not_to_have_attribute("data-short", "")
     page.reload()

@@ -241,6 +241,18 @@ def test_what_users_wrote_is_text(world: AuthWorld) -> None:
     assert "&lt;script&gt;alert(1)" in browser.get(f"/portal/jobs/{job}").text
 
 
+def test_jobs_of_other_groups_are_counted_on_nodes_in_the_language_of_the_reader(world: AuthWorld) -> None:
+    for _ in range(2):
+        world.submit("max", gpus=1)
+    world.settled()
+    browser = browser_of(world, "sam")
+    for path in ("/portal/nodes", "/portal/nodes/n1"):
+        assert "of other groups: 2" in browser.get(path).text
+        in_chinese = browser.get(path, headers={"Accept-Language": "zh-CN"}).text
+        assert "其他组的" in in_chinese
+        assert "other group" not in in_chinese
+
+
 def test_buttons_are_offered_to_those_alone_who_may(world: AuthWorld) -> None:
     job = world.submit("max")
     assert "/stop" in browser_of(world, "max").get(f"/portal/jobs/{job}").text

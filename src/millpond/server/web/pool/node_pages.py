@@ -15,7 +15,7 @@ from millpond.server.api.permits import ClusterReader, ServiceOf, Word
 from millpond.server.api.routes.time_series import Begin, End
 from millpond.server.auth.roles import Verb
 from millpond.server.monitoring.time_series.figures import Subject
-from millpond.server.views.visibility import reader_of
+from millpond.server.views.visibility import VEIL, reader_of
 from millpond.server.web.charts.history_pages import Back, charts_of, series_of, span_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.pool.pool_map import NODES_IN_A_BLOCK, kind_of
@@ -92,11 +92,11 @@ async def all_nodes(
         matching=len(matching),
         begin=begin,
         page=page,
-        more=len(matching) > begin + NODES_IN_A_BLOCK,
         chosen=chosen,
         spares=service.machines.spares(),
         can_change=may_do(access.caller, Verb.CHANGE_CLUSTER),
         known_jobs={job for node in matching for job in node.jobs if service.lookup.live(job) is not None},
+        veil=VEIL,
     )
 
 
@@ -131,6 +131,7 @@ async def one_node(
         events=[(event, _with_numbers(event.text, numbers)) for event in reversed(events)],
         can_change=may_do(access.caller, Verb.CHANGE_CLUSTER),
         known_jobs={job for job in detail.node.jobs if service.lookup.live(job) is not None},
+        veil=VEIL,
         now=time.time(),
     )
 
