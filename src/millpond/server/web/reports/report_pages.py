@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from typing import Annotated, Final
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from millpond.server.api.permits import ServiceOf
 from millpond.server.api.routes.reports import UsageOnly, UsageOrder, UsageReader, WaitOnly, WaitOrder
@@ -50,12 +51,16 @@ async def use(
 
 @router.get("/reports.csv")
 async def use_as_csv(
-    service: ServiceOf, access: UsageReader, period: PeriodOf, only: UsageOnly, by: By = "user"
+    request: Request, service: ServiceOf, access: UsageReader, period: PeriodOf, only: UsageOnly, by: By = "user"
 ) -> Response:
     """The same for a spreadsheet, with all rows."""
     asked = UsageRequest(by, period.since, min(period.until, time.time()), only)
-    found = await service.books.usage(asked, access.caller)
-    return _file(usage_csv(found), f"usage-by-{by}", period)
+
+    async def make() -> Response:
+        found = await service.books.usage(asked, access.caller)
+        return _file(await asyncio.to_thread(usage_csv, found), f"usage-by-{by}", period)
+
+    return await service.long_answers.answer(request, access.caller.user, make)
 
 
 @router.get("/reports/waits")

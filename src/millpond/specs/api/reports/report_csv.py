@@ -48,7 +48,7 @@ def _figure(figure: WaitFigure | None) -> tuple[float | None, int | None]:
 def _text(lines: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([["" if cell is None else _cell(cell) for cell in line] for line in lines])
+    writer.writerows(["" if cell is None else _cell(cell) for cell in line] for line in lines)
     return text.getvalue()
 
 
