@@ -49,6 +49,12 @@ def csrf_in(page: str) -> str:
 # ---- ways in --------------------------------------------------------------------------------------------------------
 
 
+def test_one_who_has_logged_in_by_another_window_goes_on_from_the_page_to_log_in(shared: AuthWorld) -> None:
+    page = "/portal/login?next=/portal/queues"
+    assert "Go on as" not in shared.client(**VISIT).get(page).text
+    assert re.search('href="/portal/queues">Go on as max<', browser_of(shared, "max").get(page).text)
+
+
 def test_a_link_logs_one_browser_in_and_leads_to_the_job(shared: AuthWorld) -> None:
     job = shared.submit("max")
     link = shared.client("max").post(f"{API}/portal/links", json={"job": job}).json()["url"]
