@@ -311,6 +311,17 @@ def test_a_reader_who_leaves_early_is_no_error():
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_the_caller_closed_is_no_defect(tmp_path, closed):
+    pond = Path(sys.executable).with_name("pond")
+    state = tmp_path / "state"
+    line = f'"{pond}" nodes --state-dir "{state}" {closed}'
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True)
+    told = "" if "2>&-" in closed else "pond: no Millpond server is running here; start one with `pond up`\n"
+    assert (done.returncode, done.stdout) == (UnavailableError.exit_code, "")
+    assert told in done.stderr
+
+
 @pytest.mark.parametrize(("loading", "code"), [("click", -signal.SIGINT), ("millpond.client.cli.commands", 130)])
 def test_ctrl_c_while_modules_load_leaves_no_trace(loading, code):
     program = (

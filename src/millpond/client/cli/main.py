@@ -87,6 +87,7 @@ def cli() -> None:
 def main() -> None:
     """Run ``pond`` and end the process with its exit code."""
     gc.set_threshold(ALLOCATIONS)
+    _open_what_is_closed()
     if "_POND_COMPLETE" in os.environ:
         cli.main(prog_name="pond")
     print_what_can_be(sys.stdout)
@@ -129,6 +130,13 @@ def run_line(arguments: list[str]) -> int:
         complain_about_defect(error)
         return InconsistentStateError.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _open_what_is_closed() -> None:
+    """Standard streams that the caller has closed, as daemons do, are empty or lead nowhere: Python has None there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # its number is the lowest that is free
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def print_what_can_be(stream: TextIO) -> None:
