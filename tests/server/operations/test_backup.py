@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import shutil
 import signal
 import sqlite3
 import stat
@@ -335,6 +337,29 @@ def test_an_encrypted_backup_tells_nothing_without_its_key_and_comes_back_with_i
     restore(tmp_path / "b.sealed", tmp_path / "fresh", lock.key)
     assert rows(tmp_path / "fresh") == ["train-abcde"]
     assert (tmp_path / "fresh" / "token").read_text() == "secret\n"
+
+
+def test_beside_an_encrypted_backup_nothing_lies_in_plain_and_what_a_killed_one_left_goes_with_the_next(
+    state: Path, database: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "share"
+    elsewhere.mkdir()
+    found: list[Path] = []
+
+    def killed(*_: object) -> None:
+        found.extend(elsewhere.iterdir())
+        for path in state.glob("millpond.db.*.db"):
+            shutil.copy(path, state / f"millpond.db.{2**22 + 1}.db")  # no process has such a number
+        raise OSError(errno.EIO, "gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backup, "_write", killed)
+        with pytest.raises(UnavailableError):
+            back_up(state, elsewhere / "b.sealed", 1000.0, lock=LOCKS[0])
+    assert [path.suffix for path in found] == [".partial"]
+    assert len(list(state.glob("millpond.db.*.db"))) == 1
+    back_up(state, elsewhere / "b.sealed", 1000.0, lock=LOCKS[0])
+    assert list(state.glob("millpond.db.*.db")) == []
 
 
 @pytest.mark.parametrize("place", [10, 60, 300, -40, -1])

@@ -53,7 +53,7 @@ _PASSING: Final = frozenset({LOCK_FILE, SERVER_FILE, IDENTITY_FILE, "server.log"
 _BESIDE_DATABASE: Final = (f"{DATABASE_FILE}-", f"{DATABASE_FILE}.")
 """What SQLite keeps beside the database, which is copied by itself, and what an upgrade left there."""
 _PARTIAL, _PARTIAL_DATABASE, _RESTORING = ".partial", ".db", ".restoring"
-"""What is not whole yet lies beside where it belongs: NAME, the process, and one of these."""
+"""What is not whole yet lies beside where it belongs or is from: NAME, the process, and one of these."""
 MOST_HOLES: Final = 64 * 2**30
 """Bytes of a file that were never written: a job makes petabytes of them in a moment."""
 _BLOCK: Final = 512
@@ -101,9 +101,12 @@ def back_up(state_dir: Path, target: Path, at: float, *, jobs: bool = True, lock
     require_source_and_target(state_dir, target)
     database = state_dir / DATABASE_FILE
     partial = target.with_name(f"{target.name}.{os.getpid()}{_PARTIAL}")
-    copy = partial.with_suffix(_PARTIAL_DATABASE)
+    # What is encrypted may lie where others read, and its plain copy may not.
+    copied = target if lock is None else database
+    copy = copied.with_name(f"{copied.name}.{os.getpid()}{_PARTIAL_DATABASE}")
     try:
         _remove_left(target, _PARTIAL, _PARTIAL_DATABASE)
+        _remove_left(database, _PARTIAL_DATABASE)
         _copy_database(database, copy)
         members = sorted(path for path in _files(state_dir) if jobs or (path and "/" not in path))
         with _private(partial) as raw:
