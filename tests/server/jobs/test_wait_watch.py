@@ -71,6 +71,16 @@ def test_the_history_of_a_job_says_until_when_it_is_held_for_cheaper_hours(api: 
     assert noted.summary == f"it waits for cheaper hours until {until}; it lines up by {by} at the latest"
 
 
+def test_why_a_job_waits_is_noted_also_after_the_clock_was_set_back(api: Api) -> None:
+    watch = WaitWatch(api.loop, api.store.histories, lambda: api.clock() - 7_200.0)
+    api.submit(gpus=4)
+    waiting = api.submit(gpus=4)
+    api.clock.now += 70.0
+    settle(api)
+    look(api, watch, 0.0)
+    assert len(notes(api, waiting.id)) == 1
+
+
 def test_a_started_and_an_ended_job_say_why_they_waited_and_how_true_the_estimate_was(api: Api) -> None:
     watch = WaitWatch(api.loop, api.store.histories, api.clock)
     holder = api.submit(gpus=4, time_limit="1h")

@@ -50,7 +50,8 @@ class WaitWatch(Periodic):
 
     def look(self) -> None:
         """Look at the jobs whose last look is longest ago."""
-        until, now = time.monotonic() + LOOK_FOR_S, self._clock()
+        # Jobs wait by the scheduler's time, which is ahead of a clock that was set back.
+        until, now = time.monotonic() + LOOK_FOR_S, max(self._clock(), self._loop.now)
         waiting = [
             info.id
             for info in self._loop.job_cache.newest_first()
