@@ -107,7 +107,7 @@ test-kubernetes: dev kubernetes
 
 # A picture of each page of the portal, of a server with pretended cards; needs Debian's chromium.
 screenshots: dev
-	$(BIN)/python tests/end_to_end/portal_scene.py docs/images
+	PYTHONPATH=tests/end_to_end $(BIN)/python tests/end_to_end/portal/portal_scene.py docs/images
 
 lint: dev
 	$(BIN)/ruff check

@@ -1,4 +1,4 @@
-"""Functions as jobs, as far as this side goes; the other side is in ``end_to_end/test_functions.py``."""
+"""Functions as jobs, as far as this side goes; the other side is in ``end_to_end/jobs/test_functions.py``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A server with something on each page of the portal, and the addresses of all its pages.
 
-    python tests/end_to_end/portal_scene.py FOLDER     a picture of each page, at the width of a desk and of a phone
+``make screenshots`` takes a picture of each page, at the width of a desk and of a phone.
 
 The pages are found among the server's own routes, so that none is forgotten.
 """

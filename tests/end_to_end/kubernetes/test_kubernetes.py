@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from real_pond import PATIENCE_S, Pond, asked, until
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "kubernetes"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "engines" / "kubernetes"))
 from standin_agent import add_agent
 from standin_cluster import StandinCluster
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from real_pond import FAKE_GPUS, Pond, until
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "kubernetes"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "engines" / "kubernetes"))
 from foreign_pods import condition, foreign_pod
 from standin_cluster import StandinCluster
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from real_pond import Pond, until
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "kubernetes"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "engines" / "kubernetes"))
 from driver_cards import with_driver
 from foreign_pods import foreign_pod
 from standin_cluster import StandinCluster

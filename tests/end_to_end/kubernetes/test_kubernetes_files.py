@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from real_pond import Pond, until
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "engines" / "kubernetes"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "engines" / "kubernetes"))
 from process_kubelet import ProcessKubelet
 from standin_cluster import StandinCluster
 
