@@ -202,7 +202,7 @@ def test_random_selection_spreads_over_the_nodes_that_fit() -> None:
     for _ in range(8):
         arrays.append_node(cpu_milli=1_000, memory_mib=0)
     selector = Selector(arrays, build_tables(TypicalMix(), Scorer.RANDOM, seed=3))
-    nodes = [selector.select(Shape(cpu_milli=1))[0] for _ in range(400)]
+    nodes = [selector.place(Shape(cpu_milli=1)).node for _ in range(400)]
     assert min(nodes.count(node) for node in range(8)) > 20
 
 
@@ -229,10 +229,10 @@ def test_the_lowest_node_wins_a_tie() -> None:
     for _ in range(130):
         arrays.append_node(cpu_milli=8_000, memory_mib=1_024, models=[0])
     selector = Selector(arrays, build_tables(TypicalMix()))
-    assert selector.select(Shape(1_000, 0, 1))[0] == 0
+    assert selector.place(Shape(1_000, 0, 1)).node == 0
     mask = np.ones(130, dtype=np.uint8)
     mask[:65] = 0
-    assert selector.select(Shape(1_000, 0, 1), mask)[0] == 65
+    assert selector.place(Shape(1_000, 0, 1), mask).node == 65
 
 
 def test_a_loaded_card_is_avoided_only_if_load_weighs() -> None:
@@ -243,7 +243,7 @@ def test_a_loaded_card_is_avoided_only_if_load_weighs() -> None:
         arrays.load_base_milli[0] = 1_900
         arrays.touch(0)
         selector = Selector(arrays, build_tables(TypicalMix(), weights=Weights(load=weight)))
-        assert selector.select(Shape(1_000, 0, 1))[0] == expected
+        assert selector.place(Shape(1_000, 0, 1)).node == expected
 
 
 @pytest.mark.parametrize(

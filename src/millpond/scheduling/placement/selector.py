@@ -97,16 +97,11 @@ class Selector:
         self._select_best = kernels.call(search.select_best.__name__)
         self._fit_on_any = kernels.call(filters.fit_on_any.__name__)
 
-    def select(self, shape: Shape, node_mask: NodeMask | None = None) -> tuple[int, int]:
-        """(node, score) of the best node, lowest index on ties; (-1, NOWHERE) if none fits.
+    def place(self, shape: Shape, node_mask: NodeMask | None = None) -> Choice | None:
+        """The best node, the lowest index on ties, and the devices to take there; None if none fits. Changes nothing.
 
         ``node_mask``: uint8 (at least node_count,), 0 excludes a node.
         """
-        choice = self.place(shape, node_mask)
-        return (NO_NODE, NOWHERE) if choice is None else (choice.node, choice.score)
-
-    def place(self, shape: Shape, node_mask: NodeMask | None = None) -> Choice | None:
-        """As ``select``, with the devices to take; None if no node fits. Changes no cluster state."""
         arrays, entry = self.arrays, self._class_of(shape)
         if self.is_random:
             return self._place_anywhere(entry, node_mask)
