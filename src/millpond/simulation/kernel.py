@@ -270,14 +270,10 @@ class Simulation:
             progress: called now and then with the number of jobs that have ended.
             goes_on: asked before each instant; what it answers no to is not played, nor is what comes later.
         """
-        for event in self.world.opening():
-            self._handle(event)
-        if self.caches is not None:
-            for node in self.world.nodes:
-                self._handle(self.caches.report(node.name, self.world.start_at))
+        self._open()
         arrivals = [entry.submit_at for entry in self.world.workload.jobs]
         arrived, total = 0, len(arrivals)
-        engine, scheduler = self.engine, self._scheduler
+        engine = self.engine
         wake, decided_at = self.world.first_cycle_at, -NEVER
         idle_wakeups = reported = 0
         while True:
@@ -305,14 +301,7 @@ class Simulation:
                 changed = self._power.let_join(now) or changed
             if changed:
                 decided_at = now
-                self.cycles += 1
-                if self._record:
-                    self.log.append(Tick(now))
-                decisions = scheduler.decide(now)
-                if self._observer is not None:
-                    self._observer.decided(now, decisions)
-                engine.apply(decisions)
-                stuck = not decisions and arrived == total and engine.next_at() == NEVER
+                stuck = not self._decide(now) and arrived == total and engine.next_at() == NEVER
                 idle_wakeups = idle_wakeups + 1 if stuck else 0
             # While there are answers to this very instant it comes again, and its last turn says when to wake.
             if due <= now or changed:
@@ -325,6 +314,24 @@ class Simulation:
         if min(self.world.until, self.cut_at) < NEVER:
             engine.now = min(self.world.until, self.cut_at)
         engine.close()
+
+    def _open(self) -> None:
+        for event in self.world.opening():
+            self._handle(event)
+        if self.caches is not None:
+            for node in self.world.nodes:
+                self._handle(self.caches.report(node.name, self.world.start_at))
+
+    def _decide(self, now: float) -> bool:
+        """Play one cycle; whether anything was decided."""
+        self.cycles += 1
+        if self._record:
+            self.log.append(Tick(now))
+        decisions = self._scheduler.decide(now)
+        if self._observer is not None:
+            self._observer.decided(now, decisions)
+        self.engine.apply(decisions)
+        return bool(decisions)
 
     def _next_wakeup(self, now: float) -> float:
         """The scheduler's next wakeup, but never the present instant again: the clock has to move on."""

@@ -246,11 +246,8 @@ def put_photos(world: AuthWorld, group: str = "vision") -> None:
     assert answer.status_code == 201, answer.text
 
 
-def ask(
-    world: AuthWorld, method: str, path: str, client: TestClient, *, absent: bool = False, group: str = "vision"
-) -> Any:
-    """The request, on objects of max and of a group to which nothing was done before, or on ones that never were."""
-    number = next(_numbers)
+def objects_on(path: str, world: AuthWorld, group: str, number: int) -> dict[str, str]:
+    """What a path names, made for this request; jobs apart, which are made once for several."""
     objects = {
         "group": group,
         "queue": group,
@@ -276,9 +273,6 @@ def ask(
     if "/images" in path:
         objects |= {"name": "torch", "tag": "2.4"}
         world.provisioning.catalogue.put(replace(TORCH, group=group))
-    if "{job}" in path or path.endswith("/images/save"):
-        name = SECRET if "{job}" in path else "plain"
-        objects["job"] = _jobs.pop((world, name, group), "") or world.submit("max", name=name, kind="dev", queue=group)
     if "{token}" in path:
         token, _ = world.accounts.tokens.issue("max", TokenKind.PERSONAL, 60.0, SECRET)
         objects["token"] = token.id
@@ -289,6 +283,18 @@ def ask(
         view = SavedViewInfo(id=f"view{number}", user="max", name=SECRET, query=f"name={SECRET}", by="max")
         world.store.saved_views.save(view)
         objects["view"] = view.id
+    return objects
+
+
+def ask(
+    world: AuthWorld, method: str, path: str, client: TestClient, *, absent: bool = False, group: str = "vision"
+) -> Any:
+    """The request, on objects of max and of a group to which nothing was done before, or on ones that never were."""
+    number = next(_numbers)
+    objects = objects_on(path, world, group, number)
+    if "{job}" in path or path.endswith("/images/save"):
+        name = SECRET if "{job}" in path else "plain"
+        objects["job"] = _jobs.pop((world, name, group), "") or world.submit("max", name=name, kind="dev", queue=group)
     if absent:
         objects = dict.fromkeys(objects, "never-was") | dict.fromkeys(("version", "attempt", "task", "delivery"), "9")
         objects["digest"] = "0" * 64

@@ -148,30 +148,14 @@ def scenario_of(
     if trace_format is None or jobs is None:
         missing = "--format" if trace_format is None else "--jobs"
         raise InvalidInputError(f"{missing} is missing", "give a trace: --format FORM --jobs FILE --cluster NxG")
-    from millpond.model.policies import orderings_of, without_weights
-    from millpond.scheduling.settings import PreemptionCost, Settings
-    from millpond.simulation.conventions import conventions_of, default_placement
-    from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS, SYNTHETIC_FORMAT, Scenario
+    from millpond.simulation.scenario import SYNTHETIC_FORMAT, Scenario
     from millpond.simulation.world.costs import Costs
 
     _refuse_unused(trace_format, {**given, "ordering": ordering})
     if trace_format != SYNTHETIC_FORMAT and not Path(jobs).is_file():
         raise InvalidInputError(f"there is no trace file {jobs!r}", "check the path given to --jobs")
-    ordering = ordering or "default"
-    base, _ = orderings_of(ordering)
-    cost = given["preemption_cost"]
-    conventions = conventions_of(trace_format)
-    preemption = conventions.preemption if cost is None else PreemptionCost(cost, cost)
-    preempt = without_weights(base) in PREEMPTIVE_ORDERINGS if given["preempt"] is None else given["preempt"]
-    settings = Settings(
-        ordering=ordering,
-        placement=placement or default_placement(trace_format, base),
-        preempt=preempt,
-        preemption_cost=preemption,
-        tiresias_thresholds_gpu_s=conventions.tiresias_thresholds_gpu_s,
-        replan_period_s=_replan_period(given, base, conventions.tiresias_period_s),
-    )
-    costs = Costs(preemption=preemption, **_named(given, start_s="start_cost", restore_s="restore_cost",
+    settings = _settings_of(trace_format, placement, ordering or "default", given)
+    costs = Costs(preemption=settings.preemption_cost, **_named(given, start_s="start_cost", restore_s="restore_cost",
                                                   lost_work_s="lost_work", sharing_speed="sharing_speed",
                                                   suspend_s="suspend_cost"),
                   swap_mib_per_s=1024 * (given["swap_rate"] or 0.0))  # fmt: skip
@@ -217,6 +201,25 @@ def _replan_period(given: dict[str, Any], ordering: str, tiresias_s: float) -> f
     if given["replan_period"] is not None:
         return float(given["replan_period"])
     return tiresias_s if ordering == "tiresias" else 0.0
+
+
+def _settings_of(trace_format: str, placement: str | None, ordering: str, given: dict[str, Any]) -> Settings:
+    from millpond.model.policies import orderings_of, without_weights
+    from millpond.scheduling.settings import PreemptionCost, Settings
+    from millpond.simulation.conventions import conventions_of, default_placement
+    from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS
+
+    base, _ = orderings_of(ordering)
+    cost, preempt = given["preemption_cost"], given["preempt"]
+    conventions = conventions_of(trace_format)
+    return Settings(
+        ordering=ordering,
+        placement=placement or default_placement(trace_format, base),
+        preempt=without_weights(base) in PREEMPTIVE_ORDERINGS if preempt is None else preempt,
+        preemption_cost=conventions.preemption if cost is None else PreemptionCost(cost, cost),
+        tiresias_thresholds_gpu_s=conventions.tiresias_thresholds_gpu_s,
+        replan_period_s=_replan_period(given, base, conventions.tiresias_period_s),
+    )
 
 
 def _named(given: dict[str, Any], **names: str) -> dict[str, Any]:
