@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from real_pond import FAKE_GPUS, Pond, until
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "engines" / "kubernetes"))
 from foreign_pods import condition, foreign_pod
+from real_pond import FAKE_GPUS, Pond, until
 from standin_cluster import StandinCluster
 
 pytestmark = pytest.mark.long

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -12,25 +11,10 @@ from pathlib import Path
 
 import pytest
 from real_pond import PATIENCE_S, Pond, asked, until
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "engines" / "kubernetes"))
 from standin_agent import add_agent
 from standin_cluster import StandinCluster
 
-pytestmark = pytest.mark.end_to_end
 VOLUMES = "{words: {claim: words, path: /datasets/words, read_only: true}, scratch: {host_path: /mnt/scratch}}"
-
-
-def standin_cluster() -> Iterator[StandinCluster]:
-    cluster = StandinCluster()
-    cluster.add_node("n1")
-    cluster.start()
-    yield cluster
-    cluster.stop()
-
-
-cluster = pytest.fixture(scope="module")(standin_cluster)
-own_cluster = pytest.fixture(standin_cluster)
 
 
 @pytest.fixture(scope="module")

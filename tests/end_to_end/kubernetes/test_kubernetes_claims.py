@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real_pond import Pond, until
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "engines" / "kubernetes"))
 from driver_cards import with_driver
 from foreign_pods import foreign_pod
+from real_pond import Pond, until
 from standin_cluster import StandinCluster
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture

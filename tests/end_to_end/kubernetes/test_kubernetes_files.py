@@ -14,10 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real_pond import Pond, until
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "engines" / "kubernetes"))
 from process_kubelet import ProcessKubelet
+from real_pond import Pond, until
 from standin_cluster import StandinCluster
 
 from millpond.engines.kubernetes.pods.pod_marks import pod_name
@@ -30,15 +28,6 @@ def free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[StandinCluster]:
-    cluster = StandinCluster()
-    cluster.add_node("n1")
-    cluster.start()
-    yield cluster
-    cluster.stop()
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from millpond.server.store.statistics.time_series import SeriesRow, TimeSeriesSt
 
 __all__ = ["chromium", "pond", "visit"]  # fixtures
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
+pytestmark = pytest.mark.long
 MINUTE, HOUR = 60, 3_600
 
 REPORTS = """

@@ -15,7 +15,7 @@ if CHROMIUM is None:
     pytest.skip("chromium is not installed (apt-get install chromium)", allow_module_level=True)
 
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 GRAVE = ("serious", "critical")
 TABLET = {"width": 768, "height": 1024}

@@ -18,7 +18,7 @@ if CHROMIUM is None:
     pytest.skip("chromium is not installed (apt-get install chromium)", allow_module_level=True)
 
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 REACHED: str = """() => {
   const at = document.activeElement, box = at.getBoundingClientRect(), look = getComputedStyle(at);

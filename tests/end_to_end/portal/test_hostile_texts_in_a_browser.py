@@ -11,7 +11,7 @@ from real_pond import Pond, until
 
 from millpond.client.sdk import Client
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 __all__ = ["chromium", "pond", "visit"]
 """Fixtures."""

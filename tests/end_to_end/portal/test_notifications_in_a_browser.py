@@ -15,7 +15,7 @@ from real_pond import Pond
 
 from mail_catcher import MailCatcher, catching
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 __all__ = ["chromium", "visit"]
 """Fixtures."""

@@ -9,7 +9,7 @@ import pytest
 from portal_visit import PHONE, Visit, base_of, chromium, expect, pond, submit, visit
 from real_pond import Pond
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 __all__ = ["chromium", "pond", "visit"]
 """Fixtures."""

@@ -11,7 +11,7 @@ import pytest
 from real_pond import Pond, until
 from test_portal_in_a_browser import DESKTOP, PHONE, Visit, chromium, pond, submit, visit
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 __all__ = ["chromium", "pond", "visit"]
 """Fixtures."""

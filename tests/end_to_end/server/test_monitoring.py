@@ -24,7 +24,6 @@ PROGRAMS = ("prometheus", "prometheus-alertmanager")
 ABSENT = [name for name in PROGRAMS if shutil.which(name) is None]
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.end_to_end,
     pytest.mark.skipif(bool(ABSENT), reason=f"{', '.join(ABSENT)} not installed (apt install {' '.join(ABSENT)})"),
 ]
 RULES = REPOSITORY / "deploy" / "prometheus" / "millpond.rules.yaml"

@@ -13,7 +13,7 @@ from mail_catcher import MailCatcher, catching
 from millpond.client.sdk import Client
 from millpond.specs.api.events import DeliveryInfo
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
