@@ -10,9 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import sqlalchemy as sa
-from portal_visit import expect
+from portal_visit import DESKTOP, PHONE, Visit, chromium, expect, pond, submit, visit
 from real_pond import Pond
-from test_portal_in_a_browser import DESKTOP, PHONE, Visit, chromium, pond, submit, visit
 
 from millpond.client.sdk import Client
 from millpond.server.state_dir import DATABASE_FILE

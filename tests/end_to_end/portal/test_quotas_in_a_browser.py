@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from portal_visit import DESKTOP, PHONE, Visit, chromium, pond, submit, visit
 from real_pond import Pond, until
-from test_portal_in_a_browser import DESKTOP, PHONE, Visit, chromium, pond, submit, visit
 
 pytestmark = pytest.mark.long
 

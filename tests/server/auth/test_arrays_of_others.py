@@ -7,7 +7,7 @@ import re
 
 import pytest
 from auth_world import API, AuthWorld
-from test_portal import browser_of
+from portal_browser import browser_of
 
 from millpond.node.task.records import TaskFiles, TaskId
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from auth_world import API, AuthWorld, error_of
+from portal_browser import browser_of
 from test_audit import audit
-from test_portal import browser_of
 
 
 def act(world: AuthWorld, user: str, what: str, *jobs: str) -> dict[str, str]:

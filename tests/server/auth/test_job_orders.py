@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from auth_world import API, AuthWorld, error_of
+from portal_browser import browser_of
 from server_world import Clock
-from test_portal import browser_of
 
 from job_infos import job_info
 from millpond.server.jobs.active_orders import ActiveOrders

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from auth_world import API, AuthWorld, error_of
+from portal_browser import browser_of
 from test_audit import audit
-from test_portal import browser_of
 
 ROOM = {"name": "room", "url": "https://hooks.slack.com/services/very-secret", "format": "slack"}
 PAGE = "/portal/admin/webhooks"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from auth_world import API, AuthWorld
-from test_portal import browser_of
+from portal_browser import browser_of
 
 from millpond.model.contents import Content
 from millpond.model.events import NodeContents

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from auth_world import API, AuthWorld
-from test_portal import VISIT, browser_of
+from portal_browser import VISIT, browser_of
 
 from millpond.server.notifications.notices import TRIAL, Notice
 from millpond.server.notifications.settings import NotificationContext

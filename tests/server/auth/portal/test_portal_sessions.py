@@ -8,7 +8,7 @@ import pytest
 from auth_world import API, AuthWorld
 from fastapi.testclient import TestClient
 from httpx2 import Response
-from test_portal import HOSTILE, browser_of, csrf_in
+from portal_browser import HOSTILE, browser_of, csrf_in
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from auth_world import API, AuthWorld, error_of
-from test_portal import browser_of
+from portal_browser import browser_of
 
 from millpond.server.jobs.saved_views import MOST_VIEWS
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from auth_world import AuthWorld
-from test_portal import browser_of
+from portal_browser import browser_of
 
 from millpond.server.auth.records import TokenKind, User
 from millpond.server.auth.roles import UserRole

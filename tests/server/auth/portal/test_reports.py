@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from auth_world import API, AuthWorld
-from test_portal import HOSTILE, browser_of
+from portal_browser import HOSTILE, browser_of
 
 from job_infos import job_info
 from millpond.model.energy import J_PER_KWH, EnergyRates, EnergySum, RateSeries

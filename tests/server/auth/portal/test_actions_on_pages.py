@@ -14,8 +14,8 @@ import pytest
 from auth_world import API, AuthWorld
 from fastapi import Request
 from fastapi.testclient import TestClient
+from portal_browser import VISIT, browser_of
 from starlette.routing import Match
-from test_portal import VISIT, browser_of
 
 from millpond.model.errors import MillpondError
 from millpond.server.api.permits import permits_of, routes_of

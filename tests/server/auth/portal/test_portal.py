@@ -13,6 +13,7 @@ import pytest
 from auth_world import API, PASSWORD, AuthWorld
 from fastapi.testclient import TestClient
 from httpx2 import Response
+from portal_browser import HOSTILE, VISIT, browser_of, csrf_in
 
 from millpond.server.auth.oidc.pending_logins import GOOD_FOR_S
 from millpond.server.auth.records import TokenKind, User
@@ -24,26 +25,10 @@ from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, SpareInfo
 from millpond.specs.api.server import AdaptationInfo
 from millpond.specs.source_positions import read_documents
 
-VISIT = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
-HOSTILE = "<script>alert(1)</script>\"'\u202e<img src=x onerror=alert(2)>"
 PAGES = ("/portal/", "/portal/?colour=owner", "/portal/?colour=health", "/portal/jobs", "/portal/jobs?all=true")
 PAGES += ("/portal/queues", "/portal/nodes", "/portal/submit", "/portal/submit?template=shell")
 PAGES += ("/portal/nodes/n1", "/portal/admin", "/portal/admin/tokens?all=true")
 FOR_ADMINS = ("/portal/admin/webhooks", "/portal/admin/settings")
-
-
-def browser_of(world: AuthWorld, user: str, **headers: str) -> TestClient:
-    """A browser that has come in by a link; it says of each request that a person goes to a page."""
-    link = world.client(user).post(f"{API}/portal/links", json={}).json()["url"]
-    browser = world.client(**VISIT, **headers)
-    assert browser.get(link).status_code == 200
-    return browser
-
-
-def csrf_in(page: str) -> str:
-    found = re.search(r'name="csrf-token" content="([0-9a-f]+)"', page)
-    assert found is not None, page[:500]
-    return found[1]
 
 
 # ---- ways in --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from auth_world import API, AuthWorld
-from test_portal import browser_of, csrf_in
+from portal_browser import browser_of, csrf_in
 
 from millpond.model.events import QueueChanged
 from millpond.model.tenancy.tenants import Limit, Queue

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from auth_world import AuthWorld
 from fastapi.testclient import TestClient
-from test_portal import HOSTILE, browser_of
+from portal_browser import HOSTILE, browser_of
 
 from millpond.node.task.records import attempt_dir, note_of_removal
 from millpond.node.task.workspace import OUTPUT
