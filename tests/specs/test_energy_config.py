@@ -102,12 +102,25 @@ def test_a_pool_says_how_its_nodes_are_switched() -> None:
     assert (saving.rule.idle_s, saving.off.command, saving.on.mac_addresses) == (120, "x", {"n1": "52:54:00:12:34:56"})
 
 
+def test_with_redfish_a_command_can_still_switch_nodes_off() -> None:
+    redfish = "redfish: {system: 'https://$NODE-bmc/1/', user: u, password_file: /p}"
+    with_off = read_cluster(SAVING.replace("RULE", redfish)).savings["gold"]
+    without = read_cluster(SAVING.replace("off: 'x', RULE", redfish)).savings["gold"]
+    assert (with_off.off.command, without.off.command) == ("x", "")
+    assert without.off.redfish is not None
+    assert with_off.on.redfish is not None
+    assert (without.off.redfish.kind, with_off.on.redfish.kind) == ("GracefulShutdown", "On")
+    assert with_off.on.redfish.system_of("n1") == "https://n1-bmc/1"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (SAVING.replace("RULE", "on: y, wake_on_lan: {}"), "neither on nor wake_on_lan, or both"),
-        (SAVING.replace("RULE", "idle: 1h"), "neither on nor wake_on_lan, or both"),
+        (SAVING.replace("RULE", "on: y, wake_on_lan: {}"), "none of on, redfish and wake_on_lan, or several"),
+        (SAVING.replace("RULE", "idle: 1h"), "none of on, redfish and wake_on_lan, or several"),
         (SAVING.replace("RULE", "wake_on_lan: {n1: '52:54'}"), "is no MAC address"),
+        (SAVING.replace("RULE", "redfish: {system: 'https://bmc/1', user: u, password_file: /p}"), "of each node"),
+        (SAVING.replace("off: 'x', RULE", "wake_on_lan: {}"), "no off"),
         (SAVING.replace("RULE", "on: y, boot: 20m"), "longest_boot is shorter than boot"),
         (SAVING.replace("RULE", "on: y").splitlines()[1], "the nodes of one machine are never switched off"),
         ("energy: {price: 1, price_file: /a.csv}", "both price and price_file"),

@@ -52,6 +52,12 @@ def _saving(rule: str, on: str = "on: 'bmc-power on $NODE'") -> str:
     return f"kubernetes: {{namespace: millpond}}\npools: [{{name: gold, save_energy: {saving}}}]"
 
 
+def _redfish(field: str) -> str:
+    system = "https://$NODE-bmc.example.org/redfish/v1/Systems/1"
+    saving = f"{{redfish: {{system: '{system}', user: pond, password_file: /etc/pond/bmc, {field}}}}}"
+    return f"kubernetes: {{namespace: millpond}}\npools: [{{name: gold, save_energy: {saving}}}]"
+
+
 def _hook(field: str) -> str:
     return f"webhooks: [{{name: chat, url: 'https://hooks.example.org/1', {field}}}]"
 
@@ -430,6 +436,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "off": _saving("idle: 30m"),
         "on": _saving("idle: 30m"),
         "wake_on_lan": _saving("broadcast: 10.0.0.255", on="wake_on_lan: {n1: '52:54:00:12:34:56'}"),
+        "redfish": _redfish("verify: false"),
         "broadcast": _saving("broadcast: 10.0.0.255", on="wake_on_lan: {n1: '52:54:00:12:34:56'}"),
         "within": _saving("within: 1m"),
         "idle": _saving("idle: 1h"),
@@ -439,6 +446,12 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "least_off": _saving("least_off: 30m"),
         "boot": _saving("boot: 4m"),
         "longest_boot": _saving("longest_boot: 20m"),
+    },
+    "RedfishFile": {
+        "system": _redfish("verify: true"),
+        "user": _redfish("verify: true"),
+        "password_file": _redfish("verify: true"),
+        "verify": _redfish("verify: false"),
     },
     "AdaptFile": {
         "hour": "adapt: {hour: 3}",

@@ -1,4 +1,4 @@
-"""What switches a node: a command of the admin, or a Wake-on-LAN packet. Both know only whether they could be sent."""
+"""What switches a node: a command of the admin, Redfish, or a Wake-on-LAN packet. All know only whether it was sent."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import Final
 
+from millpond.server.operations.redfish import reset_system
 from millpond.specs.config.power_saving import PowerHook
 
 LONGEST_OUTPUT: Final = 300
@@ -35,6 +36,8 @@ class PowerHooks:
         """Switch a node; returns what went wrong, empty if nothing did."""
         if hook.command:
             return self.run_command(hook.command, node, hook.within_s)
+        if hook.redfish is not None:
+            return reset_system(hook.redfish, node, hook.within_s)
         address = hook.mac_addresses.get(node)
         if address is None:
             return f"no MAC address of {node} is configured"

@@ -6,14 +6,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from millpond.model.hardware.node_power import PowerSavingRule
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.fields import Duration, Name
+from millpond.specs.job.mounts import HostPath
 from millpond.specs.validation import Strict
 
+_SWITCH_ON: Final = "On"
+_SHUT_DOWN: Final = "GracefulShutdown"
+_NODE: Final = "$NODE"
 _MAC: Final = re.compile(r"[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}")
 
 
@@ -23,8 +28,39 @@ def _mac(value: Any) -> Any:
     return value
 
 
+def _system(value: Any) -> Any:
+    parts = urlsplit(value) if isinstance(value, str) and value.isprintable() and " " not in value else None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.netloc or _NODE not in value:
+        example = "https://$NODE-bmc.example.org/redfish/v1/Systems/1"
+        raise BadValueError(f"{value!r} is no address of a machine of each node", f"write {example}")
+    return value
+
+
 Command = Annotated[str, Field(min_length=1, max_length=4_000)]
 MacAddress = Annotated[str, BeforeValidator(_mac)]
+SystemAddress = Annotated[str, BeforeValidator(_system), Field(max_length=2_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class RedfishReset:
+    """What the management controllers of machines are asked for.
+
+    Attributes:
+        system: the address of a node's machine, with ``$NODE`` for the node's name.
+        kind: of the reset, as Redfish calls it.
+        password_file: read anew each time.
+        verify: the certificates of controllers have to be trusted here.
+    """
+
+    system: str
+    kind: str
+    user: str
+    password_file: str
+    verify: bool = True
+
+    def system_of(self, node: str) -> str:
+        """The address of a node's machine."""
+        return self.system.replace(_NODE, node).rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +68,7 @@ class PowerHook:
     """How nodes of a pool are switched in one direction.
 
     Attributes:
-        command: a line of sh, with the node's name as ``NODE``; empty: by Wake-on-LAN.
+        command: a line of sh, with the node's name as ``NODE``; empty: by Redfish, else by Wake-on-LAN.
         mac_addresses: by node.
         broadcast: where Wake-on-LAN packets go.
         within_s: a command that takes longer is ended, and has failed.
@@ -42,6 +78,7 @@ class PowerHook:
     mac_addresses: Mapping[str, str] = field(default_factory=dict)
     broadcast: str = "255.255.255.255"
     within_s: float = 120.0
+    redfish: RedfishReset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +90,37 @@ class PowerSaving:
     on: PowerHook
 
 
+class RedfishFile(Strict):
+    """The management controllers of nodes, where they speak Redfish.
+
+    Attributes:
+        system: the address of a node's machine, with ``$NODE`` in place of the node's name.
+        user: by whom it is switched.
+        password_file: holds the user's password, the same on all controllers.
+        verify: the server has to trust the controllers' certificates; many have signed theirs themselves.
+    """
+
+    system: SystemAddress
+    user: Annotated[str, Field(min_length=1, max_length=256)]
+    password_file: HostPath
+    verify: bool = True
+
+    def reset(self, kind: str) -> RedfishReset:
+        """The checked form, for one direction."""
+        return RedfishReset(self.system, kind, self.user, self.password_file, self.verify)
+
+
 class PowerSavingFile(Strict):
     """When nodes of a pool are switched off, and what switches them.
 
     Attributes:
-        off: a command that switches a node off, a line of sh that gets the node's name as ``NODE``.
+        off: a command that switches a node off, a line of sh that gets the node's name as ``NODE``; with ``redfish``
+            it can be left out, and a node is told to shut down.
         on: the same for switching it on.
+        redfish: instead of ``on``, the management controllers of the nodes.
         wake_on_lan: instead of ``on``, by node, the MAC address that a Wake-on-LAN packet is sent to.
         broadcast: where these packets go.
-        within: a command that takes longer is ended, and has failed.
+        within: a command that takes longer is ended, and has failed; a request to a controller, 20 s at the most.
         idle: a node that was empty for so long is switched off, beyond what was needed at any time in it.
         spare: so many empty nodes stay on.
         cover: this part of the rises of demand within ``boot`` is met by more spare nodes, by a forecast; left out:
@@ -73,8 +132,9 @@ class PowerSavingFile(Strict):
             stays on.
     """
 
-    off: Command
+    off: Command | None = None
     on: Command | None = None
+    redfish: RedfishFile | None = None
     wake_on_lan: dict[Name, MacAddress] | None = None
     broadcast: Annotated[str, Field(pattern=r"^\d{1,3}(\.\d{1,3}){3}$")] = "255.255.255.255"
     within: Annotated[Duration, Field(ge=1, le=3_600)] = 120.0
@@ -88,8 +148,11 @@ class PowerSavingFile(Strict):
 
     @model_validator(mode="after")
     def _one_way_up(self) -> PowerSavingFile:
-        if (self.on is None) == (self.wake_on_lan is None):
-            raise BadValueError("neither on nor wake_on_lan, or both", "say in one of them how a node is switched on")
+        if sum(way is not None for way in (self.on, self.redfish, self.wake_on_lan)) != 1:
+            cause = "none of on, redfish and wake_on_lan, or several"
+            raise BadValueError(cause, "say in one of them how a node is switched on")
+        if self.off is None and self.redfish is None:
+            raise BadValueError("no off", "say how a node is switched off")
         if self.longest_boot < self.boot:
             raise BadValueError("longest_boot is shorter than boot", "exchange them")
         return self
@@ -99,5 +162,6 @@ class PowerSavingFile(Strict):
         rule = PowerSavingRule(
             self.idle, self.spare, self.least_on, self.least_off, self.boot, self.longest_boot, self.cover
         )
-        on = PowerHook(self.on or "", self.wake_on_lan or {}, self.broadcast, self.within)
-        return PowerSaving(rule, PowerHook(self.off, within_s=self.within), on)
+        up, down = (None if self.redfish is None else self.redfish.reset(kind) for kind in (_SWITCH_ON, _SHUT_DOWN))
+        on = PowerHook(self.on or "", self.wake_on_lan or {}, self.broadcast, self.within, up)
+        return PowerSaving(rule, PowerHook(self.off or "", within_s=self.within, redfish=down), on)
