@@ -326,13 +326,17 @@ def test_a_night_that_was_broken_off_says_so_and_is_not_tried_again_before_the_n
     class Killed(BaseException):
         """The end of the process."""
 
+    said: list[str] = []
+
     async def killed(module: str, request: str, within_s: float, remedy: str) -> bytes:
+        said.extend((adapter.latest, adapter.info(settings(api)).result))
         raise Killed
 
     adapter = adapter_of(api, ask=killed)
     lived(api, 3, every_s=12 * HOUR_S)
     with pytest.raises(Killed):
         adapter.look()
+    assert [text.rpartition(": ")[2] for text in said] == ["the replays are under way"] * 2
     again = adapter_of(api, ask=second_wins)
     assert again.latest.endswith(
         "not finished: the server ended meanwhile, or its log says why; the next night tries again"

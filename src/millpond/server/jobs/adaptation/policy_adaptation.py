@@ -56,6 +56,7 @@ LEAST_DAYS: Final = 3
 MOST_MISSING: Final = 0.2
 """If a greater part of the jobs cannot be replayed, nothing is judged by the others."""
 _UNFINISHED: Final = "not finished: the server ended meanwhile, or its log says why; the next night tries again"
+_UNDER_WAY: Final = "the replays are under way"
 
 AskChild = Callable[[str, str, float, str], Awaitable[bytes]]
 
@@ -99,7 +100,7 @@ class PolicyAdapter(Periodic):
         self._loop, self._history = loop, history
         self._rule, self._pinned = rule, pinned
         self._clock, self._ask = clock, ask
-        self._record = record
+        self._record, self._is_looking = record, False
         self._worker = PeriodicWorker("policy-adaptation", self.look, LOOK_EVERY_S, "the policies stay as they are")
 
     def look(self) -> None:
@@ -115,10 +116,13 @@ class PolicyAdapter(Periodic):
         if before is None or due_at <= before.due_at:
             return
         self._record.note(Night(due_at, now, _UNFINISHED))
+        self._is_looking = True
         try:
             text = asyncio.run(self._choose(now, rule))
         except MillpondError as error:
             text = f"the policies stay as they are: {error.cause}{error.remedy and '; '}{error.remedy}"
+        finally:
+            self._is_looking = False
         self._record.note(Night(due_at, now, text))
         log.info("policies, %s", self.latest)
 
@@ -128,7 +132,7 @@ class PolicyAdapter(Periodic):
         night = self._record.latest
         if night is None or night.looked_at is None:
             return ""
-        return f"{local_time(night.looked_at)}: {night.text}"
+        return f"{local_time(night.looked_at)}: {self._text_of(night)}"
 
     def info(self, settings: Settings) -> AdaptationInfo:
         """What was chosen, why and on trial until when.
@@ -142,12 +146,15 @@ class PolicyAdapter(Periodic):
             policies=str(settings.policies),
             next_at=None if rule is None else last_passing(self._clock(), rule.hour) + DAY_S,
             looked_at=None if night is None else night.looked_at,
-            result="" if night is None else night.text,
+            result="" if night is None else self._text_of(night),
             changed_at=None if trial is None else trial.since,
             other="" if trial is None else str(trial.other),
             rolled_back=trial is not None and trial.rolled_back,
             trial_until=None if trial is None or trial.rolled_back else trial.since + ON_TRIAL_S,
         )
+
+    def _text_of(self, night: Night) -> str:
+        return _UNDER_WAY if self._is_looking else night.text
 
     async def _choose(self, now: float, rule: AdaptRule) -> str:
         fork = self._loop.query(lambda core: core.scheduler.fork(), is_long=True).result(ANSWER_WITHIN_S)
