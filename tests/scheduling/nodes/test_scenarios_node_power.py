@@ -20,7 +20,7 @@ from millpond.model.events import (
 )
 from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import Cordon, Pool
-from millpond.model.reasons import Cause
+from millpond.model.reasons import Cause, StartEstimate
 from millpond.model.resources import Amount
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Queue
@@ -59,7 +59,11 @@ def test_a_node_that_is_off_takes_nothing_and_a_job_that_needs_it_says_so_until_
     switch(world, "b", BOOTING, ready_in_s=230.0)
     reason = world.core.explain("two", world.now)
     assert (reason.summary, reason.blocked_by) == ("it waits for node b, which is booting, about 4 min", "b")
+    assert reason.start == StartEstimate(world.now + 230.0, None, "what boots for it should have joined then")
     world.go_to(world.now + 1_000.0)
+    late = world.core.explain("two", world.now).start
+    assert late is not None
+    assert late.unknown  # it should have joined by now
     assert world.running() == {"one"}  # it has not joined, whatever the clock says
     world.tell(NodeJoined(world.now, machine("b", 2)))
     world.settle()

@@ -13,7 +13,7 @@ from millpond.model.amounts import seconds_text
 from millpond.model.hardware.card_layouts import layout_text
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.nodes import Cordon
-from millpond.model.reasons import Cause, Filter, Reason
+from millpond.model.reasons import Cause, Filter, Reason, StartEstimate
 from millpond.scheduling.cycle.claims import Claims, both
 from millpond.scheduling.nodes.cordon import power_text, stays_until
 from millpond.scheduling.nodes.layout_planner import could_use
@@ -223,7 +223,16 @@ def _power_reason(state: State, down: Sequence[_CordonedNode]) -> Reason:
     why = dict.fromkeys(power_text(state.cordons.power[each.name], state.now) for each in down)
     one = len(down) == 1
     text = f"it waits for {'node' if one else 'nodes'} {_names(down)}, which {'is' if one else 'are'} {'; '.join(why)}"
-    return Reason(Cause.NODES_OFF, text, (("nodes", len(down)),), blocked_by=down[0].name)
+    start = _joined(state, down)
+    return Reason(Cause.NODES_OFF, text, (("nodes", len(down)),), blocked_by=down[0].name, start=start)
+
+
+def _joined(state: State, down: Sequence[_CordonedNode]) -> StartEstimate | None:
+    """The start of a job that has room once these nodes have joined; None where one is not on its way, or late."""
+    ready = [state.cordons.power[each.name].ready_at or 0.0 for each in down]
+    return (
+        StartEstimate(max(ready), None, "what boots for it should have joined then") if min(ready) > state.now else None
+    )
 
 
 def _names(some: Sequence[_CordonedNode]) -> str:

@@ -169,7 +169,7 @@ class Explainer:
             reason,
             remedy=None if helpless or self._replans else reason.remedy or self._remedy(record),
             position=self._position(record, within_s),
-            start=self._start_of(record, within_s),
+            start=reason.start or self._start_of(record, within_s),
         )
 
     def _out_of_line(self, record: JobRecord) -> Reason | None:
