@@ -166,10 +166,14 @@ def test_a_server_that_does_not_answer_and_an_agent_that_is_away_for_long_are_to
         'up{job="millpond",instance="server"}': "1x5 0x20",
         'up{job="millpond-agents",instance="restarts"}': "1x5 0x3 1x20",
         'up{job="millpond-agents",instance="away"}': "1x5 0x20",
+        'up{job="millpond-agents",instance="silent",node="n1"}': "1x5 0x20",
+        'up{job="millpond-agents",instance="off",node="n2"}': "1x5 0x20",
+        'millpond_node_schedulable{node="n1",pool="p"}': "1x25",
+        'millpond_node_schedulable{node="n2",pool="p"}': "1x4 0x21",
         'up{job="node",instance="of-others"}': "0x30",
     }
     assert firing(tmp_path, "MillpondDown", "instance", "9m", series) == {"server"}
-    assert firings(tmp_path, "MillpondAgentDown", "instance", series, "9m", "12m") == [set(), {"away"}]
+    assert firings(tmp_path, "MillpondAgentDown", "instance", series, "9m", "12m") == [set(), {"away", "silent"}]
 
 
 CARD = 'node="{}",device="{}",model="A100",fake="false"'
