@@ -209,3 +209,18 @@ def test_garbage_is_found_in_a_process_that_forks_all_the_time(monkeypatch: pyte
         knots += [weakref.ref(Knot()) for _ in range(100)]
         core.fork()
     assert sum(knot() is not None for knot in knots) < 1_000
+
+
+@pytest.mark.sources
+def test_the_first_fork_of_a_process_does_not_search_all_objects_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    monkeypatch.setattr(forking, "LOOK_AFTER", 0)
+    monkeypatch.setattr(forking, "_made_between", None)
+    monkeypatch.setattr(forking.gc, "collect", lambda: searched.append(1))
+    core = world_of_all_kinds().core
+    core.fork()
+    assert not searched
+    made = [[number] for number in range(50)]
+    core.fork()
+    assert searched
+    assert len(made) == 50

@@ -27,7 +27,8 @@ Heap = list[tuple[float, int, JobRecord]]
 LOOK_AFTER = 1_000_000
 """So many objects more between forks, and the garbage collector looks at all there are."""
 
-_made_between = 0
+_made_between: int | None = None
+"""None: there was no fork yet."""
 
 
 class Parts(NamedTuple):
@@ -170,13 +171,14 @@ def _collector_paused() -> Iterator[None]:
 
     Nor is it looked for later among what there is now, as among what a server has loaded: it goes with its last
     reference. So that circles in a process that forks often are found, too, it is counted here what was made between
-    forks.
+    forks; before the first it was looked for as ever, so that first fork searches nothing.
     """
     global _made_between
     was_enabled = gc.isenabled()
     gc.disable()
     (young, looks, older_looks), (per_look, per_older_look, _) = gc.get_count(), gc.get_threshold()
-    _made_between += young + per_look * (looks + per_older_look * older_looks)
+    made = young + per_look * (looks + per_older_look * older_looks)
+    _made_between = 0 if _made_between is None else _made_between + made
     try:
         yield
     finally:
