@@ -13,6 +13,7 @@ import numpy as np
 
 from millpond.scheduling.placement.arrays import BoolArray, FloatArray
 from millpond.scheduling.placement.kernels import KernelSet
+from millpond.scheduling.reclaiming.kept_turns import KeptTurns
 from millpond.scheduling.reclaiming.request_bounds import Asked, BarredNodes, Reach, RequestBounds
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_OWNER
 from millpond.scheduling.reclaiming.running_work import RunningWork
@@ -48,7 +49,8 @@ class DisplacementBounds:
         """Queues, and (queues, owners) of whose work the guarantee of each covers all."""
         self._shielding_at: tuple[bool, ...] | None = None
         """and of which shields these two; who is asked to leave closes nobody's."""
-        self._requests = RequestBounds(state, running)
+        self.kept_turns = KeptTurns(state, displacement)
+        self._requests = RequestBounds(state, running, self.kept_turns)
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; bounds are the same."""
@@ -57,12 +59,18 @@ class DisplacementBounds:
     def begin(self) -> None:
         """A walk begins, with its ``Displacement``."""
         self._highest_at, self._rounds_at, self._shielding_at = -1, None, None
+        self.kept_turns.begin()
         self.by_queue = self._displacement.is_by_queue(Entitlement.ORDERING)
+
+    @property
+    def turns(self) -> tuple[object, ...]:
+        """See ``Displacement``."""
+        return self._displacement.turns
 
     @property
     def as_of(self) -> tuple[object, ...]:
         """Differs whenever a bound may, in one walk."""
-        return self._state.cluster.arrays.change_head, len(self._running.leaving), *self._displacement.turns
+        return self._state.cluster.arrays.change_head, len(self._running.leaving), *self.turns
 
     def exclude(self, record: JobRecord) -> bool:
         """Whether no running work could leave for a job by the ordering."""
@@ -170,8 +178,10 @@ class DisplacementBounds:
 
     def reaches(self, records: Sequence[JobRecord], kept: Sequence[BarredNodes | None]) -> list[Reach]:
         """Whose work may leave for jobs of each queue, pool and class, if some nodes are kept from them."""
-        owners = self._open_to_each(records) if self.by_queue else [None] * len(records)
-        return [Reach.of(whose, barred) for whose, barred in zip(owners, kept, strict=True)]
+        if not self.by_queue:
+            return [Reach.of(None, barred) for barred in kept]
+        each = zip(records, self._open_to_each(records), kept, strict=True)
+        return [Reach.of(owners, barred, record.queue) for record, owners, barred in each]
 
     def of_requests(self, asked: Asked) -> FloatArray:
         """(asked,) departures make room for each only if its ``displaces_above`` is below this (``RequestBounds``)."""

@@ -40,7 +40,7 @@ from millpond.scheduling.reclaiming.roster import (
 from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
 from millpond.scheduling.reclaiming.shrink import Shrink, ShrinkPart
-from millpond.scheduling.reclaiming.vain_searches import VainSearches
+from millpond.scheduling.reclaiming.vain_searches import Judged, VainSearches
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import is_admitted, is_covered_alike, limit_in_the_way
@@ -283,11 +283,17 @@ class Planner:
         reached = vain.reached(record, asked)
         if vain.has_no_room(record, reached):
             return None
-        judged = self._judged(record)
+        alike = vain.alike(record)
+        found = None if alike is None else vain.judged.get(alike)
+        if found is None:
+            found = Judged.of(self._judged(record))
+            if alike is not None:
+                vain.judged[alike] = found
+        judged = found.work
         if judged is None:
             vain.note_no_room(record, reached)
             return None
-        searched = vain.searched(record, asked, judged)
+        searched = vain.searched(record, asked, found)
         if vain.was_vain(searched):
             return None
         rule = Rule(
@@ -322,10 +328,21 @@ class Planner:
             is_open, _ = self._entitled(record, Entitlement.ORDERING)
             allowed = self._displaceable(slots, classes, Entitlement.ORDERING, is_open)
         judged = state.ordering.victims(record, slots, state.now, keys, allowed, self._running.budget)
-        if judged is None or not state.queues.has_guarantees:
-            return judged
-        self._owed.withhold(record, judged)
+        if judged is None:
+            return None
+        self._withhold_turns(record, judged)
+        if state.queues.has_guarantees:
+            self._owed.withhold(record, judged)
         return judged if (judged.harm < np.inf).any() else None
+
+    def _withhold_turns(self, record: JobRecord, judged: Displaceable) -> None:
+        """Work stays whose queue would have its turn first without it."""
+        leave = np.flatnonzero(self._running.bounds(record.job.priority) > record.displaces_above)
+        kept = self.bounds.kept_turns.of(record.queue, leave)
+        if kept is not None:
+            judged.harm[leave[~kept]] = np.inf
+            if len(judged.move_harm):
+                judged.move_harm[leave[~kept]] = np.inf
 
     def _find(self, record: JobRecord, rule: Rule, accepts: Callable[[Plan], bool] | None = None) -> Plan | None:
         """Search, and remember who leaves; what the ordering displaces has to be covered by the budget for that."""

@@ -1,7 +1,8 @@
 """Bounds for all that ask for the same: up to which ``displaces_above`` departures by the ordering make room for it.
 
 On some node all those must leave without whom there is no room, and the bound is the lowest of theirs. It is lower for
-those whose reach is less: some work is of queues whose turn comes before theirs, and some nodes are kept from them.
+those whose reach is less: some work is of queues whose turn comes before theirs, or would without it, and some nodes
+are kept from them.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from numpy.typing import NDArray
 from millpond.scheduling.ordering.base import cards_of
 from millpond.scheduling.placement.arrays import BoolArray, FloatArray, Int64Array
 from millpond.scheduling.placement.kernels import KernelSet, interpreted
+from millpond.scheduling.reclaiming.kept_turns import KeptTurns
 from millpond.scheduling.reclaiming.room_bounds import rooms_below
-from millpond.scheduling.reclaiming.roster import LEAST_MOVING_CARDS, SLOT_OWNER, SLOT_SEQUENCE
+from millpond.scheduling.reclaiming.roster import LEAST_MOVING_CARDS, SLOT_SEQUENCE
 from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.reclaiming.victims import MOST_ROWS
 from millpond.scheduling.state import State
@@ -41,16 +43,19 @@ class Reach(NamedTuple):
         key: differs where the others may.
         owners: (owners of the roster,) whose; None: everybody's.
         kept: where not; None: it may anywhere.
+        queue: whose turn it has to be without each; empty: that does not matter.
     """
 
-    key: tuple[bytes, tuple[str, bool, int] | None]
+    key: tuple[bytes, tuple[str, bool, int] | None, str]
     owners: BoolArray | None
     kept: BarredNodes | None
+    queue: str
 
     @classmethod
-    def of(cls, owners: BoolArray | None, kept: BarredNodes | None) -> Reach:
+    def of(cls, owners: BoolArray | None, kept: BarredNodes | None, queue: str = "") -> Reach:
         """That of some owners on the nodes that are not kept."""
-        return cls((b"" if owners is None else owners.tobytes(), None if kept is None else kept.key), owners, kept)
+        key = b"" if owners is None else owners.tobytes(), None if kept is None else kept.key, queue
+        return cls(key, owners, kept, queue)
 
 
 _ROUNDING = 1.0 + 1e-9
@@ -81,9 +86,10 @@ class Asked(NamedTuple):
 class RequestBounds:
     """Bounds on one state, on the trial ledger as it is when they are asked for."""
 
-    def __init__(self, state: State, running: RunningWork) -> None:
+    def __init__(self, state: State, running: RunningWork, kept_turns: KeptTurns) -> None:
         self._state = state
         self._running = running
+        self._kept_turns = kept_turns
         self._order = np.zeros(MOST_ROWS, dtype=np.int64)
         self.use_kernels(interpreted())
 
@@ -99,26 +105,34 @@ class RequestBounds:
         arrays, roster, below = self._state.cluster.arrays, self._state.roster, asked.above.copy()
         budget = self._running.budget * _ROUNDING
         open_nodes = np.ones((len(asked.reaches), arrays.node_count), dtype=np.uint8)
-        open_owners = np.ones((len(asked.reaches), roster.owner_count), dtype=np.bool_)
         for number, reach in enumerate(asked.reaches):
             if reach.kept is not None:
                 open_nodes[number] = reach.kept.mask
-            if reach.owners is not None:
-                open_owners[number] = reach.owners
         for priority, moving in set(zip(asked.classes.tolist(), asked.moving.tolist(), strict=True)):
             alike = np.flatnonzero((asked.classes == priority) & (asked.moving == moving))
             bounds, of_alike = self._running.bounds(priority, moving), below[alike]
-            nodes, slots = roster.places_of(bounds > of_alike.min())
+            could_leave = bounds > of_alike.min()
+            nodes, slots = roster.places_of(could_leave)
             if len(nodes):
                 self._rooms_below(
                     arrays.node_table, arrays.device_table, asked.shapes[alike], asked.of_reaches[alike], open_nodes,
-                    open_owners, nodes, slots, roster.rows, roster.row_devices, roster.row_memory, roster.node_head,
-                    bounds, self._running.costs(), budget, roster.slots[SLOT_OWNER], roster.slots[SLOT_SEQUENCE],
-                    of_alike, np.full(arrays.node_count, -np.inf), np.empty(arrays.node_count, dtype=np.int64),
-                    self._order,
+                    self._open_slots(asked.reaches, np.flatnonzero(could_leave)), nodes, slots, roster.rows,
+                    roster.row_devices, roster.row_memory, roster.node_head, bounds, self._running.costs(), budget,
+                    roster.slots[SLOT_SEQUENCE], of_alike, np.full(arrays.node_count, -np.inf),
+                    np.empty(arrays.node_count, dtype=np.int64), self._order,
                 )  # fmt: skip
                 below[alike] = of_alike
         return below
+
+    def _open_slots(self, reaches: Sequence[Reach], slots: Int64Array) -> BoolArray:
+        """(reaches, slots of the roster) which of these slots are within each reach."""
+        roster = self._state.roster
+        found, owners = np.zeros((len(reaches), roster.width), dtype=np.bool_), roster.owners_of(slots)
+        for number, reach in enumerate(reaches):
+            is_open = np.ones(len(slots), dtype=np.bool_) if reach.owners is None else reach.owners[owners]
+            kept = self._kept_turns.of(reach.queue, slots) if reach.queue else None
+            found[number, slots] = is_open if kept is None else is_open & kept
+        return found
 
 
 def moving_for(gpu_milli: int) -> float:

@@ -20,7 +20,7 @@ def rooms_below(
     shapes: Int64Array,
     of_reaches: Int64Array,
     open_nodes: NDArray[np.uint8],
-    open_owners: BoolArray,
+    open_slots: BoolArray,
     place_nodes: Int64Array,
     place_slots: Int64Array,
     rows: Int64Array,
@@ -30,7 +30,6 @@ def rooms_below(
     bounds: FloatArray,
     costs: FloatArray,
     budget: float,
-    slot_owners: FloatArray,
     sequence: FloatArray,
     below: FloatArray,
     highest: FloatArray,
@@ -42,16 +41,16 @@ def rooms_below(
     Args:
         shapes: (tasks, fields), what each asks for; below: (tasks,).
         of_reaches: (tasks,), to which of the reaches each is confined.
-        open_nodes, open_owners: (reaches, nodes) and (reaches, owners of the roster), where work may leave, and whose.
+        open_nodes, open_slots: (reaches, nodes) and (reaches, slots), where work may leave, and which.
         place_nodes, place_slots: (places,), on which nodes work has something that could leave for any of the tasks.
-        bounds: (slots,) below which each leaves; slot_owners: (slots,), whose it is.
+        bounds: (slots,) below which each leaves.
         costs: (slots,) what each takes of the budget if it leaves, or less; budget: the most that all may take.
         sequence: (slots,) breaks ties.
         highest, wanted, order: (nodes,), all -inf; (nodes,); and (MOST_ROWS,): scratch.
 
     The tables are changed and changed back.
     """
-    for reach in range(open_owners.shape[0]):
+    for reach in range(open_slots.shape[0]):
         lowest = np.inf
         for task in range(shapes.shape[0]):
             if of_reaches[task] == reach:
@@ -62,7 +61,7 @@ def rooms_below(
         for place in range(place_nodes.shape[0]):
             node = place_nodes[place]
             slot = place_slots[place]
-            if bounds[slot] <= lowest or open_nodes[reach, node] == 0 or not open_owners[reach, int(slot_owners[slot])]:
+            if bounds[slot] <= lowest or open_nodes[reach, node] == 0 or not open_slots[reach, slot]:
                 continue
             if highest[node] == -np.inf:
                 wanted[count] = node
@@ -77,7 +76,7 @@ def rooms_below(
                     break
                 best = room_below(
                     nodes, devices, node, shapes[task], rows, row_devices, row_memory, node_head[node], bounds,
-                    costs, budget, slot_owners, open_owners, reach, sequence, best, order,
+                    costs, budget, open_slots[reach], sequence, best, order,
                 )  # fmt: skip
             below[task] = best
         for place in range(count):
@@ -97,9 +96,7 @@ def room_below(
     bounds: FloatArray,
     costs: FloatArray,
     budget: float,
-    slot_owners: FloatArray,
-    open_owners: BoolArray,
-    reach: int,
+    open_slots: BoolArray,
     sequence: FloatArray,
     least: float,
     order: Int64Array,
@@ -116,7 +113,7 @@ def room_below(
     row = head
     while row >= 0 and found < MOST_ROWS:
         slot = rows[ROW_SLOT, row]
-        if bounds[slot] > least and open_owners[reach, int(slot_owners[slot])]:
+        if bounds[slot] > least and open_slots[slot]:
             before = found
             found = join(order, found, slot, bounds, 1, sequence)
             if found > before:

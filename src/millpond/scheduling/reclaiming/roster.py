@@ -264,6 +264,11 @@ class Roster:
         """How many owners the roster has known."""
         return len(self._owner_numbers)
 
+    def owners_of(self, slots: Int64Array) -> Int64Array:
+        """(slots,) the number of whose job each has."""
+        owners: Int64Array = self.live[SLOT_OWNER, slots].astype(np.int64)
+        return owners
+
     def are_of(self, owners: BoolArray) -> BoolArray:
         """(slots,) whose job is of one of these owners, (owners,)."""
         of_owners: BoolArray = owners[self.live[SLOT_OWNER].astype(np.int64)]

@@ -7,7 +7,7 @@ comes to nothing for another job of the same queue for which exactly the same wo
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,20 +21,46 @@ from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import limit_in_the_way
-from millpond.scheduling.tenancy.queue_node import QueueNode
 
 Asked: TypeAlias = tuple[RequestClass, int, bytes]
 """What a job asks for, its class of priority, and the nodes that are open to it."""
 
-Reached: TypeAlias = tuple[Asked, bytes, tuple[QueueNode, ...]]
-"""The same, and whose work may leave for the job: of which owners, and to what guarantees it may be owed."""
+Reached: TypeAlias = tuple[Asked, bytes, str]
+"""The same, and whose work may leave for the job: of which owners, and for which queue."""
 
 Searched: TypeAlias = tuple[Asked, tuple[str, Group | None] | None, bytes, bytes]
 """As ``Asked``, with the queue and the group of the job where they matter, and who may be ended and moved for it."""
 
 
+Alike: TypeAlias = tuple[str, Group | None, int, float, tuple[object, ...]]
+"""The queue, the group and the class of a job, above which keys it displaces work, and what turns follow from."""
+
+
+class Judged(NamedTuple):
+    """Who may leave for a job.
+
+    Attributes:
+        work: None for none.
+        who: (slots,) who may be ended, and (slots,) or empty, who may be moved, packed.
+    """
+
+    work: Displaceable | None
+    who: tuple[bytes, bytes]
+
+    @classmethod
+    def of(cls, work: Displaceable | None) -> Judged:
+        """Such as a judgement says."""
+        if work is None:
+            return cls(None, (b"", b""))
+        return cls(work, ((work.harm < np.inf).tobytes(), (work.move_harm < np.inf).tobytes()))
+
+
 class VainSearches:
-    """Searches by the ordering on one state that came to nothing in a walk."""
+    """Searches by the ordering on one state that came to nothing in a walk.
+
+    Attributes:
+        judged: who may leave for jobs of one task that only differ in what they ask for, see ``Alike``.
+    """
 
     def __init__(self, state: State, placer: Placer, running: RunningWork, bounds: DisplacementBounds) -> None:
         self._state = state
@@ -44,6 +70,7 @@ class VainSearches:
         self._without_room: dict[Reached, float] = {}
         """Above which keys all work leaves that may, and still there is no room: the lowest found."""
         self._searched: set[Searched] = set()
+        self.judged: dict[Alike, Judged] = {}
         self._at = (-1, 0)
         """How long the change log was, and how many had been asked to leave, when all of that held."""
 
@@ -51,6 +78,7 @@ class VainSearches:
         """A walk begins."""
         self._without_room.clear()
         self._searched.clear()
+        self.judged.clear()
 
     def look(self) -> None:
         """Forget what no longer holds."""
@@ -84,7 +112,7 @@ class VainSearches:
         if asked is None or cards(record) >= LEAST_MOVING_CARDS:
             return None
         owners = self._bounds.open_to(record).tobytes() if self._bounds.by_queue else b""
-        return asked, owners, self._state.queues.by_name[record.queue].guarantors
+        return asked, owners, record.queue
 
     def has_no_room(self, record: JobRecord, reached: Reached | None) -> bool:
         """Whether there was no room for one for which no less work may leave."""
@@ -96,14 +124,21 @@ class VainSearches:
             above = self._without_room.get(reached, np.inf)
             self._without_room[reached] = min(above, record.displaces_above)
 
-    def searched(self, record: JobRecord, asked: Asked | None, judged: Displaceable) -> Searched | None:
+    def alike(self, record: JobRecord) -> Alike | None:
+        """Jobs of which this is equal may have the same work leave; None where what they ask for matters too."""
+        if self._state.queues.has_guarantees or cards(record) >= LEAST_MOVING_CARDS:
+            return None
+        turns = self._bounds.turns
+        return record.queue, record.group, int(record.job.priority), record.displaces_above, turns
+
+    def searched(self, record: JobRecord, asked: Asked | None, judged: Judged) -> Searched | None:
         """Searches of which this is equal come to the same; None where it matters too for whom the job left."""
         if asked is None or record.left_for:
             return None
         # Else who may leave says all of the queue that matters.
         is_by_queue = record.group is not None or not self._bounds.by_queue or self._state.queues.has_guarantees
         own = (record.queue, record.group) if is_by_queue else None
-        return asked, own, (judged.harm < np.inf).tobytes(), (judged.move_harm < np.inf).tobytes()
+        return asked, own, *judged.who
 
     def was_vain(self, searched: Searched | None) -> bool:
         """Whether such a search came to nothing."""

@@ -58,7 +58,7 @@ from millpond.scheduling.ordering.queueing import group_of
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.queue_node import QueueNode
-from millpond.scheduling.tenancy.queue_rank import QueueRank
+from millpond.scheduling.tenancy.queue_rank import QueueRank, RoundsLeft
 
 
 class Entitlement(Enum):
@@ -254,6 +254,14 @@ class Displacement:
             after[number] = self._has_turn(record, holders.records[number])
         return after
 
+    def rounds_left(self, work: Sequence[tuple[str, Amount]]) -> RoundsLeft:
+        """In which rounds queues would be, each without some work of its own; where queues take rounds."""
+        return self._ranks.rounds_left(work)
+
+    def keep_turn(self, queue: str, left: RoundsLeft) -> NDArray[np.bool_]:
+        """(work,) whether it is the turn of a queue also once each has left, as ``_keeps_turn`` says of a job."""
+        return self._ranks.keep_turn(queue, left)
+
     def _has_reserved_from(self, record: JobRecord, victim: JobRecord) -> bool:
         """Whether running work has cards that are reserved now, and for no queue of a job: it could not have them."""
         state = self._state
@@ -284,7 +292,7 @@ class Displacement:
         """Whether it is the turn of a job's queue also once running work has left, which would wait by its own."""
         if record.queue == victim.queue or not self._ranks.has_rounds:
             return True
-        return self._ranks.has_turn_before(record.queue, victim.queue, self._held(victim))
+        return self._ranks.has_turn_before(record.queue, victim.queue, self.held(victim))
 
     def _is_behind_first(self, record: JobRecord) -> bool:
         """Whether a queue has had its turn later than that of the first job of its pool that found no room."""
@@ -333,7 +341,7 @@ class Displacement:
         choices = self._choices(record)
         if len(choices) == 1:
             return choices
-        held = {model for model, _ in self._held(victim).models}
+        held = {model for model, _ in self.held(victim).models}
         return [each for each in choices if each.models[0][0] in held] or choices
 
     def _stays_borrowed(self, record: JobRecord, victim: JobRecord, beside: Sequence[JobRecord]) -> bool:
@@ -346,7 +354,7 @@ class Displacement:
         queues = self._state.queues
         path, covers = queues.by_name[record.queue].path, queues.guarantor(record.queue, amount)
         borrows = covers is None or covers in queues.by_name[victim.queue].path
-        held = self._held(victim)
+        held = self.held(victim)
         for node in self._guarantors(victim):
             without, is_common = node.less(held), node in path
             if is_common:
@@ -376,10 +384,11 @@ class Displacement:
             below = self._holders(guarantor).least_below(record.job.priority)
             ahead = self._ahead[record.id, guarantor] = guarantor.less(below)
         if victim.job.priority == record.job.priority:
-            ahead = ahead.less(self._held(victim))
+            ahead = ahead.less(self.held(victim))
         return all(map(ahead.within_guarantee, self._asked(record, victim)))
 
-    def _held(self, record: JobRecord) -> Amount:
+    def held(self, record: JobRecord) -> Amount:
+        """What running work holds."""
         return self._state.amounts.held(record, record.holding_tasks())
 
     def _guarantors(self, record: JobRecord) -> tuple[QueueNode, ...]:

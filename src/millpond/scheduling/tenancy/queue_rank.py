@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,6 +50,19 @@ MOST_LAG_S = 86_400.0
 Rank = tuple[float, ...]
 
 
+class RoundsLeft(NamedTuple):
+    """In which rounds the queues of running work would be once it had left.
+
+    Attributes:
+        numbers: of the queues.
+        nodes, rounds: (levels, work), the number of the queue at each level from the top down, or -1, and its round.
+    """
+
+    numbers: dict[QueueNode, int]
+    nodes: Int64Array
+    rounds: FloatArray
+
+
 class QueueRank:
     """Ranks of waiting jobs for one cycle; service is looked up once per account.
 
@@ -69,6 +83,8 @@ class QueueRank:
         self._strict = state.ordering.share_decides
         self._capacity = state.cluster.capacity.amount if self.by_share else Amount()
         self._rounds: dict[str, Rank] = {}
+        self._rounds_without: dict[QueueNode, dict[Amount, float]] = {}
+        """See ``round_without``; what a queue is about to hold more is counted."""
         self._standings: dict[str, Rank] = {}
         self._of_users: dict[tuple[str, str], tuple[float, float]] = {}
         self._parts: dict[str, float] = {}
@@ -91,7 +107,7 @@ class QueueRank:
 
     @property
     def round_changes(self) -> int:
-        """Rises when the service that decides before the key may have."""
+        """Rises when the service that decides before the key may have, or ``round_without`` may say otherwise."""
         self._count_placed()
         return self._round_changes
 
@@ -283,9 +299,42 @@ class QueueRank:
         path = self._path(queue)
         for level, node in enumerate(self._path(other)) if self.by_share else ():
             if node not in path:
-                served = self._served_s(node.queue.name, given_up) / node.part
-                theirs[level] = float(served // ROUND_S)
+                theirs[level] = self.round_without(node, given_up)
         return own <= tuple(theirs)
+
+    def round_without(self, node: QueueNode, given_up: Amount) -> float:
+        """The round that a queue would be in if it held so much less."""
+        self._count_placed()
+        known = self._rounds_without.setdefault(node, {})
+        found = known.get(given_up)
+        if found is None:
+            found = known[given_up] = self._round_without(node, given_up)
+        return found
+
+    def _round_without(self, node: QueueNode, given_up: Amount) -> float:
+        return self._served_s(node.queue.name, given_up) / node.part // ROUND_S
+
+    def rounds_left(self, work: Sequence[tuple[str, Amount]]) -> RoundsLeft:
+        """In which rounds leaves would be, each without some work of it, by what that holds."""
+        depth, numbers = self._state.queues.depth, dict[QueueNode, int]()
+        nodes, rounds = np.full((depth, len(work)), -1), np.zeros((depth, len(work)))
+        for number, (queue, held) in enumerate(work):
+            for level, node in enumerate(self._path(queue)):
+                nodes[level, number] = numbers.setdefault(node, len(numbers))
+                rounds[level, number] = self.round_without(node, held)
+        return RoundsLeft(numbers, nodes, rounds)
+
+    def keep_turn(self, queue: str, left: RoundsLeft) -> BoolArray:
+        """(work,) whether a leaf has its turn no later than each other would without its work."""
+        kept = np.ones(left.nodes.shape[1], dtype=np.bool_)
+        path = [left.numbers.get(node, -2) for node in self._path(queue)]
+        own = self.rounds(queue)
+        for level in reversed(range(len(own))):
+            is_common = left.nodes[level] == (path[level] if level < len(path) else -2)
+            kept = (kept & (is_common | (own[level] == left.rounds[level]))) | (
+                ~is_common & (own[level] < left.rounds[level])
+            )
+        return kept
 
     def is_behind(self, queue: str) -> bool:
         """Whether another leaf that holds anything is ahead of a leaf by a round."""
@@ -345,12 +394,22 @@ class QueueRank:
         rounds, self._rounds = self._rounds, {}
         self._standings.clear()
         has_passed_on = self.standing(queue, user) != before
-        if has_passed_on:
+        if self._renew_rounds_without(queue) or has_passed_on:
             self._round_changes += 1
-        else:
+        if not has_passed_on:
             self._rounds = rounds
         if has_passed_on or self._state.queues.by_name[queue].guarantors:
             self._risen.append(queue)
+
+    def _renew_rounds_without(self, queue: str) -> bool:
+        """Work was placed for a leaf: whether it, or a queue above it, is in another round without some work now."""
+        is_other = False
+        for node in self._path(queue):
+            known = self._rounds_without.get(node, {})
+            for given_up, before in known.items():
+                known[given_up] = now = self._round_without(node, given_up)
+                is_other |= now != before
+        return is_other
 
     def _served_s(self, account: str, given_up: Amount | None = None) -> float:
         state = self._state
