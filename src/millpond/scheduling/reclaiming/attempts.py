@@ -103,6 +103,27 @@ class Attempt:
             known = self._room_costs[shape] = RoomCosts(self._state.cluster.arrays.node_count)
         return known
 
+    def release_all(self, chosen: Sequence[int]) -> bool:
+        """Take jobs off the trial ledger; False, and all stay, if one of them may no longer be asked.
+
+        Args:
+            chosen: twice the slot of each, plus one if it is moved.
+        """
+        journal, slots = self._state.journal, [code >> 1 for code in chosen]
+        harm, move_harm = self.harm[slots], self.move_harm[slots] if len(self.move_harm) else NO_MOVES
+        before, mark = (self.cost, len(self.victims), len(self.moved)), journal.begin()
+        for number, code in enumerate(chosen):
+            if not self.release(code >> 1, is_moved=bool(code & 1)):
+                journal.rollback(mark)
+                self.cost, victims, moved = before
+                del self.victims[victims:], self.moved[moved:]
+                self.harm[slots[:number]] = harm[:number]
+                if len(move_harm):
+                    self.move_harm[slots[:number]] = move_harm[:number]
+                return False
+        journal.commit()
+        return True
+
     def release(self, slot: int, *, is_moved: bool = False) -> bool:
         """Take a job off the trial ledger, not to be asked again; False if it may no longer be asked."""
         victim = self._state.roster.records[slot]

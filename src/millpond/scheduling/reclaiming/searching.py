@@ -288,7 +288,7 @@ class VictimSearch:
             if node < 0:
                 return NO_NODE
             self.asked_anybody = True
-            if all(attempt.release(code >> 1, is_moved=bool(code & 1)) for code in chosen):
+            if attempt.release_all(chosen):
                 return node
 
     def _extend(self, record: JobRecord, tasks: list[TaskRecord], queued: list[TaskRecord], attempt: Attempt) -> None:
