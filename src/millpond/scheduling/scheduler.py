@@ -47,6 +47,7 @@ from millpond.scheduling.suspension.suspension import (
     why_suspend_refused,
 )
 from millpond.scheduling.tenancy.cells.cell_map import CellChain, cell_map
+from millpond.scheduling.tenancy.cells.cell_room import cards_of_cells
 from millpond.scheduling.tenancy.queue_views import QueueDetail, QueueStatus, queue_detail, queue_statuses
 
 
@@ -302,6 +303,10 @@ class Scheduler:
     def all_machines(self) -> Amount:
         """All that known machines have, whether or not it may be handed out now; cards by their models."""
         return self._state.cluster.capacity.of_all_machines
+
+    def cards_of_cells(self, queue: Queue) -> int:
+        """How many cards the cells of a queue have at least, as it might be defined, on the known machines."""
+        return cards_of_cells(self._state.cluster, queue)
 
     def limit_of(self, user: str, queue: str) -> Limit:
         """The limit in force of a user or of a queue: the other is empty."""

@@ -101,6 +101,24 @@ def test_a_guarantee_beyond_all_machines_is_refused_and_all_stays_as_it_was(worl
     assert add(world, "org", guarantee=1).status_code == 422
 
 
+def test_cells_of_more_cards_than_a_queue_is_guaranteed_are_refused_and_all_stays_as_it_was(world: AuthWorld) -> None:
+    answer = change(world, "vision", guarantee=3, cells={"node": 1})
+    assert answer.status_code == 422
+    [detail] = error_of(answer).details
+    assert (detail.loc, detail.message, detail.hint) == (
+        "vision.cells",
+        "cells of at least 4 cards, but vision is guaranteed 3 GPUs",
+        "let its guarantee cover its cells",
+    )
+    assert change(world, "vision", guarantee=4, cells={"node": 1}).status_code == 200
+    assert change(world, "vision", guarantee=3).status_code == 422
+    assert change(world, "vision", weight=2).status_code == 200
+    queues = world.service.queue_settings
+    config = read_cluster("queues:\n- name: lab\n  guarantee: 3\n  cells: {node: 1}\n", "pond.yaml")
+    with pytest.raises(MillpondError, match=r"pond.yaml:4:\d+: queues.0.cells: cells of at least 4 cards"):
+        queues.apply_file(config.queue_documents, config.located)
+
+
 def test_a_guarantee_may_exceed_the_cluster_where_its_queue_says_so(world: AuthWorld) -> None:
     answer = change(world, "vision", guarantee=6, may_exceed_cluster=True)
     assert answer.json()["effects"] == ["2 of 6 GPUs that are guaranteed are on no machine that is open"]

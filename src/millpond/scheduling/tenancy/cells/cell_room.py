@@ -59,3 +59,15 @@ def require_room(cluster: Cluster, before: Sequence[Queue], after: Sequence[Queu
                 f"{cell.count} x {cell.level} of queue {name!r} have no place beside all other cells",
                 "ask for fewer or smaller cells, or add machines",
             )
+
+
+def cards_of_cells(cluster: Cluster, queue: Queue) -> int:
+    """How many cards the cells of a queue have at least, on the machines that are there; of others nothing is known."""
+    nodes = {node.name: len(node.devices) for node in cluster.nodes if node is not None and node.devices}
+    kinds = kinds_of((node for node in cluster.nodes if node is not None and node.devices), queue.cells)
+    sizes = [
+        (cell, [kind.spec.sizes[kind.level_of[cell.level]] for kind in kinds.values() if cell.level in kind.level_of])
+        for cell in queue.cells
+    ]
+    of_cells = sum(cell.count * min(cards, default=cell.least_cards) for cell, cards in sizes)
+    return of_cells + sum(nodes.get(name, 1) for name in queue.pinned)

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from sqlalchemy.exc import DBAPIError
 
+from millpond.model.amounts import milli_text
 from millpond.model.errors import (
     ConflictError,
     InconsistentStateError,
@@ -28,7 +29,7 @@ from millpond.model.errors import (
     UnavailableError,
 )
 from millpond.model.events import Event, QueueChanged, QueueRemoved
-from millpond.model.resources import Amount
+from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, ROOT_QUEUE
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.auth.accounts import Accounts
@@ -361,13 +362,15 @@ class QueueSettings:
                     raise InvalidInputError(f"{row.name}.{field}.models: no machine has cards of model {model!r}", hint)
 
     def _require_machines(self, core: Core, book: QueueBook, facts: QueueFacts, joining: Amount | None = None) -> None:
-        """Refuse guarantees that are raised beyond what all known machines have, once there are any.
+        """Refuse guarantees that are raised beyond what all known machines have, or that cover not all of their cells.
 
         What machines lack already, as some are gone, bars no other change.
 
         Raises:
-            SpecError: more would be guaranteed than there is, with the queue.
+            SpecError: more would be guaranteed than there is, or less than a queue is owed as cells, with the queue.
         """
+        if uncovered := list(self._uncovered_cells(core, book, facts)):
+            raise SpecError(uncovered, "the queues would not be valid")
         raised = [
             row.name
             for row in self._changed_rows(book)
@@ -391,6 +394,24 @@ class QueueSettings:
         ]
         if problems:
             raise SpecError(problems, "more would be guaranteed than there is")
+
+    def _uncovered_cells(self, core: Core, book: QueueBook, facts: QueueFacts) -> Iterator[Problem]:
+        """Queues that come to be owed more cards as cells than they are guaranteed, on the machines that are known."""
+        queues = {queue.name: queue for queue in read_queues(book.documents(facts)).queues}
+        for name in (row.name for row in self._changed_rows(book) if row.name in queues):
+            queue, known = queues[name], facts.known.get(name)
+            is_news = known is None or (queue.cells, queue.pinned, queue.guarantee) != (
+                known.cells, known.pinned, known.guarantee
+            )  # fmt: skip
+            if not (queue.cells or queue.pinned) or not is_news:
+                continue
+            cards = core.scheduler.cards_of_cells(queue)
+            if CARD_MILLI * cards > queue.guarantee.gpu_milli:
+                guaranteed = milli_text(queue.guarantee.gpu_milli)
+                message = f"cells of at least {cards} cards, but {name} is guaranteed {guaranteed} GPUs"
+                yield Problem(
+                    message, "let its guarantee cover its cells", f"{name}.{'cells' if queue.cells else 'pinned'}"
+                )
 
     def _changed_rows(self, book: QueueBook) -> list[QueueRow]:
         return [row for name, row in book.rows.items() if self._book.rows.get(name) != row]
