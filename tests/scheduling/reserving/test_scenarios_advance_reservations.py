@@ -293,6 +293,14 @@ def test_what_cannot_be_reserved_is_named_and_changes_nothing(
     assert json.dumps(world.core.snapshot()) == before
 
 
+def test_what_a_group_promises_to_its_other_queues_is_not_said_to_be_left_for_a_reservation() -> None:
+    queues = queue("lab", guarantee=8), queue("vision", parent="lab", guarantee=2), queue("speech", parent="lab")
+    world = World(machine("n0", 8), queues=(*queues, queue("sound", parent="lab", guarantee=3)))
+    with pytest.raises(ConflictError, match="of the 8 cards that queue lab is guaranteed, 5 are left beside what"):
+        reserve(world, 7)
+    reserve(world, 5)
+
+
 def test_who_reserves_for_a_queue_without_a_guarantee_is_not_told_to_ask_for_less() -> None:
     with pytest.raises(ConflictError) as caught:
         reserve(two_teams(), 4, of="guest")

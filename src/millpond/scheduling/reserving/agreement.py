@@ -330,7 +330,12 @@ def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation)
         )
         short = -(free // CARD_MILLI)
         return f"{short} of its cards are guaranteed to other queues, or reserved then" if free < 0 else ""
-    if tree.has_guarantees and not tree.blocks_guarantees(wanted.queue, asked):
+
+    def covers(cards: int) -> bool:
+        asked = state.amounts.of_reservation(replace(wanted, cards=cards))
+        return tree.has_guarantees and not tree.blocks_guarantees(wanted.queue, asked)
+
+    if covers(wanted.cards):
         return ""
     guarantors = _guarantors(tree, wanted)
     if not guarantors:
@@ -342,6 +347,12 @@ def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation)
             f"{memory_text(max(node.card_mib_left, 0))} are left then"
         )
     given, left = node.cards_guaranteed(model) // CARD_MILLI, max(node.cards_left(model), 0) // CARD_MILLI
+    if left >= wanted.cards:
+        most = next(cards for cards in range(wanted.cards - 1, -1, -1) if not cards or covers(cards))
+        return (
+            f"of the {given} cards{of_models} that queue {node.queue.name} is guaranteed, {most} are left beside what "
+            "is guaranteed to other queues below it"
+        )
     return (
         f"of the {given} cards{of_models} that queue {node.queue.name} is guaranteed, {left} are neither reserved then "
         "nor held by work that cannot be asked to leave"
