@@ -293,6 +293,17 @@ def test_what_cannot_be_reserved_is_named_and_changes_nothing(
     assert json.dumps(world.core.snapshot()) == before
 
 
+def test_a_job_is_told_that_the_cards_its_queue_has_reserved_are_on_too_many_nodes_for_it() -> None:
+    queues = queue("vision", guarantee=2), queue("guest", guarantee=6)
+    world = World(machine("n0", 4), machine("n1", 4), queues=queues)
+    world.submit(*(single(f"stays{number}", 3, queue="guest", preemptible=False) for number in range(2)))
+    reserve(world, 2, begin=1.0)
+    world.go_to(1.0)
+    world.submit(single("wide", 2, queue="vision"))
+    why = world.why("wide")
+    assert "of the 2 cards that reservation demo of its queue has left, no node has more than 1" in why.summary
+
+
 def test_what_a_group_promises_to_its_other_queues_is_not_said_to_be_left_for_a_reservation() -> None:
     queues = queue("lab", guarantee=8), queue("vision", parent="lab", guarantee=2), queue("speech", parent="lab")
     world = World(machine("n0", 8), queues=(*queues, queue("sound", parent="lab", guarantee=3)))

@@ -39,6 +39,7 @@ from millpond.scheduling.explaining.reserved import (
     sooner_by_reservation,
     why_not_begun,
     why_reservation_full,
+    with_scattered_cards,
 )
 from millpond.scheduling.explaining.suspended import behind_frozen, frozen_in_the_way, why_parked, why_suspended
 from millpond.scheduling.explaining.turn import first_in_the_way, reservations_ahead_of, turn_of
@@ -215,7 +216,8 @@ class Explainer:
         with turn_of(self._state, self._claims, record):
             first = first_in_the_way(self._state, self._claims, record)
             reason = self._explain_waiting(record) if first is None else self._behind(record, first)
-        return with_cells(self._state, record, self._with_prefetches(record, reason))
+        reason = with_scattered_cards(self._state, record, self._with_prefetches(record, reason))
+        return with_cells(self._state, record, reason)
 
     def _with_prefetches(self, record: JobRecord, reason: Reason) -> Reason:
         """With the nodes that fetch what a job needs before it starts."""

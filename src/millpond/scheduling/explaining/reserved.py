@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from millpond.model.reasons import Cause, Reason, StartEstimate
 from millpond.model.resources import CARD_MILLI
@@ -46,6 +47,19 @@ def why_reservation_full(state: State, claims: Claims, record: JobRecord) -> Rea
         (("reserved", kept), ("left", left)),
         opens_at=room.wanted.until,
     )
+
+
+def with_scattered_cards(state: State, record: JobRecord, reason: Reason) -> Reason:
+    """A reason, and in its text of which reservations of its queue cards are left, on too many nodes for a job."""
+    notes, cards = [], max(role.request.devices for role in record.job.roles)
+    for room in state.reserved.open_to(record, state.now):
+        left = [milli // CARD_MILLI for milli in state.reserved.unused(room, state.running, state.cluster).values()]
+        if max(left) < cards <= sum(left):
+            notes.append(
+                f"of the {sum(left)} cards that reservation {room.wanted.name} of its queue has left, no "
+                f"node has more than {max(left)}"
+            )
+    return replace(reason, summary="; ".join((reason.summary, *notes))) if notes else reason
 
 
 def kept_for_reservation(
