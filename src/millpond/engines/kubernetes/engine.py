@@ -33,7 +33,7 @@ from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
 from millpond.engines.kubernetes.pods.live_pods import ClusterAccount
 from millpond.engines.kubernetes.pods.log_copies import LogCopies
 from millpond.engines.kubernetes.pods.pod_executor import CONFINEMENT, PodExecutor, StartSources
-from millpond.engines.kubernetes.pods.pod_marks import TaskMark
+from millpond.engines.kubernetes.pods.pod_marks import latest_pods
 from millpond.engines.kubernetes.pods.pod_suspensions import NEVER_HALTED
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, PodRules
 from millpond.engines.kubernetes.streams.channels import PodChannels
@@ -169,7 +169,13 @@ class KubernetesEngine:
             lambda node: self._view.places_left(node),
         )
         self.access = PodAccess(
-            self._loop, channels, sources.find, self._options.access_key_of, tell, self._foreign_pod
+            self._loop,
+            channels,
+            sources.find,
+            lambda task: self._executor.pods.name_of(task),
+            self._options.access_key_of,
+            tell,
+            self._foreign_pod,
         )
         self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))
         self._foreign = self._foreign_pods(api)
@@ -283,13 +289,11 @@ class KubernetesEngine:
         return self._ask(self._look())
 
     async def _look(self) -> Inventory:
-        marked = [
-            (pod, mark)
-            for pod in self._own_pods()
-            if not pod.is_over and (mark := TaskMark.of(pod.metadata.annotations))
-        ]
+        latest, _ = latest_pods(self._own_pods())
         observed = tuple(
-            Observed(mark.job, mark.attempt, mark.task, pod.spec.node_name, CONFINEMENT) for pod, mark in marked
+            Observed(mark.job, mark.attempt, mark.task, pod.spec.node_name, CONFINEMENT)
+            for pod, mark in latest.values()
+            if not pod.is_over
         )
         return Inventory(self._view.nodes, observed)
 

@@ -163,8 +163,7 @@ class ClusterApi:
 
         Returns its uid.
 
-        The pod of an earlier start of the task, which is over by the core's account, makes room: a replica that is
-        replaced alone has the name of the one before.
+        The pod of an earlier start of the task, which is over by the core's account, makes room.
 
         Args:
             is_own: whether a pod is one of this server's.

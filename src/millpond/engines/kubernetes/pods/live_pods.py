@@ -19,7 +19,7 @@ from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
 from millpond.engines.kubernetes.pods.log_copies import LogCopies, LogCopy
 from millpond.engines.kubernetes.pods.pod_files import CARRY_GRACE_S
-from millpond.engines.kubernetes.pods.pod_marks import SERVER_LABEL, TaskMark, run_name
+from millpond.engines.kubernetes.pods.pod_marks import SERVER_LABEL, TaskMark, pod_name, run_name
 from millpond.engines.kubernetes.pods.pod_states import (
     PodPhase,
     StopNotice,
@@ -36,7 +36,7 @@ from millpond.engines.kubernetes.pods.task_index import TaskIndex
 from millpond.engines.kubernetes.streams.pod_input import PodInputs
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict
-from millpond.node.task.records import TaskFiles
+from millpond.node.task.records import TaskFiles, TaskId
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +137,11 @@ class LivePods:
     def has(self, pod: PodObject) -> bool:
         """Whether a pod is of a task that the core knows of and that has not ended."""
         return self.is_own(pod) and pod.metadata.name in self._live.by_pod
+
+    def name_of(self, task: TaskId) -> str:
+        """The name of a task's pod; from any thread."""
+        live = self._live.of_job(task.job).items()
+        return next((name for name, each in live if each.mark.id == task), pod_name(task))
 
     def of_run(self, job: str, attempt: int) -> list[LivePod]:
         """The tasks of one run of a job."""

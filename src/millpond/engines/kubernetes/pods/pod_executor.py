@@ -24,7 +24,7 @@ from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import all_of
 from millpond.engines.kubernetes.pods.image_fetches import ImageFetches, is_fetch
 from millpond.engines.kubernetes.pods.live_pods import ClusterAccount, LivePod, LivePods
-from millpond.engines.kubernetes.pods.pod_marks import TaskMark, claim_name, pod_name
+from millpond.engines.kubernetes.pods.pod_marks import TaskMark, claim_name, latest_pods, started_name
 from millpond.engines.kubernetes.pods.pod_states import PodPhase, pull_trouble, start_trouble
 from millpond.engines.kubernetes.pods.pod_suspensions import CAPS_NOTHING, MOVES_NOWHERE, PodSuspensions
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RunObjects, run_objects
@@ -140,8 +140,9 @@ class PodExecutor:
         """
         starts = (decision for decision in unanswered if isinstance(decision, Start))
         starting = {TaskId(start.job, start.attempt, placed.task) for start in starts for placed in start.placements}
-        marked = ((pod, TaskMark.of(pod.metadata.annotations)) for pod in pods if self.pods.is_own(pod))
-        found = {mark.id: (pod, mark) for pod, mark in marked if mark is not None}
+        found, earlier = latest_pods(filter(self.pods.is_own, pods))
+        for pod, mark in earlier:
+            self.pods.remove(mark, pod.metadata.uid)
         for task in expected - starting:
             if task in found:
                 pod, mark = found[task]
@@ -193,7 +194,8 @@ class PodExecutor:
                 raise InconsistentStateError(f"no way to carry out a {type(decision).__name__}")
 
     def _start(self, decision: Start) -> None:
-        names = tuple(pod_name(TaskId(decision.job, decision.attempt, each.task)) for each in decision.placements)
+        tasks = (TaskId(decision.job, decision.attempt, each.task) for each in decision.placements)
+        names = tuple(started_name(task, decision.id, joins=decision.joins) for task in tasks)
         self._pending[decision.job] = pending = GangStart(decision, names, set(names))
         for name, placed in zip(names, decision.placements, strict=True):
             there = self._found(name)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
 
-from millpond.engines.kubernetes.cluster.objects import read_annotation
+from millpond.engines.kubernetes.cluster.objects import PodObject, read_annotation
 from millpond.node.task.records import TaskId
 
 SCHEDULER = "millpond"
@@ -34,6 +34,7 @@ class TaskMark:
         saves: its job saves its work on notice.
         port: where it serves; None: nowhere.
         reads_input: it has standard input.
+        joins: it joined a run that went on, in which its task may have had a pod before.
     """
 
     job: str
@@ -45,6 +46,7 @@ class TaskMark:
     saves: bool = False
     port: int | None = None
     reads_input: bool = False
+    joins: bool = False
 
     @property
     def id(self) -> TaskId:
@@ -54,7 +56,7 @@ class TaskMark:
     @property
     def pod(self) -> str:
         """The name of its pod."""
-        return pod_name(self.id)
+        return started_name(self.id, self.decision, joins=self.joins)
 
     @property
     def text(self) -> str:
@@ -65,6 +67,16 @@ class TaskMark:
     def of(annotations: Mapping[str, str]) -> TaskMark | None:
         """The mark of a pod; None of one that has none, or one that was tampered with."""
         return read_annotation(annotations, TASK_ANNOTATION, TaskMark)
+
+
+def latest_pods(
+    pods: Iterable[PodObject],
+) -> tuple[dict[TaskId, tuple[PodObject, TaskMark]], list[tuple[PodObject, TaskMark]]]:
+    """Of each task the pod of its latest start; and those of earlier ones, which stay on a node that is silent."""
+    marked = ((pod, TaskMark.of(pod.metadata.annotations)) for pod in pods)
+    found = sorted(((pod, mark) for pod, mark in marked if mark is not None), key=lambda each: each[1].decision)
+    latest = {mark.id: (pod, mark) for pod, mark in found}
+    return latest, [(pod, mark) for pod, mark in found if latest[mark.id][0] is not pod]
 
 
 def devices_in(annotations: Mapping[str, str]) -> tuple[str, ...]:
@@ -84,8 +96,17 @@ def run_name(job: str, attempt: int) -> str:
 
 
 def pod_name(task: TaskId) -> str:
-    """The name of a task's pod; at most 63 characters, as it is its host name too."""
+    """The name of a task's pod, or the beginning of it; at most 63 characters, as it is its host name too."""
     return f"{run_name(task.job, task.attempt)}-{task.task}"
+
+
+def started_name(task: TaskId, decision: int, *, joins: bool) -> str:
+    """The name of the pod of one start of a task.
+
+    One that joins a run which goes on does not wait for the name of the task's earlier pod: on a node that is silent,
+    that one may stay for as long as the node does.
+    """
+    return f"{pod_name(task)}-{decision}" if joins else pod_name(task)
 
 
 def claim_name(task: TaskId, decision: int) -> str:

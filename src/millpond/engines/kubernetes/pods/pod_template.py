@@ -214,7 +214,7 @@ class _PodMaker:
     def pod(self, placed: Placement) -> Pod:
         start, launch, rules = self.start, self.launch, self.rules
         task = TaskId(start.job, start.attempt, placed.task)
-        order = launch.order_of(placed.grants)
+        order, mark = launch.order_of(placed.grants), self._mark(placed)
         container, volumes = self._container(task, placed)
         spec = PodSpec(
             containers=[container],
@@ -235,10 +235,10 @@ class _PodMaker:
         if launch.files is not None:
             _add_files(spec, container, launch.files, task)
         meta = ObjectMeta(
-            name=pod_name(task),
+            name=mark.pod,
             namespace=rules.namespace,
             labels=labels_of(start.job, start.attempt, rules.server),
-            annotations={TASK_ANNOTATION: self._mark(placed).text, **(order.annotation() if order.grants else {})},
+            annotations={TASK_ANNOTATION: mark.text, **(order.annotation() if order.grants else {})},
         )
         return Pod(metadata=meta, spec=spec)
 
@@ -254,6 +254,7 @@ class _PodMaker:
             saves=bool(launch.notice_signal),
             port=SERVICE_PORT if launch.serves else None,
             reads_input=self._reads_input(placed),
+            joins=start.joins,
         )
 
     def _reads_input(self, placed: Placement) -> bool:

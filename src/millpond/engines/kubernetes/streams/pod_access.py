@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.cluster.silent_peers import end_when_gone
-from millpond.engines.kubernetes.pods.pod_marks import TaskMark, pod_name
+from millpond.engines.kubernetes.pods.pod_marks import TaskMark
 from millpond.engines.kubernetes.streams.channels import PodChannels, PodEntryForbiddenError
 from millpond.engines.kubernetes.streams.pod_port import PodPort
 from millpond.engines.kubernetes.streams.pod_session import PodSession, said_by
@@ -43,6 +43,7 @@ class PodAccess:
 
     Args:
         find: a pod by its name, as far as the cluster was seen.
+        name_of: the name of a task's pod.
         access_key_of: what a job's programs may ask of those who connect to them.
         tell: is told, for the job of a pod, that the cluster does not let its ports be reached.
         foreign: the namespace and name of the pod of others that a task is; empty where it is none.
@@ -53,6 +54,7 @@ class PodAccess:
         loop: asyncio.AbstractEventLoop,
         channels: PodChannels,
         find: Callable[[str], PodObject | None],
+        name_of: Callable[[TaskId], str],
         access_key_of: Callable[[str], str],
         tell: Callable[[str, str], None],
         foreign: Callable[[TaskId], str] = lambda _: "",
@@ -60,7 +62,7 @@ class PodAccess:
         self._foreign, self._tell = foreign, tell
         self._loop = loop
         self._channels = channels
-        self._find = find
+        self._find, self._name_of = find, name_of
         self._access_key_of = access_key_of
         self._is_inside = "KUBERNETES_SERVICE_HOST" in os.environ
         self._straight_again_at: dict[str, float] = {}
@@ -72,7 +74,7 @@ class PodAccess:
 
     def serving(self, task: TaskId) -> ServingPlace | None:
         """Where a task serves; None when it runs no more."""
-        pod = self._find(pod_name(task))
+        pod = self._find(self._name_of(task))
         if pod is None or pod.is_over:
             return None
         mark = TaskMark.of(pod.metadata.annotations)
@@ -88,7 +90,7 @@ class PodAccess:
             namespace, _, pod = foreign.partition("/")
             remedy = f"use your own rights there: kubectl exec -n {namespace} -it {pod} -- sh"
             raise UnavailableError(f"pod {pod} of namespace {namespace} is not Millpond's to enter", remedy)
-        return await self._on_loop(self._open_session(pod_name(task)))
+        return await self._on_loop(self._open_session(self._name_of(task)))
 
     async def connect(self, task: TaskId, port: int, within_s: float | None) -> socket.socket:
         """A connection to a program of a task.
@@ -96,7 +98,7 @@ class PodAccess:
         Raises:
             OSError: no program listens there, or the task is over, or not reached (``TaskUnreachedError``).
         """
-        pod = self._find(pod_name(task))
+        pod = self._find(self._name_of(task))
         if pod is None or pod.is_over:
             raise ConnectionRefusedError("the task runs no more")
         async with asyncio.timeout(within_s):
@@ -110,7 +112,7 @@ class PodAccess:
 
         The image needs a shell. Waits for the cluster; not for the engine's own thread.
         """
-        work = asyncio.wait_for(said_by(self._channels, pod_name(task), _CPU_USED), _CPU_WITHIN_S)
+        work = asyncio.wait_for(said_by(self._channels, self._name_of(task), _CPU_USED), _CPU_WITHIN_S)
         try:
             said = asyncio.run_coroutine_threadsafe(work, self._loop).result()
             return int(said) / 1e9
