@@ -17,6 +17,7 @@ class _Kernel:
 
     def __init__(self, looks: Sequence[tuple[int, int]], closed: Exception) -> None:
         self._looks, self._closed = iter(looks), closed
+        self.is_open = True
         self.options: dict[int, int] = {}
 
     def getsockopt(self, level: int, option: int, length: int) -> bytes:
@@ -25,6 +26,8 @@ class _Kernel:
         raise self._closed
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
+        if not self.is_open:
+            raise self._closed
         self.options[option] = value
 
 
@@ -46,3 +49,10 @@ def test_a_connection_ends_when_much_in_a_row_is_answered_by_nobody(
     asyncio.run(end_when_gone(kernel, lambda: ended.append(True)))
     assert bool(ended) is ends
     assert kernel.options[socket.SO_KEEPALIVE] == 1, "idle ones are probed"
+
+
+@pytest.mark.parametrize("closed", [OSError("closed"), ValueError("negative file descriptor")])
+def test_a_connection_that_is_closed_at_once_is_left_alone(closed: Exception) -> None:
+    kernel = _Kernel([(MOST_UNANSWERED, 0)], closed)
+    kernel.is_open = False
+    asyncio.run(end_when_gone(kernel, lambda: pytest.fail("it is not there")))

@@ -38,8 +38,8 @@ def probe(connection: TcpSocket) -> None:
 
 async def end_when_gone(connection: TcpSocket, end: Callable[[], object]) -> None:
     """End a connection when its other end answers nothing any more; returns when it is closed."""
-    probe(connection)
     with contextlib.suppress(OSError, ValueError):  # it is closed; uvloop has the other word for that
+        probe(connection)
         while not _is_gone(connection):
             await asyncio.sleep(LOOK_EVERY_S)
         end()
