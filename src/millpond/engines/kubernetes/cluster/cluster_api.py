@@ -24,7 +24,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Secret, Service
 
 from millpond.engines.kubernetes.cluster.api_channel import PASSING, REQUEST_WITHIN_S, ApiAnswer, ApiChannel
-from millpond.engines.kubernetes.cluster.objects import EventObject, EventsOfObject, MetaOnly, PodObject, StatusObject
+from millpond.engines.kubernetes.cluster.objects import EventObject, EventsOfObject, PodObject, StatusObject
 from millpond.engines.kubernetes.cluster.request_turns import (
     BINDING,
     CHANGE,
@@ -35,7 +35,7 @@ from millpond.engines.kubernetes.cluster.request_turns import (
 )
 from millpond.engines.kubernetes.cluster.resource_amounts import quantity
 from millpond.engines.kubernetes.pods.pod_files import secret_name
-from millpond.engines.kubernetes.pods.pod_marks import TaskMark
+from millpond.engines.kubernetes.pods.pod_marks import SERVER_LABEL, TASK_ANNOTATION, TaskMark
 from millpond.engines.task_ends import Refusal
 from millpond.model.decisions import Start
 
@@ -66,6 +66,11 @@ _ALL_CAME: Final = frozenset({"Pulling", _PULLED})
 _LATE: Final = (
     f"it was not answered within {REQUEST_WITHIN_S:g} s, {LATE_ANSWERS} times in a row, though other requests are: "
     "an admission webhook may be waiting for something"
+)
+_UNMARKED: Final = Refusal(
+    f"the cluster takes the label {SERVER_LABEL} or the annotation {TASK_ANNOTATION} off pods that are made, by which "
+    "Millpond knows them: have its admission webhooks and policies leave these alone",
+    True,
 )
 _JSON: Final = {"Content-Type": "application/json"}
 _METADATA_ALONE: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
@@ -175,7 +180,6 @@ class ClusterApi:
         while True:
             try:
                 answer = await self._asked("POST", "pods", pod, turn=making_for(mark.job))
-                return msgspec.json.decode(answer, type=MetaOnly).metadata.uid
             except StatusError as error:
                 if error.code != _CONFLICT:
                     raise _refused("the cluster does not take its pod", error, alike) from error
@@ -185,7 +189,17 @@ class ClusterApi:
                     return there.metadata.uid
                 if there is not None and (found is None or found.id != mark.id or found.decision > mark.decision):
                     raise ClusterRefusedError(Refusal(f"there is another pod called {mark.pod}", True)) from error
-            await self.delete_and_wait(mark.pod, "" if there is None else there.metadata.uid)
+                await self.delete_and_wait(mark.pod, "" if there is None else there.metadata.uid)
+            else:
+                return await self._marked(msgspec.json.decode(answer, type=PodObject), mark, is_own)
+
+    async def _marked(self, made: PodObject, mark: TaskMark, is_own: Callable[[PodObject], bool]) -> str:
+        """The uid of a pod that was made, which does not stay where it would not be known again."""
+        meta = made.metadata
+        if not is_own(made) or TaskMark.of(meta.annotations) != mark:
+            await self.delete_and_wait(mark.pod, meta.uid)
+            raise ClusterRefusedError(_UNMARKED)
+        return meta.uid
 
     async def make_fetch(self, pod: Pod) -> None:
         """Make a pod that only pulls its image; it may exist.

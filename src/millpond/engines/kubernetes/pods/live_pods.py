@@ -130,9 +130,13 @@ class LivePods:
         return self._live.by_pod
 
     def is_own(self, pod: PodObject) -> bool:
-        """Whether this server made a pod, or one in whose place it goes on."""
-        is_ours = pod.metadata.labels.get(SERVER_LABEL) in self._account.servers
-        return is_ours and pod.metadata.namespace == self._account.rules.namespace
+        """Whether this server made a pod, or one in whose place it goes on; whatever others do to its labels later."""
+        meta = pod.metadata
+        if meta.namespace != self._account.rules.namespace:
+            return False
+        live = self._live.by_pod.get(meta.name)
+        is_known = live is not None and live.uid == meta.uid
+        return is_known or meta.labels.get(SERVER_LABEL) in self._account.servers
 
     def has(self, pod: PodObject) -> bool:
         """Whether a pod is of a task that the core knows of and that has not ended."""
