@@ -211,8 +211,8 @@ def test_selected_jobs_change_their_class_and_start_anew_those_that_ended_too(po
     runs = submit(pond, "sleep 600", "--gpus", "1", "--name", "runs")
     over = submit(pond, "true", "--gpus", "1", "--name", "over")
     assert pond("wait", over).returncode == 0
-    page = at(visit, pond, "jobs?all=true")
-    page.on("dialog", lambda dialog: dialog.accept())
+    page, asked = at(visit, pond, "jobs?all=true"), []
+    page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.accept()))
     page.check(f"#job-{runs} input")
     page.locator("#bulk select[data-act=priority]").select_option("high")
     page.get_by_text(re.compile("^1 done$")).wait_for()
@@ -221,6 +221,7 @@ def test_selected_jobs_change_their_class_and_start_anew_those_that_ended_too(po
     page.check(f"#job-{over} input")
     page.locator("#bulk [data-act=requeue]").click()
     page.get_by_text("2 done").wait_for()
+    assert asked == ["Priority high for 1 job?", "Requeue 2 jobs?"]
     again = page.locator("#bulk-result li a").nth(1).inner_text()
     assert page.locator("#bulk-result li").inner_text() == f"{over}: runs again as {again}"
     assert pond("wait", again).returncode == 0

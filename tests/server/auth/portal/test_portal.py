@@ -244,6 +244,17 @@ def test_jobs_of_other_groups_are_counted_on_nodes_in_the_language_of_the_reader
         assert "other group" not in in_chinese
 
 
+def test_one_card_is_called_a_card(world: AuthWorld) -> None:
+    world.submit("max", gpus=4)
+    world.settled()
+    for asked in (1, 0.5):
+        world.submit("max", gpus=asked)
+        world.settled()
+        browser = browser_of(world, "max")
+        for path in ("/portal/", "/portal/queues", "/portal/queues/vision"):
+            assert {1: "(1 card)", 0.5: "(1.5 cards)"}[asked] in browser.get(path).text, path
+
+
 def test_buttons_are_offered_to_those_alone_who_may(world: AuthWorld) -> None:
     job = world.submit("max")
     assert "/stop" in browser_of(world, "max").get(f"/portal/jobs/{job}").text

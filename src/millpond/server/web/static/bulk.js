@@ -71,8 +71,8 @@ const warn = (leaving) => leaving.preventDefault(); // thousands take seconds, a
 
 async function act(control, priority) {
   const ids = chosen(), what = control.dataset.act, acted = [];
-  const sure = priority ? filled(bulk.dataset.saidPriority, { priority: priority.textContent, n: ids.length })
-    : filled(bulk.dataset.saidSure, { act: control.textContent, n: ids.length });
+  const question = `said${priority ? "Priority" : "Sure"}${ids.length === 1 ? "One" : ""}`;
+  const sure = filled(bulk.dataset[question], { act: control.textContent, priority: priority?.textContent, n: ids.length });
   if (!ids.length || !confirm(sure)) return;
   const isByKeyboard = control.matches(":focus-visible"), release = hold(...bulk.querySelectorAll("button, select")), key = newKey();
   addEventListener("beforeunload", warn);
