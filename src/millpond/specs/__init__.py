@@ -1,1 +1,1 @@
-"""What people and programs write and read: job files, configuration files, and the bodies of the REST API."""
+"""What people and programs write and read: job files, configuration files, bodies of the REST API, and options."""
