@@ -1,11 +1,15 @@
-"""Where the files of the account that runs this lie: the XDG Base Directory Specification."""
+"""Where the files of this account lie, by the XDG Base Directory Specification, and the state of a server."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 from millpond.model.errors import UnavailableError
+
+STATE_DIR_HELP: Final = "Directory of the server that is meant [default: $MILLPOND_STATE or ~/.local/state/millpond]."
+"""Of the option ``--state-dir``; see ``default_state_dir``."""
 
 
 def config_home() -> Path:
@@ -24,6 +28,13 @@ def state_home() -> Path:
         UnavailableError: the account has no home directory, as in containers that run under a mere number.
     """
     return _directory("XDG_STATE_HOME", ".local/state")
+
+
+def default_state_dir() -> Path:
+    """The state directory where none is named: ``$MILLPOND_STATE``, else one under the user's state home."""
+    if chosen := os.environ.get("MILLPOND_STATE"):
+        return Path(chosen)
+    return state_home() / "millpond"
 
 
 def _directory(variable: str, below_home: str) -> Path:

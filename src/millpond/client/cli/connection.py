@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from millpond.client.cli.error_output import say
 from millpond.client.sdk import Client
 from millpond.model.errors import MillpondError
+from millpond.specs.base_directories import STATE_DIR_HELP
 
 _COMPLETED_WITHIN_S: Final = 2.0
 _MOST: Final = 500
@@ -38,7 +39,7 @@ _OF_LIVING: Final = frozenset(
 state_dir_option = click.option(
     "--state-dir",
     type=click.Path(path_type=Path),
-    help="Directory of the server that is meant [default: $MILLPOND_STATE or ~/.local/state/millpond].",
+    help=STATE_DIR_HELP,
 )
 
 

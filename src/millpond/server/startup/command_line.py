@@ -12,6 +12,7 @@ from millpond.node.host.controllers import GroupMode
 from millpond.node.sandbox.detection import SandboxMode
 from millpond.server.operations.server_log import LogFormat
 from millpond.server.startup.options import DEFAULT_HOST, DEFAULT_PORT, ServerOptions
+from millpond.specs.base_directories import STATE_DIR_HELP, default_state_dir
 from millpond.specs.option_types import FiniteNumber, OrderingChoice, PlacementChoice
 
 OPTIONS: Final[tuple[click.Option, ...]] = (
@@ -27,7 +28,7 @@ OPTIONS: Final[tuple[click.Option, ...]] = (
     click.Option(
         ["--state-dir"],
         type=click.Path(path_type=Path),
-        help="Directory of the server that is meant [default: $MILLPOND_STATE or ~/.local/state/millpond].",
+        help=STATE_DIR_HELP,
     ),
     click.Option(
         ["--fake-gpus"],
@@ -131,8 +132,6 @@ def options_of(given: dict[str, Any]) -> ServerOptions:
     """
     said = {name: value for name, value in given.items() if value is not None}
     if "state_dir" not in said:
-        from millpond.client.sdk.transport.discovery import default_state_dir
-
         said["state_dir"] = default_state_dir()
     return ServerOptions(**said)
 

@@ -16,7 +16,7 @@ from millpond.client.sdk.transport.credentials import kept_login
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import SERVER_FILE, STANDBY_FILE, ServerFile
-from millpond.specs.base_directories import state_home
+from millpond.specs.base_directories import default_state_dir
 
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 NO_SERVER_REMEDY = "start one with `pond up`"
@@ -37,13 +37,6 @@ class Address:
     token: str
     authority: str = ""
     certificate: str = ""
-
-
-def default_state_dir() -> Path:
-    """The state directory where none is named: ``$MILLPOND_STATE``, else one under the user's state home."""
-    if chosen := os.environ.get("MILLPOND_STATE"):
-        return Path(chosen)
-    return state_home() / "millpond"
 
 
 def is_on_this_machine(url: str) -> bool:
