@@ -127,6 +127,22 @@ def test_a_gang_wakes_all_that_it_needs_and_no_more_and_jobs_count_on_no_node_tw
     assert len(world.core.power_overview().wanted) == 3  # one more, whoever goes first
 
 
+def test_a_job_counts_on_nodes_that_boot_before_others_and_on_those_that_failed_to_last() -> None:
+    world = World(*(machine(name, 2) for name in "abcd"))
+    world.submit(single("first", 2))
+    for name in "bcd":
+        gone(world, name)
+    switch(world, "b", BOOTING, FAILED)
+    world.submit(single("second", 2))
+    assert world.core.power_overview().wanted == {"c": "second"}
+    switch(world, "d", BOOTING)
+    assert world.core.power_overview().wanted == {"d": "second"}
+    assert world.core.explain("second", world.now).blocked_by == "d"
+    for name in ("third", "fourth"):
+        world.submit(single(name, 2))
+    assert world.core.power_overview().wanted == {"d": "second", "c": "third", "b": "fourth"}
+
+
 def test_what_a_limit_keeps_waiting_or_what_fits_on_open_nodes_wakes_nothing() -> None:
     world = World(machine("a", 2), machine("b", 2))
     world.tell(QueueChanged(0.0, Queue("default", limit=Amount(gpu_milli=2_000))))

@@ -63,6 +63,18 @@ class NodePower:
         """Whether nothing may start there."""
         return self.state is not NodePowerState.ON
 
+    @property
+    def wake_rank(self) -> int:
+        """In which order work counts on closed nodes: on those that boot, those that can, those that go down, and only
+        then on those that have failed to boot."""
+        match self.state:
+            case NodePowerState.BOOTING:
+                return 0
+            case NodePowerState.FAILED:
+                return 3
+            case _:
+                return 1 if self.is_gone else 2
+
     def failed_lately(self, now: float) -> bool:
         """Whether it was switched and that went wrong, so lately that it may still come about."""
         return bool(self.detail) and now - self.since < RETRY_S

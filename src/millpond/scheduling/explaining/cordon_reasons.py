@@ -35,10 +35,12 @@ class _CordonedNode:
 
     Attributes:
         opens_at: when it may; ``NEVER`` when the node has to be opened by hand.
+        wake_rank: of one that is closed for its power.
         closed: it is closed now; otherwise it closes too soon for the job.
     """
 
     opens_at: float
+    wake_rank: int
     index: int
     name: str
     closed: bool
@@ -53,7 +55,7 @@ def closed_for(
         fits: the nodes that the job would start on under a mask; empty when it could not.
     """
     shut = _shut_nodes(state, record)
-    groups = [list(group) for _, group in groupby(shut, key=lambda each: each.opens_at)]
+    groups = [list(group) for _, group in groupby(shut, key=lambda each: (each.opens_at, each.wake_rank))]
     if len(groups) > MOST_TRIALS:
         groups[MOST_TRIALS:] = [[each for group in groups[MOST_TRIALS:] for each in group]]
     # Room that is kept for others counts only where closed nodes alone would not help.
@@ -152,7 +154,7 @@ def name_closed(state: State, claims: Claims, record: JobRecord, counts: dict[Fi
 
 
 def _shut_nodes(state: State, record: JobRecord) -> list[_CordonedNode]:
-    """Nodes of the job's pool that are closed, or close before the job would end; those first that open first."""
+    """Nodes of the job's pool that are closed, or close before it would end; those first that open, or boot, first."""
     cluster, cordons = state.cluster, state.cordons
     length = stays_until(record, state.ordering.time_left, state.now) - state.now
     found = []
@@ -160,8 +162,9 @@ def _shut_nodes(state: State, record: JobRecord) -> list[_CordonedNode]:
         node = cluster.node_named(name)
         if node is not None and node.schedulable and node.pool == record.job.pool:
             opens_at = cordons.earliest(name, state.now, length)
-            found.append(_CordonedNode(opens_at, cluster.node_index[name], name, name in cluster.closed))
-    return sorted(found, key=lambda each: (each.opens_at, each.index))
+            rank = power.wake_rank if (power := cordons.power.get(name)) is not None else 0
+            found.append(_CordonedNode(opens_at, rank, cluster.node_index[name], name, name in cluster.closed))
+    return sorted(found, key=lambda each: (each.opens_at, each.wake_rank, each.index))
 
 
 def _fit_with(

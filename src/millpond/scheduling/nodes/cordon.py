@@ -127,8 +127,9 @@ class Cordons:
         self._due = -NEVER
 
     def powered_down(self, now: float) -> list[str]:
-        """The nodes that are closed for their power alone."""
-        return [node for node in self._down if not any(each.covers(now) for each in self.by_node.get(node, ()))]
+        """The nodes that are closed for their power alone, those first that work should count on first."""
+        found = (node for node in self._down if not any(each.covers(now) for each in self.by_node.get(node, ())))
+        return sorted(found, key=lambda node: self.power[node].wake_rank)
 
     @property
     def _down(self) -> list[str]:
