@@ -47,6 +47,9 @@ class Entitlements:
         self.limits = limits
         self._amounts, self._elastic, self._roster, self._reserved = amounts, elastic, roster, reserved
         self.unlent: set[str] = set()
+        self._recallable: dict[tuple[tuple[QueueNode, ...], int], dict[QueueNode, Amount]] = {}
+        """What ``recallable`` has found, while nothing was charged and nothing has come or gone."""
+        self._recallable_at = (-1, -1)
         self._chosen: tuple[JobRecord, int] | None = None
 
     def admits(self, record: JobRecord, amount: Amount) -> bool:
@@ -91,11 +94,25 @@ class Entitlements:
 
         Of gangs whose minimum stays that is what they have beyond it.
         """
-        found: dict[QueueNode, Amount] = {}
+        now = self.queues.version, self._roster.version
+        if now != self._recallable_at:
+            self._recallable_at = now
+            self._recallable.clear()
+        key = self.queues.by_name[record.queue].guarantors[-1:], record.job.priority
+        found = self._recallable.get(key)
+        if found is None:
+            found = self._recallable[key] = self._summed_up(self._behind_what_stays(record))
+        return found
+
+    def _summed_up(self, others: Sequence[JobRecord]) -> dict[QueueNode, Amount]:
+        """What queues hold by these jobs and by gangs whose minimum stays, and may be asked to give back."""
         gangs = (other for other in self._elastic.values() if other.job.rest_preemptible)
-        for other in (*gangs, *self._behind_what_stays(record)):
-            amount = self._amounts.recallable(other)
-            for node in self.queues.by_name[other.queue].path if amount != Amount() else ():
+        by_queue: dict[str, Amount] = {}
+        for other in (*gangs, *others):
+            by_queue[other.queue] = by_queue.get(other.queue, Amount()) + self._amounts.recallable(other)
+        found: dict[QueueNode, Amount] = {}
+        for queue, amount in by_queue.items():
+            for node in self.queues.by_name[queue].path if amount != Amount() else ():
                 found[node] = found.get(node, Amount()) + amount
         return found
 
