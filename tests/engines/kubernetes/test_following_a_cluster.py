@@ -68,6 +68,21 @@ def test_pods_of_others_count_at_once_and_until_they_end(cluster: StandinCluster
     assert free_cards(bench.next(NodeJoined).node) == 8
 
 
+def test_a_cluster_that_was_restored_from_a_backup_is_followed_from_there(
+    cluster: StandinCluster, bench: PodBench
+) -> None:
+    bench.started()
+    for number in range(50):
+        cluster.put("pods", f"theirs-{number}", foreign_pod(0), "elsewhere")
+    cluster.put("pods", "last", foreign_pod(1), "elsewhere")
+    bench.next(NodeJoined)
+    cluster.restore()
+    cluster.put("pods", "later", foreign_pod(2), "elsewhere")
+    cluster.finish(POD)
+    assert bench.next(Ended).outcome is Outcome.SUCCESS
+    eventually(lambda: free_cards(node_of(bench, "n1")) == 5)
+
+
 def test_a_pod_that_cannot_be_handled_keeps_none_of_the_others_from_counting(
     cluster: StandinCluster, bench: PodBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

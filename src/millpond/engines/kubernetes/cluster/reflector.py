@@ -83,6 +83,12 @@ class ListPage(msgspec.Struct, Generic[T]):
     items: list[T]
 
 
+class _PageMeta(msgspec.Struct):
+    """The same, without its objects."""
+
+    metadata: ListMeta
+
+
 class _RawPage(msgspec.Struct):
     """The same, with its objects as they came."""
 
@@ -139,7 +145,7 @@ class Reflector(Generic[T]):
         while True:
             began, least_s, patience_s = math.inf, 0.0, 0.0
             try:
-                if not self._version:
+                if not self._version or await self._is_restored():
                     await self.list_once()
                 began = clock.time()
                 await self._watch()
@@ -154,6 +160,17 @@ class Reflector(Generic[T]):
             wait_s = max(least_s, 0.0 if clock.time() - began >= LASTING_S else wait_s)
             await asyncio.sleep(max(wait_s * random.uniform(0.5, 1.0), patience_s))
             wait_s = min(max(2 * wait_s, _FIRST_WAIT_S), _LONGEST_WAIT_S)
+
+    async def _is_restored(self) -> bool:
+        """Whether the cluster has gone back behind what is known, as from a backup of its etcd.
+
+        A watch from a version that is yet to come says nothing until then. Versions are numbers that rise:
+        https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
+        """
+        part = await self._channel.get(self._path, {"limit": "1"})
+        now = msgspec.json.decode(part, type=_PageMeta).metadata.resource_version
+        is_known = now.isdecimal() and self._version.isdecimal()
+        return is_known and int(now) < int(self._version)
 
     async def list_once(self, among: Sequence[Reflector[Any]] = ()) -> None:
         """Everything as it is now; what is gone since is taken for deleted.
