@@ -275,6 +275,21 @@ def test_a_button_and_a_form_that_no_server_answers_say_so_and_can_be_used_again
     visit.forgive_refusals()
 
 
+def test_what_was_said_of_a_page_that_could_not_be_read_is_over_once_it_can(pond: Pond, visit: Visit) -> None:
+    page = visit.enter(pond)
+    page.goto(f"{base_of(page)}/portal/jobs")
+    page.locator("#live[data-state=live]").wait_for()
+    page.route("**/portal/jobs", lambda route: route.fulfill(status=500, json={"error": {"cause": "a defect"}}))
+    first = submit(pond, "sleep 600", "--gpus", "1")
+    page.locator("#notice").get_by_text("a defect").wait_for()
+    page.unroute("**/portal/jobs")
+    second = submit(pond, "sleep 600", "--gpus", "1")
+    page.locator(f"#job-{second}").wait_for()
+    expect(page.locator("#notice")).to_be_hidden()
+    visit.forgive_refusals()
+    pond("stop", first, second)
+
+
 def test_a_stream_that_could_not_begin_begins_when_the_server_answers(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)
     refused: list[str] = []

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from portal_visit import DESKTOP, PHONE, Visit, chromium, pond, submit, visit
+from portal_visit import DESKTOP, PHONE, Visit, chromium, expect, pond, submit, visit
 from real_pond import Pond, until
 
 pytestmark = pytest.mark.long
@@ -58,6 +58,28 @@ def test_a_quota_is_previewed_then_changed_in_either_language(pond: Pond, visit:
     assert page.locator("#apply").count() == 0
     assert page.locator(".preview i").count() == 0
     pond("stop", job)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"status": 500, "json": {"error": {"cause": "a defect", "remedy": "see its log", "details": []}}}, "a defect"),
+        ({"status": 502, "body": "bad"}, "502 Bad Gateway"),
+        (
+            {"status": 404, "content_type": "text/html", "body": "<main id=main><h1>no such queue</h1></main>"},
+            "no such",
+        ),
+    ],
+)
+def test_a_preview_that_cannot_be_played_says_so_in_its_place(
+    pond: Pond, visit: Visit, answer: dict[str, Any], said: str
+) -> None:
+    page = visit.enter(pond)
+    page.route("**/play?*", lambda route: route.fulfill(**answer))
+    page.goto(path_of(page, "queues/default/edit?preview=1&weight=2"))
+    expect(page.locator("#play")).to_contain_text(said)
+    assert page.locator("#apply").is_enabled()
+    visit.forgive_refusals()
 
 
 def test_a_queue_is_added_and_deleted_by_buttons(pond: Pond, visit: Visit) -> None:

@@ -8,7 +8,7 @@
 const said = document.body.dataset;
 const csrf = document.querySelector("meta[name=csrf-token]").content;
 const notice = document.getElementById("notice"), main = document.getElementById("main"), live = document.getElementById("live");
-let isLoggedOut = false;
+let isLoggedOut = false, isUnread = false; // the page could not be read anew, and that is what was said last
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
 async function ask(path, options = {}) {
@@ -36,6 +36,7 @@ const marked = (text) => text.split(/`([^`]+)`/).map((part, number) => number % 
 
 // To one whose login has ended, with the way to log in again: through this page, which leads there and is led back to.
 function tell(text) {
+  isUnread = false;
   notice.replaceChildren(...marked(text));
   if (isLoggedOut) {
     const a = document.createElement("a");
@@ -205,17 +206,30 @@ function fail(element, trouble) {
   if (isLeaving) leave(false);
 }
 
+// Parts of a page are shown as they come, also those that say what is wrong; of all else it is said in their place.
+function isPart(element, raw, text) {
+  if (raw.redirected) logOut();
+  else if (raw.headers.get("Content-Type")?.startsWith("text/html")) return true;
+  element.textContent = raw.redirected ? said.saidOut : troubleOf(raw, text);
+  return false;
+}
+
 // Whether the answer is shown where the request says.
 function isTaken(element, { request, response: { raw }, text }) {
   if (request.method !== "GET") {
     if (raw.ok) end(element, text); else fail(element, troubleOf(raw, text));
     return false;
   }
-  if (element !== main && element !== live) return true;
+  if (element !== main && element !== live) return isPart(element, raw, text);
   if (isRefused(raw)) logOut();
   else if (element === live) beginAgain();
-  else if (raw.ok) return !isLeaving;
-  else tell(troubleOf(raw, text));
+  else if (raw.ok) {
+    if (isUnread) tell("");
+    return !isLeaving;
+  } else {
+    tell(troubleOf(raw, text));
+    isUnread = true;
+  }
   return false;
 }
 
