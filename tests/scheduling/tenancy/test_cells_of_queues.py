@@ -507,3 +507,11 @@ def test_a_job_that_waits_stays_when_cells_change_so_that_it_fits_in_none_and_is
     world.tell(QueueChanged(world.now, owed("lab", 8, cells={"node": 1})))
     world.settle()
     assert world.running() == {"next"}
+
+
+def test_how_many_cards_cells_have_is_known_of_machines_that_have_joined_or_are_about_to() -> None:
+    lab, named = owed("lab", 8, cells={"node": 1, "card": 2}), queue("named", guarantee=8, pinned=("n0",))
+    nodes = [machine("small", 4), *machines(1)]
+    for world, joining in ((World(*nodes), []), (World(), nodes)):
+        assert [world.core.cards_of_cells(each, joining) for each in (lab, named)] == [4 + 2, 8]
+    assert World().core.cards_of_cells(lab) == 1 + 2

@@ -138,7 +138,7 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
                 engine,
                 lambda: (
                     *(*change, *pool_events(config)),
-                    *(*queues.begin(core, texts, config.located, machines), *tenants.isolation_events(core)),
+                    *(*queues.begin(core, texts, config.located, machines, nodes), *tenants.isolation_events(core)),
                 ),
             )
             warnings = (*warnings, *no_longer_placeable(core, ran))

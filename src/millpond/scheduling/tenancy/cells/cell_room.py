@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millpond.model.errors import InvalidInputError
+from millpond.model.hardware.nodes import Node
 from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.tenants import Queue, pinned_twice
 from millpond.scheduling.tenancy.cells.hardware import Assignment, kinds_of
@@ -61,13 +62,13 @@ def require_room(cluster: Cluster, before: Sequence[Queue], after: Sequence[Queu
             )
 
 
-def cards_of_cells(cluster: Cluster, queue: Queue) -> int:
-    """How many cards the cells of a queue have at least, on the machines that are there; of others nothing is known."""
-    nodes = {node.name: len(node.devices) for node in cluster.nodes if node is not None and node.devices}
-    kinds = kinds_of((node for node in cluster.nodes if node is not None and node.devices), queue.cells)
+def cards_of_cells(nodes: Sequence[Node], queue: Queue) -> int:
+    """How many cards the cells of a queue have at least on some machines; of others nothing is known."""
+    kinds = kinds_of((node for node in nodes if node.devices), queue.cells)
     sizes = [
         (cell, [kind.spec.sizes[kind.level_of[cell.level]] for kind in kinds.values() if cell.level in kind.level_of])
         for cell in queue.cells
     ]
     of_cells = sum(cell.count * min(cards, default=cell.least_cards) for cell, cards in sizes)
-    return of_cells + sum(nodes.get(name, 1) for name in queue.pinned)
+    of_nodes = {node.name: len(node.devices) for node in nodes}
+    return of_cells + sum(max(of_nodes.get(name, 1), 1) for name in queue.pinned)

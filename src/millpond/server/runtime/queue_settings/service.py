@@ -29,6 +29,7 @@ from millpond.model.errors import (
     UnavailableError,
 )
 from millpond.model.events import Event, QueueChanged, QueueRemoved
+from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, ROOT_QUEUE
 from millpond.scheduling.tenancy.queue_views import QueueStatus
@@ -132,6 +133,7 @@ class QueueSettings:
         texts: Mapping[str, QueueDocument] | None,
         located: Located | None = None,
         machines: Amount | None = None,
+        joining: Sequence[Node] = (),
     ) -> list[Event]:
         """For the start of a server, before its scheduler's thread: what the scheduler does not know yet.
 
@@ -142,11 +144,13 @@ class QueueSettings:
             texts: what the configuration file says of its queues; None without a file.
             located: the file, so that a fault has its line.
             machines: what those have that are there while the scheduler knows of none yet.
+            joining: these machines.
         """
         facts = self._facts(core)
         try:
             book = self._book if texts is None else self._book.with_file(texts, facts, self._clock())
             with _at_lines_of(located):
+                self._require_cells_covered(core, book, facts, joining)
                 self._require_machines(core, book, facts, machines)
                 changes = self._changes(core, book, facts)
         except MillpondError as error:
@@ -168,6 +172,7 @@ class QueueSettings:
             book = self._book.with_file(texts, facts, now)
             self._require_known_models(self._changed_rows(book))
             with _at_lines_of(located):
+                self._ask(lambda core: self._require_cells_covered(core, book, facts))
                 self._ask(lambda core: self._require_machines(core, book, facts))
                 changes = self._ask(lambda core: self._changes(core, book, facts))
             compared = self._ask(lambda core: self._compared(core, book, facts))
@@ -273,6 +278,7 @@ class QueueSettings:
         )
         book = self._book.with_row(row)
         self._require_known_models([row])
+        self._ask(lambda core: self._require_cells_covered(core, book, facts))
         self._ask(lambda core: self._require_machines(core, book, facts))
         compared = self._ask(lambda core: self._compared(core, book, facts))
         edited = QueueEdited(
@@ -362,15 +368,13 @@ class QueueSettings:
                     raise InvalidInputError(f"{row.name}.{field}.models: no machine has cards of model {model!r}", hint)
 
     def _require_machines(self, core: Core, book: QueueBook, facts: QueueFacts, joining: Amount | None = None) -> None:
-        """Refuse guarantees that are raised beyond what all known machines have, or that cover not all of their cells.
+        """Refuse guarantees that are raised beyond what all known machines have, once there are any.
 
         What machines lack already, as some are gone, bars no other change.
 
         Raises:
-            SpecError: more would be guaranteed than there is, or less than a queue is owed as cells, with the queue.
+            SpecError: more would be guaranteed than there is, with the queue.
         """
-        if uncovered := list(self._uncovered_cells(core, book, facts)):
-            raise SpecError(uncovered, "the queues would not be valid")
         raised = [
             row.name
             for row in self._changed_rows(book)
@@ -395,8 +399,15 @@ class QueueSettings:
         if problems:
             raise SpecError(problems, "more would be guaranteed than there is")
 
-    def _uncovered_cells(self, core: Core, book: QueueBook, facts: QueueFacts) -> Iterator[Problem]:
-        """Queues that come to be owed more cards as cells than they are guaranteed, on the machines that are known."""
+    def _require_cells_covered(
+        self, core: Core, book: QueueBook, facts: QueueFacts, joining: Sequence[Node] = ()
+    ) -> None:
+        """Refuse queues that come to be owed more cards as cells than they are guaranteed, on the known machines.
+
+        Raises:
+            SpecError: as that, with the queue.
+        """
+        problems: list[Problem] = []
         queues = {queue.name: queue for queue in read_queues(book.documents(facts)).queues}
         for name in (row.name for row in self._changed_rows(book) if row.name in queues):
             queue, known = queues[name], facts.known.get(name)
@@ -405,13 +416,14 @@ class QueueSettings:
             )  # fmt: skip
             if not (queue.cells or queue.pinned) or not is_news:
                 continue
-            cards = core.scheduler.cards_of_cells(queue)
+            cards = core.scheduler.cards_of_cells(queue, joining)
             if CARD_MILLI * cards > queue.guarantee.gpu_milli:
                 guaranteed = milli_text(queue.guarantee.gpu_milli)
                 message = f"cells of at least {cards} cards, but {name} is guaranteed {guaranteed} GPUs"
-                yield Problem(
-                    message, "let its guarantee cover its cells", f"{name}.{'cells' if queue.cells else 'pinned'}"
-                )
+                field = f"{name}.{'cells' if queue.cells else 'pinned'}"
+                problems.append(Problem(message, "let its guarantee cover its cells", field))
+        if problems:
+            raise SpecError(problems, "the queues would not be valid")
 
     def _changed_rows(self, book: QueueBook) -> list[QueueRow]:
         return [row for name, row in book.rows.items() if self._book.rows.get(name) != row]
