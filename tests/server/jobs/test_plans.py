@@ -132,7 +132,11 @@ def test_a_deadline_is_answered_from_the_forecast(tmp_path: Path) -> None:
 
 
 @pytest.mark.end_to_end
-def test_a_plan_made_in_a_process_apart_is_the_same(tmp_path: Path) -> None:
+def test_a_plan_made_in_a_process_apart_is_the_same_whatever_lies_where_the_server_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "types.py").write_text("raise SystemExit('not of Python')\n")
+    monkeypatch.chdir(tmp_path)
     planner = Planner(tmp_path)
     planner.submit("other", gpus=1)
     job = check_job({"command": "work", "gpus": 2}).to_job("plan", "ada")

@@ -36,7 +36,7 @@ def accelerate(loop: Loop, nodes: int, settings: Settings) -> None:
 def _swap_in(loop: Loop, settings: Settings) -> None:
     try:
         subprocess.run(
-            [sys.executable, "-m", kernel_warmup.__name__],
+            [sys.executable, "-P", "-m", kernel_warmup.__name__],
             check=True,
             timeout=COMPILED_WITHIN_S,
             stdin=subprocess.DEVNULL,

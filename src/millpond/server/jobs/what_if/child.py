@@ -23,7 +23,7 @@ _REFUSALS: Final = {kind.__name__: kind for kind in (InvalidInputError, NotFound
 
 
 async def ask_child(module: str, request: str, within_s: float, remedy: str) -> bytes:
-    """The answer of ``python -m module``.
+    """The answer of ``python -m module``, which imports nothing from where the server was started.
 
     Args:
         request: JSON.
@@ -35,7 +35,7 @@ async def ask_child(module: str, request: str, within_s: float, remedy: str) -> 
     """
     try:
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", module),
+            *(sys.executable, "-P", "-m", module),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
