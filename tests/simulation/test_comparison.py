@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from millpond.client.cli.commands.simulation.compare import command
 from millpond.model.errors import MillpondError
-from millpond.simulation.comparison import Replay, compare
+from millpond.simulation.comparison import Replay, compare, worker_context
 from millpond.simulation.report.axes import elapsed, linear, log_ratio, log_time, within
 from millpond.simulation.report.figures import Figures, GanttNode, Lane
 from millpond.simulation.report.page import render
@@ -48,6 +50,14 @@ def test_a_policy_that_no_seed_can_change_runs_once_and_others_with_every_seed()
     runs = compare([("fixed", fixed), ("drawn", drawn)], [3, 4], workers=2)
     assert [(run.label, run.seed) for run in runs] == [("fixed", 3), ("drawn", 3), ("drawn", 4)]
     assert runs[1].summary["avg_jct_s"] != runs[2].summary["avg_jct_s"]
+
+
+def test_workers_run_no_module_of_the_present_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "types.py").write_text("raise SystemExit('not of Python')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONSAFEPATH", "")  # set back behind the test
+    with ProcessPoolExecutor(1, worker_context()) as pool:
+        assert pool.submit(math.sqrt, 4.0).result() == 2.0
 
 
 @pytest.mark.long

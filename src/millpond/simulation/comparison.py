@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from multiprocessing.context import SpawnContext
 from typing import Any
 
 from millpond.model.errors import UnavailableError
@@ -58,8 +60,7 @@ def compare(
         for label, scenario in policies
         for seed in (seeds if scenario.seed_matters else seeds[:1])
     ]
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(workers, len(wanted)), context, initializer=die_quietly)
+    pool = ProcessPoolExecutor(min(workers, len(wanted)), worker_context(), initializer=die_quietly)
     try:
         futures = [pool.submit(run_one, *one) for one in wanted]
         _await(futures, progress)
@@ -97,6 +98,12 @@ def _await(futures: Sequence[Future[Replay]], progress: Callable[[int, int], Non
         future.result()
         if progress is not None:
             progress(done, len(futures))
+
+
+def worker_context() -> SpawnContext:
+    """Starts workers, which run no module of the present folder, such as a ``types.py`` there, as ``pond`` does not."""
+    os.environ["PYTHONSAFEPATH"] = "1"  # multiprocessing passes on no ``-P`` that its own process was not given
+    return multiprocessing.get_context("spawn")
 
 
 def die_quietly() -> None:

@@ -23,7 +23,7 @@ from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.policies import LEARNED_FIGURES, learned_name, without_weights
 from millpond.scheduling.placement.arrays import FloatArray
 from millpond.scheduling.settings import Settings
-from millpond.simulation.comparison import die_quietly
+from millpond.simulation.comparison import die_quietly, worker_context
 from millpond.simulation.kernel import World
 from millpond.simulation.queueing import replay
 from millpond.simulation.results.metrics import bounded_slowdown
@@ -103,7 +103,7 @@ class Learner:
     def __init__(self, windows: Sequence[World], settings: Settings, workers: int) -> None:
         self._count = len(windows)
         self._pool = ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), initializer=_remember, initargs=(list(windows), settings)
+            workers, worker_context(), initializer=_remember, initargs=(list(windows), settings)
         )
 
     def __enter__(self) -> Learner:
