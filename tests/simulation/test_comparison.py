@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,13 @@ from click.testing import CliRunner, Result
 
 from millpond.client.cli.commands.simulation.compare import command
 from millpond.model.errors import MillpondError
-from millpond.simulation.comparison import Replay, compare, worker_context
+from millpond.simulation.comparison import Replay, compare
 from millpond.simulation.report.axes import elapsed, linear, log_ratio, log_time, within
 from millpond.simulation.report.figures import Figures, GanttNode, Lane
 from millpond.simulation.report.page import render
 from millpond.simulation.report.table import LESS, MORE, MetricRow, table_rows
 from millpond.simulation.scenario import Scenario
+from millpond.simulation.worker_pool import worker_pool
 
 DATA = Path(__file__).parent.parent / "data"
 CASE = ("--format", "philly", "--jobs", str(DATA / "case.csv"), "--cluster", "2x8")
@@ -56,7 +56,7 @@ def test_workers_run_no_module_of_the_present_folder(tmp_path: Path, monkeypatch
     (tmp_path / "types.py").write_text("raise SystemExit('not of Python')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONSAFEPATH", "")  # set back behind the test
-    with ProcessPoolExecutor(1, worker_context()) as pool:
+    with worker_pool(1) as pool:
         assert pool.submit(math.sqrt, 4.0).result() == 2.0
 
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, replace
-from multiprocessing.context import SpawnContext
 from typing import Any
 
-from millpond.model.errors import UnavailableError
 from millpond.simulation import queueing
 from millpond.simulation.report.figures import Figures, packing_figures, queueing_figures
 from millpond.simulation.results.summaries import packing_summary, queueing_summary
 from millpond.simulation.scenario import Scenario, read_packing, read_world
+from millpond.simulation.worker_pool import worker_pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +55,10 @@ def compare(
         for label, scenario in policies
         for seed in (seeds if scenario.seed_matters else seeds[:1])
     ]
-    pool = ProcessPoolExecutor(min(workers, len(wanted)), worker_context(), initializer=die_quietly)
-    try:
+    with worker_pool(min(workers, len(wanted))) as pool:
         futures = [pool.submit(run_one, *one) for one in wanted]
         _await(futures, progress)
         return [future.result() for future in futures]
-    except BrokenProcessPool as error:
-        raise UnavailableError(
-            "a worker process died", "use fewer --workers, or give the machine more memory"
-        ) from error
-    except BaseException:
-        for child in multiprocessing.active_children():
-            child.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def run_one(label: str, scenario: Scenario, with_gantt: bool) -> Replay:
@@ -98,14 +82,3 @@ def _await(futures: Sequence[Future[Replay]], progress: Callable[[int, int], Non
         future.result()
         if progress is not None:
             progress(done, len(futures))
-
-
-def worker_context() -> SpawnContext:
-    """Starts workers, which run no module of the present folder, such as a ``types.py`` there, as ``pond`` does not."""
-    os.environ["PYTHONSAFEPATH"] = "1"  # multiprocessing passes on no ``-P`` that its own process was not given
-    return multiprocessing.get_context("spawn")
-
-
-def die_quietly() -> None:
-    """Ctrl-C reaches every process of the terminal; the workers leave the talking to their parent."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -10,25 +10,24 @@ from: most of what is won in learning is not there later.
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
-from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.model.errors import InvalidInputError
 from millpond.model.policies import LEARNED_FIGURES, learned_name, without_weights
 from millpond.scheduling.placement.arrays import FloatArray
 from millpond.scheduling.settings import Settings
-from millpond.simulation.comparison import die_quietly, worker_context
 from millpond.simulation.kernel import World
 from millpond.simulation.queueing import replay
 from millpond.simulation.results.metrics import bounded_slowdown
 from millpond.simulation.scenario import PREEMPTIVE_ORDERINGS
 from millpond.simulation.trace import Workload
+from millpond.simulation.worker_pool import worker_pool
 
 WINDOWS, LEARNT_FROM = 4, 2
 """A trace is cut into so many windows of as many jobs each; the first are learnt from, the others judge."""
@@ -97,25 +96,19 @@ def windows_of(world: World) -> list[World]:
     ]
 
 
+@contextmanager
+def learner_on(windows: Sequence[World], settings: Settings, workers: int) -> Iterator[Learner]:
+    """One that has so many processes, each with the windows of a trace."""
+    with worker_pool(workers, _remember, list(windows), settings) as pool:
+        yield Learner(len(windows), pool)
+
+
 class Learner:
-    """Replays orderings on windows of one trace, in processes of its own; a context manager."""
+    """Replays orderings on windows of one trace, in processes of its own."""
 
-    def __init__(self, windows: Sequence[World], settings: Settings, workers: int) -> None:
-        self._count = len(windows)
-        self._pool = ProcessPoolExecutor(
-            workers, worker_context(), initializer=_remember, initargs=(list(windows), settings)
-        )
-
-    def __enter__(self) -> Learner:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            for child in multiprocessing.active_children():
-                child.terminate()
-        self._pool.shutdown(cancel_futures=True)
-        if kind is BrokenProcessPool:
-            raise UnavailableError("a worker process died", "use fewer --workers, or give the machine more memory")
+    def __init__(self, count: int, pool: ProcessPoolExecutor) -> None:
+        self._count = count
+        self._pool = pool
 
     def learn(self, rounds: int, samples: int, seed: int, progress: Callable[[int], None] | None = None) -> str:
         """The name of the ordering that was found on the first windows, the default one's included.
@@ -164,7 +157,6 @@ _settings: list[Settings] = []
 
 def _remember(windows: list[World], settings: Settings) -> None:
     """In a process of the pool."""
-    die_quietly()
     _windows[:], _settings[:] = windows, [settings]
 
 

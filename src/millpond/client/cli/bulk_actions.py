@@ -14,14 +14,14 @@ from millpond.model.errors import ConflictError, InvalidInputError, NotAllowedEr
 from millpond.specs.api.jobs.jobs import JobInfo
 
 
-def require_attended(verb: str, yes: bool) -> None:
+def require_attended(remedy: str, yes: bool) -> None:
     """Check that questions can be asked, unless ``yes`` is given.
 
     Raises:
         InvalidInputError: standard input or error is no terminal.
     """
     if not yes and not _is_attended():
-        raise InvalidInputError("standard input is no terminal, so nothing can be asked", f"add -y to {verb} them")
+        raise InvalidInputError("standard input is no terminal, so nothing can be asked", remedy)
 
 
 def confirmed(question: str, yes: bool) -> bool:

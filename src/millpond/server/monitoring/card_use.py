@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model.energy import NO_ENERGY, DeclaredPower, EnergyRates
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import TaskState
+from millpond.node.devices.decayed_averages import LONGEST_SPAN_S
 from millpond.node.devices.vendor import STALE_AFTER_S
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.server.monitoring.idle_cards import IdleCards
@@ -32,8 +33,6 @@ from millpond.specs.calendar_spans import day_begin, day_of
 
 LOOK_EVERY_S: Final = 5.0
 STORE_EVERY_S: Final = 20.0
-_LONGEST_SPAN_S: Final = 120.0
-"""A longer time since the last look is one in which this machine slept: nothing is known of it."""
 _ON_CARDS: Final = (TaskState.RUNNING, TaskState.FROZEN)
 
 _Key = tuple[str, str, float]
@@ -89,7 +88,7 @@ class CardUseRecorder(Periodic):
         """Measure the time since the last look."""
         now, before = self._clock(), self._looked_at
         self._looked_at = now
-        if before is None or not 0 < now - before <= _LONGEST_SPAN_S:
+        if before is None or not 0 < now - before <= LONGEST_SPAN_S:
             self._idle_cards.forget()
             return
         held = list(_held(self._sources.jobs()))

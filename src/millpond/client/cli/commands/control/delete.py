@@ -17,7 +17,7 @@ from millpond.model.amounts import count_text
 @state_dir_option
 def command(jobs: tuple[str, ...], yes: bool, state_dir: Path | None) -> int:
     """Delete each JOB, which must have ended, with its history, logs and output. Its usage is kept."""
-    require_attended("delete", yes)
+    require_attended("add -y to delete them", yes)
     with connect(state_dir) as client:
         names: list[str] = []
         code = for_each(jobs, lambda job: names.append(client.find(job, unambiguous=True).id))

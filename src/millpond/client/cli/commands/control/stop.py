@@ -39,7 +39,7 @@ def command(
             "name jobs, or use --all, --name, --queue or --user",
         )
     if chosen:
-        require_attended("end", yes)
+        require_attended("add -y to end them", yes)
     with connect(state_dir) as client:
         if not chosen:
             return act_on(client, jobs, Client.stop)

@@ -17,6 +17,7 @@ from millpond.client.cli.commands.simulation.simulation_options import (
     require_writable,
     scenario_of,
     simulation_options,
+    workers_option,
     write_text,
 )
 from millpond.client.cli.error_output import INTERRUPTED, say
@@ -49,7 +50,7 @@ _FIGURES: Final = {
     help="Policies, comma-separated: ORDERING or ORDERING/PLACEMENT; for openb, PLACEMENT.  [default: all]",
 )
 @click.option("--seeds", default="0", metavar="LIST", help="Seeds, such as 0,1,2 or 0-9.  [default: 0]")
-@click.option("--workers", type=click.IntRange(1, 256), help="Processes at a time.  [default: one for each CPU]")
+@workers_option
 @click.option("--html", "html_file", default="compare.html", metavar="FILE", show_default=True, help="Where to write.")
 def command(policies: str | None, seeds: str, workers: int | None, html_file: str, **options: Any) -> int:
     """Compare policies on one trace and write a self-contained HTML page.

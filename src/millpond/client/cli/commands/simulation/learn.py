@@ -13,6 +13,7 @@ from millpond.client.cli.commands.simulation.simulation_options import (
     require_simulator,
     scenario_of,
     simulation_options,
+    workers_option,
 )
 from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.client.cli.printing.listing import Column, show
@@ -35,7 +36,7 @@ NOT_BETTER = 1
 @click.option("--rounds", type=click.IntRange(1, 1000), default=12, show_default=True, help="Steps of learning.")
 @click.option("--samples", type=click.IntRange(2, 1000), default=12, show_default=True, help="Tried in each round.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="What is tried is drawn by it.")
-@click.option("--workers", type=click.IntRange(1, 256), help="Processes at a time.  [default: one for each CPU]")
+@workers_option
 def command(judge: str | None, rounds: int, samples: int, seed: int, workers: int | None, **options: Any) -> int:
     """Learn an ordering from the first half of a trace and judge it on the second.
 
@@ -48,7 +49,7 @@ def command(judge: str | None, rounds: int, samples: int, seed: int, workers: in
     pond learn --format native --jobs jobs.csv --cluster 4x8 --judge learned:…
     """
     require_simulator()
-    from millpond.simulation.learning import Learner, windows_of
+    from millpond.simulation.learning import learner_on, windows_of
     from millpond.simulation.scenario import read_world
 
     scenario = scenario_of(**options)
@@ -57,7 +58,7 @@ def command(judge: str | None, rounds: int, samples: int, seed: int, workers: in
     try:
         windows = windows_of(read_world(scenario))
         compile_kernels(scenario.seeded())
-        with Learner(windows, scenario.seeded(), workers or os.cpu_count() or 1) as learner:
+        with learner_on(windows, scenario.seeded(), workers or os.cpu_count() or 1) as learner:
             if judge is None:
                 with progress_bar("rounds") as progress:
                     judge = learner.learn(rounds, samples, seed, lambda done: progress(done, rounds))

@@ -65,6 +65,11 @@ _QUEUEING_ONLY = (
 _PACKING_ONLY = ("arrivals", "until", "order")
 
 
+workers_option = click.option(
+    "--workers", type=click.IntRange(1, 256), help="Processes at a time.  [default: one for each CPU]"
+)
+
+
 def simulation_options(function: Function) -> Function:
     """Add the shared options to a command; they arrive as keyword arguments."""
     for option in reversed(_OPTIONS):

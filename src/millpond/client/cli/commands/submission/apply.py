@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from millpond.client.cli.bulk_actions import require_attended
 from millpond.client.cli.commands.inspection.why import start_text
 from millpond.client.cli.commands.submission import service_update, template_needs
 from millpond.client.cli.commands.submission.submit import read, submit_all
@@ -70,8 +71,7 @@ def command(
     if new and update:
         raise InvalidInputError("both --new and --update", "leave one of them out")
     asks = not (dry_run or yes)
-    if asks:
-        _require_terminal()
+    require_attended("add -y to submit it, or --dry-run to see the plan", not asks)
     with connect(state_dir) as client:
         if chosen is not None:
             spec, waits = template_needs.job_of(chosen, client, changes)
@@ -156,14 +156,6 @@ def _require_one(file: str | None, template: str | None) -> None:
         raise InvalidInputError("no job file and no template", "name one: FILE, or --template NAME")
     if file is not None and template is not None:
         raise InvalidInputError("both FILE and --template", "leave one of them out")
-
-
-def _require_terminal() -> None:
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise InvalidInputError(
-            "standard input is no terminal, so nothing can be asked",
-            "add -y to submit it, or --dry-run to see the plan",
-        )
 
 
 def _cards(task: PlannedTask) -> str:
