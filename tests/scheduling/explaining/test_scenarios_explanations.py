@@ -21,12 +21,12 @@ from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
 from millpond.model.hardware.nodes import Node, Pool, SharingPolicy
 from millpond.model.hardware.topology import Level
-from millpond.model.reasons import Cause, Filter, Remedy
+from millpond.model.reasons import Cause, DeadlineVerdict, Filter, Remedy
 from millpond.model.resources import Amount, TaskRequest
 from millpond.model.sharing import GPU_SLICES
 from millpond.model.states import JobState
 from millpond.model.tenancy.tenants import Limit, Queue
-from millpond.model.workloads import Job, Priority, Role, Suspendable
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority, Role, Suspendable
 from millpond.scheduling.settings import Settings
 
 POOL = (machine("n0", 4), machine("n1", 4))
@@ -476,6 +476,22 @@ def test_asking_what_would_help_changes_no_instant_at_which_the_scheduler_wakes(
     before = world.core.snapshot(), world.core.next_wakeup(world.now)
     world.why("late")
     assert (world.core.snapshot(), world.core.next_wakeup(world.now)) == before
+
+
+def test_a_job_for_which_others_end_starts_within_their_grace_and_may_keep_its_deadline() -> None:
+    world = World(machine("n", 4), queues=(queue("team", guarantee=4), queue("free")))
+    world.lingering.add("lent")
+    world.submit(single("lent", 4, queue="free", checkpoint=Checkpoint(CheckpointMode.SIGNAL, grace_s=90.0)))
+    world.submit(single("own", 4, queue="team", time_limit_s=600.0, deadline_s=700.0))
+    why, outlook = world.why("own"), world.core.deadline_outlook("own", world.now)
+    assert why.cause is Cause.ROOM_BEING_MADE
+    assert why.start is not None
+    assert (why.start.earliest_at, why.start.latest_at) == (world.now, world.now + 90.0)
+    assert why.start.basis == "those who make room for it end within 90s"
+    assert outlook is not None
+    assert (outlook.verdict, outlook.latest_end_at) == (DeadlineVerdict.ACCEPT, world.now + 690.0)
+    world.leave("lent")
+    assert world.state("own") is JobState.RUNNING
 
 
 def test_quotas_count_what_is_claimed_and_the_answer_says_so() -> None:

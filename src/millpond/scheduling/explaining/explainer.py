@@ -15,7 +15,7 @@ from millpond.model import windows
 from millpond.model.amounts import count_text, seconds_text
 from millpond.model.errors import NotFoundError
 from millpond.model.reasons import Cause, DeadlineOutlook, Reason, Remedy, StartEstimate
-from millpond.model.states import JobState
+from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Job
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims
@@ -130,10 +130,8 @@ class Explainer:
         return outlook_of(self._state, record, self._start_of(record, within_s) if record.line else None)
 
     def _start_of(self, record: JobRecord, within_s: float) -> StartEstimate:
-        claim = self._claims.by_job.get(record.id)
-        if claim is not None:
-            why = "it starts when those who make room for it have left, which is up to them"
-            return StartEstimate(self._state.now, None, "", unknown=why)
+        if record.id in self._claims.by_job:
+            return self._start_of_claim(record)
         selector = self._placer.selector
         rounds = selector.rounds
         fits_now = bool(self._what_if.finds_room(record, self._claims.mask(record)))
@@ -144,6 +142,16 @@ class Explainer:
             return StartEstimate(self._state.now, wait.until, basis, likely_at=wait.free_at)
         found = until_lent(self._state, record, self.estimates.of(record, within_s).of(record, fits_now=fits_now))
         return sooner_by_reservation(self._state, record, found) if self._state.reserved.by_name else found
+
+    def _start_of_claim(self, record: JobRecord) -> StartEstimate:
+        """Those who have been asked to end do so within their grace; how long others take is not known."""
+        now, leaving = self._state.now, self._claims.leaving_for(record.id)
+        if not all(any(task.state is TaskState.STOPPING for task in other.tasks) for other in leaving):
+            why = "it starts when those who make room for it have left, which is up to them"
+            return StartEstimate(now, None, "", unknown=why)
+        grace_s = max((other.job.checkpoint.grace_s for other in leaving), default=0.0)
+        basis = f"those who make room for it end within {seconds_text(round(grace_s))}"
+        return StartEstimate(now, now + grace_s, basis, likely_at=now + grace_s)
 
     def _known(self, job_id: str) -> JobRecord:
         record = self._state.jobs.get(job_id)
