@@ -427,6 +427,8 @@ class StandinCluster:
                 return refusal(404, "NotFound", f'pods "{name}" not found')
             if plain["spec"].get("nodeName"):
                 return refusal(409, "Conflict", f"pod {name} is already assigned to node {plain['spec']['nodeName']}")
+            if body["metadata"].get("resourceVersion") not in (None, plain["metadata"]["resourceVersion"]):
+                return refusal(409, "Conflict", "the object has been modified")
             spec, meta = {**plain["spec"], "nodeName": body["target"]["name"]}, plain["metadata"]
             added = {**meta.get("annotations", {}), **body["metadata"].get("annotations", {})}
             bound = {**plain, "spec": spec, "metadata": {**meta, "annotations": added}}

@@ -14,10 +14,12 @@ from pod_bench import eventually
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
 from millpond.engines.kubernetes.adoption.gangs import POD, GangKey
+from millpond.engines.kubernetes.adoption.pod_objects import LET_GO_ANNOTATION
 from millpond.engines.kubernetes.claims import claim_book
 from millpond.model.events import Confirmed, Ended, Refused
 from millpond.node.task.records import TaskId
 
+CLAIM = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/mine"
 A100 = "NVIDIA A100-SXM4-40GB"
 
 
@@ -386,6 +388,47 @@ def test_a_pod_that_another_server_has_bound_meanwhile_keeps_the_devices_of_its_
     bench.next(Refused)
     assert driver.devices_of("mine") == [("n1", "gpu-3")]
     assert driver.users_of("mine") == ["theirs"]
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_pod_whose_claim_another_server_takes_before_it_is_bound_is_not_bound_without_it(
+    driver: DriverBench, bench: AdoptingBench, is_taken: bool
+) -> None:
+    driver.add_claim("mine")
+    claiming(driver.cluster, "theirs")
+    bench.stand_for(bench.gang().key)
+
+    def changed_first(request: str, body: Any) -> None:
+        if request.endswith("theirs/binding"):
+            driver.cluster.refuses = lambda _request, _body: None
+            plain = driver.cluster.get("pods", "theirs") or {}
+            mark = {LET_GO_ANNOTATION: "of another server"} if is_taken else {"of": "somebody"}
+            driver.cluster.put(
+                "pods", "theirs", plain | {"metadata": {**plain["metadata"], "annotations": mark}}, NAMESPACE
+            )
+
+    driver.cluster.refuses = changed_first
+    bench.engine.apply([start_on(1, JOB, 1)])
+    if is_taken:
+        bench.next(Refused)
+        bench.engine.apply([start_on(2, JOB, 3, attempt=2)])
+    bench.bound("theirs")
+    assert driver.devices_of("mine") == [("n1", "gpu-3" if is_taken else "gpu-1")]
+
+
+def test_a_claim_lets_go_only_after_earlier_bindings_of_its_pod_can_no_longer_come(
+    driver: DriverBench, bench: AdoptingBench
+) -> None:
+    driver.add_claim("mine")
+    claiming(driver.cluster, "theirs")
+    bench.stand_for(bench.gang().key)
+    driver.allocate("mine", 3, pod="theirs")
+    bench.engine.apply([start_on(1, JOB, 1)])
+    pod = bench.bound("theirs")
+    assert pod["metadata"]["annotations"][LET_GO_ANNOTATION]
+    told, let_go = "PATCH /api/v1/namespaces/team/pods/theirs/status", f"PATCH {CLAIM}/status"
+    assert driver.cluster.requests.index(told) < driver.cluster.requests.index(let_go)
+    assert driver.devices_of("mine") == [("n1", "gpu-1")]
 
 
 def test_a_missing_right_is_named(driver: DriverBench, bench: AdoptingBench) -> None:

@@ -154,9 +154,9 @@ def test_an_agent_whose_cards_are_published_no_more_is_silent(bench: PodBench, a
 
 
 def test_a_node_whose_agent_is_a_device_plugin_again_is_asked_as_one(bench: PodBench, agents: DriverBench) -> None:
-    add_agent(agents.cluster)
     agents.cluster.remove(SLICES, slice_name("n1"), "")
     bench.next(NodeJoined)
+    add_agent(agents.cluster)
     eventually(lambda: all(each.health is DeviceHealth.OK for each in node_of(bench).devices))
     bench.engine.apply([starts(1, TRAIN, part(1))])
     pod = bench.bound(POD)

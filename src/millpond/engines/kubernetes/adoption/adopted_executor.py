@@ -351,7 +351,8 @@ class AdoptedExecutor:
             self._released.follow(pod, placed.node)
 
     async def _bind_pod(self, pod: ScheduledPod, mark: TaskMark, placed: Placement) -> str:
-        binding = bind_pod(self._api, pod, mark, placed, self._servers[0])
+        claims = self._claims if self._claims.has_any(pod) or self._claims.gives(placed) else None
+        binding = bind_pod(self._api, pod, mark, placed, self._servers[0], claims)
         if of_agent(placed.grants) and not self._claims.gives(placed):
             binding = self._turns().bind(placed.node, pod.key, binding)
         return await binding

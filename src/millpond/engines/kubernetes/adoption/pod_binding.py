@@ -11,6 +11,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 
 from millpond.engines.kubernetes.adoption.gated_pods import pinned
 from millpond.engines.kubernetes.adoption.pod_objects import NODE_ANNOTATION, ScheduledPod
+from millpond.engines.kubernetes.claims.claim_writing import ClaimWriter
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
 from millpond.engines.kubernetes.cluster.request_turns import BINDING
 from millpond.engines.kubernetes.pods.pod_marks import SERVER_LABEL, TASK_ANNOTATION, TaskMark
@@ -30,11 +31,21 @@ def matched(
     return None if any(pod is None for pod, _ in pairs) else [(pod, placed) for pod, placed in pairs if pod is not None]
 
 
-async def bind_pod(api: ClusterApi, pod: ScheduledPod, mark: TaskMark, placed: Placement, server: str) -> str:
+async def bind_pod(
+    api: ClusterApi,
+    pod: ScheduledPod,
+    mark: TaskMark,
+    placed: Placement,
+    server: str,
+    claims: ClaimWriter | None,
+) -> str:
     """Bind a pod, or release one that is held by a gate; says why it is not bound there, empty when it is.
 
     Args:
+        pod: as it was before its claims were written.
         server: the identity of the server that binds it.
+        claims: by which its claims were written: it is bound if no other server took these since, or not at all; None:
+            it has none.
     """
     meta, node = pod.metadata, placed.node
     order = SliceOrder(of_agent(placed.grants))
@@ -43,17 +54,16 @@ async def bind_pod(api: ClusterApi, pod: ScheduledPod, mark: TaskMark, placed: P
         SERVER_LABEL: server,
         **(order.annotation() if order.grants else {}),
     }
-    binding = Binding(
-        metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid, annotations=annotations),
-        target=ObjectReference(apiVersion="v1", kind="Node", name=node),
-    )
+    target = ObjectReference(apiVersion="v1", kind="Node", name=node)
+    about = ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid, annotations=annotations)
     path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"
     while True:
         try:
             if pod.spec.scheduling_gates:
                 await api.ask("PATCH", path, _release(pod, node, annotations), patch="merge", turn=BINDING)
             else:
-                await api.ask("POST", f"{path}/binding", binding, turn=BINDING)
+                about.resourceVersion = None if claims is None else pod.metadata.resource_version
+                await api.ask("POST", f"{path}/binding", Binding(metadata=about, target=target), turn=BINDING)
         except StatusError as error:
             try:
                 there = msgspec.json.decode(await api.ask("GET", path), type=ScheduledPod)
@@ -66,7 +76,8 @@ async def bind_pod(api: ClusterApi, pod: ScheduledPod, mark: TaskMark, placed: P
                 return ""
             if there.spec.node_name:
                 return f"another scheduler has bound pod {meta.name} to node {there.spec.node_name}"
-            if error.code == _CONFLICT and there.waits and pod.spec.scheduling_gates:
+            as_written = claims is not None and (there.let_go == pod.let_go or claims.has_written(there.let_go))
+            if error.code == _CONFLICT and there.waits and (pod.spec.scheduling_gates or as_written):
                 pod = there  # somebody has changed it meanwhile
                 continue
             return f"pod {meta.name} cannot be bound to node {node}: {error}"

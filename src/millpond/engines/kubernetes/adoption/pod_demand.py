@@ -14,7 +14,7 @@ from millpond.engines.kubernetes.adoption.affinities.neighbour_terms import trou
 from millpond.engines.kubernetes.adoption.gangs import ANNOTATION_PREFIX, QUEUE_LABEL, GangTerms
 from millpond.engines.kubernetes.adoption.grouping import GANG_ANNOTATION, SIZE_ANNOTATION
 from millpond.engines.kubernetes.adoption.pod_nodes import asks_for_too_much, pool_of, selection_of
-from millpond.engines.kubernetes.adoption.pod_objects import NODE_ANNOTATION, ScheduledPod
+from millpond.engines.kubernetes.adoption.pod_objects import LET_GO_ANNOTATION, NODE_ANNOTATION, ScheduledPod
 from millpond.engines.kubernetes.claims.claim_requests import ClaimDemand
 from millpond.engines.kubernetes.cluster.cluster_nodes import MILLI, POOL_LABEL, VENDORS
 from millpond.engines.kubernetes.cluster.resource_amounts import asked_by, quantity
@@ -32,7 +32,16 @@ FIELDS: Final = {
 }  # fmt: skip
 """Annotations that stand for fields of the job file, with the values that these take."""
 _OURS: Final = frozenset(
-    {GANG_ANNOTATION, SIZE_ANNOTATION, QUEUE_LABEL, TASK_ANNOTATION, ORDER_ANNOTATION, NODE_ANNOTATION, SERVER_LABEL}
+    {
+        GANG_ANNOTATION,
+        SIZE_ANNOTATION,
+        QUEUE_LABEL,
+        TASK_ANNOTATION,
+        ORDER_ANNOTATION,
+        NODE_ANNOTATION,
+        LET_GO_ANNOTATION,
+        SERVER_LABEL,
+    }
 )
 GPU_MEMORY: Final = f"{ANNOTATION_PREFIX}gpu-memory-mib"
 """Device memory of a part of a card: an annotation, or a resource that no node has, which kubelets pass over."""

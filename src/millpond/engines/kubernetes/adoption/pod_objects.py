@@ -18,6 +18,8 @@ GATE: Final = "millpond.io/gate"
 """The scheduling gate that holds pods for Millpond which another scheduler binds."""
 NODE_ANNOTATION: Final = "millpond.io/node"
 """On pods that were released from it: the node that was chosen."""
+LET_GO_ANNOTATION: Final = "millpond.io/claims-let-go"
+"""On pods with claims: differs each time that one of these is about to lose what was allocated for the pod."""
 
 
 class OwnerReference(Struct, rename="camel"):
@@ -179,6 +181,11 @@ class ScheduledPod(Struct):
     def labels(self) -> Mapping[str, str]:
         """By which affinities mean it: its labels, and the ports of its node that it has."""
         return with_ports(self.metadata.labels, host_ports(self.spec))
+
+    @property
+    def let_go(self) -> str:
+        """By which it is seen whether its claims may have lost anything since."""
+        return self.metadata.annotations.get(LET_GO_ANNOTATION, "")
 
     @property
     def asks_of_others(self) -> bool:

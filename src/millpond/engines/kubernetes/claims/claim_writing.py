@@ -9,6 +9,8 @@ https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/4381-dra-st
 from __future__ import annotations
 
 import contextlib
+import itertools
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -32,7 +34,7 @@ from lightkube.models.resource_v1 import (
 )
 from lightkube.resources.resource_v1 import ResourceClaim
 
-from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.adoption.pod_objects import LET_GO_ANNOTATION, ScheduledPod
 from millpond.engines.kubernetes.claims.card_shares import CardShares
 from millpond.engines.kubernetes.claims.claim_api import (
     CONFLICT,
@@ -105,6 +107,11 @@ class ClaimWriter:
         self._api = api
         self.book = book
         self._requests = ClaimApi(api, book)
+        self._name, self._times = secrets.token_hex(8), itertools.count()
+
+    def has_written(self, let_go: str) -> bool:
+        """Whether it was this writer that was last about to take something off the claims of a pod."""
+        return let_go.startswith(self._name)
 
     async def take(self, pod: ScheduledPod, placed: Placement) -> str:
         """Give the cards of a placement to the claims of a pod of others; says why not, empty when done."""
@@ -184,10 +191,17 @@ class ClaimWriter:
                 await self._requests.let_go(claim, user.uid)
 
     async def _is_bound(self, user: ClaimUser) -> bool:
-        """Whether a pod has a node at this moment."""
-        path = f"/api/v1/namespaces/{user.namespace}/pods/{user.name}"
+        """Whether a pod has a node by now; where not, it gets none by a binding that was begun before.
+
+        Another server may have written its claims and be about to bind it: a change of the pod makes that one look
+        again (``adoption.pod_binding``).
+        """
+        path = f"/api/v1/namespaces/{user.namespace}/pods/{user.name}/status"
+        annotation = {LET_GO_ANNOTATION: f"{self._name} {next(self._times)}"}
+        said = {"metadata": {"uid": user.uid, "annotations": annotation}}
         try:
-            there = msgspec.json.decode(await self._api.ask("GET", path, turn=BINDING), type=ScheduledPod)
+            answer = await self._api.ask("PATCH", path, said, patch="merge", turn=BINDING)
+            there = msgspec.json.decode(answer, type=ScheduledPod)
         except StatusError:
             return False
         return there.metadata.uid == user.uid and bool(there.node)
