@@ -79,6 +79,8 @@ def test_whose_work_stays_as_its_queue_would_have_its_turn_first_is_known_of_all
             world.end(min(world.running()))
         state, planner, ranks = world.core._state, world.core._cycle.planner, QueueRank(world.core._state)
         planner.begin(ranks)
+        assert planner.bounds.kept_turns.of("red", np.array([0])) is None
+        planner._displacement.turned_down = 1
         running = [job for job in state.running.values() if job.slot >= 0]
         slots, placed, before = np.array([job.slot for job in running]), list[JobRecord](), None
         for waiting in [*state.waiting][:6]:

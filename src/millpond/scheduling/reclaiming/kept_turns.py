@@ -1,7 +1,8 @@
 """Before which running work it is the turn of a queue also once that has left: the rest stays, whoever asks.
 
 Where queues take rounds and the next work to leave is that of queues at the edge of a round, hardly any may: each would
-go first again without it. That is asked here of all such work at once, before anything is searched.
+go first again without it. Once some was turned down in a walk, that is asked here of all such work at once, before
+anything more is searched.
 """
 
 from __future__ import annotations
@@ -40,9 +41,14 @@ class KeptTurns:
         self._kinds.clear()
         self._at = ()
 
+    @property
+    def are_asked(self) -> bool:
+        """Whether any work was turned down in this walk."""
+        return self._displacement.turned_down > 0
+
     def of(self, queue: str, slots: Int64Array) -> BoolArray | None:
-        """(slots,) whether a queue keeps its turn without the work of each; None: that is not known."""
-        if not self._displacement.rounds or not 0 < len(slots) <= MOST_JUDGED:
+        """(slots,) whether a queue keeps its turn without the work of each; None: that is not asked."""
+        if not self.are_asked or not 0 < len(slots) <= MOST_JUDGED:
             return None
         for slot in slots[self._kind_of[slots] < 0].tolist():
             if (record := self._state.roster.records[slot]) is not None:

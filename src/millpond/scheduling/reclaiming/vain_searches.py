@@ -21,12 +21,16 @@ from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import limit_in_the_way
+from millpond.scheduling.tenancy.queue_node import QueueNode
 
 Asked: TypeAlias = tuple[RequestClass, int, bytes]
 """What a job asks for, its class of priority, and the nodes that are open to it."""
 
-Reached: TypeAlias = tuple[Asked, bytes, str]
-"""The same, and whose work may leave for the job: of which owners, and for which queue."""
+Reached: TypeAlias = tuple[Asked, bytes, str | tuple[QueueNode, ...]]
+"""The same, and whose work may leave for the job: of which owners, and to what guarantees it may be owed.
+
+Or for which queue, once work was turned down, as of some owners more stays for one than for another.
+"""
 
 Searched: TypeAlias = tuple[Asked, tuple[str, Group | None] | None, bytes, bytes]
 """As ``Asked``, with the queue and the group of the job where they matter, and who may be ended and moved for it."""
@@ -112,7 +116,9 @@ class VainSearches:
         if asked is None or cards(record) >= LEAST_MOVING_CARDS:
             return None
         owners = self._bounds.open_to(record).tobytes() if self._bounds.by_queue else b""
-        return asked, owners, record.queue
+        if self._bounds.kept_turns.are_asked:
+            return asked, owners, record.queue
+        return asked, owners, self._state.queues.by_name[record.queue].guarantors
 
     def has_no_room(self, record: JobRecord, reached: Reached | None) -> bool:
         """Whether there was no room for one for which no less work may leave."""

@@ -163,7 +163,7 @@ class Displacement:
     """The rule on one state, for as long as its lines of waiting jobs stay as they are.
 
     Attributes:
-        turned_down: how often running work stayed as its queue would have its turn first without it.
+        turned_down: how often running work stayed in this walk as its queue would have its turn first without it.
     """
 
     def __init__(self, state: State) -> None:
@@ -189,6 +189,7 @@ class Displacement:
         self._on_guarantee.clear()
         self._ahead.clear()
         self._leaving.clear()
+        self.turned_down = 0
 
     def block(self, record: JobRecord) -> None:
         """A job is the first of its pool that has found no room, nor could any be made."""
@@ -202,8 +203,12 @@ class Displacement:
 
     @property
     def turns(self) -> tuple[object, ...]:
-        """Differs whenever it may have become the turn of other queues than before in this walk, or others may lose."""
-        return (*self.rounds, self._state.queues.shielding) if self._state.queues.has_guarantees else self.rounds
+        """Differs whenever it may have become the turn of other queues than before in this walk, or others may lose.
+
+        And once any work was turned down.
+        """
+        turns = *self.rounds, self.turned_down > 0
+        return (*turns, self._state.queues.shielding) if self._state.queues.has_guarantees else turns
 
     @property
     def rounds(self) -> tuple[object, ...]:
