@@ -168,15 +168,7 @@ class KubernetesEngine:
             self._claims,
             lambda node: self._view.places_left(node),
         )
-        self.access = PodAccess(
-            self._loop,
-            channels,
-            sources.find,
-            lambda task: self._executor.pods.name_of(task),
-            self._options.access_key_of,
-            tell,
-            self._foreign_pod,
-        )
+        self.access = self._ways_in(channels, sources, tell)
         self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))
         self._foreign = self._foreign_pods(api)
         self._view = ClusterView(
@@ -193,6 +185,13 @@ class KubernetesEngine:
             await self._list_all()
         except (httpx2.HTTPError, ErrorAnswerError, OSError) as error:
             raise _unreachable(self.address, error) from error
+
+    def _ways_in(self, channels: PodChannels, sources: StartSources, tell: Callable[[str, str], None]) -> PodAccess:
+        def name_of(task: TaskId) -> str:
+            return self._executor.pods.name_of(task)
+
+        key_of = self._options.access_key_of
+        return PodAccess(self._loop, channels, sources.find, name_of, key_of, tell, self._foreign_pod)
 
     async def _list_all(self) -> None:
         """Look at the cluster once; a server of its API that is not ready yet, or has too much to do, is waited for."""

@@ -48,12 +48,7 @@ async def bind_pod(
             it has none.
     """
     meta, node = pod.metadata, placed.node
-    order = SliceOrder(of_agent(placed.grants))
-    annotations = {
-        TASK_ANNOTATION: mark.text,
-        SERVER_LABEL: server,
-        **(order.annotation() if order.grants else {}),
-    }
+    annotations = _annotations(mark, placed, server)
     target = ObjectReference(apiVersion="v1", kind="Node", name=node)
     about = ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid, annotations=annotations)
     path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}"
@@ -82,6 +77,11 @@ async def bind_pod(
                 continue
             return f"pod {meta.name} cannot be bound to node {node}: {error}"
         return ""
+
+
+def _annotations(mark: TaskMark, placed: Placement, server: str) -> dict[str, str]:
+    order = SliceOrder(of_agent(placed.grants))
+    return {TASK_ANNOTATION: mark.text, SERVER_LABEL: server, **(order.annotation() if order.grants else {})}
 
 
 def _release(pod: ScheduledPod, node: str, annotations: Mapping[str, str]) -> dict[str, Any]:

@@ -73,9 +73,12 @@ _UNMARKED: Final = Refusal(
     True,
 )
 _JSON: Final = {"Content-Type": "application/json"}
-_METADATA_ALONE: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
+_MAKING_PODS: Final = {
+    **_JSON,
+    "Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json",
+}
 """Of a pod that is made nothing else is read, and an API server spends a fifth of its cost on writing the rest back.
-https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables"""
+https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches"""
 _NONE: Final[Mapping[str, str]] = {}
 
 Shared: TypeAlias = "Secret | Service"
@@ -390,9 +393,7 @@ class ClusterApi:
         loop = asyncio.get_running_loop()
         give_up_at, late = math.inf, 0
         content = b"" if item is None else msgspec.json.encode(item)
-        headers = {"Content-Type": f"application/{patch}-patch+json"} if patch else _JSON
-        if method == "POST" and url.endswith("/pods"):
-            headers = {**headers, "Accept": _METADATA_ALONE}
+        headers = _headers_of(method, url, patch)
         wait_s = _FIRST_WAIT_S
         while True:
             patience_s = 0.0
@@ -420,6 +421,12 @@ class ClusterApi:
                 late = 0  # not reached: the reflectors say so in the log
             await asyncio.sleep(max(wait_s * random.uniform(0.5, 1.0), patience_s))
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+
+def _headers_of(method: str, url: str, patch: str) -> Mapping[str, str]:
+    if patch:
+        return {"Content-Type": f"application/{patch}-patch+json"}
+    return _MAKING_PODS if method == "POST" and url.endswith("/pods") else _JSON
 
 
 def _is_budget(url: str, answer: ApiAnswer) -> bool:
