@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_world import Clock, Server, World
 
-from millpond.server.runtime.clock import SLOWER_BY, TOLERATED_S, KeptOffset, SteadyClock, on_wall_clock
+from millpond.server.runtime.clock import (
+    BELIEVED_AFTER_S,
+    LEAPT_FROM_S,
+    SLOWER_BY,
+    TOLERATED_S,
+    KeptOffset,
+    SteadyClock,
+    on_wall_clock,
+)
 from millpond.server.runtime.loop_dependencies import LoopDependencies
 
 
@@ -56,12 +64,49 @@ def test_a_clock_that_is_set_forward_is_followed_and_told_but_not_that_of_a_serv
     clock = machine.clock(since=10.0)
     assert clock() == 1_000.0
     assert not caplog.records
-    machine.set_by_s = 7_200.0
-    assert clock() == 8_200.0
+    machine.set_by_s = LEAPT_FROM_S
+    assert clock() == 4_600.0
     assert [record.getMessage() for record in caplog.records] == [
-        "the clock was set forward by 7200 s; windows follow it, time limits do not count them"
+        "the clock was set forward by 3600 s; windows follow it, time limits do not count them"
     ]
-    assert (clock.skipped(), clock.skipped()) == (7_200.0, 0.0)
+    assert (clock.skipped(), clock.skipped()) == (3_600.0, 0.0)
+
+
+def test_a_clock_that_was_years_ahead_for_a_while_and_is_set_right_changes_nothing() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    clock()
+    machine.set_by_s = 10 * 365 * 86_400.0
+    for machine.passed_s in (5.0, BELIEVED_AFTER_S - 1.0):
+        assert clock() == 1_000.0 + machine.passed_s
+    for machine.set_by_s in (0.0, 1e8):  # set right, and wrong once more: the ten minutes begin anew
+        machine.passed_s += 30.0
+        assert clock() == 1_000.0 + machine.passed_s
+    machine.set_by_s = 0.0
+    assert clock() == 1_000.0 + machine.passed_s
+    assert clock.skipped() == 0.0
+
+
+def test_a_clock_that_leaps_far_and_stays_there_is_followed_after_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine()
+    clock = machine.clock()
+    clock()
+    machine.passed_s, machine.set_by_s = 5.0, 7_200.0
+    assert (clock(), clock.skipped()) == (1_005.0, 0.0)
+    machine.passed_s += BELIEVED_AFTER_S
+    assert (clock(), clock.skipped()) == (8_205.0 + BELIEVED_AFTER_S, 7_200.0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the clock was set forward by 7200 s; it is followed in 600 s, unless it is set right before",
+        "the clock was set forward by 7200 s; windows follow it, time limits do not count them",
+    ]
+
+
+def test_a_leap_while_the_server_was_down_is_doubted_too(tmp_path: Path) -> None:
+    machine = Machine()
+    last = machine.clock(kept=KeptOffset(tmp_path / "clock.json", lambda: "boot-1"))()
+    machine.passed_s, machine.set_by_s = 100.0, 1e8
+    after = machine.clock(last, KeptOffset(tmp_path / "clock.json", lambda: "boot-1"))
+    assert after() == 1_100.0
 
 
 @given(st.floats(0.0, 1e5), st.floats(0.0, 1e6))
@@ -134,15 +179,15 @@ def test_over_a_restart_within_one_boot_it_is_known_what_truly_passed(tmp_path: 
     machine = Machine()
     before = machine.clock(kept=KeptOffset(file, lambda: "boot-1"))
     last = before()
-    machine.passed_s, machine.set_by_s = 100.0, 5_000.0
+    machine.passed_s, machine.set_by_s = 100.0, 3_000.0
     after = machine.clock(last, KeptOffset(file, lambda: "boot-1"))
-    assert after() == 6_100.0
-    assert after.skipped() == 5_000.0
+    assert after() == 4_100.0
+    assert after.skipped() == 3_000.0
     machine.passed_s, machine.set_by_s = 200.0, 0.0
-    again = machine.clock(6_150.0, KeptOffset(file, lambda: "boot-1"))
-    assert again() == 6_200.0, "set back meanwhile: it goes on from where it would be"
+    again = machine.clock(4_150.0, KeptOffset(file, lambda: "boot-1"))
+    assert again() == 4_200.0, "set back meanwhile: it goes on from where it would be"
     machine.set_by_s = 9_000.0
-    other_boot = machine.clock(6_200.0, KeptOffset(file, lambda: "boot-2"))
+    other_boot = machine.clock(4_200.0, KeptOffset(file, lambda: "boot-2"))
     assert other_boot() == 10_200.0
     assert other_boot.skipped() == 0.0
 
@@ -180,7 +225,7 @@ def test_a_process_that_is_halted_between_its_looks_at_two_clocks_skips_nothing(
 
 
 def test_a_clock_that_is_set_forward_ends_no_job_at_its_limit_and_books_no_time(tmp_path: Path) -> None:
-    """A day forward; the job may run for a minute."""
+    """An hour forward; the job may run for a minute."""
     machine, world = Machine(), World()
     clock = machine.clock(since=1_000.0)
     dependencies = LoopDependencies(clock=clock, clock_jump=clock.skipped)
@@ -188,7 +233,7 @@ def test_a_clock_that_is_set_forward_ends_no_job_at_its_limit_and_books_no_time(
     server.submit("a", time_limit="60s", gpus=1)
     server.scheduler.turn(0.0)
     server.scheduler.turn(0.0)
-    machine.passed_s, machine.set_by_s = 30.0, 86_400.0
+    machine.passed_s, machine.set_by_s = 30.0, LEAPT_FROM_S
     server.scheduler.turn(0.0)
     server.scheduler.turn(0.0)
     info = server.loop.job_cache.get("a")

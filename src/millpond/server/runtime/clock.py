@@ -4,10 +4,11 @@ The log's instants never run back. A scheduler that waited until the wall clock 
 for as long as the clock was set back; after a jump far forward by mistake, for years. So its time goes on, a little
 slower than the real one, until the wall clock has caught up.
 
-A clock that is set forward is followed, as hours of the day depend on it. The seconds that it skipped are reported
-(``skipped``), so that they count for no time limit. The time that has passed is measured by the time since the
-machine's boot, which cannot be set. The offset between the two is kept in a file, so that this holds over restarts of
-the server.
+A clock that is set forward is followed, as hours of the day depend on it. That cannot be taken back, so a leap by more
+than an hour is followed only after it has stood for ten minutes: a clock that was years ahead for some seconds changes
+nothing. The seconds that were skipped are reported (``skipped``), so that they count for no time limit. The time that
+has passed is measured by the time since the machine's boot, which cannot be set. The offset between the two is kept in
+a file, so that this holds over restarts of the server.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ TOLERATED_S: Final = 1.0
 """A clock that is corrected by less is waited for, or followed without a log line."""
 LOGGED_FROM_S: Final = 60.0
 """A clock that is set forward by more is logged."""
+LEAPT_FROM_S: Final = 3600.0
+"""A clock that is set forward by more is not followed before it has stood so for ``BELIEVED_AFTER_S``."""
+BELIEVED_AFTER_S: Final = 600.0
 _AT_ONCE_S: Final = 0.1
 """Two clocks are read at once where no more time passes from the first to the second."""
 _READ_AGAIN: Final = 10
@@ -79,6 +83,7 @@ class SteadyClock:
         self._is_behind = False
         self._lag_s = 0.0
         self._skipped_s = 0.0
+        self._leapt_at: float | None = None
         offset = None if kept is None else kept.offset_s
         self._is_known = offset is not None
         if offset is not None:
@@ -89,6 +94,9 @@ class SteadyClock:
         wall, steady = self._read()
         passed, self._looked_at = steady - self._looked_at, steady
         ahead_s = wall - (self._latest + passed)
+        if self._is_doubted(ahead_s - self._lag_s):
+            self._latest += passed
+            return self._latest
         if ahead_s < -TOLERATED_S:
             if not self._is_behind:
                 log.warning("the clock was set back by %.0f s; scheduling goes on until it has caught up", -ahead_s)
@@ -109,6 +117,20 @@ class SteadyClock:
         """By how many seconds the clock was set forward since this was last asked; as of the latest look at it."""
         skipped, self._skipped_s = self._skipped_s, 0.0
         return skipped
+
+    def _is_doubted(self, leapt_s: float) -> bool:
+        """Whether the clock has leapt so far, so lately, that somebody may set it right again."""
+        if leapt_s <= LEAPT_FROM_S or not self._is_known:
+            self._leapt_at = None
+            return False
+        if self._leapt_at is None:
+            self._leapt_at = self._looked_at
+            log.warning(
+                "the clock was set forward by %.0f s; it is followed in %.0f s, unless it is set right before",
+                leapt_s,
+                BELIEVED_AFTER_S,
+            )
+        return self._looked_at - self._leapt_at < BELIEVED_AFTER_S
 
     def _skip(self, seconds: float) -> None:
         self._skipped_s += seconds
