@@ -213,8 +213,8 @@ class Scheduler:
         Once it is submitted it is never refused for that: as soon as its reservation is over, it may start anywhere.
 
         Raises:
-            NotFoundError: there is none of that name, or none any more.
-            InvalidInputError: it is another queue's, or in another pool, or too small.
+            NotFoundError: there is none of that name for its queue and in its pool, or none any more.
+            InvalidInputError: it is too small.
         """
         require_usable(self._state, job)
 

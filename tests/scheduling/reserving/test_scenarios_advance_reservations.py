@@ -544,8 +544,8 @@ def test_a_changed_reservation_is_checked_anew_and_those_on_it_stay() -> None:
 @pytest.mark.parametrize(
     ("fields", "cause"),
     [
-        ({"reservation": "other", "queue": "vision"}, "no reservation 'other'"),
-        ({"reservation": "demo", "queue": "guest"}, "is for queue 'vision'"),
+        ({"reservation": "other", "queue": "vision"}, "no reservation 'other' for queue 'vision' in pool 'default'"),
+        ({"reservation": "demo", "queue": "guest"}, "no reservation 'demo' for queue 'guest' in pool 'default'"),
     ],
 )
 def test_a_job_that_could_not_use_the_reservation_that_it_requires_is_refused(
@@ -557,6 +557,17 @@ def test_a_job_that_could_not_use_the_reservation_that_it_requires_is_refused(
         world.core.check_reservation(single("job", **fields))
     with pytest.raises(InvalidInputError, match="needs 5 cards"):
         world.core.check_reservation(gang("job", 5, asks(1), reservation="demo", queue="vision"))
+
+
+def test_a_job_whose_reservation_is_over_is_not_bound_to_one_of_another_queue_that_bears_its_name() -> None:
+    world = two_teams()
+    reserve(world, 4, of="speech", begin=5_000.0, until=6_000.0)
+    world.submit(single("job", queue="speech", reservation="demo"))
+    world.settle()
+    assert world.state("job") is JobState.QUEUED
+    world.tell(ReservationCancelled(world.now, "demo"))
+    reserve(world, 4)
+    assert world.state("job") is JobState.RUNNING
 
 
 def test_a_queue_whose_guarantee_shrinks_keeps_what_was_agreed() -> None:

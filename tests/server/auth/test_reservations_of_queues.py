@@ -98,7 +98,23 @@ def test_a_job_names_the_reservation_that_it_waits_for(shared: AuthWorld) -> Non
     assert why["cause"] == "reservation"
     assert "it waits for its reservation demo, which has not begun; that is 2096-10-02" in why["summary"]
     answer = shared.client("max").post(f"{API}/jobs", json={"command": "x", "gpus": 1, "reservation": "other"})
-    assert (answer.status_code, error_of(answer).cause) == (404, "no reservation 'other'")
+    cause = "no reservation 'other' for queue 'vision' in pool 'default'"
+    assert (answer.status_code, error_of(answer).cause) == (404, cause)
+
+
+@pytest.mark.parametrize("path", ["jobs", "jobs/plan", "what-if"])
+def test_a_reservation_of_another_group_is_as_one_that_is_not_there_for_who_would_use_it(
+    shared: AuthWorld, path: str
+) -> None:
+    assert reserve(shared, "max").status_code == 200
+    answers = []
+    for name in ("demo", "never-made"):
+        job = {"command": "x", "gpus": 1, "reservation": name}
+        answer = shared.client("sue").post(f"{API}/{path}", json={"submit": [job]} if path == "what-if" else job)
+        error = error_of(answer)
+        answers.append((answer.status_code, error.cause.replace(name, "NAME"), error.remedy))
+    assert answers[0] == answers[1]
+    assert answers[0][:2] == (404, "no reservation 'NAME' for queue 'speech' in pool 'default'")
 
 
 def test_cards_that_are_kept_for_others_are_so_until_the_end_also_where_a_start_is_foreseen() -> None:

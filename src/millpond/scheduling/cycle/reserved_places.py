@@ -236,10 +236,10 @@ def leaves_enough(state: State, room: ReservedRoom, unused: Mapping[str, int], r
     Args:
         unused: how much of the cards of each node is left, in milli.
     """
-    name = room.wanted.name
-    if record.job.reservation == name:
+    required_by = state.reserved.required_by
+    if required_by(record.job) is room:
         return True
-    lines = (line for line in state.waiting.lines.values() if line[0][2].job.reservation == name)
+    lines = (line for line in state.waiting.lines.values() if required_by(line[0][2].job) is room)
     needed = sum(entry[2].demand.least_amount.gpu_milli for line in lines for entry in line)
     return sum(unused.values()) - needed >= milli
 

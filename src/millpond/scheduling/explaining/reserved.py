@@ -17,7 +17,7 @@ from millpond.scheduling.state import State
 
 def why_not_begun(state: State, record: JobRecord) -> Reason | None:
     """Why a job waits that requires a reservation which has not begun; None for all others."""
-    room = state.reserved.by_name.get(record.job.reservation)
+    room = state.reserved.required_by(record.job)
     if room is None or room.wanted.begin <= state.now:
         return None
     begin = room.wanted.begin
@@ -31,7 +31,7 @@ def why_reservation_full(state: State, claims: Claims, record: JobRecord) -> Rea
 
     Where enough of these are left, it is a limit of its queue, its group or its user.
     """
-    room = state.reserved.by_name.get(record.job.reservation)
+    room = state.reserved.required_by(record.job)
     if room is None:
         return None
     kept = sum(room.cards_on.values())

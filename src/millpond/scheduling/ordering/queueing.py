@@ -118,7 +118,8 @@ def is_in_window(state: State, record: JobRecord) -> bool:
     job = record.job
     if record.held_until > state.now:
         return False
-    if job.reservation and (state.reserved.begins_at(job.reservation) or 0.0) > state.now:
+    room = state.reserved.required_by(job)
+    if room is not None and room.wanted.begin > state.now:
         return False
     return not job.windows or windows.is_open(job.windows, state.now)
 
@@ -128,7 +129,8 @@ def watch_window(state: State, record: JobRecord) -> None:
     job = record.job
     changes = [windows.next_change(job.windows, state.now)] if job.windows else []
     changes.append(record.held_until or None)
-    changes.append(state.reserved.begins_at(job.reservation) if job.reservation else None)
+    room = state.reserved.required_by(job)
+    changes.append(None if room is None else room.wanted.begin)
     change = min((at for at in changes if at is not None and at > state.now), default=None)
     if change is not None:
         heapq.heappush(state.window_changes, (change, record.sequence, record))

@@ -133,10 +133,11 @@ def charge_ahead_of(state: State, record: JobRecord) -> None:
 
 def counts_in_turn_of(state: State, record: JobRecord, queue: str) -> bool:
     """Whether some of what a queue holds in the turn of a job that its bounds keep out is reserved."""
+    own = state.reserved.required_by(record.job)
     kept = [
         room
         for room in state.reserved.by_name.values()
-        if room.cards_on and room.wanted.covers(state.now) and room.wanted.name != record.job.reservation
+        if room.cards_on and room.wanted.covers(state.now) and room is not own
         and state.unused_of(room).gpu_milli
     ]  # fmt: skip
     ahead = [room for rooms in _ahead_of(state, record) for room in rooms]

@@ -16,6 +16,7 @@ from millpond.model.codec import from_plain, to_plain
 from millpond.model.errors import NotFoundError
 from millpond.model.resources import CARD_MILLI
 from millpond.model.tenancy.reservations import AdvanceReservation
+from millpond.model.workloads import Job
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.nodes.cordon import Cordons
 from millpond.scheduling.records import JobRecord
@@ -106,10 +107,13 @@ class ReservedRooms:
 
     # ---- questions ----------------------------------------------------------------------------------------------
 
-    def begins_at(self, name: str) -> float | None:
-        """When a reservation begins; None for one that is over, or was never made."""
-        room = self.by_name.get(name)
-        return None if room is None else room.wanted.begin
+    def required_by(self, job: Job) -> ReservedRoom | None:
+        """The reservation on whose cards alone a job starts; None where it requires none, or only one that is over.
+
+        Another one may bear its name by then, for another queue or in another pool.
+        """
+        room = self.by_name.get(job.reservation)
+        return room if room is not None and (room.wanted.queue, room.wanted.pool) == (job.queue, job.pool) else None
 
     def open_to(self, record: JobRecord, now: float) -> list[ReservedRoom]:
         """The reservations on whose cards a job may start now."""
@@ -174,7 +178,7 @@ class ReservedRooms:
 
     def requires(self, record: JobRecord) -> bool:
         """Whether a job may start on the cards of a reservation alone."""
-        return record.job.reservation in self.by_name
+        return self.required_by(record.job) is not None
 
     @property
     def users(self) -> frozenset[str]:

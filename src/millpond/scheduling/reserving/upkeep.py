@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from millpond.model.errors import ConflictError, InvalidInputError
+from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI, Amount
@@ -65,17 +65,18 @@ def require_usable(state: State, job: Job) -> None:
     """Refuse a job that requires a reservation that it could not use.
 
     Raises:
-        NotFoundError: there is none of that name.
-        InvalidInputError: it is another queue's, or in another pool, or too small.
+        NotFoundError: there is none of that name for its queue and in its pool.
+        InvalidInputError: it is too small.
     """
     if not job.reservation:
         return
-    wanted = state.reserved.require(job.reservation).wanted
-    if (wanted.queue, wanted.pool) != (job.queue, job.pool):
-        raise InvalidInputError(
-            f"reservation {wanted.name!r} is for queue {wanted.queue!r} in pool {wanted.pool!r}",
-            f"submit the job there, or leave reservation out: its queue is {job.queue!r}, its pool {job.pool!r}",
+    room = state.reserved.required_by(job)
+    if room is None:  # whether another queue has one of that name is not for everybody to know
+        raise NotFoundError(
+            f"no reservation {job.reservation!r} for queue {job.queue!r} in pool {job.pool!r}",
+            "`pond reservations` lists them",
         )
+    wanted = room.wanted
     least = sum(role.minimum * role.request.gpu_milli for role in job.roles)
     if not 0 < least <= wanted.gpu_milli:
         raise InvalidInputError(

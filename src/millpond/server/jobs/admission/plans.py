@@ -52,6 +52,7 @@ class Plans:
         Raises:
             SpecError, InvalidInputError: the document is wrong, or the cluster can never run it.
             NotAllowedError: the caller may not use the queue.
+            NotFoundError: its queue has no reservation of the name that it requires.
             UnavailableError: the caller waits for many already.
         """
         checked = check_job(document).submitted_at(time.time())
@@ -64,6 +65,7 @@ class Plans:
             reason = core.scheduler.check(job)
             if reason is not None:
                 raise refusal(reason)
+            core.scheduler.check_reservation(job)
             # As text already here: parts of a snapshot are the core's own, and it goes on.
             return json.dumps(core.scheduler.snapshot()), core.now
 

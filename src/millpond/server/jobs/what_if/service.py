@@ -194,6 +194,7 @@ class WhatIf:
             job = place.of(self._on_cluster(spec).to_job(f"new-{number}"))
             if (reason := trial.check(job)) is not None:
                 raise refusal(reason)
+            trial.check_reservation(job)
             what = f"{job.name or 'a job'} of {job.gpu_milli / 1000:g} cards submitted to {job.queue} as {job.id}"
             change.add(JobSubmitted(change.at, job), what)
             forecast = await forecast_of(self._forecaster, spec.file, job)
