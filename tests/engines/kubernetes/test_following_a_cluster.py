@@ -142,11 +142,15 @@ def test_a_cordon_and_a_silent_kubelet_close_a_node(cluster: StandinCluster, ben
     cluster.add_node("n1", unschedulable=True)
     closed = bench.next(NodeJoined).node
     assert not closed.schedulable
+    assert not closed.is_silent
     assert "cordoned in Kubernetes" in closed.unschedulable_reason
     cluster.add_node("n1", ready=False)
-    assert "not ready" in bench.next(NodeJoined).node.unschedulable_reason
+    silent = bench.next(NodeJoined).node
+    assert silent.is_silent
+    assert "not ready" in silent.unschedulable_reason
     cluster.add_node("n1")
-    assert bench.next(NodeJoined).node.schedulable
+    node = bench.next(NodeJoined).node
+    assert (node.schedulable, node.is_silent) == (True, False)
 
 
 def test_a_node_with_a_taint_is_open_where_pods_are_to_tolerate_that(cluster: StandinCluster, bench: PodBench) -> None:

@@ -28,6 +28,7 @@ from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.scheduler import Scheduler
 
 ON, DRAINING, OFF, BOOTING, FAILED = NodePowerState
+SILENT = replace(machine("a", 2), schedulable=False, unschedulable_reason="not ready", is_silent=True)
 
 
 def switch(world: World, node: str, *states: NodePowerState, ready_in_s: float | None = None, detail: str = "") -> None:
@@ -90,6 +91,36 @@ def test_what_an_engine_said_of_a_node_holds_if_it_could_not_be_switched_off_but
     assert (len(view(world, "b").node.devices), view(world, "b").node.schedulable) == (1, True)
     world.submit(gang("wide", 3, asks(1)))
     assert world.running() == {"wide"}
+
+
+@pytest.mark.parametrize("states", [(DRAINING,), (DRAINING, OFF)])
+def test_a_node_that_fell_silent_takes_nothing_though_its_switch_was_given_up(
+    states: tuple[NodePowerState, ...],
+) -> None:
+    world = World(machine("a", 2))
+    switch(world, "a", *states)
+    world.tell(NodeJoined(world.now, SILENT))
+    switch(world, "a", ON, detail="it was switched off and did not go down")
+    world.submit(single("j"))
+    assert world.running() == set()
+    assert view(world, "a").node.unschedulable_reason == "not ready"
+    world.tell(NodeLost(world.now, "a"))
+    assert world.core.power_overview().wanted == {"a": "j"}
+
+
+def test_a_node_that_is_off_is_not_on_because_the_next_server_finds_it_listed_and_silent() -> None:
+    world = World(machine("a", 2))
+    gone(world, "a")
+    world.submit(single("j"))
+    for event in (NodeJoined(world.now, SILENT), NodeLost(world.now, "a")):
+        world.tell(event)
+        assert world.core.power_overview().wanted == {"a": "j"}
+    switch(world, "a", BOOTING)
+    world.tell(NodeJoined(world.now, SILENT))
+    assert view(world, "a").power is not None
+    world.tell(NodeJoined(world.now, machine("a", 2)))
+    world.settle()
+    assert view(world, "a").power is None
 
 
 @pytest.mark.parametrize("states", [(DRAINING, ON), (DRAINING, OFF, ON)])

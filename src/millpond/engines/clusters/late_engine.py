@@ -47,7 +47,9 @@ class LateEngine:
         self._why = f"cluster {cluster} has not answered since the server started"
         self._open, self._wake = open_engine, wake
         reason = f"{self._why}: what runs there goes on, and nothing new starts"
-        self._known = tuple(replace(node, schedulable=False, unschedulable_reason=reason) for node in known)
+        self._known = tuple(
+            replace(node, schedulable=False, unschedulable_reason=reason, is_silent=True) for node in known
+        )
         self._lock = threading.Lock()
         self._engine: ClusterEngine | None = None
         self._said: list[Event] = []

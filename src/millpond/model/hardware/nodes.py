@@ -97,6 +97,7 @@ class Node:
         divisible: those of its cards whose layout may change while the server runs.
         schedulable: false while its engine lets nothing new start there; what runs there goes on. Cordons
             are apart, see ``Cordon``.
+        is_silent: its engine has not heard from it of late, and loses it if that lasts; it is not schedulable then.
         rack_name, zone_name: its place; empty means the one unnamed rack or zone.
     """
 
@@ -115,6 +116,7 @@ class Node:
     labels: Labels = ()
     keeps_cpu: bool = False
     divisible: tuple[DivisibleCard, ...] = ()
+    is_silent: bool = False
 
     @property
     def cluster(self) -> str:

@@ -33,7 +33,7 @@ class Nodes:
         """A machine is there, for the first time, again, or with something about it changed."""
         node = event.node
         power = self._state.cordons.power.get(node.name)
-        if power is not None and power.is_gone:
+        if power is not None and power.is_gone and not node.is_silent:  # a machine that is off may still be listed
             self._state.cordons.set_power(node.name, None)
             follow_cordons(self._state)
         elif power is not None and power.is_closed:
@@ -71,6 +71,8 @@ class Nodes:
         elif power is not None and power.failed_lately(event.at):  # it went down all the same, only late
             self._state.cordons.set_power(event.node, NodePower(NodePowerState.OFF, event.at, is_gone=True))
             follow_cordons(self._state)
+            if (node := cluster.node_named(event.node)) is not None:  # why it was closed before is over once it boots
+                cluster.update_node(replace(node, schedulable=True, unschedulable_reason="", is_silent=False))
         else:
             self._state.cordons.set_power(event.node, None)
             cluster.remove_node(event.node)
@@ -104,10 +106,10 @@ class Nodes:
         seen, known = before.seen, self._state.cluster.node_named(event.node)
         power = NodePower(event.state, event.at, event.detail, event.ready_at, before.is_gone, seen if closed else None)
         cordons.set_power(event.node, power)
-        if not closed and seen is not None and known is not None:  # what drained it for the switch is no order to it
-            self._describe(
-                replace(seen, schedulable=known.schedulable, unschedulable_reason=known.unschedulable_reason)
-            )
+        if not closed and seen is not None and known is not None:
+            if not seen.is_silent:  # what drained it for the switch is no order to it
+                seen = replace(seen, schedulable=known.schedulable, unschedulable_reason=known.unschedulable_reason)
+            self._describe(seen)
         follow_cordons(self._state)
         self._placer.capacity_changed()
 

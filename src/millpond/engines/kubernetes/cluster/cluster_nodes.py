@@ -301,6 +301,7 @@ def describe_node(
         swap_mib=0 if report is None else report.swap_mib,
         extras=((GPU_SLICES, SHARERS * len(by_uuid)),) if report is not None and not report.unsliced else (),
         keeps_cpu=True,
+        is_silent=not is_ready(node),
     )
 
 
