@@ -120,6 +120,7 @@ def test_with_redfish_a_command_can_still_switch_nodes_off() -> None:
         (SAVING.replace("RULE", "idle: 1h"), "none of on, redfish and wake_on_lan, or several"),
         (SAVING.replace("RULE", "wake_on_lan: {n1: '52:54'}"), "is no MAC address"),
         (SAVING.replace("RULE", "redfish: {system: 'https://bmc/1', user: u, password_file: /p}"), "of each node"),
+        (SAVING.replace("RULE", "redfish: {system: 'https://u:w@$NODE/1', user: u, password_file: /p}"), "with a user"),
         (SAVING.replace("off: 'x', RULE", "wake_on_lan: {}"), "no off"),
         (SAVING.replace("RULE", "on: y, boot: 20m"), "longest_boot is shorter than boot"),
         (SAVING.replace("RULE", "on: y").splitlines()[1], "the nodes of one machine are never switched off"),

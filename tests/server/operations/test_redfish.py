@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from certificates import make_certificate
 from millpond.server.operations.power_hooks import PowerHooks
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.config.power_saving import PowerSaving
@@ -27,6 +31,8 @@ class Controller(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.asked: list[tuple[str, str, dict[str, str]]] = []
         self.answer: tuple[int, bytes] = (204, b"")
+        self.state = ""
+        self.asks = threading.Event()
         self.answers = threading.Event()
         self.answers.set()
 
@@ -38,8 +44,14 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         login = base64.b64decode(self.headers["Authorization"].removeprefix("Basic ")).decode()
         self.server.asked.append((self.path, login, body))
+        self.server.asks.set()
         self.server.answers.wait(60)
-        code, said = self.server.answer
+        self._answer(*self.server.answer)
+
+    def do_GET(self) -> None:
+        self._answer(200, json.dumps({"PowerState": self.server.state}).encode())
+
+    def _answer(self, code: int, said: bytes) -> None:
         self.send_response(code)
         self.send_header("Location", "http://127.0.0.1:1/elsewhere")
         self.send_header("Content-Length", str(len(said)))
@@ -107,3 +119,34 @@ def test_a_controller_that_says_nothing_and_a_password_that_cannot_be_read_are_t
     (tmp_path / "bmc").unlink()
     assert "bmc cannot be read" in PowerHooks().switch(saving.on, "n1")
     assert len(controller.asked) == 1
+
+
+@pytest.mark.parametrize(("state", "went_well"), [("On", True), ("PoweringOn", True), ("Off", False)])
+def test_a_machine_that_is_on_already_has_been_switched_on_though_its_controller_refuses_that(
+    controller: Controller, saving: PowerSaving, state: str, went_well: bool
+) -> None:
+    controller.answer, controller.state = (409, b'{"error": {"message": "already on"}}'), state
+    assert (PowerHooks().switch(saving.on, "n1") == "") is went_well
+
+
+def test_a_server_that_ends_waits_for_no_controller(controller: Controller, saving: PowerSaving) -> None:
+    controller.answers.clear()
+    hooks = PowerHooks()
+    with ThreadPoolExecutor(1) as threads:
+        ended = threads.submit(hooks.switch, replace(saving.on, within_s=600.0), "n1")
+        assert controller.asks.wait(60)
+        hooks.close()
+        assert ended.result(10) == "the server ends"
+
+
+def test_a_certificate_that_its_controller_signed_itself_is_told_and_can_be_taken(
+    controller: Controller, saving: PowerSaving, tmp_path: Path
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*make_certificate(tmp_path / "tls", "127.0.0.1"))
+    controller.socket = context.wrap_socket(controller.socket, server_side=True)
+    assert saving.on.redfish is not None
+    reset = replace(saving.on.redfish, system=saving.on.redfish.system.replace("http:", "https:"))
+    said = PowerHooks().switch(replace(saving.on, redfish=reset), "n1")
+    assert said == f"the certificate of {reset.system_of('n1')} is not trusted (self-signed certificate)"
+    assert PowerHooks().switch(replace(saving.on, redfish=replace(reset, verify=False)), "n1") == ""

@@ -8,8 +8,11 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from threading import Lock
+from functools import partial
+from threading import Lock, Thread
 from typing import Final
 
 from millpond.server.operations.redfish import reset_system
@@ -22,6 +25,7 @@ _PIECE: Final = 2**16
 _CLOSES_WITHIN_S: Final = 0.2
 _WAKE_PORT: Final = 9
 _MAC_REPEATS: Final = 16
+_THE_SERVER_ENDS: Final = "the server ends"
 
 
 class PowerHooks:
@@ -30,25 +34,39 @@ class PowerHooks:
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = Lock()
-        self._is_closed = False
+        self._end: Future[str] = Future()
 
     def switch(self, hook: PowerHook, node: str) -> str:
         """Switch a node; returns what went wrong, empty if nothing did."""
         if hook.command:
             return self.run_command(hook.command, node, hook.within_s)
         if hook.redfish is not None:
-            return reset_system(hook.redfish, node, hook.within_s)
+            return self._or_end(partial(reset_system, hook.redfish, node, hook.within_s))
         address = hook.mac_addresses.get(node)
         if address is None:
             return f"no MAC address of {node} is configured"
         return send_magic_packet(address, hook.broadcast)
 
     def close(self) -> None:
-        """End the commands that run; the next server runs them again."""
+        """End the commands that run, and await no request; the next server runs all these again."""
         with self._lock:
-            self._is_closed = True
+            self._end.set_result(_THE_SERVER_ENDS)
             for process in self._running:
                 _end(process)
+
+    def _or_end(self, ask: Callable[[], str]) -> str:
+        """What a request comes to, on a thread that a server which ends does not wait for."""
+        answer: Future[str] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(ask())
+            except BaseException as error:
+                answer.set_exception(error)
+
+        Thread(target=run, name="power-request", daemon=True).start()
+        done, _ = wait((answer, self._end), return_when=FIRST_COMPLETED)
+        return done.pop().result()
 
     def run_command(self, line: str, node: str, within_s: float) -> str:
         """Run a line of sh with the node's name as ``NODE``; all that it started is ended with it.
@@ -57,8 +75,8 @@ class PowerHooks:
         group of processes outlives it, and is not waited for.
         """
         with self._lock:
-            if self._is_closed:
-                return "the server ends"
+            if self._end.done():
+                return _THE_SERVER_ENDS
             process = subprocess.Popen(
                 ["sh", "-c", line],
                 env=os.environ | {"NODE": node},
@@ -75,8 +93,8 @@ class PowerHooks:
                 with self._lock:
                     self._running.discard(process)
                 _end(process)
-        if self._is_closed:
-            return "the server ends"
+        if self._end.done():
+            return _THE_SERVER_ENDS
         if said is None:
             return f"the command was ended after {within_s:g} s"
         if process.returncode == 0:
@@ -89,7 +107,7 @@ class PowerHooks:
         output, deadline = process.stdout.fileno(), time.monotonic() + within_s
         readable, said = select.poll(), b""
         readable.register(output, select.POLLIN)
-        while (left_s := deadline - time.monotonic()) > 0 and not self._is_closed:
+        while (left_s := deadline - time.monotonic()) > 0 and not self._end.done():
             if not readable.poll(min(left_s, _CLOSES_WITHIN_S) * 1_000):
                 continue
             if piece := os.read(output, _PIECE):

@@ -18,6 +18,7 @@ from millpond.specs.validation import Strict
 
 _SWITCH_ON: Final = "On"
 _SHUT_DOWN: Final = "GracefulShutdown"
+_LEADS_TO: Final = {_SWITCH_ON: ("On", "PoweringOn"), _SHUT_DOWN: ("Off", "PoweringOff")}
 _NODE: Final = "$NODE"
 _MAC: Final = re.compile(r"[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}")
 
@@ -33,6 +34,8 @@ def _system(value: Any) -> Any:
     if parts is None or parts.scheme not in ("http", "https") or not parts.netloc or _NODE not in value:
         example = "https://$NODE-bmc.example.org/redfish/v1/Systems/1"
         raise BadValueError(f"{value!r} is no address of a machine of each node", f"write {example}")
+    if "@" in parts.netloc:
+        raise BadValueError("an address with a user", "name the user in `user`, and the password in `password_file`")
     return value
 
 
@@ -61,6 +64,11 @@ class RedfishReset:
     def system_of(self, node: str) -> str:
         """The address of a node's machine."""
         return self.system.replace(_NODE, node).rstrip("/")
+
+    @property
+    def leads_to(self) -> tuple[str, ...]:
+        """The states of a machine that has been reset so, as Redfish calls them."""
+        return _LEADS_TO[self.kind]
 
 
 @dataclass(frozen=True, slots=True)
