@@ -151,6 +151,26 @@ def test_a_node_that_does_not_go_down_stays_on_and_one_that_does_not_join_has_fa
     }
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_node_that_is_gone_before_its_hook_ends_is_off_whatever_the_hook_says(
+    switched: Switched, is_restarted: bool
+) -> None:
+    switched.answer = "the command was ended after 120 s"
+    switched.released.clear()
+    switched.look()
+    switched.look(60.0)
+    switched.leave()
+    if is_restarted:
+        switched.worker = switched.begin()
+    switched.released.set()
+    switched.look()
+    switched.look()
+    assert (switched.node()["power"], switched.calls) == ("off", [("off", "n1")])
+    switched.api.submit(gpus=1)
+    switched.look()
+    assert switched.calls[1:] == [("on", "n1")]
+
+
 def test_the_next_server_switches_again_what_it_finds_half_way(switched: Switched) -> None:
     switched.released.clear()
     switched.look()

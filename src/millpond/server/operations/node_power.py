@@ -116,6 +116,8 @@ class NodePowerWorker(Periodic):
         if name in self._running:
             return
         match power.state:
+            case NodePowerState.DRAINING if power.is_gone:
+                self._tell(name, NodePowerState.OFF, "")
             case NodePowerState.DRAINING | NodePowerState.BOOTING if self._begun.get(name) is not power.state:
                 self._run(name, power.state, saving)
             case NodePowerState.OFF if late and not power.is_gone:
