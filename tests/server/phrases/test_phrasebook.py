@@ -276,9 +276,9 @@ def test_moves_are_told_in_the_language_of_the_reader() -> None:
         ("it failed and never ran: command 'x-1' was not found on node n-1; check its spelling and PATH, or give its "
         "whole path (of a script: also the interpreter in its first line)"),
         ("could not be started: command 'x-1' cannot be executed on node n-1: Argument list too long; one argument or "
-        "variable may have 128 KiB: send what is longer as a file (--ship)"),
-        ("could not be started: working directory 'x-1' on node n-1: Permission denied; send it with the job (--ship), "
-        "or let the account that the job runs as enter it"),
+        "variable may have 128 KiB: send what is longer as a file (`ship: true`)"),
+        ("could not be started: working directory 'x-1' on node n-1: Permission denied; send it with the job "
+        "(`ship: true`), or let the account that the job runs as enter it"),
         "a task asks for 9 GPUs of x-1; the largest node has 8",
         "ask for 0.25 GPUs a task instead of 1", "ask for 4 GPUs a task of role 'x-1' instead of 8",
         "run 2 tasks of role 'x-1' instead of 4", "accept any device model of role 'x-1'",
@@ -299,7 +299,7 @@ def test_moves_are_told_in_the_language_of_the_reader() -> None:
     ],
 )  # fmt: skip
 def test_what_became_of_jobs_and_what_never_fits_is_told_in_the_language_of_the_reader(text: str) -> None:
-    names = ("x-1", "n-1", "PATH", "--ship", "KiB", "TiB")
+    names = ("x-1", "n-1", "PATH", "ship: true", "KiB", "TiB")
     assert left_in_english(phrase_in(CHINESE, text), *names) == []
 
 

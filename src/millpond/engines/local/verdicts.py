@@ -87,7 +87,7 @@ def _refusal(error: StartError, program: str, workdir: str, node: str) -> Refusa
     if error.path == workdir:
         remedy = "create it, or submit from a directory that exists there"
         if error.errno == errno.EACCES:
-            remedy = "send it with the job (--ship), or let the account that the job runs as enter it"
+            remedy = "send it with the job (`ship: true`), or let the account that the job runs as enter it"
         return Refusal(f"working directory {workdir!r} on node {node}: {error.text}; {remedy}")
     if error.errno == errno.ESPIPE:
         return Refusal(f"{error.text}; submit it again")
@@ -100,7 +100,7 @@ def _refusal(error: StartError, program: str, workdir: str, node: str) -> Refusa
     if error.errno in _BY_COMMAND:
         remedy = "make it executable, or name its interpreter before it"
         if error.errno == errno.E2BIG:
-            remedy = "one argument or variable may have 128 KiB: send what is longer as a file (--ship)"
+            remedy = "one argument or variable may have 128 KiB: send what is longer as a file (`ship: true`)"
         cause = f"command {program!r} cannot be executed on node {node}: {error.text}"
         return Refusal(f"{cause}; {remedy}", exit_code=NOT_EXECUTABLE)
     return Refusal(f"node {node} cannot start processes: {error.text}", device_fault=True)

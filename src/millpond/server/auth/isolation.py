@@ -235,7 +235,8 @@ class Isolation:
             is_hidden = any(found.is_relative_to(place) for place in account.hidden)
             if is_hidden and not found.is_relative_to(self._state_dir.resolve()):
                 raise InvalidInputError(
-                    f"{path} is {self._owner}'s own: {whose}", "send the files (--ship), or name another folder"
+                    f"{path} is {self._owner}'s own: {whose}",
+                    "send the files (`ship: true`), or name another folder",
                 )
         if file.output is not None and not is_listed(file.queue, followed(file.output, "output path")):
             raise InvalidInputError(
@@ -298,5 +299,5 @@ def _check_way_to(folder: Path, workdir: str, identity: MachineAccount) -> None:
 def _closed(workdir: str, identity: MachineAccount) -> InvalidInputError:
     return InvalidInputError(
         f"jobs of {identity.name} run under user number {identity.uid}, which may not go to {workdir}",
-        "send the directory with the job (--ship), or let that account in",
+        "send the directory with the job (`ship: true`), or let that account in",
     )

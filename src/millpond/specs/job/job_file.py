@@ -45,7 +45,7 @@ _SCALE_TO_ZERO: Final = Scale.model_validate({"idle_after": Scale.model_fields["
 _ONE_TASK: Final = Tasks(desired=1, min=1, max=1)
 _MOST_BYTES: Final = 128_000
 """Linux gives programs arguments and variables of up to 128 KiB each; the rest is for what shell lines begin with."""
-_AS_A_FILE: Final = "send what is longer as a file (--ship)"
+_AS_A_FILE: Final = "send what is longer as a file (`ship: true`)"
 
 
 def _command(value: Any, info: ValidationInfo) -> Any:
