@@ -28,6 +28,9 @@ def test_a_cell_is_bound_while_its_queue_uses_it_and_other_work_is_a_visitor_els
     assert (chain.levels[chain.node_level], chain.sizes[-1]) == ("node", 8)
     assert chain.owed == (CellOwed("lab", "node", pinned=False, owed=1, bound=0),)
     assert set(parts_of(world).values()) == {(CellCards(8, CellCardState.FREE),)}
+    assert sorted(card for node in chain.nodes for card in node.cards) == sorted(
+        f"{name}-{index}" for name in ("n0", "n1") for index in range(8)
+    )
     world.submit(single("mine", 6, queue="lab"), single("theirs", 3, queue="others"))
     (chain,) = world.core.cell_map()
     assert chain.owed == (CellOwed("lab", "node", pinned=False, owed=1, bound=1),)

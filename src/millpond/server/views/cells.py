@@ -33,6 +33,7 @@ def _chain(chain: CellChain, named: Callable[[str], str]) -> CellChainInfo:
         nodes=[
             CellNodeInfo(
                 name=node.name,
+                cards=list(node.cards),
                 parts=[
                     CellCardsInfo(
                         cards=part.cards,

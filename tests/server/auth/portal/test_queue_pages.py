@@ -163,5 +163,5 @@ def test_cells_are_drawn_and_those_of_other_groups_are_not_named(world: AuthWorl
         assert [(each["queue"], each["level"], each["bound"]) for each in chain["owed"]] == [(name, "node", 1)]
         assert [part["queue"] for node in chain["nodes"] for part in node["parts"]] == [name, name]
         page = browser_of(world, user).get("/portal/cells").text
-        assert f'aria-label="in use · {name} · whole node"' in page
+        assert f'aria-label="n1/0: in use · {name} · whole node"' in page
         assert ("vision" in page) is (name == "vision")

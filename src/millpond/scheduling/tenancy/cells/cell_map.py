@@ -46,9 +46,14 @@ class CellCards:
 
 @dataclass(frozen=True, slots=True)
 class CellNode:
-    """A machine with its cards in the order of the chain."""
+    """A machine with its cards in the order of the chain.
+
+    Attributes:
+        cards: their ids, those of the first of the parts first.
+    """
 
     name: str
+    cards: tuple[str, ...]
     parts: tuple[CellCards, ...]
 
 
@@ -104,8 +109,8 @@ def _shown(chain: Chain, owed: list[CellOwed]) -> CellChain:
     spec = chain.spec
     each = chain.size[chain.node_level]
     nodes = (
-        CellNode(name, tuple(_parts(chain, range(number * each, (number + 1) * each))))
-        for number, (name, _) in enumerate(spec.nodes)
+        CellNode(name, tuple(cards), tuple(_parts(chain, range(number * each, (number + 1) * each))))
+        for number, (name, cards) in enumerate(spec.nodes)
     )
     return CellChain(spec.name, spec.model, spec.levels, tuple(spec.sizes), spec.node_level, tuple(nodes), tuple(owed))
 

@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby, islice
 from typing import Final
 
 from millpond.model.hardware.devices import DeviceHealth
-from millpond.server.web.pool.pool_map import OWNERS_SHOWN
+from millpond.server.web.pool.pool_map import OWNERS_SHOWN, card_number
 from millpond.specs.api.pool.cells import CellCardsInfo, CellChainInfo, CellMapInfo, CellNodeInfo
-from millpond.specs.api.pool.nodes import NodeInfo
+from millpond.specs.api.pool.nodes import DeviceInfo
 
 _COLOURS: Final = OWNERS_SHOWN + 1
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnCards:
+    """Cards of a machine that stand side by side and are alike.
+
+    Attributes:
+        numbers: as in the names of cards, such as ``dgx-1/3``.
+        state: that of their cell, or ``broken``, which tells them apart from others that are ``away``.
+    """
+
+    numbers: list[str]
+    state: str
+    cell: CellCardsInfo
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnNode:
+    """A machine with its cards in the order of the chain."""
+
+    name: str
+    parts: list[DrawnCards]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,38 +48,41 @@ class CellGroup:
 
     level: str
     number: int
-    nodes: list[CellNodeInfo]
+    nodes: list[DrawnNode]
 
 
-def groups_of(chain: CellChainInfo, broken: Mapping[str, int]) -> list[CellGroup]:
+def groups_of(chain: CellChainInfo, devices: Mapping[str, DeviceInfo]) -> list[CellGroup]:
     """The machines of a chain as they are drawn.
 
     Args:
-        broken: of machines that have some, how many cards are faulty.
+        devices: the cards by UUID.
     """
     together = chain.sizes[-1] // chain.sizes[chain.node_level]
-    nodes = [_with_broken(node, broken[node.name]) if node.name in broken else node for node in chain.nodes]
+    nodes = [_drawn(node, devices) for node in chain.nodes]
     if together == 1:
         return [CellGroup("", 0, nodes)]
     starts = range(0, len(nodes), together)
     return [CellGroup(chain.levels[-1], at // together + 1, nodes[at : at + together]) for at in starts]
 
 
-def broken_cards(nodes: Iterable[NodeInfo]) -> dict[str, int]:
-    """Of machines that have some, how many cards are faulty."""
-    counts = {node.name: sum(device.health == DeviceHealth.FAULTY for device in node.devices) for node in nodes}
-    return {name: count for name, count in counts.items() if count}
+def _drawn(node: CellNodeInfo, devices: Mapping[str, DeviceInfo]) -> DrawnNode:
+    parts: list[DrawnCards] = []
+    uuids = iter(node.cards)
+    for cell in node.parts:
+        here = [devices.get(uuid) for uuid in islice(uuids, cell.cards)]
+        for is_faulty, alike in groupby(here, _is_faulty):
+            state = "broken" if is_faulty and cell.state == "away" else cell.state
+            parts.append(DrawnCards([_number(card) for card in alike], state, cell))
+    return DrawnNode(node.name, parts)
 
 
-def _with_broken(node: CellNodeInfo, broken: int) -> CellNodeInfo:
-    """A machine in which broken cards are told apart, as ``broken``, from others that are ``away``."""
-    parts = []
-    for part in node.parts:
-        bad = min(broken, part.cards) if part.state == "away" else 0
-        broken -= bad
-        split = (replace(part, cards=bad, state="broken"), replace(part, cards=part.cards - bad))
-        parts += [each for each in split if each.cards]
-    return replace(node, parts=parts)
+def _is_faulty(card: DeviceInfo | None) -> bool:
+    return card is not None and card.health == DeviceHealth.FAULTY
+
+
+def _number(card: DeviceInfo | None) -> str:
+    """A machine may have gone between the two looks that the page takes."""
+    return "?" if card is None else card_number(card)
 
 
 def colours_of(found: CellMapInfo) -> dict[str, str]:
@@ -69,6 +95,6 @@ def colours_of(found: CellMapInfo) -> dict[str, str]:
     return {queue: f"o{min(place, _COLOURS)}" for place, (queue, _) in enumerate(owed.most_common(), start=1)}
 
 
-def main_part(node: CellNodeInfo) -> CellCardsInfo:
+def main_part(node: DrawnNode) -> DrawnCards:
     """What a machine is shown as where there is no room for its cards."""
-    return max(node.parts, key=lambda part: (bool(part.queue), part.cards))
+    return max(node.parts, key=lambda part: (bool(part.cell.queue), len(part.numbers)))

@@ -190,6 +190,11 @@ def _kind(models: tuple[str, ...]) -> str:
     return " + ".join(f"{count} x {model}" for model, count in Counter(models).most_common())
 
 
+def card_number(device: DeviceInfo) -> str:
+    """By which a card is known on its machine; a part that the hardware cut out of card 3 is ``3.1``."""
+    return f"{device.index}{'' if device.instance is None else f'.{device.instance}'}"
+
+
 def _looks_of_owners(nodes: Iterable[NodeInfo], find: Find) -> dict[str, tuple[str, int]]:
     """Of each user the word for their colour, and how much they hold in milli; most first."""
     held: Counter[str] = Counter()
@@ -275,7 +280,7 @@ class _Painter:
         return MapCell(look, text)
 
     def _card(self, node: NodeInfo, device: DeviceInfo) -> MapCard:
-        name = f"{node.name}/{device.index}{'' if device.instance is None else f'.{device.instance}'}"
+        name = f"{node.name}/{card_number(device)}"
         held = CARD_MILLI - device.free_compute_milli
         names = [f"{each.job} ({milli_text(each.compute_milli)})" for each in device.slices]
         health = "" if device.health == DeviceHealth.OK else _with_reason(device.health, device.health_detail)

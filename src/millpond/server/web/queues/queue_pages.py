@@ -32,7 +32,7 @@ from millpond.server.store.jobs import JobFilter
 from millpond.server.views.visibility import reader_of
 from millpond.server.web.charts.history_pages import charts_of, series_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
-from millpond.server.web.pool.cell_drawing import broken_cards, colours_of, groups_of, main_part
+from millpond.server.web.pool.cell_drawing import colours_of, groups_of, main_part
 from millpond.server.web.pool.pool_map import MOST_IN_DETAIL
 from millpond.server.web.queues.queue_form import FIELDS, changed_fields, said_alike, shown, typed
 from millpond.server.web.rendering import PageReader, show
@@ -65,11 +65,12 @@ async def queues(service: ServiceOf, access: ClusterReader, visit: VisitOf) -> R
 async def cells(service: ServiceOf, access: ClusterReader, visit: VisitOf) -> Response:
     """Cells drawn on the hardware."""
     found = await service.cells_seen_by(access.caller)
-    broken = broken_cards(await service.machines.all(reader_of(access.caller)))
+    nodes = await service.machines.all(reader_of(access.caller))
+    devices = {device.uuid: device for node in nodes for device in node.devices}
     return show(
         "pool/cells.html",
         visit,
-        chains=[(chain, groups_of(chain, broken), len(chain.nodes) <= MOST_IN_DETAIL) for chain in found.chains],
+        chains=[(chain, groups_of(chain, devices), len(chain.nodes) <= MOST_IN_DETAIL) for chain in found.chains],
         colours=colours_of(found),
         main_part=main_part,
     )

@@ -26,9 +26,14 @@ class CellCardsInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellNodeInfo:
-    """A machine with its cards in the order of the chain."""
+    """A machine with its cards in the order of the chain.
+
+    Attributes:
+        cards: their UUIDs, those of the first of the parts first.
+    """
 
     name: str
+    cards: list[str]
     parts: list[CellCardsInfo] = field(default_factory=list)
 
 
