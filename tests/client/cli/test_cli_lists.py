@@ -158,6 +158,16 @@ def test_machines_are_listed_with_their_cards_and_what_is_free(server, run_pond)
     assert second.split() == ["cpu", "-", "-", "7.5/8", "63/64", "open"]
 
 
+def test_cards_of_a_closed_machine_and_what_frozen_work_keeps_are_not_free(server, run_pond):
+    frozen = {"job": "j", "task": 0, "state": "frozen", "compute_milli": 300, "limit_milli": 300, "memory_mib": 1}
+    keeping = CARD | {"index": 1, "free_compute_milli": 1000, "slices": [frozen]}
+    shut = MACHINE | {"name": "b", "schedulable": False, "devices": [CARD]}
+    server.will(200, {"nodes": [MACHINE | {"devices": [CARD, keeping]}, shut]})
+    _, first, second = run_pond("nodes")[1].splitlines()
+    assert "  1.2 " in first
+    assert "    0 " in second
+
+
 def test_a_closed_machine_says_why(server, run_pond):
     server.will(200, {"nodes": [MACHINE | {"schedulable": False, "unschedulable_reason": "repair"}]})
     assert run_pond("nodes")[1].splitlines()[1].endswith("closed: repair")

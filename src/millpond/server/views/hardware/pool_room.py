@@ -7,7 +7,7 @@ from typing import Final
 
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.resources import CARD_MILLI
-from millpond.model.states import JobState, TaskState
+from millpond.model.states import JobState
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.pool.nodes import NodeInfo
@@ -75,9 +75,8 @@ def _sums_on(node: NodeInfo) -> dict[str, _Sums]:
         sums["cards"] += 1
         sums["held_milli"] += CARD_MILLI - device.free_compute_milli
         if can_take:
-            frozen = sum(each.compute_milli for each in device.slices if each.state == TaskState.FROZEN)
             sums["usable_milli"] += device.free_compute_milli
-            sums["frozen_milli"] += min(frozen, device.free_compute_milli)
+            sums["frozen_milli"] += device.kept_milli
             sums["whole"] += not device.holders
         sums["broken"] += device.health == DeviceHealth.FAULTY
         sums["elsewhere"] += device.health == DeviceHealth.BUSY_ELSEWHERE

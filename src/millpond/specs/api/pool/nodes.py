@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from millpond.model.states import TaskState
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceInfo:
@@ -62,6 +64,12 @@ class DeviceInfo(DeviceFacts):
     slices: list[SliceInfo] = field(default_factory=list)
     closure: CordonInfo | None = None
     probation_until: float | None = None
+
+    @property
+    def kept_milli(self) -> int:
+        """Of the free compute, what frozen tasks keep from others, as they hold its memory."""
+        frozen = sum(each.compute_milli for each in self.slices if each.state == TaskState.FROZEN)
+        return min(frozen, self.free_compute_milli)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,9 +35,10 @@ def _marks(device: DeviceInfo) -> str:
     return f" ({', '.join(marks)})" if marks else ""
 
 
-def _free_compute(*devices: DeviceInfo) -> str:
-    """Cards that are free, without those that are unusable."""
-    return milli_text(sum(device.free_compute_milli for device in devices if _is_usable(device)))
+def _free_compute(node: NodeInfo, *devices: DeviceInfo) -> str:
+    """Cards that a job may get now, as on the overview: none of a closed node, and none that frozen work keeps."""
+    usable = [device for device in devices if node.schedulable and _is_usable(device)]
+    return milli_text(sum(device.free_compute_milli - device.kept_milli for device in usable))
 
 
 def _is_usable(device: DeviceInfo) -> bool:
@@ -73,7 +74,7 @@ _MACHINES: ListTable[NodeInfo] = ListTable(
         Column("NODE", lambda node: node.name),
         Column("CLUSTER", lambda node: node.cluster, if_any=True),
         Column("CARDS", _models, gives_way=True),
-        Column("FREE", lambda node: _free_compute(*node.devices) if node.devices else "", right=True),
+        Column("FREE", lambda node: _free_compute(node, *node.devices) if node.devices else "", right=True),
         Column("CPUS FREE", _free_cpus, right=True),
         Column("GIB FREE", _free_memory, right=True),
         Column("STATE", machine_state, gives_way=True),
@@ -84,7 +85,7 @@ _CARDS: ListTable[tuple[NodeInfo, DeviceInfo]] = ListTable(
         Column("NODE", lambda card: card[0].name),
         Column("CARD", lambda card: formats.card_number(card[1].index, card[1].instance), right=True),
         Column("MODEL", lambda card: card[1].model + _marks(card[1])),
-        Column("FREE", lambda card: _free_compute(card[1]), right=True),
+        Column("FREE", lambda card: _free_compute(*card), right=True),
         Column("GIB FREE", lambda card: _free_card_memory(card[1]), right=True),
         Column("STATE", lambda card: formats.card_state(card[1]), gives_way=True),
         Column("JOBS", lambda card: _holders(card[1]), gives_way=True),
