@@ -46,11 +46,13 @@ def test_the_chosen_order_survives_changes_and_rows_stay_under_the_cursor(
     before = row.bounding_box()
     newest = submit(pond, "sleep 600", "--name", name, *late)
     page.locator("button.waiting").wait_for()
+    expect(page.locator("#changes-wait")).to_have_text(page.locator("button.waiting").inner_text())
     assert rows(page) == [one, other]
     assert row.bounding_box() == pytest.approx(before, abs=1), "the button above does not push rows down"
     page.mouse.move(5, 5)
     page.locator(f"#job-{newest}").wait_for()
     assert rows(page) == [newest, one, other]
+    expect(page.locator("#changes-wait")).to_be_empty()
     row.hover()
     assert pond("stop", newest).returncode == 0
     expect(page.locator(f"#job-{newest}")).to_have_class("gone")

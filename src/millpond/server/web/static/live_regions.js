@@ -72,6 +72,7 @@ const isRead = (region) => pointsNowhere.matches && region.getBoundingClientRect
 const isUsed = (region) => region.dataset.steady !== undefined
   && (region.matches(":hover") || region.contains(document.activeElement) || region.querySelector("tr :checked") !== null || isRead(region));
 const waiting = new Map();
+const changesWait = document.getElementById("changes-wait");
 
 function takeSteadily(region, fresh) {
   const rows = new Map([...fresh.querySelectorAll("tr[id]")].map((row) => [row.id, row]));
@@ -101,6 +102,8 @@ function showWaiting(region) {
     region.before(button);
   }
   button.hidden = !waiting.has(region);
+  const said = waiting.size ? button.textContent : "";
+  if (changesWait.textContent !== said) changesWait.textContent = said; // for those who hear the page; once
 }
 
 function settle(region) {
