@@ -438,6 +438,15 @@ def test_the_overview_of_the_api_is_what_the_page_shows(world: AuthWorld) -> Non
     assert waits in browser_of(world, "max").get("/portal/").text
 
 
+def test_counts_of_the_overview_are_said_to_be_of_all_groups_where_its_lists_are_not(world: AuthWorld) -> None:
+    world.submit("max", gpus=4)
+    world.settled()
+    for user, are_said in (("max", True), ("sam", True), ("olga", False)):
+        page = browser_of(world, user).get("/portal/").text
+        assert "1 running</a>" in page
+        assert ("jobs of all groups: <a" in page) is are_said, user
+
+
 # ---- a job that is written here -------------------------------------------------------------------------------------
 
 
