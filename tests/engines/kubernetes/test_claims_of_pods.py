@@ -421,8 +421,10 @@ def test_a_claim_lets_go_only_after_earlier_bindings_of_its_pod_can_no_longer_co
 ) -> None:
     driver.add_claim("mine")
     claiming(driver.cluster, "theirs")
-    bench.stand_for(bench.gang().key)
     driver.allocate("mine", 3, pod="theirs")
+    bench.close()
+    bench.open()  # it lists what the claim has
+    bench.stand_for(bench.gang().key)
     bench.engine.apply([start_on(1, JOB, 1)])
     pod = bench.bound("theirs")
     assert pod["metadata"]["annotations"][LET_GO_ANNOTATION]
