@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,7 +17,7 @@ from millpond.client.sdk.resources.files import FilesClient
 from millpond.client.sdk.resources.uploads import WORTH_ASKING, Upload
 from millpond.client.sdk.transport.failures import from_answer
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from millpond.model.folders import LARGEST_BATCHED, digest_of
+from millpond.model.folders import LARGEST_BATCHED, batch_of, digest_of
 from millpond.specs.api.jobs.files import (
     BlobInfo,
     BlobList,
@@ -211,13 +212,17 @@ class Giver:
     Attributes:
         given: the name of each file that was asked for, and how many bytes of it were given.
         listed: what it says of the files' versions, where that is no longer so.
+        together: of each request for several small files, how many were given.
+        meanwhile: done before these are given.
     """
 
     def __init__(self, torn: str = "") -> None:
         self.torn = torn
-        self.contents = {"a.bin": bytes(range(250)) * 4, "deep/b.bin": bytes(range(200)) * 5}
+        self.contents = {"a.bin": bytes(range(250)) * 2_000, "deep/b.bin": bytes(range(200)) * 2_500}
         self.given: list[tuple[str, int]] = []
         self.listed: dict[str, str] = {}
+        self.together: list[int] = []
+        self.meanwhile = lambda: None
 
     def version(self, name: str) -> str:
         return digest_of(self.contents[name])
@@ -233,6 +238,8 @@ class Giver:
         self, path: str, _params: Any, _silence_s: float, headers: Mapping[str, str] | None = None
     ) -> Iterator[bytes]:
         name, asked = path.partition("/output/")[2], headers or {}
+        if name not in self.contents:
+            raise NotFoundError(f"no file {name!r} in the output", "")
         if asked and asked["If-Match"] != f'"{self.version(name)}"':
             raise ConflictError("the file has changed since", "")
         left = self.contents[name][int(asked.get("Range", "bytes=0-")[6:-1]) :]
@@ -241,6 +248,13 @@ class Giver:
         if name == self.torn:
             raise UnavailableError("the connection broke", "try again")
         yield left[10:]
+
+    def send(self, *_: Any, json: dict[str, list[str]], **_params: Any) -> httpx2.Response:
+        self.meanwhile()
+        contents = [self.contents.get(name) for name in json["paths"]]
+        given = list(takewhile(lambda each: each is not None and len(each) <= LARGEST_BATCHED, contents))[:3]
+        self.together.append(len(given))
+        return httpx2.Response(200, content=batch_of(each for each in given if each is not None))
 
     def files(self) -> FilesClient:
         return FilesClient(self, print)  # type: ignore[arg-type]
@@ -253,7 +267,7 @@ def test_output_that_was_fetched_before_the_connection_broke_is_not_fetched_agai
     assert not (tmp_path / "deep" / "b.bin").exists(), "half a file has no name of its own"
     giver.torn, giver.given = "", []
     places = giver.files().get_output("j", tmp_path)
-    assert giver.given == [("deep/b.bin", 990)], "and of the other no more than it lacks"
+    assert giver.given == [("deep/b.bin", 499_990)], "and of the other no more than it lacks"
     assert [place.read_bytes() for place in places] == list(giver.contents.values())
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["a.bin", "b.bin"]
 
@@ -270,16 +284,53 @@ def test_output_without_room_is_refused_before_anything_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=1999))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=999_999))
     giver = Giver()
-    with pytest.raises(UnavailableError, match=r"2\.0 KiB are to be fetched, and 2\.0 KiB are free in") as refused:
+    with pytest.raises(UnavailableError, match=r"976\.6 KiB are to be fetched, and 976\.6 KiB are free in") as refused:
         giver.files().get_output("j", tmp_path / "new" / "folder")
     assert str(refused.value.remedy) == "make room, fetch into another folder, or fewer files"
     assert not giver.given
     assert not (tmp_path / "new").exists()
     giver.files().get_output("j", tmp_path, only="a.bin")
     giver.files().get_output("j", tmp_path)  # what is there needs no room again
-    assert giver.given == [("a.bin", 1000), ("deep/b.bin", 1000)]
+    assert giver.given == [("a.bin", 500_000), ("deep/b.bin", 500_000)]
+
+
+def test_small_files_of_an_output_share_requests(tmp_path: Path) -> None:
+    giver = Giver()
+    giver.contents |= {f"small/{number}": b"x" * number for number in range(8)}
+    places = giver.files().get_output("j", tmp_path)
+    assert (giver.given, giver.together) == ([("a.bin", 500_000), ("deep/b.bin", 500_000)], [3, 3, 2])
+    assert [place.read_bytes() for place in places] == list(giver.contents.values())
+    assert {place.stat().st_mtime for place in places} == {1.5e9}
+    assert giver.files().get_output("j", tmp_path) == places
+    assert giver.together == [3, 3, 2], "nothing is fetched again"
+
+
+def test_a_small_file_that_has_grown_since_it_was_listed_is_fetched_by_itself_and_one_that_is_gone_is_named(
+    tmp_path: Path,
+) -> None:
+    giver = Giver()
+    giver.contents = {f"small/{number}": b"x" for number in range(4)}
+    giver.meanwhile = lambda: giver.contents.update({"small/1": b"x" * 400_000})
+    places = giver.files().get_output("j", tmp_path)
+    assert [place.stat().st_size for place in places] == [1, 400_000, 1, 1]
+    assert (giver.given, giver.together) == ([("small/1", 400_000)], [1, 0, 2])
+    giver.contents["new"] = giver.contents["small/1"] = b"x"
+    giver.meanwhile = lambda: giver.contents.pop("new", b"") and None
+    with pytest.raises(NotFoundError, match="no file 'new'"):
+        giver.files().get_output("j", tmp_path)
+
+
+def test_parts_of_other_versions_are_removed_and_those_of_other_files_stay(tmp_path: Path) -> None:
+    giver = Giver()
+    giver.contents |= {"c": b"1", "d": b"2"}
+    for name in (".c.0123456789ab.part", ".c.d.0123456789ab.part", ".part", ".c.part"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / f".d.{digest_of(giver.version('d').encode())[:12]}.part").symlink_to(tmp_path / "elsewhere")
+    giver.files().get_output("j", tmp_path)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == [".c.d.0123456789ab.part", ".c.part", ".part", "a.bin", "c", "d", "deep"]
 
 
 class Shelf:
@@ -305,6 +356,9 @@ class Shelf:
         fields = {"digest": "0" * 64, "files": 2, "size": 1, "user": "ada", "created_at": 1.5e9}
         found = [{"name": "words", "version": n, "reference": f"dataset/words@{n}", **fields} for n in (2, 1)]
         return DatasetList.model_validate({"datasets": found})
+
+    def send(self, _method: str, _path: str, *, json: dict[str, list[str]], **_: Any) -> httpx2.Response:
+        return httpx2.Response(200, content=batch_of(self.contents[path] for path in json["paths"]))
 
     def read(self, path: str, _params: Any, _silence_s: float, _headers: Any = None) -> Iterator[bytes]:
         yield self.contents[unquote(path.partition("/files/")[2])]
@@ -338,10 +392,10 @@ def test_a_part_of_what_has_changed_there_since_is_not_gone_on_with(tmp_path: Pa
     before = giver.version("a.bin")
     with pytest.raises(UnavailableError):
         giver.files().get_output("j", tmp_path)
-    giver.torn, giver.contents["a.bin"] = "", b"c" * 1000
+    giver.torn, giver.contents["a.bin"] = "", b"c" * 500_000
     giver.listed = {} if is_listed else {"a.bin": before}  # else it changes between the list and the fetching
     places = giver.files().get_output("j", tmp_path)
-    assert places[0].read_bytes() == b"c" * 1000
+    assert places[0].read_bytes() == b"c" * 500_000
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["a.bin", "b.bin"]
 
 
@@ -353,15 +407,15 @@ def test_what_only_lacked_its_name_is_not_asked_for_again(tmp_path: Path, monkey
             giver.files().get_output("j", tmp_path)
     giver.given = []
     first, _ = giver.files().get_output("j", tmp_path)
-    assert giver.given == [("deep/b.bin", 1000)]
+    assert giver.given == [("deep/b.bin", 500_000)]
     assert first.read_bytes() == giver.contents["a.bin"]
 
 
 def test_output_that_was_changed_here_since_is_fetched_again(tmp_path: Path) -> None:
     giver = Giver()
     first, _ = giver.files().get_output("j", tmp_path)
-    first.write_bytes(b"c" * 1000)
+    first.write_bytes(b"c" * 500_000)
     giver.given = []
     giver.files().get_output("j", tmp_path)
-    assert giver.given == [("a.bin", 1000)]
+    assert giver.given == [("a.bin", 500_000)]
     assert first.read_bytes() == giver.contents["a.bin"]

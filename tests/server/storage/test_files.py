@@ -173,6 +173,36 @@ def test_a_version_of_a_dataset_is_given_out_file_by_file(api: Api) -> None:
     assert api.client.get(f"{DATASETS}/mini/2/files").status_code == 404
 
 
+def test_small_files_of_an_output_and_of_a_dataset_are_given_out_together(api: Api) -> None:
+    contents = {"a": b"1", "deep/b": b"22", "large": b"x" * (LARGEST_BATCHED + 1), "c": b""}
+    job = api.submit()
+    for path, content in contents.items():
+        place = output_of(api, job.id) / path
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(content)
+    (output_of(api, job.id) / "link").symlink_to("a")
+    api.client.post(f"{DATASETS}/mini", json={"snapshot": send(api, contents)})
+    for address in (f"{JOBS}/{job.id}/output", f"{DATASETS}/mini/1/files"):
+
+        def given(*paths: str, address: str = address) -> list[bytes]:
+            return read_batch(api.client.post(address, json={"paths": paths}).content)
+
+        assert given("deep/b", "c", "a") == [b"22", b"", b"1"]
+        for stop in ("large", "gone", "deep", "link", "../a", "a\0", ""):
+            assert given("a", stop, "c") == [b"1"], stop
+        assert given() == []
+        assert api.client.post(address, json={"paths": ["a"] * (MOST_BATCHED + 1)}).status_code == 422
+    assert api.client.post(f"{JOBS}/none/output", json={"paths": ["a"]}).status_code == 404
+    assert api.client.post(f"{DATASETS}/mini/2/files", json={"paths": ["a"]}).status_code == 404
+
+
+def test_so_many_small_files_are_given_out_together_as_a_batch_takes(api: Api) -> None:
+    job = api.submit()
+    (output_of(api, job.id) / "a").write_bytes(b"x" * LARGEST_BATCHED)
+    answer = api.client.post(f"{JOBS}/{job.id}/output", json={"paths": ["a"] * 100})
+    assert len(read_batch(answer.content)) == LARGEST_BATCH // (LARGEST_BATCHED + 8)
+
+
 def test_a_job_reads_the_version_that_was_latest_when_it_was_submitted(api: Api) -> None:
     api.client.post(f"{DATASETS}/mini", json={"snapshot": send(api, {"a": b"1"})})
     job = api.submit(data={"train": "dataset/mini"})
@@ -286,7 +316,7 @@ def test_the_copy_of_an_ended_job_goes_and_what_it_left_stays(api: Api) -> None:
 
 def output_of(api: Api, job: str) -> Path:
     folder = attempt_dir(api.state_dir, job, 1) / OUTPUT
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 

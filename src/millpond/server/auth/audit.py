@@ -44,7 +44,7 @@ class Act:
         claimed: the name given at a login.
         before, after: in short, what was and what is now.
         changes: it is written down although it only fetches something: so does a browser that comes back from a login.
-        continues: it goes on with what was written down when it began.
+        continues: it goes on with what was written down when it began, or only fetches something.
         lasts: the answer begins before it is known how it comes out; who does it writes it down when it is.
     """
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from glob import escape
 from itertools import islice
+from operator import methodcaller
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,7 +22,15 @@ from millpond.client.sdk.resources.folder_scan import Scan, scan
 from millpond.client.sdk.resources.uploads import Notify, Upload
 from millpond.client.sdk.transport.connection import Requests, ServerConnection, given, segment
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from millpond.model.folders import LARGEST_BATCHED, batches, digest_of, is_inside, is_under, link_stays_inside
+from millpond.model.folders import (
+    LARGEST_BATCHED,
+    MOST_BATCHED,
+    batches,
+    digest_of,
+    is_inside,
+    is_under,
+    link_stays_inside,
+)
 from millpond.specs import quantities
 from millpond.specs.api.jobs.files import (
     MOST_DIGESTS,
@@ -32,6 +41,7 @@ from millpond.specs.api.jobs.files import (
     MetricsInfo,
     OutputFile,
     OutputList,
+    read_batch,
 )
 from millpond.specs.job.snapshots import FolderSnapshot, LinkEntry
 
@@ -147,8 +157,8 @@ class FilesClient(Requests):
             for entry in snapshot.files
         ]
         _require_room(files, into)
-        for entry, file in zip(snapshot.files, files, strict=True):
-            place = self._fetch(DownloadSource(path, {}), file, into)
+        places = self._fetch_all(DownloadSource(path, {}), files, into)
+        for entry, place in zip(snapshot.files, places, strict=True):
             if entry.executable:
                 place.chmod(place.stat().st_mode | _EXECUTABLE)
         for link in snapshot.links:
@@ -206,28 +216,45 @@ class FilesClient(Requests):
             raise NotFoundError(f"no file {only!r} in the output of job {job_id}", hint)
         _require_room(files, into)
         source = DownloadSource(f"/jobs/{segment(job_id)}/output", {"attempt": listed.attempt})
-        return [self._fetch(source, file, into) for file in files]
+        return self._fetch_all(source, files, into)
 
-    def _fetch(self, source: DownloadSource, file: OutputFile, into: Path) -> Path:
-        place = into / file.path
-        # What a server says is not trusted with paths on this machine; nor are links that lie here already.
-        if not is_inside(file.path) or not Path(os.path.realpath(place.parent)).is_relative_to(os.path.realpath(into)):
-            raise InvalidInputError(f"there is a file {file.path!r}, which leads out of {into}", "")
-        if _is_fetched(place, file):
-            return place
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            part = _part_of(place, file)
+    def _fetch_all(self, source: DownloadSource, files: Sequence[OutputFile], into: Path) -> list[Path]:
+        """Fetch what is lacking: small files many at once, and those that are large, or here in part, one by one."""
+        top = os.path.realpath(into)
+        places = [_place_of(file, into, top) for file in files]
+        lacking = [(place, file) for place, file in zip(places, files, strict=True) if not _is_fetched(place, file)]
+        _remove_old_parts(lacking)
+        small: list[tuple[Path, OutputFile]] = []
+        for place, file in lacking:
+            if file.size > LARGEST_BATCHED or _size_of(_part_path(place, file)):
+                self._fetch(source, place, file)
+            else:
+                small.append((place, file))
+        while small:
+            contents = self._several(source, [file.path for _, file in small[:MOST_BATCHED]])
+            for (place, file), content in zip(small, contents, strict=False):
+                _lay(place, file, methodcaller("write_bytes", content))
+            if not contents:  # there is no other, or it is gone or large by now
+                self._fetch(source, *small[0])
+            small = small[len(contents) or 1 :]
+        return places
+
+    def _several(self, source: DownloadSource, paths: list[str]) -> list[bytes]:
+        """The first of some small files, as many as the server gives at once."""
+        if len(paths) == 1:
+            return []
+        sent = {"params": source.params, "json": {"paths": paths}, "timeout": SILENCE_S}
+        return read_batch(self._connection.send("POST", source.path, **sent).content)
+
+    def _fetch(self, source: DownloadSource, place: Path, file: OutputFile) -> None:
+        def fill(part: Path) -> None:
             try:
                 self._complete(part, source, file)
             except ConflictError:  # it has changed since it was listed, and the part is of another version
                 part.unlink(missing_ok=True)
                 self._complete(part, source, file)
-            os.utime(part, (file.modified_at, file.modified_at))
-            part.replace(place)
-        except OSError as error:
-            raise UnavailableError(f"{place} cannot be written ({error.strerror})", "name another folder") from error
-        return place
+
+        _lay(place, file, fill)
 
     def _complete(self, part: Path, source: DownloadSource, file: OutputFile) -> None:
         """Fetch what a part of a file lacks.
@@ -263,11 +290,48 @@ def _lay_link(link: LinkEntry, into: Path) -> None:
     leads_out = not Path(os.path.realpath(place.parent)).is_relative_to(os.path.realpath(into))
     if leads_out or not is_inside(link.path) or not link_stays_inside(link.path, link.target):
         raise InvalidInputError(f"there is a link {link.path!r}, which leads out of {into}", "")
-    try:
+    with _writing(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.is_symlink():
             place.unlink()
         place.symlink_to(link.target)
+
+
+def _place_of(file: OutputFile, into: Path, top: str) -> Path:
+    """Where a file comes to lie.
+
+    What a server says is not trusted with paths on this machine; nor are links that lie here already.
+
+    Args:
+        top: ``into`` without links.
+
+    Raises:
+        InvalidInputError: it would lie elsewhere.
+    """
+    place = into / file.path
+    if not is_inside(file.path) or not is_under(os.path.realpath(place.parent), top.rstrip("/")):
+        raise InvalidInputError(f"there is a file {file.path!r}, which leads out of {into}", "")
+    return place
+
+
+def _lay(place: Path, file: OutputFile, fill: Callable[[Path], None]) -> None:
+    """Have a file at its place, at once as a whole.
+
+    Args:
+        fill: writes what its part lacks.
+    """
+    with _writing(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part = _part_path(place, file)
+        fill(part)
+        os.utime(part, (file.modified_at, file.modified_at))
+        part.replace(place)
+
+
+@contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UnavailableError(f"{place} cannot be written ({error.strerror})", "name another folder") from error
 
@@ -301,16 +365,20 @@ def _part_path(place: Path, file: OutputFile) -> Path:
     return place.with_name(f".{place.name}.{digest_of(file.version.encode())[:_MARK_CHARS]}.part")
 
 
-def _part_of(place: Path, file: OutputFile) -> Path:
-    """Where a file grows until it is whole; parts of other versions are removed.
+def _remove_old_parts(files: Iterable[tuple[Path, OutputFile]]) -> None:
+    """Remove parts of other versions of files, looking once through each folder.
 
     A server that gives no versions has each file fetched from its beginning.
     """
-    part = _part_path(place, file)
-    for other in place.parent.glob(f".{escape(place.name)}.{'?' * _MARK_CHARS}.part"):
-        if other != part or not file.version or other.is_symlink():
-            other.unlink()
-    return part
+    parts: dict[Path, dict[str, str]] = {}
+    for place, file in files:
+        parts.setdefault(place.parent, {})[place.name] = _part_path(place, file).name if file.version else ""
+    for folder, kept in parts.items():
+        for other in folder.glob(f".*.{'?' * _MARK_CHARS}.part"):
+            name = other.name[1 : -len("..part") - _MARK_CHARS]
+            if name in kept and (other.name != kept[name] or other.is_symlink()):
+                with _writing(other):
+                    other.unlink()
 
 
 def _is_fetched(place: Path, file: OutputFile) -> bool:

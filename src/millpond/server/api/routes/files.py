@@ -25,6 +25,7 @@ from millpond.specs.api.jobs.files import (
     DatasetPut,
     MetricsInfo,
     OutputList,
+    PathList,
 )
 from millpond.specs.job.dataset_refs import DatasetRef
 from millpond.specs.job.snapshots import DIGEST_PATTERN, FolderSnapshot
@@ -137,6 +138,18 @@ def dataset_file(
     return answer_with(opened, request.headers, path.rpartition("/")[2])
 
 
+@router.post("/datasets/{name}/{version}/files", response_class=Response)
+def several_dataset_files(
+    name: _DatasetName,
+    version: _Version,
+    asked: PathList,
+    service: ServiceOf,
+    access: Annotated[Access, may(Verb.READ_DATA)],
+) -> Response:
+    """The first of several small files of it, as for outputs of jobs."""
+    return _batch(access, service.files.dataset_batch(DatasetRef(name, version), asked.paths, access.caller))
+
+
 @router.delete("/datasets/{name}/{version}")
 def remove_dataset(name: _DatasetName, version: _Version, service: ServiceOf, access: _DataChanger) -> DatasetInfo:
     """Forget a version that no living job reads."""
@@ -196,3 +209,17 @@ def output_file(job: str, path: str, request: Request, service: ServiceOf, attem
     """One of these files, or a part of it (``Range``; with ``If-Match`` or ``If-Range`` of the version it has)."""
     opened = service.files.output(service.lookup.look_at_one(job), attempt, path)
     return answer_with(opened, request.headers, path.rpartition("/")[2])
+
+
+@router.post("/jobs/{job}/output", response_class=Response)
+def several_output_files(
+    job: str, asked: PathList, service: ServiceOf, access: JobReader, attempt: _Attempt = None
+) -> Response:
+    """The first of several small files of it, in the form in which contents are sent to ``/blobs``: as many as fit,
+    up to one that is not there or has more than 256 KiB."""
+    return _batch(access, service.files.output_batch(service.lookup.look_at_one(job), attempt, asked.paths))
+
+
+def _batch(access: Access, contents: bytes) -> Response:
+    access.act.continues = True  # it only fetches: no entry of the audit log for each
+    return Response(contents, media_type="application/octet-stream")

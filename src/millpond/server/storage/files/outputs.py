@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from millpond.job.envelopes import LARGEST_ENVELOPE
 from millpond.model.errors import ConflictError, NotFoundError
-from millpond.model.folders import is_inside, is_under
+from millpond.model.folders import LARGEST_BATCHED, batches, is_inside, is_under
 from millpond.node.host.folder_trees import Entry, entries_below
 from millpond.node.task.layout import open_regular
 from millpond.node.task.records import TaskFiles, TaskId, note_of_removal
@@ -155,6 +155,27 @@ def open_output(attempt_dir: Path, path: str) -> OpenedFile:
     if opened is None:
         raise missing
     return opened
+
+
+def first_batch(open_one: Callable[[str], OpenedFile], paths: Iterable[str]) -> bytes:
+    """The first of some files in one batch, as far as they fit: up to one that is not there, or too large for any.
+
+    Args:
+        open_one: raises NotFoundError where there is no such file.
+    """
+
+    def contents() -> Iterator[bytes]:
+        for path in paths:
+            try:
+                opened = open_one(path)
+            except NotFoundError:
+                return
+            with opened.file:
+                if opened.size > LARGEST_BATCHED:
+                    return
+                yield opened.file.read(opened.size)
+
+    return next(batches(contents()), b"")
 
 
 def open_below(folder: Path, path: str) -> OpenedFile | None:

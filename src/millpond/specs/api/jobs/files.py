@@ -114,6 +114,12 @@ class OutputList(Body):
     no_files: int = 0
 
 
+class PathList(Body):
+    """Files by their paths in a folder."""
+
+    paths: Annotated[list[str], Field(max_length=MOST_BATCHED)]
+
+
 class RunState(Body):
     """Whether the program of a task has ended; ``ending``: its pod is being deleted."""
 
