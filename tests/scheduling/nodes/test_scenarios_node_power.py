@@ -195,6 +195,36 @@ def test_a_node_that_an_operator_has_closed_is_not_woken_and_stays_closed_when_i
     assert world.running() == {"one"}
 
 
+def test_a_node_that_closes_too_soon_for_a_job_is_not_woken_for_it_and_the_job_is_told_so() -> None:
+    world = World(machine("a", 2), machine("b", 2))
+    gone(world, "b")
+    begin = world.now + 3_600.0
+    world.tell(NodeClosed(world.now, "b", Cordon(begin, begin + 3_600.0, "new fans", planned=True)))
+    world.submit(single("one", 2))
+    world.submit(single("long", 2, time_limit_s=7_200.0, preemptible=False))
+    assert world.core.power_overview().wanted == {}
+    reason = world.core.explain("long", world.now)
+    assert (reason.cause, reason.summary) == (
+        Cause.NODES_CLOSED, "it would fit on b, which closes too soon for it (new fans)"
+    )  # fmt: skip
+    world.submit(single("short", 2, time_limit_s=600.0, preemptible=False))
+    assert world.core.power_overview().wanted == {"b": "short"}
+    world.tell(NodeJoined(world.now, machine("b", 2)))
+    world.settle()
+    assert world.running() == {"one", "short"}
+
+
+def test_a_node_that_is_cordoned_and_off_says_both() -> None:
+    world = World(machine("a", 2))
+    gone(world, "a")
+    world.tell(NodeClosed(world.now, "a", Cordon(world.now, world.now + 60.0, "a fan is loud")))
+    assert view(world, "a").closure == Cordon(world.now, world.now + 60.0, "a fan is loud; off to save energy")
+    world.tell(NodeClosed(world.now, "a", Cordon(world.now)))
+    closure = view(world, "a").closure
+    assert closure is not None
+    assert closure.reason == "cordoned; off to save energy"
+
+
 def test_a_description_that_comes_late_does_not_bring_a_node_back_that_goes_down() -> None:
     world = World(machine("a", 2))
     switch(world, "a", DRAINING, OFF)

@@ -36,7 +36,7 @@ class _CordonedNode:
     Attributes:
         opens_at: when it may; ``NEVER`` when the node has to be opened by hand.
         wake_rank: of one that is closed for its power.
-        closed: it is closed now; otherwise it closes too soon for the job.
+        closed: it is closed now; otherwise it closes too soon for the job, whether it is on or off.
     """
 
     opens_at: float
@@ -158,12 +158,13 @@ def _shut_nodes(state: State, record: JobRecord) -> list[_CordonedNode]:
     cluster, cordons = state.cluster, state.cordons
     length = stays_until(record, state.ordering.time_left, state.now) - state.now
     found = []
-    for name in (*cluster.closed, *cordons.closing(cordons.reach(record, state.ordering.time_left, state.now))):
+    closing = dict.fromkeys(cordons.closing(cordons.reach(record, state.ordering.time_left, state.now)))
+    for name in closing | dict.fromkeys(cluster.closed):
         node = cluster.node_named(name)
         if node is not None and node.schedulable and node.pool == record.job.pool:
             opens_at = cordons.earliest(name, state.now, length)
             rank = power.wake_rank if (power := cordons.power.get(name)) is not None else 0
-            found.append(_CordonedNode(opens_at, rank, cluster.node_index[name], name, name in cluster.closed))
+            found.append(_CordonedNode(opens_at, rank, cluster.node_index[name], name, name not in closing))
     return sorted(found, key=lambda each: (each.opens_at, each.wake_rank, each.index))
 
 
@@ -195,7 +196,7 @@ def _fit_with(
 
 def _reason(state: State, used: Sequence[_CordonedNode]) -> Reason:
     cordons = state.cordons
-    if down := [each for each in used if each.name in cordons.powered_down(state.now)]:
+    if down := [each for each in used if each.closed and each.name in cordons.powered_down(state.now)]:
         return _power_reason(state, down)
     parts = []
     for closed in (True, False):
@@ -205,7 +206,7 @@ def _reason(state: State, used: Sequence[_CordonedNode]) -> Reason:
         why = dict.fromkeys(
             closure.reason
             for each in some
-            for closure in [cordons.at(each.name, state.now) or cordons.next_of(each.name, state.now)]
+            for closure in [(cordons.at if closed else cordons.next_of)(each.name, state.now)]
             if closure is not None and closure.reason
         )
         one = len(some) == 1

@@ -16,7 +16,7 @@ import heapq
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -174,21 +174,23 @@ class Cordons:
         return any(begin <= instant < until for begin, until in self.kept.get(node, ()))
 
     def _next_begin(self, node: str, now: float) -> float | None:
-        """When a node that is open closes."""
-        if node in self._cluster.closed:
+        """When a node that is open, or off, closes."""
+        if any(each.covers(now) for each in self.by_node[node]):
             return None
         return min((each.begin for each in self.by_node[node] if each.begin > now), default=None)
 
     # ---- what is closed, and until when -------------------------------------------------------------------------
 
     def at(self, node: str, now: float) -> Cordon | None:
-        """What keeps a node closed now, of several the one that ends last; None when it is open."""
+        """What keeps a node closed now, of several the one that ends last, and its power; None when it is open."""
         covering = [each for each in self.by_node.get(node, ()) if each.covers(now)]
         closure = max(covering, key=lambda each: NEVER if each.until is None else each.until, default=None)
         power = self.power.get(node)
-        if closure is None and power is not None and power.is_closed:
+        if power is None or not power.is_closed:
+            return closure
+        if closure is None:
             return Cordon(power.since, reason=power_text(power, now))
-        return closure
+        return replace(closure, reason=f"{closure.reason or 'cordoned'}; {power_text(power, now)}")
 
     def next_of(self, node: str, now: float) -> Cordon | None:
         """What closes a node next; None when nothing is planned."""
