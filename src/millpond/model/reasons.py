@@ -141,7 +141,7 @@ class Filter(StrEnum):
     UNSCHEDULABLE = "unschedulable"
     """It takes no work."""
     CLOSED = "closed"
-    """It is cordoned."""
+    """It is cordoned, or off."""
     CLOSES_TOO_SOON = "closes-too-soon"
     """It will be closed before the job would end."""
     OTHER_POOL = "other-pool"

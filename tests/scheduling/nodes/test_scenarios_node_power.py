@@ -20,7 +20,7 @@ from millpond.model.events import (
 )
 from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import Cordon, Pool
-from millpond.model.reasons import Cause, StartEstimate
+from millpond.model.reasons import Cause, Filter, StartEstimate
 from millpond.model.resources import Amount
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Queue
@@ -55,7 +55,9 @@ def test_a_node_that_is_off_takes_nothing_and_a_job_that_needs_it_says_so_until_
     world.submit(single("one", 2))
     assert world.running() == {"one"}
     world.submit(single("two", 2))
-    assert world.core.explain("two", world.now).cause is Cause.NODES_OFF
+    why = world.core.explain("two", world.now)
+    assert (why.cause, dict(why.nodes)[Filter.CLOSED]) == (Cause.NODES_OFF, 1)
+    assert Filter.UNSCHEDULABLE not in dict(why.nodes)
     assert world.core.power_overview().wanted == {"b": "two"}
     switch(world, "b", BOOTING, ready_in_s=230.0)
     reason = world.core.explain("two", world.now)

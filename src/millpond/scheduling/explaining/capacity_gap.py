@@ -108,7 +108,7 @@ class CapacityGap:
         gone = len(cluster.nodes) - len(cluster.node_index)
         if gone and Filter.UNSCHEDULABLE in merged:
             merged[Filter.UNSCHEDULABLE] -= gone
-        if self._state.cordons.by_node:
+        if self._state.cordons.by_node or self._state.cordons.power:
             name_closed(self._state, self._claims, record, merged)
         return tuple(sorted(((f, n) for f, n in merged.items() if n), key=lambda pair: (-pair[1], pair[0].value)))
 
