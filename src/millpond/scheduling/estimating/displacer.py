@@ -5,6 +5,7 @@ The rules are those of ``reclaiming.plans`` without guarantees, moves, and minim
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -28,9 +29,8 @@ RUNS_PER_STEP, VICTIMS_PER_STEP = 16, 2
 """So many running jobs, and so many of those that might leave, are looked at in the time of a step of a future."""
 
 _EDGES = np.array(EDGES)
-_FIELDS = (_CLASS, _TIER, _LEAVES, _BEGUN, _SERVED, _WAITED, _WHOLE, _EXACT, _SIZE_CLASS, _WEIGHT, _CHARGE, _LOSS) = (
-    range(12)
-)
+_FIELDS = (_CLASS, _TIER, _LEAVES, _BEGUN, _SERVED, _WAITED, _WHOLE, _EXACT, _SIZE_CLASS, _WEIGHT, _CHARGE, _LOSS,
+           _NUMBER, _AMOUNT) = range(14)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +63,24 @@ class Leaving(NamedTuple):
     displaces_above: float
 
 
-class _Victim(NamedTuple):
-    """One that may leave a node.
+class _Part(NamedTuple):
+    """What a run holds of a node: in the order in which runs of lower classes leave it, from the last."""
 
-    Attributes:
-        preference: the higher the earlier.
-        harm: of its leaving.
-    """
-
-    preference: float
+    begun_s: float
     number: int
     amount: int
-    harm: float
+
+
+class _Victims(NamedTuple):
+    """Who may leave for a job.
+
+    Attributes:
+        harm: of their leaving, by number.
+        on_node: what they hold of which node, from the last that would leave it to the first.
+    """
+
+    harm: dict[int, float]
+    on_node: dict[int, list[_Part]]
 
 
 class Displacer:
@@ -88,6 +94,7 @@ class Displacer:
         self._preemption = preemption
         self._runs: list[tuple[int, HeldRoom]] = []
         self._place: dict[int, int] = {}
+        self._on_node: dict[int, list[_Part]] = {}
         self._table = np.zeros((len(_FIELDS), 256))
         self._may_leave = Counter[tuple[float, float]]()
         """By class and tier: how many runs may leave."""
@@ -102,6 +109,7 @@ class Displacer:
         """A twin with which a future begins."""
         twin = Displacer(self._preemption)
         twin._runs, twin._place, twin._table = self._runs.copy(), self._place.copy(), self._table.copy()
+        twin._on_node = {node: parts.copy() for node, parts in self._on_node.items()}
         twin._highest, twin._may_leave = self._highest, self._may_leave.copy()
         return twin
 
@@ -122,14 +130,20 @@ class Displacer:
         self._table[:, place] = (
             rank[1], rank[0], candidate.may_leave, run.begun_s, candidate.served_s,
             max(run.begun_s - submitted - candidate.served_s, 0.0), whole, exact, size_class, weight, charge, loss,
+            number, candidate.demand.total,
         )  # fmt: skip
         self._may_leave[rank[1], rank[0]] += candidate.may_leave
+        for node, amount in run.taken:
+            insort(self._on_node.setdefault(node, []), _Part(run.begun_s, number, amount))
 
     def remove(self, number: int) -> None:
         """It runs no longer."""
         place, last = self._place.pop(number), self._runs.pop()
-        rank, _, _, candidate = self._runs[place][1].entry if place < len(self._runs) else last[1].entry
+        run = self._runs[place][1] if place < len(self._runs) else last[1]
+        rank, _, _, candidate = run.entry
         self._may_leave[rank[1], rank[0]] -= candidate.may_leave
+        for node, amount in run.taken:
+            self._on_node[node].remove(_Part(run.begun_s, number, amount))
         if last[0] != number:
             self._runs[place] = last
             self._place[last[0]] = place
@@ -169,21 +183,9 @@ class Displacer:
             keys, charges, _ = self._weigh(table, now)
             self._highest, self._highest_until = float((keys - charges).max()), now + AGAIN_S
         equals = may_leave & (table[_CLASS] == own[1]) & (keys > above + charges)
-        by_node: dict[int, list[_Victim]] = {}
-        places = np.flatnonzero(equals | lower).tolist()
-        self.steps += len(places) // VICTIMS_PER_STEP
-        for place in places:
-            number, run = self._runs[place]
-            amount_in_all = run.entry[3].demand.total
-            if lower[place]:
-                preference, harm = run.begun_s, max(now - run.begun_s, 1.0) * 10.0 ** (-6.0 * run.entry[0][1])
-            elif run.entry[0][2:-1] < own[2:-1]:
-                continue
-            else:
-                preference, harm = float(keys[place]), 1.0 / float(keys[place])
-            for node, amount in run.taken:
-                by_node.setdefault(node, []).append(_Victim(preference, number, amount, harm * amount_in_all))
-        chosen = self._choose(candidate, by_node, free, avoided) if by_node else None
+        self.steps += int((equals | lower).sum()) // VICTIMS_PER_STEP
+        victims = self._victims(own, equals, lower, keys, now)
+        chosen = self._choose(candidate, victims, free, avoided) if victims.harm else None
         if chosen is None:
             self._in_vain[alike] = (now, above)
             return []
@@ -196,6 +198,28 @@ class Displacer:
         bounds = np.where(is_known, MARGIN_KNOWN, MARGIN_GUESSED) * keys
         numbers = [self._runs[place][0] for place in places]
         return list(map(Leaving, numbers, keys.tolist(), bounds.tolist()))
+
+    def _victims(self, own: Rank, equals: BoolArray, lower: BoolArray, keys: FloatArray, now: float) -> _Victims:
+        """Of (runs,) equals and those of lower classes, all but equals of queues whose turn is before that of a job."""
+        table, runs = self._table, self._runs
+        equal = [place for place in np.flatnonzero(equals).tolist() if runs[place][1].entry[0][2:-1] >= own[2:-1]]
+        places = np.concatenate((np.flatnonzero(lower), np.array(equal, dtype=np.int64)))
+        begun = table[_BEGUN, places]
+        of_lower = np.maximum(now - begun, 1.0) * 10.0 ** (-6.0 * table[_CLASS, places])
+        preference = np.where(lower[places], begun, keys[places])
+        harm = np.where(lower[places], of_lower, 1.0 / keys[places]) * table[_AMOUNT, places]
+        numbers = table[_NUMBER, places].tolist()
+        harm_of = dict(zip(numbers, harm.tolist(), strict=True))
+        on_node = {
+            node: found
+            for node, parts in self._on_node.items()
+            if (found := [part for part in parts if part.number in harm_of])
+        }
+        if equal:
+            of_number = dict(zip(numbers, preference.tolist(), strict=True))
+            for found in on_node.values():
+                found.sort(key=lambda part: (of_number[part.number], part.number))
+        return _Victims(harm_of, on_node)
 
     def _has_lower(self, own: Rank) -> bool:
         """Whether any run may leave for one of a higher class."""
@@ -215,18 +239,18 @@ class Displacer:
         return keys, table[_CHARGE] + table[_LOSS] * run_s, is_known
 
     def _choose(
-        self, candidate: Candidate, by_node: dict[int, list[_Victim]], free: Sequence[int], avoided: Collection[int]
+        self, candidate: Candidate, victims: _Victims, free: Sequence[int], avoided: Collection[int]
     ) -> set[int] | None:
         """Whose leaving gives each task its place, with the least harm; None if no departures do."""
         spaced = candidate.demand.spaced
         if spaced is None:
-            return self._choose_once(candidate.demand, by_node, free, avoided)[1]
-        most = [amount + sum(each.amount for each in by_node.get(node, ())) for node, amount in enumerate(free)]
-        tries = [self._choose_once(candidate.demand, by_node, free, avoided) for _ in spaced.starts(most)]
+            return self._choose_once(candidate.demand, victims, free, avoided)[1]
+        most = [amount + sum(part.amount for part in victims.on_node.get(node, ())) for node, amount in enumerate(free)]
+        tries = [self._choose_once(candidate.demand, victims, free, avoided) for _ in spaced.starts(most)]
         return min(tries, key=itemgetter(0), default=(NEVER, None))[1]
 
     def _choose_once(
-        self, demand: Demand, by_node: dict[int, list[_Victim]], free: Sequence[int], avoided: Collection[int]
+        self, demand: Demand, victims: _Victims, free: Sequence[int], avoided: Collection[int]
     ) -> tuple[float, set[int] | None]:
         """The harm, and whose leaving it is; of tasks that must lie in some way to each other, from one start."""
         chosen: set[int] = set()
@@ -235,7 +259,7 @@ class Displacer:
         for number, (count, amount, will_do) in enumerate(demand.parts):
             for _ in range(count):
                 best: tuple[float, int, list[int]] = (NEVER, -1, [])
-                nodes = by_node if count == 1 and spaced is None else range(len(will_do))
+                nodes = victims.on_node if count == 1 and spaced is None else range(len(will_do))
                 if spaced is not None:
                     will_do = spaced.open_to(number)
                 self.steps += len(nodes) // VICTIMS_PER_STEP
@@ -244,13 +268,13 @@ class Displacer:
                         continue
                     room = free[node] - used.get(node, 0)
                     harm, leaving = 0.0, []
-                    for victim in sorted(by_node.get(node, ()), reverse=True):
+                    for part in reversed(victims.on_node.get(node, ())):
                         if room >= amount or harm >= best[0]:
                             break
-                        if victim.number not in chosen:
-                            harm += victim.harm
-                            leaving.append(victim.number)
-                        room += victim.amount
+                        if part.number not in chosen:
+                            harm += victims.harm[part.number]
+                            leaving.append(part.number)
+                        room += part.amount
                     if room >= amount and harm < best[0]:
                         best = (harm, node, leaving)
                 if best[1] < 0:
