@@ -135,6 +135,9 @@ def test_a_change_that_is_none_unknown_or_refused_is_named(api: Api) -> None:
     assert faults(api, by | {"field": "garantee"}) == [("vision.garantee", "unknown field 'garantee'")]
     assert faults(api, by | {"field": "weight", "value": 0}) == [("vision.weight", "0 is too small")]
     assert faults(api, by | {"field": "limit.gpus", "value": 1})[0][0] == "vision.limit"
+    assert faults(api, by | {"field": "cells", "value": {"node": 1}}) == [
+        ("vision.cells", "cells of at least 4 cards, but vision is guaranteed 2 GPUs")
+    ]
     assert refused(api, set=[by | {"field": "guarantee.models.A100"}])[1].startswith(
         "vision.guarantee.models: no machine"
     )

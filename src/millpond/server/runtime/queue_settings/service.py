@@ -250,6 +250,7 @@ class QueueSettings:
             document = _without_null(with_field(row.document or {}, field, value))
             book = book.with_row(replace(row, document=document))
             self._require_known_models([book.rows[name]])
+        self._ask(lambda core: self._require_cells_covered(core, book, facts))
         changes: list[Event] = self._ask(lambda core: self._changes(core, book, facts))
         changed = {queue.name for queue in _queues_of(changes)}
         for name, field, value in edits:
