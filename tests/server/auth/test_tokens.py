@@ -42,6 +42,29 @@ def test_a_confined_token_does_what_it_is_for_and_nothing_else(world: AuthWorld)
         assert "this token does not allow" in error_of(answer).cause
 
 
+@pytest.mark.parametrize("owner", ["max", "amy"])
+def test_a_token_that_reads_no_jobs_is_told_of_none_by_machines_and_events(world: AuthWorld, owner: str) -> None:
+    job = world.submit("max", gpus=1, name="secret-plan")
+    world.submit("max", gpus=4, name="secret-plan")
+    world.settled()
+    whole = bearer(world, make(world, owner)["secret"])
+    confined = bearer(world, make(world, owner, verbs=["read-cluster"])["secret"])
+    (node,) = whole.get(f"{API}/nodes").json()["nodes"]
+    for path in ("nodes", f"nodes/{node['name']}", "devices", f"nodes/{node['name']}/events", "events", "overview"):
+        answer = confined.get(f"{API}/{path}")
+        assert (answer.status_code, "secret-plan" in answer.text) == (200, False), path
+    assert node["jobs"] == [job]
+
+
+def test_a_token_that_may_submit_alone_names_its_owners_jobs_to_wait_for(world: AuthWorld) -> None:
+    client = bearer(world, make(world, verbs=["submit-jobs"])["secret"])
+    mine, theirs = world.submit("max", queue="vision"), world.submit("sam", queue="speech")
+    statuses = [
+        client.post(f"{API}/jobs", json={"command": "x", "after": {"ok": [job]}}).status_code for job in (mine, theirs)
+    ]
+    assert statuses == [201, 422]
+
+
 def test_a_token_never_gives_more_than_its_owner_has(world: AuthWorld) -> None:
     client = bearer(world, make(world, verbs=["change-users"])["secret"])
     assert client.post(f"{API}/users", json={"name": "eve"}).status_code == 403

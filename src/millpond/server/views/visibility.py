@@ -122,10 +122,14 @@ class Reader:
 
 
 EVERYBODY: Final = Reader(None)
+_NOBODY: Final = Reader(Owners(" ", frozenset()))
+"""Sees no job: no user has such a name."""
 
 
 def reader_of(caller: Caller) -> Reader:
-    """What the caller may see of jobs, by their roles."""
+    """What the caller may see of jobs, by their roles and by what their token is confined to."""
+    if caller.verbs is not None and Verb.READ_JOBS not in caller.verbs:
+        return _NOBODY
     if caller.admin:
         return EVERYBODY
     groups = {

@@ -11,12 +11,11 @@ from graphlib import CycleError, TopologicalSorter
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.states import JobState
-from millpond.server.auth.roles import Caller
+from millpond.server.auth.roles import Caller, Verb, allows, job_target
 from millpond.server.runtime.active_jobs.dependencies import no_job_to_wait_for
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.store.jobs import JobStore
-from millpond.server.views.visibility import reader_of
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.job_ids import array_id, member_id, split_member
 from millpond.specs.job.job_spec import JobSpec
@@ -57,7 +56,7 @@ class AwaitedJobs:
         if named := together.get(text):
             return _only(text, named)
         info = self._lookup.find(text)
-        if info is not None and reader_of(self._caller).sees(info):
+        if info is not None and allows(self._caller, Verb.READ_JOBS, job_target(info)):
             return info.id
         own = self._own(text)
         if own is None and member is not None and (array_info := self._own(member[0])) is not None:
