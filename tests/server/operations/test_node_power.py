@@ -125,6 +125,17 @@ def test_an_idle_node_stays_on_where_demand_is_forecast_to_rise(switched: Switch
     assert switched.node()["power"] == "off"
 
 
+def test_a_node_that_falls_silent_as_it_goes_down_has_not_joined_by_its_history(switched: Switched) -> None:
+    switched.look()
+    switched.look(60.0)
+    (view,) = switched.api.loop.query(lambda core: core.scheduler.node_views()).result(60)
+    silent = replace(view.node, schedulable=False, unschedulable_reason="not ready", is_silent=True)
+    switched.api.loop.notify([NodeJoined(switched.api.clock.now, silent)])
+    switched.api.settled()
+    told = switched.api.client.get("/api/v1/nodes/n1/events").json()["events"]
+    assert [event["text"] for event in told][-2:] == ["power: off", "silent"]
+
+
 def test_a_hook_that_fails_leaves_the_node_on_and_says_so(switched: Switched) -> None:
     switched.answer = "the command ended with 255: no route to host"
     switched.look()

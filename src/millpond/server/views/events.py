@@ -188,6 +188,8 @@ def _machine_text(event: events.Event) -> str:
             return f"card {card} opened by {by or 'somebody'}"
         case events.CardLayoutChanged():
             return _layout_text(event)
+        case events.NodeJoined(node=node) if node.is_silent:
+            return "silent"
         case events.NodeJoined(node=node):
             return f"joined with {count_text(len(node.devices), 'card')}"
         case events.NodeLost():
