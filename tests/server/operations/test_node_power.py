@@ -136,6 +136,14 @@ def test_a_node_that_falls_silent_as_it_goes_down_has_not_joined_by_its_history(
     assert [event["text"] for event in told][-2:] == ["power: off", "silent"]
 
 
+@pytest.mark.parametrize(("known", "power"), [("n2", "on"), ("n1", "off")])
+def test_a_node_that_nothing_could_wake_is_not_switched_off(switched: Switched, known: str, power: str) -> None:
+    switched.worker = switched.begin(replace(SAVING, on=PowerHook(mac_addresses={known: "52:54:00:12:34:56"})))
+    switched.look()
+    switched.look(60.0)
+    assert switched.node()["power"] == power
+
+
 def test_a_hook_that_fails_leaves_the_node_on_and_says_so(switched: Switched) -> None:
     switched.answer = "the command ended with 255: no route to host"
     switched.look()

@@ -95,7 +95,8 @@ class NodePowerWorker(Periodic):
         configured = {pool: saving.rule for pool, saving in savings.items()}
         rules = self._spares.rules(now, configured, overview.demands(configured))
         pools = {node.name: node.pool for node in overview.nodes}
-        for step in self._planner.plan(now, overview.nodes, overview.wanted, rules):
+        nodes = [node for node in overview.nodes if _may_be_switched(node, savings.get(node.pool))]
+        for step in self._planner.plan(now, nodes, overview.wanted, rules):
             if step.node not in self._running:
                 self._begin(step, savings[pools[step.node]])
 
@@ -143,6 +144,11 @@ class NodePowerWorker(Periodic):
             log.info("node %s stays as it is: %s", node, error)
             return False
         return True
+
+
+def _may_be_switched(node: PowerCandidate, saving: PowerSaving | None) -> bool:
+    """Whether it is down already, or could be woken again."""
+    return saving is not None and (saving.on.reaches(node.name) or (node.power is not None and node.power.is_closed))
 
 
 def _failure_of(done: Future[str]) -> str:

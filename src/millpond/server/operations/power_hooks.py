@@ -42,10 +42,9 @@ class PowerHooks:
             return self.run_command(hook.command, node, hook.within_s)
         if hook.redfish is not None:
             return self._or_end(partial(reset_system, hook.redfish, node, hook.within_s))
-        address = hook.mac_addresses.get(node)
-        if address is None:
+        if not hook.reaches(node):
             return f"no MAC address of {node} is configured"
-        return send_magic_packet(address, hook.broadcast)
+        return send_magic_packet(hook.mac_addresses[node], hook.broadcast)
 
     def close(self) -> None:
         """End the commands that run, and await no request; the next server runs all these again."""

@@ -88,6 +88,10 @@ class PowerHook:
     within_s: float = 120.0
     redfish: RedfishReset | None = None
 
+    def reaches(self, node: str) -> bool:
+        """Whether it can switch a node: Wake-on-LAN only those whose address is known."""
+        return bool(self.command or self.redfish or node in self.mac_addresses)
+
 
 @dataclass(frozen=True, slots=True)
 class PowerSaving:
@@ -126,7 +130,8 @@ class PowerSavingFile(Strict):
             it can be left out, and a node is told to shut down.
         on: the same for switching it on.
         redfish: instead of ``on``, the management controllers of the nodes.
-        wake_on_lan: instead of ``on``, by node, the MAC address that a Wake-on-LAN packet is sent to.
+        wake_on_lan: instead of ``on``, by node, the MAC address that a Wake-on-LAN packet is sent to; others are not
+            switched off.
         broadcast: where these packets go.
         within: a command that takes longer is ended, and has failed; a request to a controller, 20 s at the most.
         idle: a node that was empty for so long is switched off, beyond what was needed at any time in it.
