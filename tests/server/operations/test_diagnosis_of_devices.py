@@ -87,6 +87,7 @@ def test_a_card_that_the_server_saw_fail_is_told_until_it_is_well_again(tmp_path
     failed.note("GPU-1", "card 1 of n has failed: XID 79")
     [finding] = failed_devices(tmp_path)
     assert finding.found == "card 1 of n has failed: XID 79 (GPU-1)"
+    assert "quiet for an hour" in finding.remedy
     failed.note("GPU-1", "")
     assert failed_devices(tmp_path) == []
 

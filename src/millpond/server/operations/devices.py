@@ -131,7 +131,10 @@ def _counted(check: _VendorCheck) -> str:
 
 def failed_devices(state_dir: Path) -> list[Finding]:
     """Devices that the server saw fail and hands out no more; what a driver reports once, no later check shows."""
-    remedy = "its tasks were ended; see to the card, then start the server again"
+    remedy = (
+        "its tasks were ended; reset or replace the card; it is back by itself once it was reset or quiet for an hour, "
+        "and at the next start of the server"
+    )
     return [
         Finding("a failed card", Grade.LIMITED, f"{text} ({device})", remedy)
         for device, text in FailedDevices(state_dir).noted().items()
