@@ -55,6 +55,23 @@ def test_why_shows_what_a_job_that_failed_wrote_last(server, run_pond, make_job)
     ]
 
 
+def test_why_shows_of_an_array_that_failed_what_its_first_failed_member_wrote_last(server, run_pond, make_job):
+    member = make_job(id="tune.3", state="failed", tasks=[TASK | {"state": "failed", "exit_code": 1}], attempt=1)
+    server.will(200, asdict(make_job(state="failed", array={"count": 9, "indices": "0-8", "failed": 2})))
+    server.will(200, REASON | {"state": "failed", "cause": "failed", "summary": "it failed: 9/9 done, 2 failed"})
+    server.will(200, {"jobs": [asdict(member)]})
+    server.will(200, REASON | {"job": "tune.3", "summary": "it failed with exit code 1"})
+    piece = {"job": "tune.3", "task": 0, "attempt": 1, "offset": 0, "next_offset": 0, "data": "no such file\n"}
+    server.will(200, stream=iter([json.dumps(piece).encode() + b"\n"]))
+    assert run_pond("why", "train-abcde")[1].splitlines() == [
+        "train-abcde: failed",
+        "  why     it failed: 9/9 done, 2 failed",
+        "  member  tune.3: it failed with exit code 1",
+        "    no such file",
+    ]
+    assert "members=train-abcde&state=failed" in str(server.requests[2].url)
+
+
 def test_daemons_of_a_job_that_has_succeeded_are_shown_as_stopped_and_not_blamed(server, run_pond, make_job):
     worker = TASK | {"state": "succeeded", "exit_code": 0}
     daemon = worker | {"task": 1, "role": "ps", "exit_code": None, "detail": "stopped when the work was done"}

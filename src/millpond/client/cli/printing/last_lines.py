@@ -14,6 +14,13 @@ from millpond.specs.escaped_text import visible
 _COUNT = 10
 
 
+def failed_member(client: Client, job: JobInfo) -> JobInfo | None:
+    """Of an array that failed, the first of its members that did; of any other job none."""
+    if job.array is None or job.state != "failed":
+        return None
+    return next(iter(client.jobs(ended=True, limit=1, members_of=job.id, state="failed").jobs), None)
+
+
 def last_lines(client: Client, job: JobInfo) -> list[str]:
     """The last lines of the task that a job failed by; of any other job nothing."""
     task = job.culprit or next(iter(job.tasks), None)

@@ -10,7 +10,7 @@ import click
 
 from millpond.client.cli.connection import job_argument, with_client
 from millpond.client.cli.printing import formats
-from millpond.client.cli.printing.last_lines import drawn, last_lines
+from millpond.client.cli.printing.last_lines import drawn, failed_member, last_lines
 from millpond.client.sdk import Client
 from millpond.specs.api.jobs.reasons import ReasonInfo, StartInfo
 from millpond.specs.escaped_text import json_text
@@ -56,9 +56,13 @@ def command(client: Client, job: str, output: str) -> None:
     place = f", number {reason.position} in line" if reason.position is not None else ""
     state = info.state_text if info.stopped_early else reason.state
     click.echo(f"{reason.job}: {state}{place}")
-    for title, text in (*facts_of(reason, time.time()), *waits_of(reason)):
+    facts = [*facts_of(reason, time.time()), *waits_of(reason)]
+    member = failed_member(client, info)
+    if member is not None:
+        facts.append(("member", f"{member.id}: {client.why(member.id).summary}"))
+    for title, text in facts:
         click.echo(textwrap.fill(text, 80, initial_indent=f"  {title:<8}", subsequent_indent=" " * 10))
-    for line in last_lines(client, info):
+    for line in last_lines(client, member or info):
         click.echo(drawn(line))
 
 
