@@ -208,18 +208,21 @@ def test_whoami_says_roles_limits_and_what_the_token_allows(server, run_pond):
 
 
 def test_a_new_user_gets_an_invitation_on_standard_output(server, run_pond):
+    server.will(200, {"settings": {"listen": {"public_url": "https://pool.example.org"}}})
     server.will(201, {"user": USER, "invitation": "pond_i_j"})
     code, out, err = run_pond("user", "add", "eve", "--group", "vision", "--role", "lead", "--jobs", "2")
     assert (code, out) == (0, "pond_i_j\n")
-    assert "pond login http://pool:1 --invitation" in err
-    sent = body_of(server.requests[0])
+    assert "pond login https://pool.example.org --invitation" in err
+    sent = body_of(server.requests[1])
     assert (sent["name"], sent["group"], sent["role"], sent["limits"]["jobs"]) == ("eve", "vision", "lead", 2)
     assert "is in no group" not in err
 
 
 def test_of_a_new_user_in_no_group_the_next_command_is_named(server, run_pond):
+    server.will(403, {"error": {"code": "not-allowed", "cause": "this token may not", "remedy": "ask an admin"}})
     server.will(201, {"user": USER, "invitation": "pond_i_j"})
     code, out, err = run_pond("user", "add", "eve")
+    assert "pond login http://pool:1 --invitation" in err, "the address that the command itself uses"
     assert (code, out) == (0, "pond_i_j\n")
     assert "eve is in no group and may submit no jobs: `pond group add-member GROUP eve`" in err
 

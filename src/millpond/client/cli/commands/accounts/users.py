@@ -14,7 +14,7 @@ from millpond.client.cli.error_output import say
 from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import Client
-from millpond.model.errors import NotFoundError
+from millpond.model.errors import NotAllowedError, NotFoundError
 from millpond.specs.api.accounts.accounts import (
     AccountLimits,
     GroupRole,
@@ -73,7 +73,8 @@ def add(
     body = limits_from(AccountLimits(), **limits)
     user = NewUser.model_construct(name=name, admin=admin, service=service, group=group_name, role=role, limits=body)
     with connect(state_dir) as client:
-        _print_invitation(client.accounts.add_user(user), client.address.url)
+        url = _public_url(client)
+        _print_invitation(client.accounts.add_user(user), url)
     if not group_name and not admin:
         say(f"{name} is in no group and may submit no jobs: `pond group add-member GROUP {name}`")
 
@@ -120,7 +121,8 @@ def disable(client: Client, name: str, undo: bool) -> None:
 def passwd(client: Client, name: str | None, stdin: bool) -> None:
     """Change your password; with NAME, print an invitation for that user to set one."""
     if name is not None:
-        _print_invitation(client.accounts.invite(name), client.address.url)
+        url = _public_url(client)
+        _print_invitation(client.accounts.invite(name), url)
         return
     secrets = SecretInput(stdin)
     me = client.accounts.whoami()
@@ -146,6 +148,18 @@ def unbind(client: Client, name: str) -> None:
     """Remove the OpenID Connect identity of an account. Its tokens and sessions stay."""
     ended = client.accounts.unbind_user(name)
     click.echo(f"{ended.user} is no longer {ended.subject} at {ended.issuer}")
+
+
+def _public_url(client: Client) -> str:
+    """By which people reach the server, as its configuration says, or else this command does.
+
+    It is asked before an invitation is made, which is shown once.
+    """
+    try:
+        listen = client.settings().settings.get("listen") or {}
+    except NotAllowedError:  # a token may be for accounts alone
+        listen = {}
+    return str(listen.get("public_url") or client.address.url)
 
 
 def _print_invitation(invitation: Invitation, url: str) -> None:
