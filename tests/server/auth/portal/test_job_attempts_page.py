@@ -39,6 +39,16 @@ def test_a_job_that_was_tried_again_shows_each_attempt_and_one_that_was_not_show
     assert "exit code" not in rows_of(chinese)["1"]
 
 
+def test_how_a_job_failed_leads_to_what_it_wrote(world: AuthWorld) -> None:
+    job = world.submit("max", gpus=1)
+    world.settled()
+    browser, leads = browser_of(world, "max"), '· <a href="#log">Output</a></p>'
+    assert leads not in browser.get(f"/portal/jobs/{job}").text
+    world.engine.finish(TaskId(job, 1, 0), Outcome.USER_ERROR, 3)
+    world.settled()
+    assert f"it failed with exit code 3 {leads}" in browser.get(f"/portal/jobs/{job}").text
+
+
 def test_a_preempted_attempt_leads_to_the_job_that_got_the_room_those_alone_who_may_see_it(world: AuthWorld) -> None:
     job = world.submit("max", gpus=4, priority="low")
     world.settled()
