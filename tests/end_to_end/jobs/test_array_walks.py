@@ -37,7 +37,7 @@ def test_members_are_stopped_one_by_one_or_all_at_once(running):
     ended = running("wait", array)
     assert (ended.returncode, ended.stdout) == (143, f"{array}: cancelled\n")
     assert running("logs", array).returncode == 2
-    assert f"name a member: {array}[0]" in running("logs", array).stderr
+    assert f"name a member: {array}.0" in running("logs", array).stderr
 
 
 def test_a_wrong_array_is_refused_with_its_place(running, tmp_path):

@@ -331,7 +331,7 @@ def test_what_is_one_jobs_business_is_refused_to_an_array(api: Api) -> None:
     api.job(array.id)
     for path in ("logs", "metrics", "output", "result"):
         answer = api.client.get(f"{JOBS}/{array.id}/{path}")
-        assert (answer.status_code, error_of(answer).remedy) == (422, f"name a member: {array.id}[3]")
+        assert (answer.status_code, error_of(answer).remedy) == (422, f"name a member: {array.id}.3")
     assert error_of(api.client.get(f"{JOBS}/{array.id}/trials")).cause == f"job '{array.id}' is not a sweep"
 
 

@@ -218,4 +218,4 @@ class Array:
 def array_named(job: str, array: ArrayInfo) -> InvalidInputError:
     """The error where one job is meant and an array is named."""
     first = parse_members(array.indices).first
-    return InvalidInputError(f"{job!r} is an array of {array.count} jobs", f"name a member: {job}[{first}]")
+    return InvalidInputError(f"{job!r} is an array of {array.count} jobs", f"name a member: {job}.{first}")
