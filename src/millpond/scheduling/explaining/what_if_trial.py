@@ -50,7 +50,9 @@ class WhatIfTrial:
             is_refused: whether a job would be refused when it is submitted.
         """
         rehearsals = 0
-        nodes = self._state.cluster.hardware_index.nodes_of(record.job.pool)
+        cluster = self._state.cluster
+        is_named = cluster.words.extras.known(GPU_SLICES) is not None
+        nodes = cluster.hardware_index.nodes_of(record.job.pool) if is_named else ()
         # As jobs say who ask for parts where agents give them out (``server.storage.provisioning.pod_jobs``).
         parts_take = ((GPU_SLICES, 1),) if any(GPU_SLICES in dict(node.extras) for node in nodes) else ()
         for remedy, job in islice(variants(record.job, rooms, parts_take), MOST_VARIANTS):
