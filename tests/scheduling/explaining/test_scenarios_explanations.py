@@ -14,6 +14,7 @@ from millpond.model.events import (
     DurationPredicted,
     JobSubmitted,
     LimitChanged,
+    NodeJoined,
     StopRequested,
     SuspendRequested,
 )
@@ -492,6 +493,27 @@ def test_a_job_for_which_others_end_starts_within_their_grace_and_may_keep_its_d
     assert (outlook.verdict, outlook.latest_end_at) == (DeadlineVerdict.ACCEPT, world.now + 690.0)
     world.leave("lent")
     assert world.state("own") is JobState.RUNNING
+
+
+def test_a_job_for_which_others_end_on_a_silent_node_is_not_said_to_start_within_their_grace() -> None:
+    node = machine("n", 4)
+    world = World(node, queues=(queue("team", guarantee=4), queue("free")))
+    world.lingering.add("lent")
+    world.submit(single("lent", 4, queue="free"))
+    world.submit(single("own", 4, queue="team", time_limit_s=600.0, deadline_s=700.0))
+    silent = replace(node, schedulable=False, unschedulable_reason="Kubernetes has it as not ready (no word)")
+    world.tell(NodeJoined(world.now, silent))
+    world.go_to(world.now)
+    why, outlook = world.why("own"), world.core.deadline_outlook("own", world.now)
+    assert why.start is not None
+    assert why.start.unknown == (
+        "those who make room for it end on node n, which is closed: Kubernetes has it as not ready (no word)"
+    )
+    assert outlook is not None
+    assert outlook.verdict is DeadlineVerdict.AT_RISK
+    world.tell(NodeJoined(world.now, node))
+    assert (start := world.why("own").start) is not None
+    assert not start.unknown
 
 
 def test_quotas_count_what_is_claimed_and_the_answer_says_so() -> None:

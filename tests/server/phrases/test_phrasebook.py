@@ -292,6 +292,7 @@ def test_moves_are_told_in_the_language_of_the_reader() -> None:
         "leave it preemptible, ask for less, or have the cells changed",
         "of the 8 cards that reservation x-1 of its queue has left, no node has more than 6",
         "those who make room for it end within 1m30s",
+        "those who make room for it end on node x-1, which is closed: x-1",
         ("reservation 'x-1' does not fit: of the 8 cards that queue x-1 is guaranteed, 5 are left beside what is "
         "guaranteed to other queues below it"),
         ("reservation 'x-1' does not fit: of the 8 cards that queue x-1 is guaranteed, 5 are neither reserved then nor "

@@ -6,7 +6,7 @@ ledger, in a trial that was rolled back, with the quotas in force.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 from millpond.model import windows
 from millpond.model.amounts import count_text, seconds_text
 from millpond.model.errors import NotFoundError
+from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause, DeadlineOutlook, Reason, Remedy, StartEstimate
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Job
@@ -149,9 +150,18 @@ class Explainer:
         if not all(any(task.state is TaskState.STOPPING for task in other.tasks) for other in leaving):
             why = "it starts when those who make room for it have left, which is up to them"
             return StartEstimate(now, None, "", unknown=why)
+        if (closed := self._closed_under(leaving)) is not None:
+            where, why = f"those who make room for it end on node {closed.name}", closed.unschedulable_reason
+            return StartEstimate(now, None, "", unknown=f"{where}, which is closed: {why}")
         grace_s = max((other.job.checkpoint.grace_s for other in leaving), default=0.0)
         basis = f"those who make room for it end within {seconds_text(round(grace_s))}"
         return StartEstimate(now, now + grace_s, basis, likely_at=now + grace_s)
+
+    def _closed_under(self, leaving: Iterable[JobRecord]) -> Node | None:
+        """A node that its engine has closed, as if it is silent, where tasks that were asked to end have not ended."""
+        tasks = (task for other in leaving for task in other.tasks if task.state is TaskState.STOPPING)
+        nodes = (self._state.cluster.nodes[task.holding.node] for task in tasks if task.holding is not None)
+        return next((node for node in nodes if node is not None and not node.schedulable), None)
 
     def _known(self, job_id: str) -> JobRecord:
         record = self._state.jobs.get(job_id)
