@@ -450,12 +450,14 @@ def test_a_gang_and_a_part_of_a_card_leave_a_cell_together() -> None:
 
 
 def test_why_work_that_stays_finds_no_place_beside_cells_is_told() -> None:
-    """Of six pairs of cards five are owed: wherever a job of four is, one of these has no place."""
+    """Of six pairs of cards three are owed, and three cards on each of two nodes leave but two of them."""
     world = World(
         *(machine(f"n{number}", 4) for number in range(3)),
-        queues=(owed("lab", 4, cells={"switch": 2}), owed("team", 6, cells={"switch": 3})),
+        queues=(owed("lab", 6, cells={"switch": 3}), queue("team", guarantee=6)),
     )
-    world.submit(single("wide", 4, queue="team", preemptible=False))
+    wide = gang("wide", 2, asks(3), queue="team", preemptible=False)
+    assert world.core.check(wide) is None
+    world.submit(wide)
     why = world.why("wide")
     assert why.cause is Cause.NO_ROOM
     assert "the cells that queues are owed would lack hardware" in why.summary
@@ -487,6 +489,23 @@ def test_what_is_not_preemptible_is_refused_where_all_machines_are_owed_to_other
         "it stays off what other queues are owed as cells; beside all cells there is never room for it"
         in refusal.summary
     )
+
+
+@pytest.mark.parametrize(("cells", "left"), [({"node": 1}, 16), ({"node": 1, "socket": 2}, 8)])
+def test_a_gang_of_more_cards_than_are_left_beside_all_cells_is_refused(cells: dict[str, int], left: int) -> None:
+    world = World(*machines(3), queues=(owed("lab", 16, cells=cells), queue("others", guarantee=24)))
+    world.settle()
+    fitting, more = (
+        gang(f"of-{tasks}", tasks, asks(8), queue="others", preemptible=False) for tasks in (left // 8, left // 8 + 1)
+    )
+    refusal = world.core.check(more)
+    assert refusal is not None
+    assert refusal.summary.endswith(
+        f"beside all cells there are never more than {left} cards, and it asks for {left + 8}"
+    )
+    assert world.core.check(fitting) is None
+    world.submit(fitting)
+    assert world.running() == {fitting.id}
 
 
 def test_what_is_not_preemptible_runs_beside_all_cells_where_it_fits_in_none_of_its_own() -> None:

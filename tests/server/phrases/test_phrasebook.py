@@ -289,6 +289,8 @@ def test_moves_are_told_in_the_language_of_the_reader() -> None:
         ("the job is not preemptible, so it stays off what other queues are owed as cells; the cells of queue x-1 have "
         "no room for it, even if all of them are free; beside all cells there is never room for it, with 8 cards a "
         "task"),
+        ("the job is not preemptible, so it stays off what other queues are owed as cells; beside all cells there are "
+        "never more than 8 cards, and it asks for 16"),
         "leave it preemptible, ask for less, or have the cells changed",
         "of the 8 cards that reservation x-1 of its queue has left, no node has more than 6",
         "those who make room for it end within 1m30s",
