@@ -28,6 +28,7 @@ from millpond.model.sharing import GPU_SLICES
 from millpond.model.states import JobState
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority, Role, Suspendable
+from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
 POOL = (machine("n0", 4), machine("n1", 4))
@@ -514,6 +515,17 @@ def test_a_job_for_which_others_end_on_a_silent_node_is_not_said_to_start_within
     world.tell(NodeJoined(world.now, node))
     assert (start := world.why("own").start) is not None
     assert not start.unknown
+
+
+def test_why_answers_and_the_cycle_goes_on_after_a_restart_with_nothing_running_any_more() -> None:
+    world = World(machine("n", 4), queues=(queue("team", guarantee=4), queue("free")))
+    world.submit(single("before", 1, queue="free"))
+    world.end("before")
+    world.tell(DeviceHealthChanged(world.now, "n", "n-0", DeviceHealth.FAULTY))
+    world.submit(single("own", 4, queue="team"))
+    restored = Scheduler.restore(world.core.snapshot())
+    assert restored.explain("own", world.now) == world.why("own")
+    assert restored.decide(world.now) == []
 
 
 def test_quotas_count_what_is_claimed_and_the_answer_says_so() -> None:

@@ -270,8 +270,9 @@ class Roster:
         return owners
 
     def are_of(self, owners: BoolArray) -> BoolArray:
-        """(slots,) whose job is of one of these owners, (owners,)."""
-        of_owners: BoolArray = owners[self.live[SLOT_OWNER].astype(np.int64)]
+        """(slots,) whose job is of one of these owners, (owners,); a restored roster may know no owner yet."""
+        known = owners if len(owners) else np.zeros(1, dtype=np.bool_)
+        of_owners: BoolArray = known[self.live[SLOT_OWNER].astype(np.int64)]
         return of_owners
 
     def one_of_each_owner(self, slots: Int64Array) -> list[JobRecord]:
