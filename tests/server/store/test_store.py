@@ -93,6 +93,7 @@ NODE = Node(
     (("gpu", "a100"),),
     True,
     (DivisibleCard("u", (CardLayout(("1g.10gb",), (DEVICE,)),), 60.0),),
+    True,
 )
 PLACEMENT = Placement(1, "ps", "n", (Grant("u", 250, 500, 1024),))
 

@@ -63,7 +63,7 @@ class Leaving(NamedTuple):
     displaces_above: float
 
 
-class _Part(NamedTuple):
+class _HeldOnNode(NamedTuple):
     """What a run holds of a node: in the order in which runs of lower classes leave it, from the last."""
 
     begun_s: float
@@ -80,7 +80,7 @@ class _Victims(NamedTuple):
     """
 
     harm: dict[int, float]
-    on_node: dict[int, list[_Part]]
+    on_node: dict[int, list[_HeldOnNode]]
 
 
 class Displacer:
@@ -94,7 +94,7 @@ class Displacer:
         self._preemption = preemption
         self._runs: list[tuple[int, HeldRoom]] = []
         self._place: dict[int, int] = {}
-        self._on_node: dict[int, list[_Part]] = {}
+        self._on_node: dict[int, list[_HeldOnNode]] = {}
         self._table = np.zeros((len(_FIELDS), 256))
         self._may_leave = Counter[tuple[float, float]]()
         """By class and tier: how many runs may leave."""
@@ -134,7 +134,7 @@ class Displacer:
         )  # fmt: skip
         self._may_leave[rank[1], rank[0]] += candidate.may_leave
         for node, amount in run.taken:
-            insort(self._on_node.setdefault(node, []), _Part(run.begun_s, number, amount))
+            insort(self._on_node.setdefault(node, []), _HeldOnNode(run.begun_s, number, amount))
 
     def remove(self, number: int) -> None:
         """It runs no longer."""
@@ -143,7 +143,7 @@ class Displacer:
         rank, _, _, candidate = run.entry
         self._may_leave[rank[1], rank[0]] -= candidate.may_leave
         for node, amount in run.taken:
-            self._on_node[node].remove(_Part(run.begun_s, number, amount))
+            self._on_node[node].remove(_HeldOnNode(run.begun_s, number, amount))
         if last[0] != number:
             self._runs[place] = last
             self._place[last[0]] = place
