@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,14 +18,15 @@ from unittest.mock import Mock
 
 import httpx2
 import pytest
-from notice_world import InlineExecutor, NoticeWorld
+from notice_world import InlineExecutor, NoticeWorld, by_mail
 
 from millpond.model.errors import NotFoundError, UnavailableError
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
+from millpond.server.notifications import delivery_worker
 from millpond.server.notifications.delivery_worker import FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_TRIES, MakeExecutor
 from millpond.server.notifications.webhook_carrier import NUMBER_HEADER, SIGNATURE_HEADER, SLOW_S, request_of
-from millpond.specs.api.notifications import ChatRequest
+from millpond.specs.api.notifications import ChatRequest, Topic
 from millpond.specs.config.notifications import NotificationRules
 from millpond.specs.config.webhooks import Webhook
 
@@ -310,6 +312,34 @@ def test_receivers_that_fall_silent_at_once_keep_no_other_waiting(tmp_path: Path
     bench.told.close()
     assert sorted(bench.states()) == ["delivered"] + ["waiting"] * 8
     bench.store.close()
+
+
+@pytest.mark.parametrize("channel", ["webhook", "mail"])
+def test_a_server_that_ends_waits_for_no_silent_receiver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, channel: str
+) -> None:
+    monkeypatch.setattr(delivery_worker, "GRACE_S", 0.0)
+    world = NoticeWorld(tmp_path, None, ThreadPoolExecutor)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(PATIENCE_S)
+        port = silent.getsockname()[1]
+        if channel == "mail":
+            world.mail_at(port)
+            world.subscribe("ada", by_mail(Topic.SUCCEEDED))
+        else:
+            world.hooks["silent"] = Webhook("silent", f"http://127.0.0.1:{port}/told", ENDS)
+        world.run("a")
+        world.told.start()
+        connection, _ = silent.accept()
+        with connection:
+            connection.settimeout(PATIENCE_S)
+            if channel == "webhook":
+                assert connection.recv(4)
+            world.told.close()
+    (delivery,) = world.store.deliveries.latest(1)
+    assert (delivery.state, delivery.tries) == ("waiting", 0), "the next server tries at once"
+    assert not {"mail", "webhooks"} & {thread.name for thread in threading.enumerate()}
+    world.store.close()
 
 
 def test_one_that_was_silent_is_tried_again_beside_the_others(tmp_path: Path) -> None:

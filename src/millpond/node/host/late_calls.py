@@ -17,3 +17,25 @@ def called_if_late(within_s: float, act: Callable[[], object]) -> Iterator[None]
         yield
     finally:
         timer.cancel()
+
+
+class LateCalls:
+    """Calls of this kind for several blocks, which can all be had early: when none is waited for any longer."""
+
+    def __init__(self) -> None:
+        self._acts: set[Callable[[], object]] = set()
+
+    @contextmanager
+    def called_if_late(self, within_s: float, act: Callable[[], object]) -> Iterator[None]:
+        """Call ``act`` if the block is not over after so many seconds, or when ``call_all`` is called."""
+        self._acts.add(act)
+        try:
+            with called_if_late(within_s, act):
+                yield
+        finally:
+            self._acts.discard(act)
+
+    def call_all(self) -> None:
+        """Call them for all blocks that run. Any thread."""
+        for act in list(self._acts):
+            act()

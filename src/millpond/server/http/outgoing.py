@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -73,18 +73,24 @@ def _translated(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
 
 
 @contextmanager
-def bounded(url: str, within_s: float, may_reach: Callable[[str, AddressScope], bool]) -> Iterator[dict[str, Any]]:
+def bounded(
+    url: str,
+    within_s: float,
+    may_reach: Callable[[str, AddressScope], bool],
+    if_late: Callable[[float, Callable[[], object]], AbstractContextManager[None]] = called_if_late,
+) -> Iterator[dict[str, Any]]:
     """The ``extensions`` of one request, on a new connection, that is cut off when its time is over.
 
     Args:
         may_reach: whether a host may be connected to that turned out to be there. Not asked about a proxy.
+        if_late: what calls the function that cuts it off.
 
     Raises:
         PermissionError: it may not; nothing was sent.
     """
     host = (urlsplit(url).hostname or "").lower()
     sockets: list[socket.socket] = []
-    is_direct = True
+    is_direct, is_late = True, False
 
     def trace(event: str, info: dict[str, Any]) -> None:
         nonlocal is_direct
@@ -98,11 +104,15 @@ def bounded(url: str, within_s: float, may_reach: Callable[[str, AddressScope], 
                 if not may_reach(host, found):
                     stream.close()
                     raise PermissionError(f"{host} is an address of the kind {found}")
+            if is_late:
+                cut()
 
     def cut() -> None:
+        nonlocal is_late
+        is_late = True
         for each in sockets:
             with suppress(OSError):  # closed, or handed over to the encrypted one
                 each.shutdown(socket.SHUT_RDWR)
 
-    with called_if_late(within_s, cut):
+    with if_late(within_s, cut):
         yield {"trace": trace}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
@@ -31,6 +31,8 @@ FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 3600.0
 MOST_TRIES: Final = 30
 """With the pauses above: about a day."""
+GRACE_S: Final = 1.0
+"""So long a server that ends waits for answers of receivers: it does not last as long as one may be silent."""
 CLOSES_WITHIN_S: Final = 10.0
 MOST_GATHERED: Final = 5_000
 """Deliveries in one message."""
@@ -88,6 +90,9 @@ class Carrier(Protocol):
     def opened(self) -> AbstractContextManager[Carry]:
         """What sends messages in one lane; connections that it needs are made at its first message."""
 
+    def cut(self) -> None:
+        """End all connections, whatever is waited for on them. Any thread."""
+
     def close(self) -> None:
         """Let go of what it keeps open."""
 
@@ -121,7 +126,10 @@ class DeliveryWorker(Periodic):
         outbox.woken.append(self._worker.wake)
 
     def close(self) -> None:
-        """End the threads after their messages under way; what is not delivered yet waits for the next server."""
+        """End the threads; what is not delivered within a moment waits for the next server."""
+        self._worker.close(GRACE_S)
+        wait([work for work in list(self._served.values()) if not work.done()], GRACE_S)
+        self._carrier.cut()
         self._worker.close(CLOSES_WITHIN_S)
         for lanes in (self._lanes, self._slow_lanes):
             lanes.shutdown(cancel_futures=True)
@@ -178,6 +186,8 @@ class DeliveryWorker(Periodic):
         """Try one message; returns the deliveries whose result is stored."""
         target = together[0].target
         carried, now = self._carried(together, carry), self._clock()
+        if carried.trouble and self._worker.closing:  # it may have been cut off: that is no try
+            return set()
         if carried.is_silent or carried.is_slow:
             self._slow.add(target)
         if not carried.trouble:

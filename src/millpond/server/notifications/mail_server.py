@@ -17,7 +17,7 @@ from email.utils import format_datetime
 from typing import Final
 
 from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
-from millpond.node.host.late_calls import called_if_late
+from millpond.node.host.late_calls import LateCalls
 from millpond.server.auth.vault.secrets import SERVER, Vault
 from millpond.server.notifications.delivery_worker import Carried, Carry
 from millpond.server.notifications.messages import MessageWriter, UserMessage
@@ -57,6 +57,7 @@ class MailServer:
         self._subscriptions = subscriptions
         self._writer = writer
         self._clock = clock
+        self._late = LateCalls()
 
     def send(self, address: str, message: UserMessage) -> None:
         """Send one mail now. Blocks.
@@ -66,7 +67,7 @@ class MailServer:
             UnavailableError: it cannot be reached, or does not take the mail.
             InvalidInputError: it refuses the address for good.
         """
-        with _MailConnection(self._rules, self._vault) as connection:
+        with _MailConnection(self._rules, self._vault, self._late) as connection:
             rules = connection.rules
             mail = _mail(rules, address, message, f"{self._clock():.3f}.at-once", self._clock())
             try:
@@ -82,7 +83,7 @@ class MailServer:
         """Why a configured mail server cannot be reached, or refuses the login; empty: nothing of it is known."""
         if self._rules() is None:
             return ""
-        with _MailConnection(self._rules, self._vault) as connection:
+        with _MailConnection(self._rules, self._vault, self._late) as connection:
             try:
                 connection.open()
             except MillpondError as error:
@@ -96,8 +97,12 @@ class MailServer:
     @contextmanager
     def opened(self) -> Iterator[Carry]:
         """What sends, by one connection for all mails that are due; where that fails, none of them is tried."""
-        with _MailConnection(self._rules, self._vault) as connection:
+        with _MailConnection(self._rules, self._vault, self._late) as connection:
             yield lambda together: self._carry(connection, together)
+
+    def cut(self) -> None:
+        """End all connections."""
+        self._late.call_all()
 
     def close(self) -> None:
         """No connection outlives its pass."""
@@ -127,9 +132,10 @@ class MailServer:
 class _MailConnection:
     """One to the mail server, made when the first mail is sent; where it fails, no other mail is tried by it."""
 
-    def __init__(self, rules: Callable[[], MailRules | None], vault: Vault) -> None:
+    def __init__(self, rules: Callable[[], MailRules | None], vault: Vault, late: LateCalls) -> None:
         self._configured = rules
         self._vault = vault
+        self._late = late
         self._open: _SmtpConnection | None = None
         self._failed: UnavailableError | None = None
 
@@ -138,7 +144,7 @@ class _MailConnection:
 
     def __exit__(self, *_: object) -> None:
         if self._open is not None:
-            with suppress(OSError), _within(self._open, WITHIN_S):
+            with suppress(OSError), self._within(self._open):
                 self._open.quit()
             self._open.close()
 
@@ -163,7 +169,7 @@ class _MailConnection:
         """
         server = self.open()
         try:
-            with _within(server, WITHIN_S):
+            with self._within(server):
                 server.send_message(mail, self.rules.sender_address, [address])
         except (smtplib.SMTPRecipientsRefused, smtplib.SMTPResponseException):
             raise  # of this mail alone
@@ -194,7 +200,7 @@ class _MailConnection:
         context = ssl.create_default_context()
         server = _SmtpConnection(rules.host, context if rules.encryption == "tls" else None)
         try:
-            with _within(server, WITHIN_S):
+            with self._within(server):
                 code, said = server.connect(rules.host, rules.port)
                 if code != _READY:
                     raise smtplib.SMTPConnectError(code, said)
@@ -206,6 +212,10 @@ class _MailConnection:
             server.close()
             raise
         return server
+
+    def _within(self, server: _SmtpConnection) -> AbstractContextManager[None]:
+        """Cut the connection off when its time is over: the timeout of a socket counts from one byte to the next."""
+        return self._late.called_if_late(WITHIN_S, server.cut)
 
     def _password(self, rules: MailRules) -> str:
         if not rules.password_name:
@@ -229,14 +239,18 @@ class _SmtpConnection(smtplib.SMTP):
         self._host = host  # what STARTTLS compares the certificate with; ``connect`` does not set it
         self._context = context
         self._handle: socket.socket | None = None
+        self._is_cut = False
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         raw: socket.socket = super()._get_socket(host, port, timeout)  # type: ignore[misc]
         self._handle = raw.dup()
+        if self._is_cut:
+            self.cut()
         return raw if self._context is None else self._context.wrap_socket(raw, server_hostname=host)
 
     def cut(self) -> None:
-        """End the connection, whatever another thread waits for."""
+        """End the connection, whatever another thread waits for; one that is not there yet, as soon as it is."""
+        self._is_cut = True
         if self._handle is not None:
             with suppress(OSError):
                 self._handle.shutdown(socket.SHUT_RDWR)
@@ -246,11 +260,6 @@ class _SmtpConnection(smtplib.SMTP):
         super().close()
         if self._handle is not None:
             self._handle.close()
-
-
-def _within(server: _SmtpConnection, seconds: float) -> AbstractContextManager[None]:
-    """Cut the connection off when its time is over: the timeout of a socket counts from one byte to the next."""
-    return called_if_late(seconds, server.cut)
 
 
 def _mail(rules: MailRules, address: str, message: UserMessage, number: str, now: float) -> EmailMessage:

@@ -17,6 +17,7 @@ from http.client import TOO_MANY_REQUESTS
 from typing import TYPE_CHECKING, Any, Final
 
 from millpond.model.errors import MillpondError, NotFoundError, UnavailableError
+from millpond.node.host.late_calls import LateCalls
 from millpond.server.auth.vault.secrets import SERVER, USER, WEBHOOK_ADDRESS, Vault
 from millpond.server.http.outgoing import bounded
 from millpond.server.notifications.delivery_worker import Carried, Carry
@@ -90,6 +91,7 @@ class WebhookCarrier:
         self._writer = writer
         self._clock = clock
         self._making_client = threading.Lock()
+        self._late = LateCalls()
 
     def why_not(self) -> str:
         """Nothing stands against all receivers at once."""
@@ -103,6 +105,10 @@ class WebhookCarrier:
     def opened(self) -> Iterator[Carry]:
         """What sends; each message has a connection of its own."""
         yield self._carry_timed
+
+    def cut(self) -> None:
+        """End all connections."""
+        self._late.call_all()
 
     def close(self) -> None:
         """Close the client."""
@@ -219,7 +225,7 @@ class WebhookCarrier:
             client = self._client
         try:
             with (
-                bounded(hook.url, ANSWER_WITHIN_S, lambda _host, _reach: True) as extensions,
+                bounded(hook.url, ANSWER_WITHIN_S, lambda _host, _reach: True, self._late.called_if_late) as extensions,
                 client.stream("POST", hook.url, content=body, headers=headers, extensions=extensions) as answer,
             ):
                 if not answer.is_success:
