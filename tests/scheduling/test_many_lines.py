@@ -244,17 +244,24 @@ def test_growth_that_was_measured_is_given_back_alike(seeds: range, monkeypatch:
     assert given
 
 
-def test_once_the_last_room_is_taken_one_job_is_looked_at_in_vain_and_not_one_of_each_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The jobs whose turns come in walks over many lines."""
+
     def counted(self: AdmissionCycle, record: JobRecord, outcome: CycleOutcome) -> AdmissionVerdict:
-        looked_at.append(record.id)
+        found.append(record.id)
         return consider(self, record, outcome)
 
-    looked_at: list[str] = []
+    found: list[str] = []
     consider = AdmissionCycle._consider
     monkeypatch.setattr(waiting_lines, "FEW", ALWAYS_MANY)
     monkeypatch.setattr(AdmissionCycle, "_consider", counted)
+    return found
+
+
+def test_once_the_last_room_is_taken_one_job_is_looked_at_in_vain_and_not_one_of_each_line(
+    looked_at: list[str],
+) -> None:
     world = World(machine("a", 4), settings=Settings(reserve=False))
     world.submit(single("runs", 2, preemptible=False))
     world.tell(JobSubmitted(world.now, single("wide", 4, priority=Priority.HIGH)))
@@ -262,6 +269,25 @@ def test_once_the_last_room_is_taken_one_job_is_looked_at_in_vain_and_not_one_of
         world.tell(JobSubmitted(world.now, gang(f"waits{number}", 1, asks(2, cpus=number + 1))))
     assert [each.job for each in world.core.decide(world.now)] == ["waits0"]
     assert looked_at[-3:] == ["wide", "waits0", "waits1"]
+
+
+def test_once_the_last_room_is_taken_one_job_is_looked_at_in_vain_of_those_for_whom_others_could_have_left_beside_it(
+    looked_at: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 1.0)
+    world = World(machine("a", 4), settings=Settings(ordering="default", preempt=True))
+    able = Checkpoint(CheckpointMode.SIGNAL)
+    world.submit(single("leaves", 1, checkpoint=able), lasting=1e7, known=True)
+    world.submit(single("stays", 1, preemptible=False), lasting=1e7, known=True)
+    world.go_to(world.now + 20_000.0)
+    world.tell(JobSubmitted(world.now, single("wide", 4, priority=Priority.HIGH)))
+    for number in range(8):
+        job = gang(f"waits{number}", 1, asks(2, cpus=number + 1))
+        world.tell(JobSubmitted(world.now, job))
+        world.tell(DurationPredicted(world.now, job.id, 100.0, 200.0))
+    looked_at.clear()
+    assert [each.job for each in world.core.decide(world.now)] == ["waits0"]
+    assert looked_at == ["wide", "waits0", "waits1"]
 
 
 @pytest.mark.parametrize("few", [NEVER_MANY, ALWAYS_MANY])

@@ -131,6 +131,8 @@ class TableHeads(Heads):
         self._rest: Int64Array = np.flatnonzero(prospects.admitted)
         self._lined_up_to: Place = ((), 0.0)
         """The heap has all lines that stood before this, or there, when the walk began."""
+        self._row = -1
+        """Of the line whose first was popped last; -1: it was not the first."""
         self._had_turn: BoolArray = np.zeros(len(lines.table), dtype=np.bool_)
         """Their turn has come, whether they were looked at or left out."""
         self._passed_over: set[int] = set()
@@ -155,6 +157,7 @@ class TableHeads(Heads):
                 heapq.heappop(self._heap)
             elif self._heap[0][5] == self._standing.version or not self._has_risen():
                 self._had_turn[row] |= row >= 0
+                self._row = row
                 return super().pop()
 
     def pass_over(self, pool: str, *, wholly: bool) -> None:
@@ -188,6 +191,8 @@ class TableHeads(Heads):
         if self._has_less_room:  # others than this one may have lost theirs, too
             self._has_less_room, self._is_outdated = False, True
             self._prospects.look_for_room(~(self._left_out | self._had_turn))
+            if self._row >= 0 and self._prospects.makes_room[self._row]:
+                self._prospects.look_for_departures()
         if is_kept_off and not self._is_short:
             return
         if (record.demand, is_kept_off) in self._without_room:

@@ -113,6 +113,10 @@ class Prospects:
         """See which of these lines, (lines,), still have room now that work was placed; others do not matter."""
         self._fits = self._fit(None, of=of & self.fits)
 
+    def look_for_departures(self) -> None:
+        """See anew for whom work may be asked to leave, now that room is taken which had only to be filled up."""
+        self._makes_room = None
+
     def _within_limits(self) -> BoolArray:
         """(lines,) where no limit keeps out what the first of the line holds at least."""
         state, table = self._state, self._table
