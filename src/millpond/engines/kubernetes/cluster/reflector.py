@@ -141,13 +141,13 @@ class Reflector(Generic[T]):
     async def run(self) -> None:
         """Follow for ever."""
         clock = asyncio.get_running_loop()
-        wait_s = 0.0
+        wait_s, watched = 0.0, False
         while True:
             began, least_s, patience_s = math.inf, 0.0, 0.0
             try:
-                if not self._version or await self._is_restored():
+                if not self._version or (watched and await self._is_restored()):
                     await self.list_once()
-                began = clock.time()
+                began, watched = clock.time(), True
                 await self._watch()
             except HistoryGoneError:
                 self._version = ""
