@@ -16,11 +16,11 @@ from millpond.server.startup.end_deadline import EndDeadline
 
 _WITH_A_STORE_THAT_HANGS = """
 import sys, threading
-from millpond.server.startup import leadership, process
+from millpond.server.startup import command_line, leadership, process
 from millpond.server.store.store import Store
 leadership.ENDS_WITHIN_S = 0.2
 Store.close = lambda self: threading.Event().wait()
-sys.exit(process.run(sys.argv[1:]))
+sys.exit(process.run(command_line.parse_options(sys.argv[1:])))
 """
 
 
