@@ -207,7 +207,8 @@ class Displacer:
         begun = table[_BEGUN, places]
         of_lower = np.maximum(now - begun, 1.0) * 10.0 ** (-6.0 * table[_CLASS, places])
         preference = np.where(lower[places], begun, keys[places])
-        harm = np.where(lower[places], of_lower, 1.0 / keys[places]) * table[_AMOUNT, places]
+        of_equals = 1.0 / np.where(lower[places], 1.0, keys[places])  # their keys are above that of the job
+        harm = np.where(lower[places], of_lower, of_equals) * table[_AMOUNT, places]
         numbers = table[_NUMBER, places].tolist()
         harm_of = dict(zip(numbers, harm.tolist(), strict=True))
         on_node = {
