@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from pathlib import Path
 
@@ -55,9 +56,10 @@ def test_a_policy_that_no_seed_can_change_runs_once_and_others_with_every_seed()
 def test_workers_run_no_module_of_the_present_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "types.py").write_text("raise SystemExit('not of Python')\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONSAFEPATH", "")  # set back behind the test
+    before = dict(os.environ)
     with worker_pool(1) as pool:
         assert pool.submit(math.sqrt, 4.0).result() == 2.0
+    assert dict(os.environ) == before
 
 
 @pytest.mark.long

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from millpond.model.errors import UnavailableError
+
+_SAFE_PATH: Final = "PYTHONSAFEPATH"
 
 
 @contextmanager
@@ -23,10 +25,10 @@ def worker_pool(workers: int, begin: Callable[..., None] | None = None, *given: 
     Raises:
         UnavailableError: one of them died.
     """
-    os.environ["PYTHONSAFEPATH"] = "1"  # multiprocessing passes on no ``-P`` that its own process was not given
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin_worker, (begin, *given))
     try:
-        yield pool
+        with _safe_path():
+            yield pool
     except BrokenProcessPool as error:
         raise UnavailableError(
             "a worker process died", "use fewer --workers, or give the machine more memory"
@@ -37,6 +39,20 @@ def worker_pool(workers: int, begin: Callable[..., None] | None = None, *given: 
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """What is started meanwhile has no present folder in its path, though this process was begun without ``-P``."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 def _begin_worker(begin: Callable[..., None] | None, *given: Any) -> None:
