@@ -53,6 +53,7 @@ def test_a_policy_that_no_seed_can_change_runs_once_and_others_with_every_seed()
     assert runs[1].summary["avg_jct_s"] != runs[2].summary["avg_jct_s"]
 
 
+@pytest.mark.filterwarnings("error")
 def test_workers_run_no_module_of_the_present_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "types.py").write_text("raise SystemExit('not of Python')\n")
     monkeypatch.chdir(tmp_path)

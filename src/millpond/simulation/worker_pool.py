@@ -25,20 +25,20 @@ def worker_pool(workers: int, begin: Callable[..., None] | None = None, *given: 
     Raises:
         UnavailableError: one of them died.
     """
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin_worker, (begin, *given))
-    try:
-        with _safe_path():
+    with _safe_path():
+        pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin_worker, (begin, *given))
+        try:
             yield pool
-    except BrokenProcessPool as error:
-        raise UnavailableError(
-            "a worker process died", "use fewer --workers, or give the machine more memory"
-        ) from error
-    except BaseException:
-        for child in multiprocessing.active_children():
-            child.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+        except BrokenProcessPool as error:
+            raise UnavailableError(
+                "a worker process died", "use fewer --workers, or give the machine more memory"
+            ) from error
+        except BaseException:
+            for child in multiprocessing.active_children():
+                child.terminate()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
