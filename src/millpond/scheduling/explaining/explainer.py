@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from millpond.model import windows
 from millpond.model.amounts import count_text, seconds_text
@@ -33,6 +32,7 @@ from millpond.scheduling.explaining.cordon_reasons import being_divided, closed_
 from millpond.scheduling.explaining.deadlines import outlook_of
 from millpond.scheduling.explaining.held import held_start, why_held
 from millpond.scheduling.explaining.infeasibility import Infeasibility
+from millpond.scheduling.explaining.kept_room import KeptRoom
 from millpond.scheduling.explaining.protected import protected_in_the_way
 from millpond.scheduling.explaining.quota import closed_models, quota_in_the_way, quota_on_larger_models, until_lent
 from millpond.scheduling.explaining.reserved import (
@@ -54,9 +54,6 @@ from millpond.scheduling.runs import MOVING
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import why_suspend_refused
 from millpond.scheduling.suspension.time_slicing import TimeSlicing
-
-MOST_KEEPERS: Final = 16
-"""Jobs for which room is kept and of which one answer asks whether each alone is in the way."""
 
 
 class Explainer:
@@ -85,6 +82,7 @@ class Explainer:
         self._fetch_waits = cycle.fetch_waits
         self._capacity_gap = CapacityGap(state, placer, claims)
         self._what_if = WhatIfTrial(state, placer, claims, cycle)
+        self._kept_room = KeptRoom(state, claims, self._places, self._what_if, self._capacity_gap)
         self.estimates = KeptEstimates(state, placer, claims)
 
     # ---- before a job is accepted -------------------------------------------------------------------------------
@@ -318,9 +316,9 @@ class Explainer:
             fits = partial(self._what_if.finds_room, record)
             return (
                 quota_on_larger_models(state, claims, record, self._could_run)
-                or self._kept_for_others(record)
+                or self._kept_room.for_others(record)
                 or kept_for_reservation(state, claims, record, fits)
-                or self._kept_for_both(record)
+                or self._kept_room.for_both(record)
                 or self._closed_for(record)
                 or self._no_room(record, mask)
             )
@@ -380,59 +378,6 @@ class Explainer:
             (("victims", len(leaving)),),
             blocked_by=leaving[0].id,
         )
-
-    def _kept_for_others(self, record: JobRecord) -> Reason | None:
-        """The reason of a job that would have room if none were kept for others; None if it would not."""
-
-        def fits_without(some: list[str]) -> bool:
-            with self._claims.without(some):
-                return self._places.has_any(record)
-
-        keepers = self._claims.keepers(record)
-        if not keepers or not fits_without(keepers):
-            return None
-        holder, others, text = self._kept_for(keepers, fits_without)
-        return Reason(
-            Cause.RESERVED,
-            f"there is room, but it is {text}",
-            (("kept_for", 1 + others),),
-            self._capacity_gap.filters(record),
-            blocked_by=holder,
-        )
-
-    def _kept_for_both(self, record: JobRecord) -> Reason | None:
-        """The reason of a job that would have room if none were kept for others nor cards for a reservation."""
-
-        def beside_reservation(some: list[str]) -> Reason | None:
-            with self._claims.without(some):
-                fits = partial(self._what_if.finds_room, record)
-                return kept_for_reservation(self._state, self._claims, record, fits)
-
-        keepers = self._claims.keepers(record)
-        reason = beside_reservation(keepers) if keepers else None
-        if reason is None:
-            return None
-        holder, others, text = self._kept_for(keepers, lambda some: beside_reservation(some) is not None)
-        return replace(
-            reason,
-            summary=f"{reason.summary}; room is {text}",
-            numbers=(*reason.numbers, ("kept_for", 1 + others)),
-            blocked_by=holder,
-        )
-
-    def _kept_for(self, keepers: list[str], fits_without: Callable[[list[str]], bool]) -> tuple[str, int, str]:
-        """For whom room is kept from a job: one of them, how many others, and the words for it.
-
-        If keeping none for one alone would do, it is that one.
-        """
-        alone = next((job for job in keepers[:MOST_KEEPERS] if fits_without([job])), None)
-        holder, others = alone or keepers[0], 0 if alone else len(keepers) - 1
-        more = f" and {count_text(others, 'other job')}" if others else ""
-        how = "claimed" if holder in self._claims.by_job else "reserved"
-        why = "other work is leaving for it" if how == "claimed" else "it is ahead, and would else wait ever longer"
-        if self._state.jobs[holder].state is JobState.STOPPING:
-            why = "it is being moved there"
-        return holder, others, f"{how} for {holder}{more}: {why}"
 
     def _no_room(self, record: JobRecord, mask: NodeMask | None) -> Reason:
         fits = partial(self._what_if.finds_room, record, mask)
