@@ -10,7 +10,7 @@ from millpond.scheduling.placement.filters import first_failure
 from millpond.scheduling.placement.kernels import kernel, lean_kernel
 from millpond.scheduling.placement.shapes import SHAPE_DEVICES
 from millpond.scheduling.reclaiming.roster import ROW_NEXT, ROW_SLOT
-from millpond.scheduling.reclaiming.victims import MOST_ROWS, join, shift_slot
+from millpond.scheduling.reclaiming.victims import MOST_ROWS, join, shift_row, shift_slot
 
 
 @kernel
@@ -50,6 +50,7 @@ def rooms_below(
 
     The tables are changed and changed back.
     """
+    fits = np.zeros((place_nodes.shape[0], shapes.shape[0]), dtype=np.bool_)
     for reach in range(open_slots.shape[0]):
         lowest = np.inf
         for task in range(shapes.shape[0]):
@@ -68,12 +69,19 @@ def rooms_below(
                 count += 1
             highest[node] = max(highest[node], bounds[slot])
         descending = np.argsort(-highest[wanted[:count]])
+        for place in range(count):
+            fit_if_all_leave(
+                nodes, devices, wanted[descending[place]], shapes, of_reaches, reach, rows, row_devices, row_memory,
+                node_head, bounds, open_slots[reach], lowest, fits[place],
+            )  # fmt: skip
         for task in range(shapes.shape[0]):
             best = below[task]
             for place in range(count if of_reaches[task] == reach else 0):
                 node = wanted[descending[place]]
                 if highest[node] <= best:
                     break
+                if not fits[place, task]:
+                    continue
                 best = room_below(
                     nodes, devices, node, shapes[task], rows, row_devices, row_memory, node_head[node], bounds,
                     costs, budget, open_slots[reach], sequence, best, order,
@@ -81,6 +89,36 @@ def rooms_below(
             below[task] = best
         for place in range(count):
             highest[wanted[place]] = -np.inf
+
+
+@lean_kernel
+def fit_if_all_leave(
+    nodes: Int64Array,
+    devices: Int64Array,
+    node: int,
+    shapes: Int64Array,
+    of_reaches: Int64Array,
+    reach: int,
+    rows: Int64Array,
+    row_devices: Int64Array,
+    row_memory: Int64Array,
+    node_head: Int64Array,
+    bounds: FloatArray,
+    open_slots: BoolArray,
+    lowest: float,
+    fits: BoolArray,
+) -> None:
+    """Fill ``fits`` (tasks,) with which tasks of a reach fit on a node if all leave it that may for any."""
+    for sign in (1, -1):
+        row = node_head[node]
+        while row >= 0:
+            slot = rows[ROW_SLOT, row]
+            if bounds[slot] > lowest and open_slots[slot]:
+                shift_row(nodes, devices, node, rows, row_devices, row_memory, row, sign)
+            row = rows[ROW_NEXT, row]
+        for task in range(shapes.shape[0] if sign > 0 else 0):
+            if of_reaches[task] == reach:
+                fits[task] = first_failure(nodes, devices, node, shapes[task]) == 0
 
 
 @lean_kernel
