@@ -454,12 +454,26 @@ class Oracle:
 
     def _owed(self, guarantor: QueueNode) -> set[str]:
         """Running work that fits in a guarantee beside what comes before it."""
-        left_milli, owed, below = guarantor.queue.guarantee.gpu_milli, set[str](), self._owed_below(guarantor)
-        for job in sorted(self._on_guarantee(guarantor), key=lambda job: (not job.took_back, job.id not in below)):
+        owed, below, users = set[str](), self._owed_below(guarantor), self.core._state.reserved.users
+
+        def turn(job: JobRecord) -> tuple[bool, ...]:
+            return job.job.preemptible, job.id not in users, not job.took_back, job.id not in below
+
+        left_milli = guarantor.queue.guarantee.gpu_milli - self._unused_reserved(guarantor)
+        for job in sorted(self._on_guarantee(guarantor), key=turn):
             if 0 < job.demand.least_amount.gpu_milli <= left_milli:
                 left_milli -= job.demand.least_amount.gpu_milli
                 owed.add(job.id)
         return owed
+
+    def _unused_reserved(self, guarantor: QueueNode) -> int:
+        """How much of the cards that are reserved now for queues on a guarantee nobody has taken, in milli."""
+        state = self.core._state
+        rooms = [room for room in state.reserved.by_name.values() if room.wanted.covers(self.now)]
+        on_it = [room for room in rooms if guarantor in state.queues.by_name[room.wanted.queue].guarantors]
+        return sum(
+            milli for room in on_it for milli in state.reserved.unused(room, state.running, state.cluster).values()
+        )
 
     def _owed_below(self, guarantor: QueueNode) -> set[str]:
         """The same for all guarantees below one."""

@@ -163,6 +163,24 @@ def test_what_it_and_a_job_ahead_keep_from_another_job_is_said_of_both() -> None
     assert without("demo", "ahead").running() == {"runs", "long"}
 
 
+def test_a_job_that_would_start_beside_the_room_of_one_ahead_waits_for_the_reservation_alone() -> None:
+    world = two_teams(nodes=1, settings=Settings(ordering="fair"))
+    world.tell(QueueChanged(0.0, queue("speech")))
+    world.tell(QueueChanged(0.0, queue("vision", guarantee=4)))
+    world.submit(single("runs", queue="guest"), lasting=500.0, known=True)
+    reserve(world, 3)
+    world.submit(*(single(name, queue="guest") for name in ("ahead", "next")), lasting=9_000.0, known=True)
+    reason = world.why("next")
+    assert (reason.cause, reason.blocked_by) == (Cause.RESERVATION, "")
+    assert reason.summary == (
+        "there is room, but 3 cards are kept for reservation demo of queue vision, which begins before the job would "
+        "have ended"
+    )
+    world.tell(ReservationCancelled(0.0, "demo"))
+    world.settle()
+    assert world.running() == {"runs", "ahead", "next"}
+
+
 def test_all_jobs_of_its_queue_may_use_it_and_those_that_require_it_start_nowhere_else() -> None:
     world = two_teams(nodes=2)
     reserve(world, 2)

@@ -36,7 +36,6 @@ from millpond.scheduling.explaining.kept_room import KeptRoom
 from millpond.scheduling.explaining.protected import protected_in_the_way
 from millpond.scheduling.explaining.quota import closed_models, quota_in_the_way, quota_on_larger_models, until_lent
 from millpond.scheduling.explaining.reserved import (
-    kept_for_reservation,
     sooner_by_reservation,
     why_not_begun,
     why_reservation_full,
@@ -82,7 +81,7 @@ class Explainer:
         self._fetch_waits = cycle.fetch_waits
         self._capacity_gap = CapacityGap(state, placer, claims)
         self._what_if = WhatIfTrial(state, placer, claims, cycle)
-        self._kept_room = KeptRoom(state, claims, self._places, self._what_if, self._capacity_gap)
+        self._kept_room = KeptRoom(state, claims, self._places, self._capacity_gap)
         self.estimates = KeptEstimates(state, placer, claims)
 
     # ---- before a job is accepted -------------------------------------------------------------------------------
@@ -313,11 +312,10 @@ class Explainer:
             )
         mask = claims.mask(record)
         if not self._what_if.finds_room(record, mask):
-            fits = partial(self._what_if.finds_room, record)
             return (
                 quota_on_larger_models(state, claims, record, self._could_run)
                 or self._kept_room.for_others(record)
-                or kept_for_reservation(state, claims, record, fits)
+                or self._kept_room.for_reservation(record)
                 or self._kept_room.for_both(record)
                 or self._closed_for(record)
                 or self._no_room(record, mask)

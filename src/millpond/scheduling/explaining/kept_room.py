@@ -1,20 +1,18 @@
-"""Room that a job would have, and that is kept for others: for jobs ahead of it, alone or beside a reservation."""
+"""Room that a job would have, and that is kept for others: for jobs ahead of it, for a reservation, or for both."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from millpond.model.amounts import count_text
 from millpond.model.reasons import Cause, Reason
 from millpond.model.states import JobState
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.open_places import OpenPlaces
 from millpond.scheduling.explaining.capacity_gap import CapacityGap
-from millpond.scheduling.explaining.reserved import kept_for_reservation
-from millpond.scheduling.explaining.what_if_trial import WhatIfTrial
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
@@ -25,13 +23,10 @@ MOST_KEEPERS: Final = 16
 class KeptRoom:
     """Says for whom room is kept, on one state."""
 
-    def __init__(
-        self, state: State, claims: Claims, places: OpenPlaces, what_if: WhatIfTrial, capacity_gap: CapacityGap
-    ) -> None:
+    def __init__(self, state: State, claims: Claims, places: OpenPlaces, capacity_gap: CapacityGap) -> None:
         self._state = state
         self._claims = claims
         self._places = places
-        self._what_if = what_if
         self._capacity_gap = capacity_gap
 
     def for_others(self, record: JobRecord) -> Reason | None:
@@ -53,13 +48,31 @@ class KeptRoom:
             blocked_by=holder,
         )
 
+    def for_reservation(self, record: JobRecord) -> Reason | None:
+        """The reason of a job that would have room if no cards were reserved in advance; None if it would not.
+
+        It may have that beside the room that is kept for a job ahead of it.
+        """
+        state = self._state
+        if not state.cordons.kept:
+            return None
+        with state.cordons.without_kept():
+            placed = self._places.first(record)
+        names = {state.cluster.node_name(holding.node) for _, holding in placed or ()}
+        rooms = [room for room in state.reserved.by_name.values() if names & room.cards_on.keys()]
+        if not rooms:
+            return None
+        wanted = min((room.wanted for room in rooms), key=lambda each: each.begin)
+        return Reason(
+            Cause.RESERVATION, _kept_text(wanted, state.now), (("reserved", wanted.cards),), opens_at=wanted.until
+        )
+
     def for_both(self, record: JobRecord) -> Reason | None:
         """The reason of a job that would have room if none were kept for others nor cards for a reservation."""
 
         def beside_reservation(some: list[str]) -> Reason | None:
             with self._claims.without(some):
-                fits = partial(self._what_if.finds_room, record)
-                return kept_for_reservation(self._state, self._claims, record, fits)
+                return self.for_reservation(record)
 
         keepers = self._claims.keepers(record)
         reason = beside_reservation(keepers) if keepers else None
@@ -86,3 +99,11 @@ class KeptRoom:
         if self._state.jobs[holder].state is JobState.STOPPING:
             why = "it is being moved there"
         return holder, others, f"{how} for {holder}{more}: {why}"
+
+
+def _kept_text(wanted: AdvanceReservation, now: float) -> str:
+    cards = "1 card is" if wanted.cards == 1 else f"{wanted.cards} cards are"
+    kept = f"{cards} kept for reservation {wanted.name} of queue {wanted.queue}"
+    if wanted.begin <= now:
+        return f"there is room, but {kept}"
+    return f"there is room, but {kept}, which begins before the job would have ended"

@@ -1,17 +1,14 @@
-"""Why a job waits because of an advance reservation: its own, or one that keeps cards from it."""
+"""Why a job waits because of its own advance reservation, and what reservations of its queue change for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from millpond.model.reasons import Cause, Reason, StartEstimate
 from millpond.model.resources import CARD_MILLI
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.explaining.quota import bounds_in_the_way
-from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord
-from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
 
 
@@ -60,38 +57,6 @@ def with_scattered_cards(state: State, record: JobRecord, reason: Reason) -> Rea
                 f"node has more than {max(left)}"
             )
     return replace(reason, summary="; ".join((reason.summary, *notes))) if notes else reason
-
-
-def kept_for_reservation(
-    state: State, claims: Claims, record: JobRecord, fits: Callable[[NodeMask | None], list[int]]
-) -> Reason | None:
-    """The reason of a job that would have room if no cards were reserved; None if it would not.
-
-    Args:
-        fits: the nodes on which the job has room, of those of a mask.
-    """
-    if not state.cordons.kept:
-        return None
-    nodes = fits(claims.mask_without_reservations(record))
-    if not nodes:
-        return None
-    names = {state.cluster.node_name(node) for node in nodes}
-    rooms = [room for room in state.reserved.by_name.values() if names & room.cards_on.keys()]
-    if not rooms:
-        return None
-    room = min(rooms, key=lambda each: each.wanted.begin)
-    return Reason(
-        Cause.RESERVATION, _kept_text(state, room), (("reserved", room.wanted.cards),), opens_at=room.wanted.until
-    )
-
-
-def _kept_text(state: State, room: ReservedRoom) -> str:
-    wanted = room.wanted
-    cards = "1 card is" if wanted.cards == 1 else f"{wanted.cards} cards are"
-    kept = f"{cards} kept for reservation {wanted.name} of queue {wanted.queue}"
-    if wanted.begin <= state.now:
-        return f"there is room, but {kept}"
-    return f"there is room, but {kept}, which begins before the job would have ended"
 
 
 def sooner_by_reservation(state: State, record: JobRecord, found: StartEstimate) -> StartEstimate:

@@ -16,6 +16,7 @@ import heapq
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -168,6 +169,15 @@ class Cordons:
         left = ((node, *span) for node, spans in self.kept.items() for span in spans if span[1] > now)
         self._kept_ahead = sorted((begin if begin > now else -NEVER, node) for node, begin, _ in left)
         self._masks.clear()
+
+    @contextmanager
+    def without_kept(self) -> Iterator[None]:
+        """Masks keep nobody off reserved cards meanwhile."""
+        kept_ahead, self._kept_ahead = self._kept_ahead, []
+        try:
+            yield
+        finally:
+            self._kept_ahead = kept_ahead
 
     def is_kept(self, node: str, instant: float) -> bool:
         """Whether cards of a node are reserved at an instant."""
