@@ -71,6 +71,20 @@ def test_work_that_stays_is_counted_in_the_limits_of_its_group_and_of_its_queue(
         reserve(lab, 3)
 
 
+def test_nobody_leaves_for_a_reservation_of_a_queue_that_may_hold_nothing_any_more() -> None:
+    world = team()
+    world.tell(QueueChanged(0.0, queue("vision", guarantee=4, borrows=False)))
+    world.tell(QueueChanged(0.0, queue("guest")))
+    reserve(world, 2)
+    world.submit(*(single(f"guest{number}", queue="guest") for number in range(6)))
+    world.go_to(BEGIN)
+    assert len(world.running()) == 6
+    world.tell(QueueChanged(world.now, queue("vision", borrows=False)))
+    world.settle()
+    assert len(world.running()) == 6
+    assert world.of_kind(Stop) == []
+
+
 def test_a_limit_by_which_a_reservation_would_no_longer_fit_is_refused() -> None:
     world = team(GROUP_OF_FOUR)
     reserve(world, 4)

@@ -391,6 +391,8 @@ def _bound_of(state: State, room: ReservedRoom, amount: Amount) -> _Hindrance | 
     """Whose limit, or guarantee where the pool lends nothing, leaves it less; None where none does."""
     queues, wanted = state.queues, room.wanted
     limiting = queues.limiting(wanted.queue, amount)
+    if limiting is not None and not (limiting.exceeds_limit(amount) or limiting.queue.guarantee.gpu_milli):
+        return None  # it may not borrow, and no guarantee stands behind it any more: nobody who left would change that
     if limiting is not None:
         return _Hindrance(limiting.queue.name)
     limit = state.limits.exceeded_as_reserved(wanted.queue, amount, 0)
