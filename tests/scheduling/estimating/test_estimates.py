@@ -13,7 +13,14 @@ import pytest
 from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 
 from millpond.model.contents import Content
-from millpond.model.events import DurationPredicted, JobSubmitted, LimitChanged, NodeContents, QueueRemoved
+from millpond.model.events import (
+    DurationPredicted,
+    JobSubmitted,
+    LimitChanged,
+    NodeContents,
+    QueueRemoved,
+    StopRequested,
+)
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
 from millpond.model.hardware.topology import Level
 from millpond.model.reasons import StartEstimate
@@ -66,6 +73,18 @@ def test_certain_lengths_and_nothing_to_come_give_one_instant() -> None:
         world.submit(single(f"j{number}", 4), lasting=100.0 * (number + 1), known=True)
     start = start_of(world, "j2")
     assert (start.earliest_at, start.likely_at, start.latest_at) == (300.0, 300.0, 300.0)
+
+
+def test_work_that_was_asked_to_end_leaves_its_room_within_its_grace() -> None:
+    world = World(machine("a", 1))
+    world.submit(single("runs", checkpoint=Checkpoint(grace_s=60.0)), lasting=9_000.0, known=True)
+    world.submit(single("job"))
+    assert start_of(world, "job").likely_at == 9_000.0
+    world.lingering.add("runs")
+    world.tell(StopRequested(world.now, "runs"))
+    world.settle()
+    start = start_of(world, "job")
+    assert (start.likely_at, start.latest_at) == (world.now + 60.0, world.now + 60.0)
 
 
 def test_an_unsure_forecast_gives_an_interval_around_it() -> None:

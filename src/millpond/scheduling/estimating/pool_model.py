@@ -17,6 +17,7 @@ from millpond.model import windows
 from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.hardware.topology import Level
 from millpond.model.resources import CARD_MILLI
+from millpond.model.states import JobState
 from millpond.model.workloads import CheckpointMode, Job
 from millpond.scheduling.cycle.job_placement import Placer, spacing_of
 from millpond.scheduling.estimating.displacer import Displacer, Preemption
@@ -295,12 +296,16 @@ class PoolModeller:
                 continue  # it ends only after it has been resumed, at an unknown instant
             expected_s = max(state.ordering.time_left.expected_end(record, state.now) - state.now, 0.0)
             length = self.length_of(record)
+            is_leaving = record.state is JobState.STOPPING
+            if is_leaving:
+                expected_s = record.job.checkpoint.grace_s  # at the latest, whatever it would still have run
+                length = Length(expected_s)
             begun_s = record.attained_s - record.service_s(state.now)
             room = HeldRoom(
                 self._held_entry(record, length), taken, expected_s, begun_s, self._limits.charges_of_running(record)
             )
             leaves_s = self._leaves_s(record)
-            is_known = leaves_s < NEVER or lasts(record) or self._lengths.of(record).is_known
+            is_known = is_leaving or leaves_s < NEVER or lasts(record) or self._lengths.of(record).is_known
             yield Running(room, length, is_known, leaves_s, self._kept.stays_until(record) - state.now)
 
     def _held_entry(self, record: JobRecord, length: Length) -> Entry:
