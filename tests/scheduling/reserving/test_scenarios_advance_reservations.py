@@ -181,6 +181,18 @@ def test_a_job_that_would_start_beside_the_room_of_one_ahead_waits_for_the_reser
     assert world.running() == {"runs", "ahead", "next"}
 
 
+def test_a_job_that_starts_on_reserved_cards_alone_waits_for_these_and_behind_nobody() -> None:
+    world = two_teams(nodes=1, settings=Settings(ordering="fifo"))
+    reserve(world, 2, begin=0.0)
+    fill(world, 2, minimum_run_s=9_000.0)
+    world.submit(single("tied", 2, queue="vision", reservation="demo"))
+    world.submit(single("first", 2, queue="speech"), single("next", queue="vision", reservation="demo"))
+    assert world.why("next").summary == "it starts on the cards of its reservation demo alone: 0 of 2 are left"
+    world.end("tied")
+    assert world.state("next") is JobState.RUNNING
+    assert world.state("first") is JobState.QUEUED
+
+
 def test_all_jobs_of_its_queue_may_use_it_and_those_that_require_it_start_nowhere_else() -> None:
     world = two_teams(nodes=2)
     reserve(world, 2)

@@ -54,10 +54,10 @@ def first_in_the_way(state: State, claims: Claims, record: JobRecord) -> JobReco
     """The job behind which this one waits under a strict ordering, the cluster's or their own, if it is ahead of it.
 
     It is the first that its queue, its user and the hour admit, beside reservations to come too, and that has no claim:
-    the cycle found no room for it.
+    the cycle found no room for it. A job that starts on reserved cards alone waits for these, and behind nobody.
     """
     is_own = state.orderings.of(record.group).strict and record.group is not None
-    may_go_first = any(
+    may_go_first = state.reserved.required_by(record.job) is not None or any(
         state.unused_of(room).gpu_milli >= record.demand.least_amount.gpu_milli
         for room in state.reserved.open_to(record, state.now)
     )
