@@ -62,6 +62,7 @@ from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Job, Role
 from millpond.scheduling.records import JobRecord
+from millpond.scheduling.reserving.counted_reservations import charge_kept
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.tenancy.queue_node import QueueNode
 from millpond.scheduling.tenancy.queue_rank import QueueRank
@@ -115,7 +116,14 @@ class Supposition:
         for name in sorted(wanted & set(self.state.cordons.by_node)):
             self.core.handle(NodeOpened(self.now, name, planned=True))
         for name, power in list(self.state.cordons.power.items()):
-            if power.state in (NodePowerState.DRAINING, NodePowerState.OFF) and (names is None or name in wanted):
+            if power.state not in (NodePowerState.DRAINING, NodePowerState.OFF) or (
+                names is not None and name not in wanted
+            ):
+                continue
+            node = self.state.cluster.node_named(name)
+            if power.is_gone and node is not None:
+                self.core.handle(NodeJoined(self.now, node))
+            else:
                 self.core.handle(NodePowerChanged(self.now, name, NodePowerState.ON))
         return self
 
@@ -153,13 +161,13 @@ class Supposition:
         return self
 
     def unbounded(self) -> Supposition:
-        """No quota of any kind binds."""
+        """No quota of any kind binds, nor what counts in them as it is reserved in advance."""
         queues = self.state.queues
         for node in [each for each in queues.by_name.values() if each is not queues.background]:
             self.core.handle(QueueChanged(self.now, replace(node.queue, limit=None, borrows=True, running_jobs=None)))
         for account in list(self.state.limits.by_account):
             self.core.handle(LimitChanged(self.now, Limit(*account)))
-        return self.lending().borrowing()
+        return self.lending().borrowing().uncommitted()
 
     def lending(self) -> Supposition:
         """Pools lend at any hour."""
@@ -318,11 +326,12 @@ class Oracle:
         found = []
         if self._suppose(job).alone().open().unreserved().starts():
             found.append("there is room")
-        # A reservation that lacks cards would get those of the fresh machines.
+        # A reservation that lacks cards would get those of the fresh machines, or of the one named.
         roomy = self._suppose(job).alone(keepers=self._claimers()).open().uncommitted().unreserved().fresh_machines()
         if not roomy.starts():
             found.append("more room does not help")
-        if reason.blocked_by and not self._suppose(job).alone().open().unreserved().without(reason.blocked_by).starts():
+        freed = self._suppose(job).alone().open().uncommitted().unreserved()
+        if reason.blocked_by and not freed.without(reason.blocked_by).starts():
             found.append("the one named is not in the way")
         return found
 
@@ -494,17 +503,14 @@ class Oracle:
         return sorted(jobs, key=lambda job: (-job.job.priority, job.placed_by, job.sequence))
 
     def _behind(self, job: str, reason: Reason) -> list[str]:
-        state, first = self.core._state, reason.blocked_by
-        mark = state.journal.begin()
-        self.core._claims.charge(1)
-        ranked = [record.id for record in state.waiting.ranked(QueueRank(state).place_of)]
-        state.journal.rollback(mark)
-        if ranked.index(first) > ranked.index(job):
+        first = reason.blocked_by
+        if not _goes_before(self.core, first, job):
             return ["the one named comes behind it"]
         found = []
         groups = {self.core.jobs[each].group for each in (job, first)} - {None}
         alike = {record.id for record in self.core.jobs.values() if record.group in groups}
-        if self._behind_it(job, first, alike).refusing(first).starts():
+        beside = self._behind_it(job, first, alike)
+        if _goes_before(beside.core, first, job) and beside.refusing(first).starts():
             found.append("it starts while the one named waits")
         if not self._behind_it(job, first).without(first).starts():
             found.append("it does not start without the one named")
@@ -639,6 +645,17 @@ def is_familiar(core: Scheduler) -> bool:
     cards = state.card_cordons.by_card or any(node is not None and node.divisible for node in state.cluster.nodes)
     pairs = any(pool.packs for pool in state.cluster.pools.values())
     return not (cards or pairs or state.cluster.cells.allocator or state.replans)
+
+
+def _goes_before(core: Scheduler, first: str, job: str) -> bool:
+    """Whether one who waits ranks before another, while what is claimed and reserved counts."""
+    state = core._state
+    mark = state.journal.begin()
+    core._claims.charge(1)
+    charge_kept(state)
+    ranked = [record.id for record in state.waiting.ranked(QueueRank(state).place_of)]
+    state.journal.rollback(mark)
+    return ranked.index(first) < ranked.index(job)
 
 
 def _is_leaving(record: JobRecord) -> bool:

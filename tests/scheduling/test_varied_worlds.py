@@ -6,6 +6,8 @@ With cards of several models, cards that are divided, jobs that choose nodes, an
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 
 import pytest
 from dense_worlds import DenseWorld
@@ -14,11 +16,24 @@ from promises import EvictionWatch, unmet_guarantees
 from varied_worlds import VariedWorld
 
 from millpond.model.states import JobState
+from millpond.model.workloads import Job, Priority
 from seeds import few_then_many
 
 STEPS = 40
 EACH = 3
 """After so many steps all that wait are asked about."""
+
+
+class StayingWorld(DenseWorld):
+    """Dense worlds in which half of the work of teams is not preemptible."""
+
+    def _job(self) -> Job:
+        job = super()._job()
+        if job.queue == "guest":
+            return job
+        if self.draws.random() < 0.5:
+            return replace(job, preemptible=False, rest_preemptible=False, priority=max(job.priority, Priority.LOW))
+        return replace(job, preemptible=True, rest_preemptible=False) if self.draws.random() < 0.5 else job
 
 
 @pytest.mark.usefixtures("_few_futures")
@@ -34,8 +49,14 @@ def test_with_models_spacing_and_divided_cards_it_comes_to_rest_and_its_twins_ag
 
 @pytest.mark.sources
 @pytest.mark.usefixtures("_no_futures")
-@pytest.mark.parametrize("kind", [DenseWorld, VariedWorld])
-@pytest.mark.parametrize("seed", few_then_many([1], [*range(2, 6), 49], [*range(6, 49), *range(50, 60)]))
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    few_then_many(
+        [(DenseWorld, 1), (VariedWorld, 1), (StayingWorld, 562)],
+        [*product((DenseWorld, VariedWorld), (*range(2, 6), 49)), *product((StayingWorld,), (512, 689, 1027))],
+        [*product((DenseWorld, VariedWorld), (*range(6, 49), *range(50, 60))), *product((StayingWorld,), range(30))],
+    ),
+)
 def test_what_is_said_to_start_a_job_does_and_why_it_waits_is_true(
     seed: int, kind: Callable[[int, float], DenseWorld]
 ) -> None:
