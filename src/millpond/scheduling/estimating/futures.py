@@ -69,6 +69,8 @@ class Future:
         for entry in model.waiting:
             self._lines.setdefault(entry[3].line, []).append(entry)
         self._waiting = {entry[1]: entry for entry in model.waiting}
+        self._of_group = Counter(entry[3].group for entry in model.waiting)
+        """How many wait of each group."""
         self._bounds = model.bounds and model.bounds.fork()
         self._sequence = max(begin.last_sequence, max(self._waiting, default=0)) + 1
         self._holds = sorted(each.until_s for each in model.reserved)
@@ -228,6 +230,7 @@ class Future:
     def _wait(self, entry: Entry) -> None:
         heapq.heappush(self._lines.setdefault(entry[3].line, []), entry)
         self._waiting[entry[1]] = entry
+        self._of_group[entry[3].group] += 1
         if self._bounds:
             self._bounds.add(entry, 1)
             if entry[3].group < 0:
@@ -241,7 +244,7 @@ class Future:
         line = self._lines[candidate.line]
         if self._first(line) is not entry or (self._model.strict and len(self._waiting) > 1):
             return
-        if candidate.strict and sum(each[3].group == candidate.group for each in self._waiting.values()) > 1:
+        if candidate.strict and self._of_group[candidate.group] > 1:
             return
         placed = self._place(entry, self._admitted(candidate))
         if placed is None:
@@ -401,6 +404,7 @@ class Future:
     def _begin(self, entry: Entry, demand: Demand, taken: Taken) -> None:
         candidate = entry[3]
         del self._waiting[entry[1]]
+        self._of_group[candidate.group] -= 1
         self.started_s.setdefault(entry[1], self.now)
         if self._bounds:
             self._bounds.add(entry, -1)
