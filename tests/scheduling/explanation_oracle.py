@@ -12,13 +12,15 @@ cards healthy where the cause says nothing of them, and no short work expected.
 | any other | with everything else ended, all else lifted and quotas in force it starts |
 | a quota | alone with fresh machines it does not start (or, of a limit of models, with everything else ended and no \
 cards of these); without any quota it does; and without the bound that is named the answer is another |
-| no-room | with all else lifted and no room kept for others it does not start; with fresh machines it does |
+| no-room | with all else lifted and no room kept for others it does not start; with fresh machines it does, and \
+without the one that is named, or all that are being ended if that one is |
 | reserved | alone it does not start; once those who are named as keeping the room are withdrawn it does |
 | reservation | alone it does not start; if it names none, it does once all that is reserved in advance is cancelled; \
 where room is kept for others, too, only once these are withdrawn |
 | nodes-closed | with no room kept for others it does not start; with the nodes open that are named it does |
 | held-back | alone it does not start, unless no short work is expected |
-| victims-protected | as no-room; the one named is protected, and if all lower work ended it would start |
+| victims-protected | as no-room; the one named is protected, and if all lower work ended it would start, but not \
+once what is being ended has |
 | behind | with fresh machines for all but the one in front it does not start; with that one withdrawn it does |
 | room-being-made | the one named is leaving, and once all have left that are, it starts |
 | not-considered | there is something to decide, and it starts, or would beside all room that is kept; or it has a \
@@ -331,7 +333,9 @@ class Oracle:
         if not roomy.starts():
             found.append("more room does not help")
         freed = self._suppose(job).alone().open().uncommitted().unreserved()
-        if reason.blocked_by and not freed.without(reason.blocked_by).starts():
+        ending = [record.id for record in self.core.jobs.values() if record.state is JobState.STOPPING]
+        named = ending if reason.blocked_by in ending else [reason.blocked_by]
+        if reason.blocked_by and not freed.without(*named).starts():
             found.append("the one named is not in the way")
         return found
 
@@ -393,6 +397,9 @@ class Oracle:
         ]
         if not self._suppose(job).alone().unreserved().without(*lower).starts():
             found.append("it does not start if all that work ends")
+        ending = [other for other in lower if core.jobs[other].state is JobState.STOPPING]
+        if self._suppose(job).alone(keepers=self._claimers()).unreserved().without(*ending).starts():
+            found.append("it starts once that has ended which is being ended")
         count = dict(reason.numbers)["protected"]
         if count > len(lower):
             found.append("more is counted than there is")
@@ -443,7 +450,7 @@ class Oracle:
         lower = [
             job.demand.least_amount.gpu_milli
             for job in self._on_guarantee(owers[0])
-            if job.job.priority < record.job.priority and job.id not in of_others
+            if job.job.preemptible and job.job.priority < record.job.priority and job.id not in of_others
         ]
         claimed = [
             holding.shape.total_compute_milli

@@ -607,3 +607,23 @@ def test_a_job_beyond_the_guarantee_of_a_queue_that_may_not_borrow_is_impossible
     assert refusal is not None
     assert (refusal.cause, refusal.remedy and refusal.remedy.value) == (Cause.IMPOSSIBLE, "2")
     assert world.core.check(single("j", 2, queue="team")) is None
+
+
+def test_work_that_is_being_ended_already_is_said_to_be_what_a_job_waits_for_and_not_what_is_protected() -> None:
+    world = World(machine("n0", 4))
+    world.submit(single("kept", minimum_run_s=9_000.0, priority=Priority.LOW))
+    world.submit(*(single(name, priority=Priority.HIGH) for name in ("one", "two", "three")))
+    world.submit(single("job", 2))
+    world.lingering |= {"one", "two"}
+    world.tell(StopRequested(0.0, "one"))
+    world.settle()
+    assert "being ended" not in world.why("job").summary
+    world.tell(StopRequested(0.0, "two"))
+    world.settle()
+    why = world.why("job")
+    assert (why.cause, why.blocked_by) == (Cause.NO_ROOM, "one")
+    assert why.summary.endswith("no node has room; one and 1 other job are being ended, which will be room enough")
+    world.leave("one")
+    assert world.why("job").summary.endswith("; two is being ended, which will be room enough")
+    world.leave("two")
+    assert world.running() == {"kept", "three", "job"}

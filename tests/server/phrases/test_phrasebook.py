@@ -170,6 +170,15 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
             "running on x-1, run 1; 2 tasks are left out, as another would add less than 50 % of what each of "
             "its first cards does"
         ),
+        "it asks for 8 GPUs; 2 GPUs are free, and no node has room; x-1 is being ended, which will be room enough",
+        (
+            "it asks for 8 GPUs; 2 GPUs are free, and no node has room; x-1 and 2 other jobs are being ended, which "
+            "will be room enough"
+        ),
+        (
+            "it asks for 8 GPUs; 2 GPUs are free, and no node has room; x-1 is suspended and keeps its device memory "
+            "on its cards, which would be room enough"
+        ),
         (
             "it asks for 8 GPUs; 2 GPUs are free, and no node has room; 2 GiB of device memory are kept for work "
             "that was swapped off (memory_overcommit)"

@@ -33,7 +33,7 @@ from millpond.scheduling.explaining.deadlines import outlook_of
 from millpond.scheduling.explaining.held import held_start, why_held
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.explaining.kept_room import KeptRoom
-from millpond.scheduling.explaining.protected import protected_in_the_way
+from millpond.scheduling.explaining.protected import behind_ended, ended_in_the_way, protected_in_the_way
 from millpond.scheduling.explaining.quota import closed_models, quota_in_the_way, quota_on_larger_models, until_lent
 from millpond.scheduling.explaining.reserved import (
     sooner_by_reservation,
@@ -384,6 +384,8 @@ class Explainer:
             reason = replace(reason, summary=f"{reason.summary}{divided}")
         if closed := closed_models(self._state, record):
             reason = replace(reason, summary=f"{reason.summary}; {'; '.join(closed)}")
+        if ending := ended_in_the_way(self._state, record, fits):
+            return behind_ended(reason, ending)
         protected = protected_in_the_way(self._state, record, fits)
         if protected is not None:
             return replace(protected, nodes=reason.nodes)

@@ -1,13 +1,16 @@
-"""Work that a waiting job could take the room of, if only it might be ended."""
+"""Work that a waiting job could take the room of, if only it might be ended, or once it has ended."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from millpond.model.amounts import count_text
 from millpond.model.reasons import Cause, Reason
+from millpond.model.states import JobState
 from millpond.model.workloads import Priority
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.placement.arrays import BoolArray
@@ -48,6 +51,28 @@ def protected_in_the_way(state: State, record: JobRecord, fits: Callable[[], obj
         (("protected", len(needed)),),
         blocked_by=needed[0].id,
     )
+
+
+def ended_in_the_way(state: State, record: JobRecord, fits: Callable[[], object]) -> list[JobRecord]:
+    """Work that is being ended already, and without which a job would have room; none where that would not do.
+
+    Args:
+        fits: as above.
+    """
+    ending = [
+        other for other in state.off_roster() if other.state is JobState.STOPPING and other.job.pool == record.job.pool
+    ]
+    if not ending or not _fits_without(state, ending, fits):
+        return []
+    return _least(ending, lambda some: _fits_without(state, some, fits))
+
+
+def behind_ended(reason: Reason, ending: list[JobRecord]) -> Reason:
+    """The reason of a job that finds no room yet, with whose end it waits for."""
+    others = len(ending) - 1
+    who = f"{ending[0].id} and {count_text(others, 'other job')} are" if others else f"{ending[0].id} is"
+    text = f"{who} being ended, which will be room enough"
+    return replace(reason, summary=f"{reason.summary}; {text}", blocked_by=ending[0].id)
 
 
 def _least(jobs: list[JobRecord], do: Callable[[Sequence[JobRecord]], bool]) -> list[JobRecord]:
