@@ -31,6 +31,7 @@ from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.windows import Window
 from millpond.model.workloads import Checkpoint, Job, Priority
+from millpond.scheduling.ordering import waiting_lines
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
@@ -191,6 +192,25 @@ def test_a_job_that_starts_on_reserved_cards_alone_waits_for_these_and_behind_no
     world.end("tied")
     assert world.state("next") is JobState.RUNNING
     assert world.state("first") is JobState.QUEUED
+
+
+@pytest.mark.sources
+@pytest.mark.parametrize("few", [0, waiting_lines.FEW])
+def test_reserved_cards_are_for_others_of_a_queue_too_whose_own_order_lets_nobody_pass_its_first(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_lines, "FEW", few)
+    world = two_teams(nodes=1)
+    world.tell(QueueChanged(0.0, queue("vision", guarantee=2, ordering="fifo")))
+    reserve(world, 2, begin=0.0)
+    fill(world, 2, minimum_run_s=9_000.0)
+    world.submit(single("first", 4, queue="vision"))
+    world.submit(single("tied", queue="vision", reservation="demo"), single("free", queue="vision"))
+    world.submit(single("behind", queue="vision"))
+    assert world.running() == {"guest0", "guest1", "tied", "free"}
+    world.end("guest0")
+    assert world.running() == {"guest1", "tied", "free"}
+    assert world.why("behind").blocked_by == "first"
 
 
 def test_all_jobs_of_its_queue_may_use_it_and_those_that_require_it_start_nowhere_else() -> None:

@@ -202,7 +202,7 @@ class AdmissionCycle:
                 while gangs and gangs[-1][0] <= rank[: len(gangs[-1][0])]:
                     self._grow(gangs.pop()[1], outcome, standing)
             is_background = record.job.is_background
-            if record.group in self._closed:
+            if record.group in self._closed and not self._reserved.open_to(record):
                 continue  # an ordering of their own, which lets nobody pass who finds no room
             if record.job.pool in self._blocked and not is_background:
                 if not state.ordering.strict:
@@ -255,9 +255,9 @@ class AdmissionCycle:
             outcome.behind.add(record.id)
 
     def _waits_behind_first(self, record: JobRecord) -> bool:
-        """Whether the ordering is strict, and the first job of the pool is blocked."""
+        """Whether a strict ordering, the cluster's or its own, has it wait behind the first of its pool or group."""
         is_behind = record.job.pool in self._blocked and not record.job.is_background
-        return self._state.ordering.strict and is_behind
+        return (self._state.ordering.strict and is_behind) or record.group in self._closed
 
     def _displacing(self, outcome: CycleOutcome) -> tuple[object, ...]:
         """Differs when others than before may be displaced."""

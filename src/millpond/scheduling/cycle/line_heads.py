@@ -91,7 +91,7 @@ class Heads:
         return None
 
     def close(self, group: Group) -> None:
-        """The first of a group that lets nobody pass has found no room: its others matter no more."""
+        """The first of a group that lets nobody pass has found no room: no other matters but for reserved cards."""
 
     def placed(self) -> None:
         """The job popped last was placed: there is less room than before."""
@@ -178,7 +178,8 @@ class TableHeads(Heads):
         return released_first
 
     def close(self, group: Group) -> None:
-        self._left_out[self._prospects.rows_of_strict.get(group, [])] = True
+        has_reserved = self._prospects.has_reserved
+        self._left_out[[row for row in self._prospects.rows_of_strict.get(group, ()) if not has_reserved[row]]] = True
 
     def placed(self) -> None:
         self._has_less_room = True
