@@ -461,6 +461,8 @@ def test_why_work_that_stays_finds_no_place_beside_cells_is_told() -> None:
     why = world.why("wide")
     assert why.cause is Cause.NO_ROOM
     assert "the cells that queues are owed would lack hardware" in why.summary
+    assert why.start is not None
+    assert why.start.unknown == "what the estimate knows of would have let it start by now"
     assert why.remedy is not None
     world.submit(single("narrow", 2, queue="team", preemptible=False))
     assert world.running() == {"narrow"}

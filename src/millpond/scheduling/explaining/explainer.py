@@ -185,8 +185,17 @@ class Explainer:
             reason,
             remedy=None if helpless or self._replans else reason.remedy or self._remedy(record),
             position=self._position(record, within_s),
-            start=reason.start or self._start_of(record, within_s),
+            start=reason.start or self._still_to_come(reason, self._start_of(record, within_s)),
         )
+
+    def _still_to_come(self, reason: Reason, start: StartEstimate) -> StartEstimate:
+        """An estimate; not known where it is that a job starts now, which the cycle has just not had it do."""
+        if reason.cause in (Cause.NOT_CONSIDERED, Cause.ROOM_BEING_MADE) or start.unknown:
+            return start
+        if start.latest_at is None or start.latest_at > self._state.now:
+            return start
+        why = "what the estimate knows of would have let it start by now"
+        return StartEstimate(start.earliest_at, None, "", unknown=why)
 
     def _out_of_line(self, record: JobRecord) -> Reason | None:
         """Why a job is in no line, or why being in one does not help; None when it may be its turn."""
