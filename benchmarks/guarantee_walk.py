@@ -15,8 +15,7 @@ at once, and what should be true is computed anew from the jobs and their places
 - *The books*: what each queue is said to hold is what its jobs hold.
 
 What may leave keeps no work that stays from cards that are idle and within what its queue is guaranteed: neither work
-of no higher class that has not taken its place back, nor, where some gangs stay with their minimum alone
-(``with_cores``), what they have beyond that.
+of no higher class nor, where some gangs stay with their minimum alone (``with_cores``), what they have beyond that.
 
 Where guarantees name models of cards (``with_models``), a job that takes several has a choice for each of them, and all
 of this holds for each.
@@ -327,7 +326,6 @@ class GuaranteeWalk:
             and job.priority <= record.job.priority
             and holder.preemptions < job.preemption_budget
             and holder.state is JobState.RUNNING
-            and not holder.took_back
         )
         if is_behind:
             return Amount()

@@ -12,7 +12,7 @@ from worlds import World, asks, gang, machine, queue, single
 
 from millpond.model.decisions import Start, Stop
 from millpond.model.errors import InvalidInputError
-from millpond.model.events import QueueChanged
+from millpond.model.events import QueueChanged, StopRequested
 from millpond.model.reasons import Cause
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
@@ -416,11 +416,43 @@ def test_work_of_a_higher_class_keeps_its_guarantee_beside_what_is_not_preemptib
     kept = single("kept", queue="a", preemptible=False)
     world.submit(kept)
     reason = world.core.explain("kept", world.now)
-    assert "preemptible work of queue a holds 2 GPUs" in reason.summary
+    assert "preemptible work of a higher class holds 2 GPUs of the guarantee of queue a" in reason.summary
     assert reason.remedy is not None
     assert reason.remedy.field == "preemptible"
     world.submit(changed_job(kept, reason.remedy))
     assert world.state("kept-changed") is JobState.RUNNING
+
+
+def test_what_took_its_place_back_is_borrowed_too_once_what_is_not_preemptible_starts_on_the_guarantee() -> None:
+    world = World(*POOL, queues=HALVES)
+    world.submit(single("lent", 4, queue="b"))
+    world.submit(single("back", 2, queue="a"))
+    assert world.of_kind(Start, "back")[0].cause is Cause.RECLAIMED
+    world.tell(StopRequested(world.now, "lent"))
+    world.submit(single("kept", 2, queue="a", preemptible=False))
+    assert world.running() == {"back", "kept"}
+    world.submit(B1)
+    assert world.running() == {"kept", "b1"}
+
+
+@pytest.mark.parametrize(("priority", "starts"), [(Priority.NORMAL, False), (Priority.HIGH, True)])
+def test_work_in_cells_keeps_them_from_what_is_not_preemptible_of_its_own_class_alone(
+    priority: Priority, starts: bool
+) -> None:
+    world = World(machine("n", 3), queues=(queue("a", guarantee=2, cells=(CellCount("card", 2),)),))
+    world.submit(*(single(f"own{number}", queue="a") for number in range(2)))
+    world.submit(single("kept", queue="a", priority=priority, preemptible=False))
+    assert ("kept" in world.running()) is starts
+    if not starts:
+        assert "preemptible work in cells holds 2 GPUs of the guarantee of queue a" in world.why("kept").summary
+
+
+def test_whose_guarantee_is_held_is_told_where_a_queue_lives_on_that_of_its_group() -> None:
+    world = World(*POOL, queues=(queue("group", guarantee=2), queue("x", parent="group"), queue("y", parent="group")))
+    world.submit(single("high", 2, queue="x", priority=Priority.HIGH), single("kept", queue="y", preemptible=False))
+    summary = world.why("kept").summary
+    assert "1 GPU more would exceed the guarantee of queue group" in summary
+    assert "preemptible work of a higher class holds 2 GPUs of the guarantee of queue group" in summary
 
 
 def test_reclaimed_work_returns_to_its_queue_and_runs_again_when_the_guarantee_is_not_used() -> None:

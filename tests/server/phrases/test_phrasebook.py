@@ -154,7 +154,13 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
         ("the job is not preemptible, so it borrows nothing, and 2 GPUs more would exceed the guarantee of queue x-1"),
         (
             "the job is not preemptible, so it borrows nothing, and 2 GPUs more would exceed the guarantee of queue "
-            "x-1; preemptible work of queue x-1 holds 2 GPUs"
+            "x-1; preemptible work of a higher class holds 2 GPUs of the guarantee of queue x-1; preemptible work in "
+            "cells holds 1 GPU of the guarantee of queue x-1"
+        ),
+        (
+            "the job is not preemptible, so it borrows nothing, and 2 GPUs more would exceed the guarantee of queue "
+            "x-1; preemptible work on reserved cards holds 2 GPUs of the guarantee of queue x-1; preemptible work that "
+            "has used up its budget of preemptions holds 1 GPU of the guarantee of queue x-1"
         ),
         (
             "the job is not preemptible, so it borrows nothing, and 2 GPUs more would exceed the guarantee of queue "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -100,9 +101,11 @@ def _beyond_the_hours(state: State, record: JobRecord, end: float) -> Reason:
 def _not_for_good(state: State, record: JobRecord) -> Reason:
     amount = record.demand.least_amount
     guarantor = state.entitlements.guarantor(record, amount)
-    exceeded = f"exceed the guarantee of queue {record.queue}"
     if guarantor is None:
-        exceeded += f"{_with_reserved(state, record, record.queue)}{_held_by_preemptible(state, record.queue)}"
+        nearest = state.queues.by_name[record.queue].guarantors[:1]
+        owner = nearest[0].queue.name if nearest else record.queue
+        exceeded = f"exceed the guarantee of queue {owner}{_with_reserved(state, record, owner)}"
+        exceeded += _held_by_preemptible(state, record)
     else:
         exceeded = (
             f"exceed what the guarantee of queue {guarantor.queue.name} leaves beside those of the queues below it"
@@ -224,11 +227,18 @@ def _with_reserved(state: State, record: JobRecord, queue: str) -> str:
     return " with what is reserved" if counts_in_turn_of(state, record, queue) else ""
 
 
-def _held_by_preemptible(state: State, queue: str) -> str:
-    """What of a guarantee is not held for good, and yet not borrowed as another job of the queue starts for good."""
-    jobs = state.roster.of_queues(lambda name: name == queue)
-    held = sum(job.gpu_milli for job in jobs if job.job.preemptible)
-    return f"; preemptible work of queue {queue} holds {gpus_text(held)}" if held else ""
+def _held_by_preemptible(state: State, record: JobRecord) -> str:
+    """What of a guarantee is not held for good, and yet not borrowed as another job starts on it for good."""
+    held: Counter[str] = Counter()
+    for other in state.entitlements.preemptible_beside(record):
+        if why := state.entitlements.keeps_guarantee(other, record.job.priority):
+            held[why] += other.gpu_milli
+    owner = "".join(node.queue.name for node in state.queues.by_name[record.queue].guarantors[-1:])
+    return "".join(
+        f"; preemptible work {why} holds {gpus_text(milli)} of the guarantee of queue {owner}"
+        for why, milli in held.items()
+        if milli
+    )
 
 
 def _of_memory(mib: int) -> str:

@@ -11,10 +11,11 @@ from there up are common to both.
 2. A guarantee is owed to the work that fits in it, first to what is in cells; then to what is not preemptible, which
    lives on guarantees alone; then to what is reserved, started there or not; then to what took its place back; then to
    what the guarantees below it are owed to, then to the highest class, and among equals to what got its place first.
-   What is not preemptible may start where the work behind it in that order becomes borrowed, but for what a start
-   leaves as it is: all down to what took its place back, and what is of a higher class. Work to which a
-   guarantee of its own side is owed does not leave. Nor does work to which a common one is owed for a job that would
-   borrow: a higher class takes the place of a lower one there if it fits beside all that is not below it.
+   What is not preemptible may start where preemptible work of no higher class becomes borrowed by that. What is in
+   cells keeps them from its own class, what is on reserved cards keeps these, and what has no preemption left keeps
+   its guarantee. Work to which a guarantee of its own side is owed does not leave. Nor does work to which a common one
+   is owed for a job that would borrow: a higher class takes the place of a lower one there if it fits beside all that
+   is not below it.
 3. Between the rest the class of priority decides, and between equals the ordering: by the rounds of their queues
    (``tenancy.queue_rank``), as they will be once the one that runs has left, then by their keys; not among those of a
    queue that have an ordering of their own (``ordering.turns``), of which none that runs leaves for another. Behind

@@ -117,21 +117,28 @@ class Entitlements:
         return found
 
     def _behind_what_stays(self, record: JobRecord) -> list[JobRecord]:
-        """The running work that is borrowed once a job of its class starts on a guarantee of both for good.
+        """The running work that is borrowed once a job starts on a guarantee of both for good."""
+        on_guarantee = self.preemptible_beside(record)
+        return [other for other in on_guarantee if not self.keeps_guarantee(other, record.job.priority)]
 
-        It may leave for the owner then: it is in no cells, has not taken its place back for the guarantee, nor started
-        on what is reserved (``tenancy.displacement``, rule 2).
-        """
+    def preemptible_beside(self, record: JobRecord) -> list[JobRecord]:
+        """The running work that lives on a guarantee of a job, and is preemptible as a whole."""
         top = self.queues.by_name[record.queue].guarantors[-1:]
         jobs = self._roster.of_queues(lambda queue: bool(top) and top[0] in self.queues.by_name[queue].path)
-        return [
-            job
-            for job in jobs
-            if job.job.preemptible
-            and job.job.priority <= record.job.priority
-            and job.preemptions < job.job.preemption_budget
-            and not (job.took_back or self.cluster.cells.is_in_cells(job) or self._reserved.has_user(job))
-        ]
+        return [job for job in jobs if job.job.preemptible]
+
+    def keeps_guarantee(self, holder: JobRecord, priority: int) -> str:
+        """Why preemptible work keeps its guarantee from a job of a class that stays; empty if it is borrowed then.
+
+        The rule is the second of ``tenancy.displacement``.
+        """
+        if holder.job.priority > priority:
+            return "of a higher class"
+        if holder.preemptions >= holder.job.preemption_budget:
+            return "that has used up its budget of preemptions"
+        if holder.job.priority == priority and self.cluster.cells.is_in_cells(holder):
+            return "in cells"
+        return "on reserved cards" if self._reserved.has_user(holder) else ""
 
     def _beyond_recall(self, record: JobRecord, amount: Amount) -> Amount:
         """What of ``amount`` more a job would not give back whose tasks beyond the minimum may be taken."""
