@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -67,6 +68,71 @@ def test_a_change_shows_each_field_before_and_after_and_what_it_means_for_what_r
     assert server.requests[0].url.path == "/api/v1/queues/vision"
     wish = {"fields": {"guarantee": 4, "limit": None, "borrows": False}, "version": 2, "dry_run": False}
     assert json.loads(server.requests[0].content) == wish
+
+
+def room(guarantee: int, borrowed: int | None, limit: int | None = None) -> dict[str, int | None]:
+    return {
+        "promised_gpu_milli": 1000 * guarantee,
+        "limit_gpu_milli": limit,
+        "borrowed_gpu_milli": borrowed,
+        "lent_gpu_milli": 0,
+        "free_gpu_milli": None,
+    }
+
+
+def test_who_has_other_room_is_shown_before_and_after(server, run_pond):
+    rooms = [
+        {"queue": "vision", "before": room(6, 0, 12_000), "after": room(4, 2_500)},
+        {"queue": "new", "before": None, "after": room(2, 0)},
+    ]
+    server.will(200, EDIT | {"effects": [], "rooms": rooms})
+    out = run_pond("queue", "set", "vision", "guarantee=4")[1]
+    assert [re.split(" {2,}| (?=LIMIT|LENT)", line) for line in out.splitlines()[-4:-1]] == [
+        ["QUEUE", "GUARANTEE", "LIMIT", "BORROWED", "LENT", "FREE"],
+        ["vision", "6 -> 4", "12 -> -", "0 -> 2.5", "0", "-"],
+        ["new", "- -> 2", "-", "- -> 0", "- -> 0", "-"],
+    ]
+
+
+WAITS = {"gpus": 8.0, "mean_wait_s": 0.0, "longest_wait_s": 0.0, "not_started": 0, "preemptions": 0} | {
+    "utilisation_percent": 50.0
+}
+PLAY = {
+    "changes": ["vision.guarantee = 4"],
+    "begin_at": 0.0,
+    "until": 3600.0,
+    "busy_until": 3600.0,
+    "cut": False,
+    "before": WAITS,
+    "after": WAITS,
+    "compared": 2,
+    "jobs": [
+        {"job": "own-1", "user": "ann", "name": "own", "queue": "vision", "gpu_milli": 2000, "effect": "later"}
+        | {"ran": True, "preemptions_after": 1, "wait_after_s": 60.0}
+    ],
+}
+
+
+def test_a_dry_run_plays_who_starts_sooner_or_leaves(server, run_pond):
+    server.will(200, EDIT | {"dry_run": True})
+    server.will(200, PLAY)
+    code, out, _ = run_pond("queue", "set", "vision", "guarantee=4", "limit=", "--dry-run")
+    assert code == 0
+    assert out.rstrip().splitlines()[-1].split("  ")[-2:] == ["runs, ended 1x", "+1m00s"]
+    assert [each.url.path for each in server.requests] == ["/api/v1/queues/vision", "/api/v1/what-if"]
+    settings = [
+        {"queue": "vision", "field": "guarantee", "value": 4},
+        {"queue": "vision", "field": "limit", "value": None},
+    ]
+    assert json.loads(server.requests[1].content) == {"set": settings}
+
+
+def test_a_dry_run_of_what_changes_no_start_says_so(server, run_pond):
+    server.will(200, EDIT | {"dry_run": True})
+    refusal = {"cause": "vision.data is not about when and where jobs run", "remedy": "leave it out"}
+    server.will(422, {"error": {"code": "INVALID_INPUT", **refusal}})
+    code, out, _ = run_pond("queue", "set", "vision", "data=[/a]", "--dry-run")
+    assert (code, out.splitlines()[-1]) == (0, "not played: vision.data is not about when and where jobs run")
 
 
 def test_a_queue_is_added_below_another_one(server, run_pond):

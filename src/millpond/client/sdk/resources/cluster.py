@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from millpond.client.sdk.transport.connection import Requests, given, segment
 from millpond.specs.api.server import ServerInfo
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from millpond.specs.api.reports.usage import UsageList, WaitingJobList, WaitReport
     from millpond.specs.api.reports.what_if import WhatIfInfo
     from millpond.specs.api.server import AdaptationInfo, SettingsInfo
+
+_PLAYED_WITHIN_S: Final = 90.0
+"""The server gives up earlier, and says so."""
 
 
 class ClusterRequests(Requests):
@@ -196,7 +199,7 @@ class ClusterRequests(Requests):
         """
         from millpond.specs.api.reports.what_if import WhatIfInfo
 
-        return self._ask(WhatIfInfo, "POST", "/what-if", json=dict(question))
+        return self._ask(WhatIfInfo, "POST", "/what-if", json=dict(question), timeout=_PLAYED_WITHIN_S)
 
     def history(self, since: float = 0.0, until: float | None = None) -> Iterator[HistoryPage]:
         """The jobs that were submitted between two instants (seconds since 1970) and have ended, part by part."""

@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from millpond.client.cli.connection import with_client
+from millpond.client.cli.printing.listing import Column, ListTable
 from millpond.client.sdk import Client
+from millpond.model.amounts import milli_text
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.pool.queues import QueueEditInfo
+from millpond.specs.api.pool.queues import QueueEditInfo, QueueRoom, QueueRoomChange
 from millpond.specs.escaped_text import json_text
 from millpond.specs.flow_text import flow_text
 
@@ -24,6 +26,31 @@ _output = click.option(
 
 def _fields(required: bool) -> Callable[..., Any]:
     return click.argument("fields", nargs=-1, required=required, metavar="FIELD=VALUE...")
+
+
+def _room(title: str, number: Callable[[QueueRoom], int | None]) -> Column:
+    """What queues may count on, before and after an edit where that is another."""
+
+    def text(change: QueueRoomChange) -> str:
+        before, after = (
+            "-" if room is None or number(room) is None else milli_text(number(room) or 0)
+            for room in (change.before, change.after)
+        )
+        return after if before == after else f"{before} -> {after}"
+
+    return Column(title, text, right=True)
+
+
+_ROOMS: ListTable[QueueRoomChange] = ListTable(
+    (
+        Column("QUEUE", lambda change: change.queue, gives_way=True),
+        _room("GUARANTEE", lambda room: room.promised_gpu_milli),
+        _room("LIMIT", lambda room: room.limit_gpu_milli),
+        _room("BORROWED", lambda room: room.borrowed_gpu_milli),
+        _room("LENT", lambda room: room.lent_gpu_milli),
+        _room("FREE", lambda room: room.free_gpu_milli),
+    )
+)
 
 
 @click.command("add")
@@ -55,7 +82,11 @@ def change(
 
     Running work goes on; what is beyond the guarantee then is borrowed.
     """
-    show_edit(client.change_queue(queue, fields_in(fields), version=version, dry_run=dry_run), output)
+    given = fields_in(fields)
+    edit = client.change_queue(queue, given, version=version, dry_run=dry_run)
+    show_edit(edit, output)
+    if dry_run and output != "json" and edit.before != edit.after:
+        _show_differences(client, queue, given)
 
 
 @click.command("delete")
@@ -105,6 +136,17 @@ def value_in(name: str, text: str) -> Any:
     return fields["value"]
 
 
+def _show_differences(client: Client, queue: str, fields: dict[str, Any]) -> None:
+    """Play the jobs without and with a change, and print who starts sooner, later, or is ended more often."""
+    from millpond.client.cli.commands.simulation.what_if import draw_differences
+
+    settings = [{"queue": queue, "field": name, "value": value} for name, value in fields.items()]
+    try:
+        draw_differences(client.what_if({"set": settings}))
+    except InvalidInputError as error:
+        click.echo(f"not played: {error.cause}")
+
+
 def show_edit(edit: QueueEditInfo, output: str) -> None:
     """Print what was done, or would be: each field before and after, and what it means for what runs."""
     if output == "json":
@@ -126,6 +168,8 @@ def show_edit(edit: QueueEditInfo, output: str) -> None:
         click.echo(f"  {name:<{width}}  {flow_text(before.get(name))} -> {flow_text(after.get(name))}")
     for effect in edit.effects:
         click.echo(effect)
+    if edit.rooms:
+        _ROOMS.show(edit.rooms, wide=False)
     if edit.dry_run:
         click.echo("nothing was changed")
     elif edit.after is not None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from millpond.client.cli.commands.cluster.queue_edits import value_in
-from millpond.client.cli.connection import connect, state_dir_option
+from millpond.client.cli.connection import with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Column, show
@@ -21,9 +20,6 @@ from millpond.model.amounts import count_text, milli_text
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.reports.what_if import WhatIfInfo, WhatIfJob, WhatIfShare, WhatIfSide
 from millpond.specs.escaped_text import json_text
-
-ANSWER_WITHIN_S: Final = 90.0
-"""The server gives up earlier, and says so."""
 
 
 @click.command("what-if")
@@ -44,8 +40,8 @@ ANSWER_WITHIN_S: Final = 90.0
 @click.option("--until", metavar="DATE", help="With --past or --since: only of those submitted before.")
 @click.option("--all", "everything", is_flag=True, help="List every job that starts earlier or later.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
-@state_dir_option
-def command(everything: bool, as_json: bool, state_dir: Path | None, **options: Any) -> None:
+@with_client
+def command(client: Client, everything: bool, as_json: bool, **options: Any) -> None:
     """Show who would wait less and who longer after a change. Nothing is changed.
 
     \b
@@ -55,10 +51,9 @@ def command(everything: bool, as_json: bool, state_dir: Path | None, **options: 
     The jobs are played twice, without the changes and with all of them together.
     """
     question = _question(options, time.time())
-    with connect(state_dir, ANSWER_WITHIN_S) as client:
-        for name in ("cancel", "submit"):
-            question[name] = _jobs_of(name, options[name], client)
-        answer = client.what_if({name: value for name, value in question.items() if value not in ((), [], None)})
+    for name in ("cancel", "submit"):
+        question[name] = _jobs_of(name, options[name], client)
+    answer = client.what_if({name: value for name, value in question.items() if value not in ((), [], None)})
     if as_json:
         click.echo(json_text(answer))
         return
@@ -147,6 +142,11 @@ def draw(answer: WhatIfInfo, everything: bool) -> None:
         click.echo("No job waits or runs, so there is nothing to compare.")
         return
     _draw_sums(answer)
+    draw_differences(answer, everything)
+
+
+def draw_differences(answer: WhatIfInfo, everything: bool = False) -> None:
+    """Print to which queues, users and jobs the change makes a difference; arguments as for ``draw``."""
     if not answer.jobs and not answer.hidden:
         click.echo("\nNo job starts earlier or later, or is ended more or less often.")
     _draw_shares("QUEUE", answer.queues)
