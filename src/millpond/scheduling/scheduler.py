@@ -47,7 +47,6 @@ from millpond.scheduling.suspension.suspension import (
     why_suspend_refused,
 )
 from millpond.scheduling.tenancy.cells.cell_map import CellChain, cell_map
-from millpond.scheduling.tenancy.cells.cell_room import cards_of_cells
 from millpond.scheduling.tenancy.queue_views import QueueDetail, QueueStatus, queue_detail, queue_statuses
 
 
@@ -304,14 +303,9 @@ class Scheduler:
         """All that known machines have, whether or not it may be handed out now; cards by their models."""
         return self._state.cluster.capacity.of_all_machines
 
-    def cards_of_cells(self, queue: Queue, joining: Sequence[Node] = ()) -> int:
-        """How many cards the cells of a queue have at least, as it might be defined, on the known machines.
-
-        Args:
-            joining: those that count while none is known.
-        """
-        known = [node for node in self._state.cluster.nodes if node is not None]
-        return cards_of_cells(known or joining, queue)
+    def machines(self) -> list[Node]:
+        """All that are known, whether or not they may be given work now."""
+        return [node for node in self._state.cluster.nodes if node is not None]
 
     def limit_of(self, user: str, queue: str) -> Limit:
         """The limit in force of a user or of a queue: the other is empty."""

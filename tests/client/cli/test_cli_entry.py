@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -348,6 +349,27 @@ def test_a_configuration_is_not_called_good_that_needs_a_package_which_is_not_in
     code, out, err = run_pond("config", "check", str(file))
     assert (code, out) == (2, "")
     assert "pip install 'millpond[ssh]'" in err
+
+
+@pytest.mark.parametrize(
+    ("promised", "place"),
+    [
+        (
+            "guarantee: 9",
+            "queues.0.guarantee: all queues together are guaranteed 9 GPUs, but all machines have 8",
+        ),
+        ("guarantee: 8, cells: {rack of 4 nodes: 1}", "queues.0.cells: queue 'lab' is owed 'rack of 4 nodes'"),
+        ("guarantee: 8, pinned: [gone]", "queues.0.pinned: queue 'lab' is owed machine 'gone'"),
+    ],
+)
+def test_a_configuration_is_not_called_good_that_promises_more_than_its_machines_have(
+    promised, place, run_pond, tmp_path
+):
+    file = tmp_path / "pond.yaml"
+    file.write_text(f"nodes: [{{name: n, devices: 8, model: A100}}]\nqueues:\n- {{ {promised}, name: lab}}\n")
+    code, out, err = run_pond("config", "check", str(file))
+    assert (code, out) == (2, "")
+    assert re.search(rf"pond.yaml:3:\d+: {place}", err)
 
 
 def test_cells_of_hived_that_several_kinds_of_hardware_have_are_said_beside_the_queues(run_pond, tmp_path):

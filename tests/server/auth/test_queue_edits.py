@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,28 @@ def test_cells_of_more_cards_than_a_queue_is_guaranteed_are_refused_and_all_stay
     config = read_cluster("queues:\n- name: lab\n  guarantee: 3\n  cells: {node: 1}\n", "pond.yaml")
     with pytest.raises(MillpondError, match=r"pond.yaml:4:\d+: queues.0.cells: cells of at least 4 cards"):
         queues.apply_file(config.queue_documents, config.located)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "written", "cause"),
+    [
+        ("cells", {"rack of 4 nodes": 1}, "{rack of 4 nodes: 1}", "is owed 'rack of 4 nodes', and no machine has such"),
+        ("cells", {"node": 2}, "{node: 2}", "1 x node of queue 'lab' have no place beside all other cells"),
+        ("pinned", ["gone"], "[gone]", "is owed machine 'gone', and no machine with cards has this name"),
+    ],
+)
+def test_cells_that_no_machine_has_are_refused_with_their_line(
+    field: str, value: Any, written: str, cause: str, world: AuthWorld
+) -> None:
+    answer = add(world, "lab", guarantee=64, may_exceed_cluster=True, **{field: value})
+    assert answer.status_code == 422
+    [detail] = error_of(answer).details
+    assert detail.loc == f"lab.{field}"
+    assert cause in detail.message
+    text = f"queues:\n- {{name: lab, guarantee: 64, may_exceed_cluster: true,\n   {field}: {written}}}\n"
+    config = read_cluster(text, "pond.yaml")
+    with pytest.raises(MillpondError, match=rf"pond.yaml:3:\d+: queues.0.{field}: .*{re.escape(cause)}"):
+        world.service.queue_settings.apply_file(config.queue_documents, config.located)
 
 
 def test_a_guarantee_may_exceed_the_cluster_where_its_queue_says_so(world: AuthWorld) -> None:

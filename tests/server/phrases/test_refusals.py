@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,13 @@ import pytest
 from api_world import Api
 
 from millpond.model.errors import NotAllowedError
+from millpond.model.resources import Amount
+from millpond.model.tenancy.cells import CellCount
+from millpond.model.tenancy.tenants import Queue
 from millpond.server.auth.roles import Caller, UserRole, Verb, absent, demand, in_words
 from millpond.server.phrases.phrasebook import phrase_in
+from millpond.server.runtime.queue_settings.hardware_checks import beyond_cells
+from millpond.simulation.clusters import uniform_cluster
 from millpond.specs.config.queue_documents import read_queues
 from millpond.specs.errors import SpecError
 
@@ -129,8 +134,22 @@ def test_what_is_wrong_with_queues_is_told_in_the_language_of_the_reader(queues:
     with pytest.raises(SpecError) as refused:
         read_queues(queues)
     said = [refused.value.summary, *(text for each in refused.value.problems for text in (each.message, each.hint))]
-    lacking = [text for text in said if re.search("[a-z]{2,} [a-z]+ [a-z]+", phrase_in(CHINESE, text))]
-    assert lacking == []
+    assert in_english(said) == []
+
+
+@pytest.mark.parametrize(
+    "fields", [{"pinned": ("gone",)}, {"cells": (CellCount("rack of 4 nodes", 1),)}, {"cells": (CellCount("node", 2),)}]
+)
+def test_which_cells_no_machine_has_is_told_in_the_language_of_the_reader(fields: dict[str, Any]) -> None:
+    owed = Queue("a", guarantee=Amount(64_000), **fields)
+    problems = list(beyond_cells((), [owed], uniform_cluster("1x4:A100")))
+    assert problems
+    assert in_english([text for each in problems for text in (each.message, each.hint)]) == []
+
+
+def in_english(texts: Sequence[str]) -> list[str]:
+    """Those of which some is English still where Chinese is read."""
+    return [text for text in texts if re.search("[a-z]{2,} [a-z]+ [a-z]+", phrase_in(CHINESE, text))]
 
 
 def test_refusals_come_in_the_language_that_is_asked_for(api: Api) -> None:

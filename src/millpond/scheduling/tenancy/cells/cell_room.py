@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.hardware.nodes import Node
@@ -15,34 +15,62 @@ if TYPE_CHECKING:
     from millpond.scheduling.ledger.cluster import Cluster
 
 
+class CellFault(NamedTuple):
+    """Why a queue cannot be owed its cells.
+
+    Attributes:
+        field: of the queue: ``cells`` or ``pinned``.
+    """
+
+    queue: str
+    field: str
+    message: str
+    remedy: str
+
+
 def require_room(cluster: Cluster, before: Sequence[Queue], after: Sequence[Queue]) -> None:
     """Refuse queues whose cells together are more than the machines that are there have, or pinned twice.
 
-    Before any has joined, and for what had no place before either, nothing is refused for want of hardware.
-
     Args:
         cluster: whose machines count.
-        before: those of now, each after its parent.
-        after: the same as they are to be.
+        before, after: as for ``cell_faults``.
 
     Raises:
         InvalidInputError: what is too much at which level.
     """
+    for fault in cell_faults([node for node in cluster.nodes if node is not None], before, after):
+        raise InvalidInputError(fault.message, fault.remedy)
+
+
+def cell_faults(nodes: Sequence[Node], before: Sequence[Queue], after: Sequence[Queue]) -> Iterator[CellFault]:
+    """What is wrong with cells of queues, all queues together.
+
+    Without machines with cards, and for what had no place before either, nothing is wrong for want of hardware.
+
+    Args:
+        nodes: the machines that count.
+        before: the queues of now, each after its parent.
+        after: the same as they are to be.
+    """
     owed = [(queue.name, queue.cells, queue.pinned) for queue in after if queue.cells or queue.pinned]
     if owed == [(queue.name, queue.cells, queue.pinned) for queue in before if queue.cells or queue.pinned]:
         return
-    for message, remedy in pinned_twice(after).values():
-        raise InvalidInputError(message, remedy)
-    nodes = [node for node in cluster.nodes if node is not None and node.devices]
+    if twice := pinned_twice(after):
+        yield from (CellFault(queue, "pinned", *texts) for queue, texts in twice.items())
+        return
+    nodes = [node for node in nodes if node.devices]
     if not nodes:
         return
     there_already = {name for queue in before for name in queue.pinned} | {node.name for node in nodes}
-    for queue in after:
-        if unknown := [name for name in queue.pinned if name not in there_already]:
-            raise InvalidInputError(
-                f"queue {queue.name!r} is owed machine {unknown[0]!r}, and no machine with cards has this name",
-                "`pond nodes` lists the machines",
-            )
+    unknown = [(queue.name, name) for queue in after for name in queue.pinned if name not in there_already]
+    for owner, name in unknown:
+        message = f"queue {owner!r} is owed machine {name!r}, and no machine with cards has this name"
+        yield CellFault(owner, "pinned", message, "`pond nodes` lists the machines")
+    if not unknown:
+        yield from _without_place(nodes, before, after)
+
+
+def _without_place(nodes: Sequence[Node], before: Sequence[Queue], after: Sequence[Queue]) -> Iterator[CellFault]:
     kinds = kinds_of(nodes, [CellCount("node", 1), *(cell for each in (*before, *after) for cell in each.cells)])
     known = {level for kind in kinds.values() for level in kind.level_of}
     lacked = Assignment(kinds, before).missing
@@ -53,13 +81,11 @@ def require_room(cluster: Cluster, before: Sequence[Queue], after: Sequence[Queu
                 continue
             if cell.level not in known:
                 there = ", ".join(dict.fromkeys(level for kind in kinds.values() for level in kind.spec.levels))
-                raise InvalidInputError(
-                    f"queue {name!r} is owed {cell.level!r}, and no machine has such cells", f"there are {there}"
-                )
-            raise InvalidInputError(
-                f"{cell.count} x {cell.level} of queue {name!r} have no place beside all other cells",
-                "ask for fewer or smaller cells, or add machines",
-            )
+                message = f"queue {name!r} is owed {cell.level!r}, and no machine has such cells"
+                yield CellFault(name, "cells", message, f"there are {there}")
+                continue
+            message = f"{cell.count} x {cell.level} of queue {name!r} have no place beside all other cells"
+            yield CellFault(name, "cells", message, "ask for fewer or smaller cells, or add machines")
 
 
 def cards_of_cells(nodes: Sequence[Node], queue: Queue) -> int:

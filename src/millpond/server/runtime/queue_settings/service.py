@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from sqlalchemy.exc import DBAPIError
 
-from millpond.model.amounts import milli_text
 from millpond.model.errors import (
     ConflictError,
     InconsistentStateError,
@@ -30,7 +29,7 @@ from millpond.model.errors import (
 )
 from millpond.model.events import Event, QueueChanged, QueueRemoved
 from millpond.model.hardware.nodes import Node
-from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, ROOT_QUEUE
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.auth.accounts import Accounts
@@ -38,6 +37,7 @@ from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
 from millpond.server.runtime.queue_settings.book import QueueBook, QueueFacts
 from millpond.server.runtime.queue_settings.effects import changed_rooms, effects_of
+from millpond.server.runtime.queue_settings.hardware_checks import beyond_cells, beyond_machines
 from millpond.server.store.queue_settings import QueueRow, QueueSettingsStore
 from millpond.specs.api.pool.queues import QueueRoomChange
 from millpond.specs.config.queue_documents import (
@@ -47,8 +47,8 @@ from millpond.specs.config.queue_documents import (
     read_queues,
     with_field,
 )
-from millpond.specs.config.queues import QueueRules, beyond_cluster, parents_first
-from millpond.specs.errors import Problem, SpecError, suggest
+from millpond.specs.config.queues import QueueRules, parents_first
+from millpond.specs.errors import SpecError, suggest
 from millpond.specs.source_positions import Located
 
 log = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class QueueSettings:
         try:
             book = self._book if texts is None else self._book.with_file(texts, facts, self._clock())
             with _at_lines_of(located):
-                self._require_cells_covered(core, book, facts, joining)
+                self._require_cells(core, book, facts, joining)
                 self._require_machines(core, book, facts, machines)
                 changes = self._changes(core, book, facts)
         except MillpondError as error:
@@ -172,7 +172,7 @@ class QueueSettings:
             book = self._book.with_file(texts, facts, now)
             self._require_known_models(self._changed_rows(book))
             with _at_lines_of(located):
-                self._ask(lambda core: self._require_cells_covered(core, book, facts))
+                self._ask(lambda core: self._require_cells(core, book, facts))
                 self._ask(lambda core: self._require_machines(core, book, facts))
                 changes = self._ask(lambda core: self._changes(core, book, facts))
             compared = self._ask(lambda core: self._compared(core, book, facts))
@@ -250,7 +250,7 @@ class QueueSettings:
             document = _without_null(with_field(row.document or {}, field, value))
             book = book.with_row(replace(row, document=document))
             self._require_known_models([book.rows[name]])
-        self._ask(lambda core: self._require_cells_covered(core, book, facts))
+        self._ask(lambda core: self._require_cells(core, book, facts))
         changes: list[Event] = self._ask(lambda core: self._changes(core, book, facts))
         changed = {queue.name for queue in _queues_of(changes)}
         for name, field, value in edits:
@@ -279,7 +279,7 @@ class QueueSettings:
         )
         book = self._book.with_row(row)
         self._require_known_models([row])
-        self._ask(lambda core: self._require_cells_covered(core, book, facts))
+        self._ask(lambda core: self._require_cells(core, book, facts))
         self._ask(lambda core: self._require_machines(core, book, facts))
         compared = self._ask(lambda core: self._compared(core, book, facts))
         edited = QueueEdited(
@@ -386,44 +386,21 @@ class QueueSettings:
         machines = core.scheduler.all_machines()
         if machines == Amount():
             machines = joining or machines
-        if not raised or machines == Amount():
-            return
-        before = beyond_cluster(parents_first(list(facts.known.values())), machines)
-        after = beyond_cluster(read_queues(book.documents(facts)).queues, machines)
-        remedy = "lower it, or add may_exceed_cluster: true where more machines will join"
-        problems = [
-            Problem(message, remedy, f"{name}.guarantee")
-            for name in raised
-            for resource, (missing, message) in after.items()
-            if missing > before.get(resource, (0, ""))[0]
-        ]
-        if problems:
+        after = read_queues(book.documents(facts)).queues
+        if problems := beyond_machines(parents_first(list(facts.known.values())), after, raised, machines):
             raise SpecError(problems, "more would be guaranteed than there is")
 
-    def _require_cells_covered(
-        self, core: Core, book: QueueBook, facts: QueueFacts, joining: Sequence[Node] = ()
-    ) -> None:
-        """Refuse queues that come to be owed more cards as cells than they are guaranteed, on the known machines.
+    def _require_cells(self, core: Core, book: QueueBook, facts: QueueFacts, joining: Sequence[Node] = ()) -> None:
+        """Refuse cells that known machines do not have, and more cards as cells than are guaranteed.
+
+        Args:
+            joining: the machines that count while none is known.
 
         Raises:
             SpecError: as that, with the queue.
         """
-        problems: list[Problem] = []
-        queues = {queue.name: queue for queue in read_queues(book.documents(facts)).queues}
-        for name in (row.name for row in self._changed_rows(book) if row.name in queues):
-            queue, known = queues[name], facts.known.get(name)
-            is_news = known is None or (queue.cells, queue.pinned, queue.guarantee) != (
-                known.cells, known.pinned, known.guarantee
-            )  # fmt: skip
-            if not (queue.cells or queue.pinned) or not is_news:
-                continue
-            cards = core.scheduler.cards_of_cells(queue, joining)
-            if CARD_MILLI * cards > queue.guarantee.gpu_milli:
-                guaranteed = milli_text(queue.guarantee.gpu_milli)
-                message = f"cells of at least {cards} cards, but {name} is guaranteed {guaranteed} GPUs"
-                field = f"{name}.{'cells' if queue.cells else 'pinned'}"
-                problems.append(Problem(message, "let its guarantee cover its cells", field))
-        if problems:
+        after, before = read_queues(book.documents(facts)).queues, core.scheduler.queues()
+        if problems := list(beyond_cells(before, after, core.scheduler.machines() or joining)):
             raise SpecError(problems, "the queues would not be valid")
 
     def _changed_rows(self, book: QueueBook) -> list[QueueRow]:

@@ -27,10 +27,14 @@ def check(file: Path) -> None:
     """Check FILE as `pond up --config FILE` would; every fault with its line and column."""
     from millpond.server.auth.oidc.id_tokens import jose
     from millpond.server.http.tls import open_encryption
+    from millpond.server.runtime.queue_settings.hardware_checks import promised_beyond
     from millpond.server.sessions.ssh.listener import require_asyncssh
     from millpond.specs.config.cluster import load_cluster
+    from millpond.specs.errors import SpecError
 
     config = load_cluster(file)
+    if beyond := promised_beyond(config):
+        raise SpecError(beyond, "more would be promised than there is")
     parts = (
         count_text(len({DEFAULT_POOL, *(pool.name for pool in config.pools)}), "pool"),
         count_text(len(config.queues), "queue"),

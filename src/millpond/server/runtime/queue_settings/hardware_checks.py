@@ -1,0 +1,69 @@
+"""What queues would be promised beyond what machines have, before any of them changes: with the queue and the field."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from millpond.model.amounts import milli_text
+from millpond.model.hardware.nodes import Node, amount_of_nodes
+from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.tenancy.tenants import Queue
+from millpond.scheduling.tenancy.cells.cell_room import cards_of_cells, cell_faults
+from millpond.specs.config.cluster import ClusterConfig
+from millpond.specs.config.queue_documents import at_its_line
+from millpond.specs.config.queues import beyond_cluster
+from millpond.specs.errors import Problem
+
+
+def promised_beyond(config: ClusterConfig) -> list[Problem]:
+    """What a file promises beyond the pretended machines that it names, with its lines; nothing where it names none."""
+    machines = amount_of_nodes(config.nodes, {pool.name: pool for pool in config.pools})
+    raised = [
+        name
+        for name, document in config.queue_documents.items()
+        if "guarantee" in document and not document.get("may_exceed_cluster")
+    ]
+    found = (
+        *beyond_cells((), config.queues, config.nodes),
+        *beyond_machines((), config.queues, raised, machines),
+    )
+    return [at_its_line(problem, config.located) for problem in found]
+
+
+def beyond_machines(
+    before: Sequence[Queue], after: Sequence[Queue], raised: Collection[str], machines: Amount
+) -> list[Problem]:
+    """Guarantees that are raised beyond what all machines have, once there are any.
+
+    What machines lack already, as some are gone, bars no other change.
+
+    Args:
+        before, after: all queues as they are and as they would be, each behind its parent.
+        raised: names of those whose guarantee is another, and which may not be ahead of machines.
+    """
+    if not raised or machines == Amount():
+        return []
+    lacked = beyond_cluster(before, machines)
+    remedy = "lower it, or add may_exceed_cluster: true where more machines will join"
+    return [
+        Problem(message, remedy, f"{name}.guarantee")
+        for name in raised
+        for resource, (missing, message) in beyond_cluster(after, machines).items()
+        if missing > lacked.get(resource, (0, ""))[0]
+    ]
+
+
+def beyond_cells(before: Sequence[Queue], after: Sequence[Queue], nodes: Sequence[Node]) -> Iterator[Problem]:
+    """Cells that come to be owed without hardware, or as more cards than are guaranteed; arguments as above."""
+    for fault in cell_faults(nodes, before, after):
+        yield Problem(fault.message, fault.remedy, f"{fault.queue}.{fault.field}")
+    known = {queue.name: (queue.cells, queue.pinned, queue.guarantee) for queue in before}
+    for queue in after:
+        if not (queue.cells or queue.pinned) or known.get(queue.name) == (queue.cells, queue.pinned, queue.guarantee):
+            continue
+        cards = cards_of_cells(nodes, queue)
+        if CARD_MILLI * cards > queue.guarantee.gpu_milli:
+            guaranteed = milli_text(queue.guarantee.gpu_milli)
+            message = f"cells of at least {cards} cards, but {queue.name} is guaranteed {guaranteed} GPUs"
+            field = "cells" if queue.cells else "pinned"
+            yield Problem(message, "let its guarantee cover its cells", f"{queue.name}.{field}")
