@@ -97,7 +97,7 @@ def test_a_restart_remembers_its_machines_and_one_that_takes_them_away_names_the
     assert pond.job(job)["state"] == "running"
     assert pond("down", "--keep-jobs").returncode == 0
     done = pond("up", "--detach", "--fake-gpus", "1x2:V100-32GB")
-    assert f"warning: {job} ran, and no machine could take it any more" in done.stdout
+    assert f"warning: {job} runs or ran, and could not start again" in done.stdout
 
 
 def test_a_power_cut_that_emptied_the_servers_address_keeps_it_from_nothing(running):

@@ -156,9 +156,9 @@ def running_jobs(core: Core) -> list[Job]:
 
 
 def no_longer_placeable(core: Core, ran: Sequence[Job]) -> tuple[str, ...]:
-    """Which of the jobs that ran before a start no machine could take any more, and why, in words; logged too."""
+    """Which of the jobs that ran before a start could not start again, on no machine or by no limit, and why, in words; logged too."""
     reasons = [(job.id, reason) for job in ran if (reason := core.scheduler.check(job)) is not None]
-    lines = [f"warning: {job} ran, and no machine could take it any more: {reason.summary}" for job, reason in reasons]
+    lines = [f"warning: {job} runs or ran, and could not start again: {reason.summary}" for job, reason in reasons]
     for text in lines:
         log.warning(text.removeprefix("warning: "))
     more = (
