@@ -135,6 +135,18 @@ def test_a_drained_node_costs_its_job_the_run_and_shows_it_as_a_loss() -> None:
     assert answer.after.preemptions == 1
 
 
+def test_who_is_ended_more_often_and_starts_anew_at_once_is_named_as_a_loss() -> None:
+    workload = line(("a1", 1000, 8), ("a2", 1000, 8))
+    snapshot = halfway(workload, Settings(preemption_cost=FREE), 100.0)
+    placement = Scheduler.restore(snapshot).jobs["a1"].tasks[0].placement
+    assert placement is not None
+    change = NodeClosed(100.0, placement.node, Cordon(100.0, drain=True))
+    answer = answer_live(snapshot, WhatIfQuery((change,), ("without it",), unbounded), 100.0, 86_400.0)
+    (loser,) = answer.jobs
+    assert (loser.effect, loser.preemptions_before, loser.preemptions_after) == ("later", 0, 1)
+    assert loser.wait_after_s - loser.wait_before_s < 1
+
+
 def test_a_cancelled_job_is_no_part_of_the_comparison_and_leaves_its_room() -> None:
     answer = asked(StopRequested(100.0, "a1"))
     assert answer.compared == 5

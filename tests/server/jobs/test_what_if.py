@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def test_several_changes_are_made_together(api: Api) -> None:
         set=[
             {"queue": "speech", "field": "guarantee", "value": 0},
             {"queue": "vision", "field": "guarantee.gpus", "value": 4},
-            {"queue": "vision", "field": "guarantee.models.V100", "value": 3},
+            {"queue": "vision", "field": "guarantee.models.V100", "value": 4},
             {"queue": "speech", "field": "limit.models.V100", "value": 2},
         ],
         ordering="fifo",
@@ -104,7 +105,7 @@ def test_several_changes_are_made_together(api: Api) -> None:
     assert answer.changes[:5] == [
         "speech.guarantee = 0",
         "vision.guarantee.gpus = 4",
-        "vision.guarantee.models.V100 = 3",
+        "vision.guarantee.models.V100 = 4",
         "speech.limit.models.V100 = 2",
         "ordering = fifo",
     ]
@@ -127,6 +128,15 @@ def test_the_report_fits_80_columns_and_names_who_gains(
     assert "speech" in text
 
 
+def test_who_is_ended_and_waits_no_longer_is_named(api: Api, capsys: pytest.CaptureFixture[str]) -> None:
+    full(api)
+    answer = ask(api, add_nodes=["1x4"])
+    loser = replace(answer.jobs[0], ran=True, wait_after_s=answer.jobs[0].wait_before_s, preemptions_after=1)
+    draw(replace(answer, jobs=[loser]), everything=False)
+    [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith(loser.job)]
+    assert row.split()[-6:] == ["runs", "runs,", "ended", "1x", "as", "long"]
+
+
 def test_a_change_that_is_none_unknown_or_refused_is_named(api: Api) -> None:
     full(api)
     by = {"queue": "vision", "field": "guarantee", "value": 2}
@@ -138,6 +148,9 @@ def test_a_change_that_is_none_unknown_or_refused_is_named(api: Api) -> None:
     assert faults(api, by | {"field": "cells", "value": {"node": 1}}) == [
         ("vision.cells", "cells of at least 4 cards, but vision is guaranteed 2 GPUs")
     ]
+    [(place, cause)] = faults(api, by | {"value": 5})
+    assert (place, cause.partition(",")[0]) == ("vision.guarantee", "all queues together are guaranteed 7 GPUs")
+    assert ask(api, set=[by | {"value": 6}], add_nodes=["1x4"]).after.gpus == 8
     assert refused(api, set=[by | {"field": "guarantee.models.A100"}])[1].startswith(
         "vision.guarantee.models: no machine"
     )

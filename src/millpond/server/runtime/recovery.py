@@ -156,7 +156,7 @@ def running_jobs(core: Core) -> list[Job]:
 
 
 def no_longer_placeable(core: Core, ran: Sequence[Job]) -> tuple[str, ...]:
-    """Which of the jobs that ran before a start could not start again, on no machine or by no limit, and why, in words; logged too."""
+    """Which of the jobs that ran before a start could not start again, and why, in words; logged too."""
     reasons = [(job.id, reason) for job in ran if (reason := core.scheduler.check(job)) is not None]
     lines = [f"warning: {job} runs or ran, and could not start again: {reason.summary}" for job, reason in reasons]
     for text in lines:

@@ -26,8 +26,8 @@ def compare(changes: Sequence[str], before: Played, after: Played) -> WhatIfInfo
     """
     pairs = [(job, after.jobs[name]) for name, job in before.jobs.items() if name in after.jobs]
     new = [job for name, job in after.jobs.items() if name not in before.jobs]
-    changed = [pair for pair in pairs if abs(_longer_s(pair)) >= LEAST_DIFFERENCE_S]
-    changed.sort(key=lambda pair: (-abs(_longer_s(pair)), pair[0].job.id))
+    changed = [pair for pair in pairs if _difference(pair) != (0.0, 0)]
+    changed.sort(key=lambda pair: (*(-abs(each) for each in _difference(pair)), pair[0].job.id))
     until = max(before.until, after.until)
     busy_until = _busy_until(pairs, before.begin_at, until)
     return WhatIfInfo(
@@ -48,6 +48,13 @@ def compare(changes: Sequence[str], before: Played, after: Played) -> WhatIfInfo
 def _longer_s(pair: Pair) -> float:
     """How much longer it waits with the change."""
     return pair[1].waited_s - pair[0].waited_s
+
+
+def _difference(pair: Pair) -> tuple[float, int]:
+    """How much longer it waits with the change, and how much more often it is ended: what is more is a loss."""
+    longer_s = _longer_s(pair)
+    more_often = pair[1].preemptions - pair[0].preemptions
+    return longer_s if abs(longer_s) >= LEAST_DIFFERENCE_S else 0.0, more_often
 
 
 def _busy_until(pairs: Iterable[Pair], begin_at: float, until: float) -> float:
@@ -76,7 +83,7 @@ def _side(played: Played, jobs: Sequence[PlayedJob], busy_until: float) -> WhatI
 def _changed(pair: Pair) -> WhatIfJob:
     before, after = pair
     return replace(
-        _row(after, "later" if _longer_s(pair) > 0 else "earlier"),
+        _row(after, "later" if _difference(pair) > (0.0, 0) else "earlier"),
         ran=before.ran,
         start_before=before.started_at,
         wait_before_s=before.waited_s,

@@ -15,8 +15,9 @@ from typing import Any, Final
 from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.model.events import Event, NodeClosed, NodeJoined
 from millpond.model.hardware.devices import Device, DeviceHealth
-from millpond.model.hardware.nodes import Cordon, Node
+from millpond.model.hardware.nodes import Cordon, Node, amount_of_nodes
 from millpond.model.policy_trials import PolicyOverrides
+from millpond.model.resources import Amount
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.runtime.policies import policy_change
 from millpond.server.runtime.queue_settings.service import QueueSettings
@@ -54,18 +55,21 @@ def settings_change(request: WhatIfRequest, scheduler: Scheduler, queues: QueueS
         NotFoundError: a queue or a node is not there.
         InvalidInputError: a field, value or policy is none; a guarantee cannot hold; or nothing would be changed.
     """
-    change = Change(at)
-    _change_queues(request.set, queues, change)
-    _change_policies(request, scheduler, change)
+    change, of_nodes = Change(at), Change(at)
     nodes = [view.node for view in scheduler.node_views()]
-    _remove_nodes(request.remove_nodes, nodes, change)
-    _add_nodes(request.add_nodes, nodes, change)
+    _remove_nodes(request.remove_nodes, nodes, of_nodes)
+    _add_nodes(request.add_nodes, nodes, of_nodes)
+    added = [event.node for event in of_nodes.events if isinstance(event, NodeJoined)]
+    _change_queues(request.set, queues, amount_of_nodes(added, {}), change)
+    _change_policies(request, scheduler, change)
+    change.events += of_nodes.events
+    change.words += of_nodes.words
     return change
 
 
-def _change_queues(settings: Sequence[QueueSetting], queues: QueueSettings, change: Change) -> None:
+def _change_queues(settings: Sequence[QueueSetting], queues: QueueSettings, added: Amount, change: Change) -> None:
     if settings:
-        change.events += queues.tried([(setting.queue, setting.field, setting.value) for setting in settings])
+        change.events += queues.tried([(setting.queue, setting.field, setting.value) for setting in settings], added)
         change.words += [f"{setting.queue}.{setting.field} = {_written(setting.value)}" for setting in settings]
 
 

@@ -151,7 +151,8 @@ class QueueSettings:
             book = self._book if texts is None else self._book.with_file(texts, facts, self._clock())
             with _at_lines_of(located):
                 self._require_cells(core, book, facts, joining)
-                self._require_machines(core, book, facts, machines)
+                known = core.scheduler.all_machines()
+                self._require_machines(core, book, facts, known if known != Amount() else machines)
                 changes = self._changes(core, book, facts)
         except MillpondError as error:
             self.trouble = f"warning: the queues stay as they were: {error}"
@@ -234,11 +235,12 @@ class QueueSettings:
             self._commit(QueueRow(name, None, row.applied, row.version + 1, edit.by, self._clock()), facts)
             return replace(edited, version=row.version + 1)
 
-    def tried(self, edits: Sequence[tuple[str, str, Any]]) -> list[Event]:
+    def tried(self, edits: Sequence[tuple[str, str, Any]], joining: Amount | None = None) -> list[Event]:
         """What leads to queues with other values of fields, all together; nothing is changed.
 
         Args:
             edits: queue, field or part of one (``limit.gpus``), and value; None leaves it out.
+            joining: what machines have that would be there beside the known ones.
 
         Raises:
             NotFoundError: there is no such queue.
@@ -251,6 +253,8 @@ class QueueSettings:
             book = book.with_row(replace(row, document=document))
             self._require_known_models([book.rows[name]])
         self._ask(lambda core: self._require_cells(core, book, facts))
+        more = joining or Amount()
+        self._ask(lambda core: self._require_machines(core, book, facts, core.scheduler.all_machines() + more))
         changes: list[Event] = self._ask(lambda core: self._changes(core, book, facts))
         changed = {queue.name for queue in _queues_of(changes)}
         for name, field, value in edits:
@@ -368,10 +372,13 @@ class QueueSettings:
                     hint = suggest(str(model), sorted(known)) or f"there are {', '.join(sorted(known))}"
                     raise InvalidInputError(f"{row.name}.{field}.models: no machine has cards of model {model!r}", hint)
 
-    def _require_machines(self, core: Core, book: QueueBook, facts: QueueFacts, joining: Amount | None = None) -> None:
-        """Refuse guarantees that are raised beyond what all known machines have, once there are any.
+    def _require_machines(self, core: Core, book: QueueBook, facts: QueueFacts, machines: Amount | None = None) -> None:
+        """Refuse guarantees that are raised beyond what all machines have, once there are any.
 
         What machines lack already, as some are gone, bars no other change.
+
+        Args:
+            machines: others than the known ones.
 
         Raises:
             SpecError: more would be guaranteed than there is, with the queue.
@@ -383,11 +390,8 @@ class QueueSettings:
             and not row.document.get("may_exceed_cluster")
             and row.document.get("guarantee") != _guarantee(self._book.rows.get(row.name))
         ]
-        machines = core.scheduler.all_machines()
-        if machines == Amount():
-            machines = joining or machines
-        after = read_queues(book.documents(facts)).queues
-        if problems := beyond_machines(parents_first(list(facts.known.values())), after, raised, machines):
+        there, after = machines or core.scheduler.all_machines(), read_queues(book.documents(facts)).queues
+        if problems := beyond_machines(parents_first(list(facts.known.values())), after, raised, there):
             raise SpecError(problems, "more would be guaranteed than there is")
 
     def _require_cells(self, core: Core, book: QueueBook, facts: QueueFacts, joining: Sequence[Node] = ()) -> None:

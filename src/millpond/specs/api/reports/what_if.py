@@ -13,7 +13,8 @@ class WhatIfJob:
     """A job to which the change makes a difference.
 
     Attributes:
-        effect: it waits less, or longer; ``new``: it is there only with the change.
+        effect: it waits less, or longer, or as long and is ended less or more often; ``new``: it is there only with
+            the change.
         ran: it ran at the beginning; then its starts say nothing.
         start_before, start_after: its first start; null: none as far as was played.
         wait_before_s, wait_after_s: time without cards from the beginning, or its submission, to its end.

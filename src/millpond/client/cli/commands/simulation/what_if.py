@@ -252,18 +252,21 @@ def _job_row(job: WhatIfJob, answer: WhatIfInfo) -> list[str]:
 
 
 def _start(job: WhatIfJob, at: float | None, preemptions: int, answer: WhatIfInfo) -> str:
+    ended = f", ended {preemptions}x" if preemptions else ""
     if job.ran:
-        return f"runs, ended {preemptions}x" if preemptions else "runs"
+        return f"runs{ended}"
     if at is None:
         return "never"
     if answer.past:
-        return formats.instant_text(at)[5:]
+        return f"{formats.instant_text(at)[5:]}{ended}"
     in_s = at - answer.begin_at
-    return f"in {formats.span(in_s)}" if in_s >= 1 else "now"
+    return f"in {formats.span(in_s)}{ended}" if in_s >= 1 else f"now{ended}"
 
 
 def _difference(job: WhatIfJob) -> str:
     longer_s = job.wait_after_s - job.wait_before_s
     if job.effect == "new":
         return formats.span(job.wait_after_s)
+    if abs(longer_s) < 1:
+        return "as long"
     return f"{'+' if longer_s > 0 else '-'}{formats.span(abs(longer_s))}"
