@@ -407,10 +407,12 @@ def test_one_queue_is_shown_alone(server, run_pond, status, body, answer):
     assert run_pond("queue", "show", "vision", "-o", "name")[:2] == answer
 
 
-def test_a_queue_shows_its_card_memory_where_that_is_guaranteed_or_limited(server, run_pond):
+def test_a_queue_shows_its_card_memory_where_that_is_used_guaranteed_or_limited(server, run_pond):
     server.will(200, {"queue": {**VISION, "card_mib": 4096, "guarantee_card_mib": 65_536, "limit_card_mib": 163_840}})
     out = run_pond("queue", "show", "vision")[1]
     assert "card mem.  4 GiB used of 64 GiB guaranteed, limit 160 GiB" in out.splitlines()
+    server.will(200, {"queue": {**VISION, "gpu_milli": 0, "card_mib": 4096}})
+    assert "card mem.  4 GiB used" in run_pond("queue", "show", "vision")[1].splitlines()
     server.will(200, DETAIL)
     assert "card mem." not in run_pond("queue", "show", "vision")[1]
 

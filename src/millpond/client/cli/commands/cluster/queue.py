@@ -148,8 +148,8 @@ def _lines(detail: QueueDetailInfo) -> list[tuple[str, str]]:
 
 
 def _card_memory(queue: QueueInfo) -> Iterator[tuple[str, str]]:
-    """The memory of its cards, where some is guaranteed or limited."""
-    if queue.guarantee_card_mib or queue.limit_card_mib is not None:
+    """The memory of its cards, where some is used, also by parts that count for no card, guaranteed or limited."""
+    if queue.card_mib or queue.guarantee_card_mib or queue.limit_card_mib is not None:
         yield "card mem.", _use(memory_text, queue.card_mib, queue.guarantee_card_mib, queue.limit_card_mib)
 
 
