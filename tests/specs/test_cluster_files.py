@@ -136,6 +136,12 @@ def test_a_limit_bounds_only_what_it_names_and_a_guarantee_gives_only_that() -> 
     assert vision.limit.cpu_milli > 10**12
 
 
+def test_what_hangs_below_queues_that_lead_round_in_a_circle_is_no_fault() -> None:
+    with pytest.raises(SpecError) as caught:
+        read_cluster("queues:\n- {name: a, parent: b}\n- {name: b, parent: a}\n- {name: c, parent: a}\n")
+    assert [problem.line for problem in caught.value.problems] == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [

@@ -188,6 +188,8 @@ def test_queues_borrow_only_in_the_hours_in_which_the_pool_lends() -> None:
     world.submit(single("a", queue="team"), single("b", queue="team"), single("c", queue="other"))
     assert world.running() == {"a"}
     assert (world.why("b").cause, world.why("c").opens_at) == (Cause.LENDING_OVER, OPENS_S)
+    assert world.why("b").summary.startswith("1 GPU more would exceed the guarantee of queue team")
+    assert world.why("c").summary.startswith("queue other has no guarantee, and pool")
     for name in ("b", "c"):
         start = world.why(name).start
         assert start is not None

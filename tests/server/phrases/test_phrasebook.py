@@ -393,5 +393,28 @@ def test_lists_and_amounts_are_joined_as_the_language_does(written: str, wanted:
     assert " and " not in found
 
 
+STAYS = "the job is not preemptible, so it borrows nothing, and "
+IN_HOURS = ", and pool p lends only in its hours (20:00-21:00 UTC)"
+
+
+@pytest.mark.parametrize(
+    ("written", "begin"),
+    [
+        (f"{STAYS}2 GPUs more would exceed the guarantee of queue x", "该作业"),
+        (
+            f"{STAYS}asks for 8 and 1 CPU; no guarantee of queue 'x' or above it covers that (the largest is of 0)",
+            "该作业",
+        ),
+        (f"2 GPUs more would exceed the guarantee of queue x{IN_HOURS}", "再加 2"),
+        (f"queue x has no guarantee{IN_HOURS}", "队列 x"),
+        (f"background work has no guarantee{IN_HOURS}", "后台作业"),
+    ],
+)
+def test_what_no_guarantee_covers_is_told_clause_by_clause(written: str, begin: str) -> None:
+    found = phrase_in(CHINESE, written)
+    assert found.startswith(begin)
+    assert not re.search("[a-z]{2,} [a-z]{2,}", found)
+
+
 def test_the_words_of_a_user_are_left_alone_also_where_they_look_like_a_list() -> None:
     assert "disk and driver" in phrase_in(CHINESE, "it would fit on n1, which are closed (disk and driver)")

@@ -35,10 +35,11 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
         return reason
     if not state.entitlements.lends(record, amount):
         hours = state.cluster.pools[record.job.pool].lending
-        why = f"{gpus_text(amount.gpu_milli)} more would exceed the guarantee of queue {record.queue}"
-        why += _with_reserved(state, record, record.queue)
+        why = f"{gpus_text(amount.gpu_milli)} more would exceed {_nearest_guarantee(state, record)}"
         if record.job.is_background:
             why = "background work has no guarantee"
+        elif not state.queues.by_name[record.queue].guarantors:
+            why = f"queue {record.queue} has no guarantee"
         return Reason(
             Cause.LENDING_OVER,
             f"{why}, and pool {record.job.pool} lends only in its hours ({' and '.join(map(str, hours))})",
@@ -102,10 +103,7 @@ def _not_for_good(state: State, record: JobRecord) -> Reason:
     amount = record.demand.least_amount
     guarantor = state.entitlements.guarantor(record, amount)
     if guarantor is None:
-        nearest = state.queues.by_name[record.queue].guarantors[:1]
-        owner = nearest[0].queue.name if nearest else record.queue
-        exceeded = f"exceed the guarantee of queue {owner}{_with_reserved(state, record, owner)}"
-        exceeded += _held_by_preemptible(state, record)
+        exceeded = f"exceed {_nearest_guarantee(state, record)}{_held_by_preemptible(state, record)}"
     else:
         exceeded = (
             f"exceed what the guarantee of queue {guarantor.queue.name} leaves beside those of the queues below it"
@@ -115,6 +113,13 @@ def _not_for_good(state: State, record: JobRecord) -> Reason:
         f"the job is not preemptible, so it borrows nothing, and {gpus_text(amount.gpu_milli)} more would {exceeded}",
         (("asked_milli", amount.gpu_milli),),
     )
+
+
+def _nearest_guarantee(state: State, record: JobRecord) -> str:
+    """The first guarantee that a job lives on, and that what is reserved counts there."""
+    nearest = state.queues.by_name[record.queue].guarantors[:1]
+    owner = nearest[0].queue.name if nearest else record.queue
+    return f"the guarantee of queue {owner}{_with_reserved(state, record, owner)}"
 
 
 def _not_borrowing(state: State, record: JobRecord, confining: QueueNode) -> Reason:

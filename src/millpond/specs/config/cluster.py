@@ -369,7 +369,7 @@ def _unknown_names(file: ClusterFile, located: Located) -> list[Problem]:
             possible = [name for name in parents if queue.name not in (name, *_above(name, parents))]
             hint = suggest(queue.parent, [ROOT_QUEUE, *possible])
             problems.append(located.problem(at, f"unknown queue {queue.parent!r}", hint))
-        elif len(_above(queue.name, parents)) > len(parents):
+        elif queue.name in _above(queue.name, parents):
             problems.append(located.problem(at, f"queue {queue.name!r} is below itself", f"end at {ROOT_QUEUE!r}"))
     return problems
 
