@@ -256,6 +256,20 @@ def test_why_tells_the_numbers_the_remedy_and_the_start_within_80_columns(server
     ]
 
 
+def test_why_a_job_waits_for_cards_is_told_with_what_its_queue_has(server, run_pond, make_job):
+    quota = {"gpu_milli": 6000, "promised_gpu_milli": 4000, "within_gpu_milli": 4000, "borrowed_gpu_milli": 2000}
+    waits = asdict(make_job(state="queued", queue="vision", gpu_milli=2000))
+    reason = {"job": "train-abcde", "state": "queued", "cause": "no-room", "summary": "no node has room"}
+    for status, answer in ((200, {"queue": {**VISION, **quota}}), (403, {"error": {"cause": "not yours"}})):
+        server.will(200, waits)
+        server.will(200, reason)
+        server.will(status, answer)
+        code, out, err = run_pond("why", "train-abcde")
+        assert (code, err) == (0, "")
+        told = "quota queue vision: 6 used of 4 guaranteed, limit 20; 4 within guarantees, 2 borrowed"
+        assert (told in " ".join(out.split())) is (status == 200)
+
+
 @pytest.mark.parametrize(
     ("latest_at", "text"), [(4630.0, "in 1h00m"), (None, "in 1h00m at the earliest"), (8200.0, "in 1h00m to 2h00m")]
 )

@@ -130,7 +130,7 @@ def _lines(detail: QueueDetailInfo) -> list[tuple[str, str]]:
     borrowing = "it may borrow" if queue.borrows else "it borrows nothing"
     lines = [
         ("queue", f"{queue.name}{below}{owner}"),
-        ("cards", _cards(queue)),
+        ("cards", cards_of(queue)),
         *_models(queue),
         *_card_memory(queue),
         ("CPUs", _use(milli_text, queue.cpu_milli, queue.guarantee_cpu_milli, queue.limit_cpu_milli)),
@@ -190,7 +190,8 @@ def _rules(queue: QueueInfo) -> Iterator[str]:
     )
 
 
-def _cards(queue: QueueInfo) -> str:
+def cards_of(queue: QueueInfo) -> str:
+    """What a queue has and may have of cards, in words."""
     text = _use(milli_text, queue.gpu_milli, queue.promised_gpu_milli, queue.limit_gpu_milli)
     if queue.background_gpu_milli:
         text += f", {milli_text(queue.background_gpu_milli)} by background work"

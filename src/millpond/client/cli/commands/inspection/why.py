@@ -12,6 +12,8 @@ from millpond.client.cli.connection import job_argument, with_client
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.last_lines import drawn, failed_member, last_lines
 from millpond.client.sdk import Client
+from millpond.model.errors import NotAllowedError, NotFoundError
+from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo, StartInfo
 from millpond.specs.escaped_text import json_text
 
@@ -56,7 +58,7 @@ def command(client: Client, job: str, output: str) -> None:
     place = f", number {reason.position} in line" if reason.position is not None else ""
     state = info.state_text if info.stopped_early else reason.state
     click.echo(f"{reason.job}: {state}{place}")
-    facts = [*facts_of(reason, time.time()), *waits_of(reason)]
+    facts = [*facts_of(reason, time.time()), *_quota_of(client, info), *waits_of(reason)]
     member = failed_member(client, info)
     if member is not None:
         facts.append(("member", f"{member.id}: {client.why(member.id).summary}"))
@@ -80,6 +82,20 @@ def facts_of(reason: ReasonInfo, now: float) -> list[tuple[str, str]]:
     if reason.start is not None:
         facts.append(("start", start_text(reason.start, now)))
     return facts
+
+
+def _quota_of(client: Client, info: JobInfo) -> Iterator[tuple[str, str]]:
+    """What the queue of a job that waits for cards has of what it may have, as ``pond queue show`` says."""
+    if info.state != "queued" or not info.gpu_milli:
+        return
+    from millpond.client.cli.commands.cluster.queue import cards_of
+
+    try:
+        queue = client.queue(info.queue).queue
+    except (NotAllowedError, NotFoundError):
+        return
+    if queue.within_gpu_milli is not None or queue.limit_gpu_milli is not None:
+        yield "quota", f"queue {queue.name}: {cards_of(queue)}"
 
 
 def waits_of(reason: ReasonInfo) -> Iterator[tuple[str, str]]:
