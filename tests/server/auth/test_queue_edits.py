@@ -19,6 +19,7 @@ from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.runtime.recovery import recover
 from millpond.server.store.store import Store
 from millpond.specs.config.cluster import read_cluster
+from millpond.specs.errors import SpecError
 
 QUEUES = f"{API}/queues"
 
@@ -164,6 +165,15 @@ def test_a_file_that_guarantees_more_than_all_machines_have_is_refused_with_its_
     begun = world.loop.query(lambda core: queues.begin(core, config.queue_documents, config.located)).result(60)
     assert (begun, "pond.yaml:4:14" in queues.trouble) == ([], True)
     assert (settings(world, "lab")[0], queue_of_core(world, "bench")) == ({"guarantee": 1}, None)
+
+
+def test_of_guarantees_beyond_all_machines_those_that_were_lowered_are_not_named(world: AuthWorld) -> None:
+    queues = world.service.queue_settings
+    queues.apply_file({"lab": {"guarantee": 2}, "bench": {"guarantee": 2}})
+    config = read_cluster("queues:\n- {name: lab, guarantee: 4}\n- {name: bench, guarantee: 1}\n", "pond.yaml")
+    with pytest.raises(SpecError) as refused:
+        queues.apply_file(config.queue_documents, config.located)
+    assert [problem.line for problem in refused.value.problems] == [2]
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(world: AuthWorld) -> None:

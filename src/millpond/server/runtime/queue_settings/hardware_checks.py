@@ -18,20 +18,13 @@ from millpond.specs.errors import Problem
 def promised_beyond(config: ClusterConfig) -> list[Problem]:
     """What a file promises beyond the pretended machines that it names, with its lines; nothing where it names none."""
     machines = amount_of_nodes(config.nodes, {pool.name: pool for pool in config.pools})
-    raised = [
-        name
-        for name, document in config.queue_documents.items()
-        if "guarantee" in document and not document.get("may_exceed_cluster")
-    ]
-    found = (
-        *beyond_cells((), config.queues, config.nodes),
-        *beyond_machines((), config.queues, raised, machines),
-    )
+    bound = [name for name, document in config.queue_documents.items() if not document.get("may_exceed_cluster")]
+    found = (*beyond_cells((), config.queues, config.nodes), *beyond_machines((), config.queues, bound, machines))
     return [at_its_line(problem, config.located) for problem in found]
 
 
 def beyond_machines(
-    before: Sequence[Queue], after: Sequence[Queue], raised: Collection[str], machines: Amount
+    before: Sequence[Queue], after: Sequence[Queue], bound: Collection[str], machines: Amount
 ) -> list[Problem]:
     """Guarantees that are raised beyond what all machines have, once there are any.
 
@@ -39,8 +32,14 @@ def beyond_machines(
 
     Args:
         before, after: all queues as they are and as they would be, each behind its parent.
-        raised: names of those whose guarantee is another, and which may not be ahead of machines.
+        bound: names of those that may not be ahead of machines.
     """
+    known = {queue.name: queue.guarantee for queue in before}
+    raised = [
+        queue.name
+        for queue in after
+        if queue.name in bound and _promises_more(known.get(queue.name, Amount()), queue.guarantee)
+    ]
     if not raised or machines == Amount():
         return []
     lacked = beyond_cluster(before, machines)
@@ -51,6 +50,12 @@ def beyond_machines(
         for resource, (missing, message) in beyond_cluster(after, machines).items()
         if missing > lacked.get(resource, (0, ""))[0]
     ]
+
+
+def _promises_more(before: Amount, after: Amount) -> bool:
+    """Whether a guarantee is of more of anything, or of other models of cards."""
+    more = after - before
+    return max(more.gpu_milli, more.cpu_milli, more.memory_mib, more.card_mib) > 0 or before.models != after.models
 
 
 def beyond_cells(before: Sequence[Queue], after: Sequence[Queue], nodes: Sequence[Node]) -> Iterator[Problem]:

@@ -383,15 +383,9 @@ class QueueSettings:
         Raises:
             SpecError: more would be guaranteed than there is, with the queue.
         """
-        raised = [
-            row.name
-            for row in self._changed_rows(book)
-            if row.document is not None
-            and not row.document.get("may_exceed_cluster")
-            and row.document.get("guarantee") != _guarantee(self._book.rows.get(row.name))
-        ]
+        bound = [row.name for row in self._changed_rows(book) if not (row.document or {}).get("may_exceed_cluster")]
         there, after = machines or core.scheduler.all_machines(), read_queues(book.documents(facts)).queues
-        if problems := beyond_machines(parents_first(list(facts.known.values())), after, raised, there):
+        if problems := beyond_machines(parents_first(list(facts.known.values())), after, bound, there):
             raise SpecError(problems, "more would be guaranteed than there is")
 
     def _require_cells(self, core: Core, book: QueueBook, facts: QueueFacts, joining: Sequence[Node] = ()) -> None:
@@ -459,10 +453,6 @@ def _queue_in(change: Event) -> str:
 
 def _at(change: Event, now: float) -> Event:
     return replace(change, at=now)
-
-
-def _guarantee(row: QueueRow | None) -> Any:
-    return None if row is None or row.document is None else row.document.get("guarantee")
 
 
 def _without_null(fields: Mapping[str, Any]) -> dict[str, Any]:
