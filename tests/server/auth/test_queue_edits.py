@@ -319,6 +319,21 @@ def test_a_queue_does_not_move(world: AuthWorld) -> None:
     assert "would move from 'root' to 'lab'" in error_of(change(world, "vision", parent="lab")).cause
 
 
+@pytest.mark.parametrize(
+    ("queue", "other", "cause"),
+    [
+        ("name: vision, parent: lab", "lab", "queue 'vision' would move from 'root' to 'lab'"),
+        ("name: bench, parent: vision", "vision", "queue 'bench' cannot be below 'vision': group vision owns it"),
+    ],
+)
+def test_a_file_in_which_a_queue_cannot_be_where_it_is_is_refused_with_its_line(
+    queue: str, other: str, cause: str, world: AuthWorld
+) -> None:
+    config = read_cluster(f"queues:\n- {{name: {other}}}\n- {{{queue}}}\n", "pond.yaml")
+    with pytest.raises(SpecError, match=rf"pond.yaml:3:\d+: queues.1.parent: {cause}"):
+        world.service.queue_settings.apply_file(config.queue_documents, config.located)
+
+
 def test_every_edit_is_in_the_audit_log_with_before_and_after(world: AuthWorld) -> None:
     change(world, "vision", guarantee={"gpus": 2, "cpus": 8})
     change(world, "vision", guarantee=1, limit=3)

@@ -8,7 +8,7 @@ something else about the same field, and each field says what it was told last.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from millpond.model.errors import ConflictError
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue, takes_more_cells
 from millpond.server.store.queue_settings import QueueRow
 from millpond.specs.config.queue_documents import QueueDocument, QueuesRead
+from millpond.specs.errors import Problem
 
 ALWAYS_THERE: Final = (ROOT_QUEUE, DEFAULT_QUEUE)
 _NAMED: Final = 5
@@ -133,14 +134,9 @@ class QueueBook:
         Raises:
             ConflictError: a queue would get others below it, and is used.
         """
+        for problem in self._below_used(read, facts):
+            raise ConflictError(problem.message, problem.hint)
         changed = [queue for queue in read.queues if queue.name in self.rows and facts.known.get(queue.name) != queue]
-        parents = {queue.parent for queue in facts.known.values()}
-        for queue in changed:
-            if queue.name in facts.known or queue.parent in parents:
-                continue
-            if use := facts.use_of(queue.parent):
-                cause = f"queue {queue.name!r} cannot be below {queue.parent!r}: {use.how}, and it would take no jobs"
-                raise ConflictError(cause, "choose another parent")
         # Cells that move from one queue to another are given up first.
         changed.sort(
             key=lambda queue: queue.name not in facts.known or takes_more_cells(queue, facts.known[queue.name])
@@ -151,6 +147,24 @@ class QueueBook:
             *(events.QueueRemoved(now, name) for name in gone),
             *(events.QueueChanged(now, queue) for queue in changed),
         ]
+
+    def misplaced(self, read: QueuesRead, facts: QueueFacts) -> Iterator[Problem]:
+        """Queues that would get another parent, or one that is used and takes jobs."""
+        for queue in read.queues:
+            known = facts.known.get(queue.name)
+            if known is not None and known.parent != queue.parent:
+                message = f"queue {queue.name!r} would move from {known.parent!r} to {queue.parent!r}"
+                yield Problem(message, "define a new queue under the new parent", f"{queue.name}.parent")
+        yield from self._below_used(read, facts)
+
+    def _below_used(self, read: QueuesRead, facts: QueueFacts) -> Iterator[Problem]:
+        parents = {queue.parent for queue in facts.known.values()}
+        for queue in read.queues:
+            if queue.name not in self.rows or queue.name in facts.known or queue.parent in parents:
+                continue
+            if use := facts.use_of(queue.parent):
+                cause = f"queue {queue.name!r} cannot be below {queue.parent!r}: {use.how}, and it would take no jobs"
+                yield Problem(cause, "choose another parent", f"{queue.name}.parent")
 
 
 def merged(document: QueueDocument, applied: QueueDocument, text: QueueDocument) -> dict[str, Any]:

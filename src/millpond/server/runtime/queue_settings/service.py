@@ -150,6 +150,7 @@ class QueueSettings:
         try:
             book = self._book if texts is None else self._book.with_file(texts, facts, self._clock())
             with _at_lines_of(located):
+                _require_places(book, facts)
                 self._require_cells(core, book, facts, joining)
                 known = core.scheduler.all_machines()
                 self._require_machines(core, book, facts, known if known != Amount() else machines)
@@ -173,6 +174,7 @@ class QueueSettings:
             book = self._book.with_file(texts, facts, now)
             self._require_known_models(self._changed_rows(book))
             with _at_lines_of(located):
+                _require_places(book, facts)
                 self._ask(lambda core: self._require_cells(core, book, facts))
                 self._ask(lambda core: self._require_machines(core, book, facts))
                 changes = self._ask(lambda core: self._changes(core, book, facts))
@@ -453,6 +455,16 @@ def _queue_in(change: Event) -> str:
 
 def _at(change: Event, now: float) -> Event:
     return replace(change, at=now)
+
+
+def _require_places(book: QueueBook, facts: QueueFacts) -> None:
+    """Refuse queues of a file that would move, or be below one that is used and takes jobs.
+
+    Raises:
+        SpecError: as that, with each queue.
+    """
+    if problems := list(book.misplaced(read_queues(book.documents(facts)), facts)):
+        raise SpecError(problems, "the queues would not be valid")
 
 
 def _without_null(fields: Mapping[str, Any]) -> dict[str, Any]:
