@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +20,9 @@ from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.tenants import Queue
 from millpond.server.auth.roles import Caller, UserRole, Verb, absent, demand, in_words
 from millpond.server.phrases.phrasebook import phrase_in
+from millpond.server.runtime.queue_settings.book import QueueBook, QueueFacts
 from millpond.server.runtime.queue_settings.hardware_checks import beyond_cells
+from millpond.server.store.queue_settings import QueueRow
 from millpond.simulation.clusters import uniform_cluster
 from millpond.specs.config.queue_documents import read_queues
 from millpond.specs.errors import SpecError
@@ -145,6 +148,25 @@ def test_which_cells_no_machine_has_is_told_in_the_language_of_the_reader(fields
     problems = list(beyond_cells((), [owed], uniform_cluster("1x4:A100")))
     assert problems
     assert in_english([text for each in problems for text in (each.message, each.hint)]) == []
+
+
+@pytest.mark.parametrize(
+    ("parents", "facts"),
+    [
+        ({"b": "root"}, {"known": {"b": Queue("b", "a")}}),
+        ({"b": "a"}, {"jobs": Counter(a=1)}),
+        ({"b": "a"}, {"jobs": Counter(a=2)}),
+        ({"b": "a"}, {"owners": {"a": "ab"}}),
+        ({"b": "a"}, {"reservations": {"a": "a-1"}}),
+    ],
+)
+def test_where_a_queue_cannot_be_is_told_in_the_language_of_the_reader(
+    parents: dict[str, str], facts: dict[str, Any]
+) -> None:
+    read = read_queues({"a": {}, **{name: {"parent": parent} for name, parent in parents.items()}})
+    book = QueueBook({"b": QueueRow("b", {}, None, 1, "amy", 0.0)})
+    [problem] = book.misplaced(read, QueueFacts(**{"known": {}, **facts}))
+    assert in_english([problem.message, problem.hint]) == []
 
 
 def in_english(texts: Sequence[str]) -> list[str]:
