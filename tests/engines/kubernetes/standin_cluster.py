@@ -482,6 +482,7 @@ class StandinCluster:
             if uid not in (None, plain["metadata"]["uid"]):
                 return refusal(409, "Conflict", f"Precondition failed: UID in precondition: {uid}")
             is_over = plain.get("status", {}).get("phase") in ("Succeeded", "Failed")
+            grace = min(grace, plain["metadata"].get("deletionGracePeriodSeconds", grace))
             if key[0] == "pods" and grace and plain["spec"].get("nodeName") and not is_over:
                 meta = {
                     **plain["metadata"],
@@ -491,6 +492,7 @@ class StandinCluster:
                 self._store(key, {**plain, "metadata": meta}, False)
             elif plain["metadata"].get("finalizers"):
                 meta = {**plain["metadata"], "deletionTimestamp": "2026-11-24T10:00:30Z"}
+                meta["deletionGracePeriodSeconds"] = 0
                 self._store(key, {**plain, "metadata": meta}, False)
             else:
                 self.remove(key[0], key[2], key[1])

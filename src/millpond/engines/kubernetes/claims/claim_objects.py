@@ -211,7 +211,6 @@ class ClaimMeta(ObjectMeta, rename="camel"):
     """What is said of a claim as an object."""
 
     owner_references: list[OwnerReference] = field(default_factory=list)
-    finalizers: list[str] = field(default_factory=list)
 
 
 class ClaimObject(Struct):

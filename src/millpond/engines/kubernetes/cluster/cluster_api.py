@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE: Final = 32
 LOOK_EVERY_S: Final = 0.5
+STAYS_AFTER_S: Final = 10.0
+"""A pod that is to end at once and is there for so long is looked at, for what keeps it."""
 REFUSED_AGAIN_S: Final = 10.0
 """A pod that the cluster does not let end is asked to after so long again."""
 ERRORS_FOR_S: Final = 60.0
@@ -192,7 +194,9 @@ class ClusterApi:
                     return there.metadata.uid
                 if there is not None and (found is None or found.id != mark.id or found.decision > mark.decision):
                     raise ClusterRefusedError(Refusal(f"there is another pod called {mark.pod}", True)) from error
-                await self.delete_and_wait(mark.pod, "" if there is None else there.metadata.uid)
+                kept = await self.delete_and_wait(mark.pod, "" if there is None else there.metadata.uid)
+                if kept:
+                    raise ClusterRefusedError(Refusal(kept, True)) from error
             else:
                 return await self._marked(msgspec.json.decode(answer, type=PodObject), mark, is_own)
 
@@ -309,29 +313,53 @@ class ClusterApi:
                 raise
             return False  # another has its name by now
 
-    async def delete_and_wait(self, name: str, uid: str) -> None:
-        """Have a pod end at once, and wait until the cluster has nothing of it any more."""
-        while await self.delete_pod(name, 1.0, uid):
-            await asyncio.sleep(LOOK_EVERY_S)
+    async def delete_and_wait(self, name: str, uid: str, is_left: Callable[[], bool] = lambda: False) -> str:
+        """Have a pod end at once, and wait until nothing of it runs.
 
-    async def undo_pod(self, name: str, decision: Start, is_own: Callable[[PodObject], bool], uid: str) -> None:
-        """Delete what a start has made, and wait until it is gone; a pod of its name that it did not make stays.
+        Returns what keeps it there still; empty: it is gone, or waited for no more.
+
+        Args:
+            is_left: whether it is waited for no more.
+        """
+        loop = asyncio.get_running_loop()
+        look_at, told = loop.time() + STAYS_AFTER_S, ""
+        while await self.delete_pod(name, 1.0, uid) and not is_left():
+            if loop.time() >= look_at:
+                is_over, why = await self._what_keeps(name)
+                if is_over:
+                    return why
+                if told != (told := why):
+                    self._tell(name, told)
+            await asyncio.sleep(LOOK_EVERY_S)
+        return ""
+
+    async def _what_keeps(self, name: str) -> tuple[bool, str]:
+        """Whether nothing of a pod runs that is to end, and what keeps it there."""
+        try:
+            there = await self.find_pod(name)
+        except ClusterRefusedError as error:
+            return False, str(error)
+        if there is None:
+            return False, ""
+        if there.metadata.is_kept_by_finalizers:
+            return True, f"pod {name} stays until its finalizers are taken off: {', '.join(there.metadata.finalizers)}"
+        return False, f"its pod {name} is to end, and node {there.spec.node_name} has not said that it has"
+
+    async def find_made(self, name: str, decision: Start, is_own: Callable[[PodObject], bool]) -> str:
+        """The uid of the pod that a start has made under a name; empty: there is none that it made.
 
         Args:
             is_own: whether a pod is one of this server's.
-            uid: of its pod; empty: it is not known whether there is one.
         """
-        if not uid:
-            try:
-                there = await self.find_pod(name)
-            except ClusterRefusedError as error:
-                log.warning("%s may be left over: %s", name, error)
-                return
-            mark = TaskMark.of(there.metadata.annotations) if there is not None and is_own(there) else None
-            if there is None or mark is None or (mark.job, mark.decision) != (decision.job, decision.id):
-                return
-            uid = there.metadata.uid
-        await self.delete_and_wait(name, uid)
+        try:
+            there = await self.find_pod(name)
+        except ClusterRefusedError as error:
+            log.warning("%s may be left over: %s", name, error)
+            return ""
+        mark = TaskMark.of(there.metadata.annotations) if there is not None and is_own(there) else None
+        if there is None or mark is None or (mark.job, mark.decision) != (decision.job, decision.id):
+            return ""
+        return there.metadata.uid
 
     async def delete_shared(self, name: str) -> None:
         """Delete what belonged to all pods of a run; what the cluster keeps does no harm."""

@@ -32,6 +32,13 @@ class ObjectMeta(Struct, rename="camel"):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def is_kept_by_finalizers(self) -> bool:
+        """Whether nothing else keeps an object that is deleted: of a pod, its kubelet has said that it has ended."""
+        return bool(self.finalizers) and self.deletion_grace_period_seconds == 0
 
 
 class NodeTaint(Struct):

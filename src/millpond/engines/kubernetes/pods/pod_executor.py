@@ -65,6 +65,7 @@ class GangStart:
         since: when an image was first seen not to come, by the clock of the loop.
         deferred: decisions about the job that came meanwhile.
         uids: of its pods by their names, as far as they are known to be made.
+        left: those whose node is lost, which end when it comes back.
     """
 
     decision: Start
@@ -77,6 +78,7 @@ class GangStart:
     is_making: bool = True
     since: float | None = None
     deferred: list[Decision] = field(default_factory=list)
+    left: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,13 +315,21 @@ class PodExecutor:
                 self.pods.spawn(self._undo(pending))
 
     async def _undo(self, pending: GangStart) -> None:
-        undo = self._account.api.undo_pod
-        uids = ((name, pending.uids.get(name, "")) for name in pending.names)
-        await all_of(undo(name, pending.decision, self.pods.is_own, uid) for name, uid in uids)
+        kept: list[str] = []
+        await all_of(self._undo_pod(pending, name, kept) for name in pending.names)
+        if pending.refusal is not None and kept:
+            pending.refusal = replace(pending.refusal, reason="; ".join((pending.refusal.reason, *kept)))
         for name in pending.names:
             self.pods.drop(name)
         await self.pods.forget_run(pending.decision.job, pending.decision.attempt)
         self._answer(pending, ())
+
+    async def _undo_pod(self, pending: GangStart, name: str, kept: list[str]) -> None:
+        """Have one pod of a start end, if there is one; what keeps it though nothing of it runs is added."""
+        api = self._account.api
+        uid = pending.uids.get(name) or await api.find_made(name, pending.decision, self.pods.is_own)
+        if uid and (why := await api.delete_and_wait(name, uid, lambda: name in pending.left)):
+            kept.append(why)
 
     def _note(self, pending: GangStart, live: LivePod) -> None:
         """What has become of one pod of a start."""
@@ -413,6 +423,7 @@ class PodExecutor:
         for live in self.pods.on_node(node):
             pending = self._start_of(live)
             if pending is not None:
+                pending.left.add(live.mark.pod)
                 self._give_up(pending, Refusal(f"node {node} was lost", True))
             else:
                 self.pods.abandon(live)
