@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from foreign_pods import JOB, AdoptingBench, events_of, foreign_pod
 from pod_bench import PodBench, eventually, start, stop
-from standin_cluster import NAMESPACE, Plain, StandinCluster, refusal
+from standin_cluster import StandinCluster, refusal
 
 from millpond.engines.kubernetes.cluster import cluster_api, cluster_view, reflector
 from millpond.engines.kubernetes.pods import live_pods
@@ -42,37 +42,6 @@ def refuse(cluster: StandinCluster, *requests: str, code: int, words: str = WEBH
     cluster.refuses = lambda request, _: (
         refusal(code, "Refused", words) if any(each.match(request) for each in patterns) else None
     )
-
-
-@pytest.mark.parametrize("taken_off", ["labels", "annotations"])
-def test_a_pod_that_an_admission_webhook_makes_unknown_does_not_stay_and_its_start_says_why(
-    cluster: StandinCluster, bench: PodBench, taken_off: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    as_asked = cluster.put
-
-    def admitted(kind: str, name: str, plain: Plain, namespace: str = "") -> None:
-        as_asked(kind, name, {**plain, "metadata": {**plain["metadata"], taken_off: {"theirs": "x"}}}, namespace)
-
-    monkeypatch.setattr(cluster, "put", admitted)
-    bench.engine.apply([start(1)])
-    refused = bench.next(Refused)
-    assert "have its admission webhooks and policies leave these alone" in refused.reason
-    assert refused.device_fault, "the job is not to blame"
-    assert cluster.names("pods") == []
-    monkeypatch.undo()
-    bench.started(2)
-
-
-@pytest.mark.parametrize("taken_off", ["labels", "annotations"])
-def test_a_pod_whose_marks_are_taken_off_while_it_runs_is_followed_to_its_end(
-    cluster: StandinCluster, bench: PodBench, taken_off: str
-) -> None:
-    bench.started()
-    pod = cluster.get("pods", POD)
-    assert pod is not None
-    cluster.put("pods", POD, {**pod, "metadata": {**pod["metadata"], taken_off: {}}}, NAMESPACE)
-    cluster.finish(POD, 3)
-    assert bench.next(Ended).exit_code == 3
 
 
 @pytest.mark.parametrize("code", [403, 422])

@@ -262,7 +262,7 @@ class KubernetesEngine:
 
     def _adopt(self, expected: frozenset[TaskId], unanswered: tuple[Decision, ...]) -> None:
         own = frozenset(task for task in expected if not self._is_foreign(task.job))
-        self._executor.adopt(own, [each for each in unanswered if not self._is_foreign(each.job)], self._own_pods())
+        self._executor.adopt(own, [each for each in unanswered if not self._is_foreign(each.job)], self._view.pods)
         work = self._claims.book.work() + self._view.work()
         if self._foreign is not None:
             others = [each for each in unanswered if self._is_foreign(each.job)]

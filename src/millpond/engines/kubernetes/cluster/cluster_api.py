@@ -20,11 +20,18 @@ from typing import Any, Final, TypeAlias
 import httpx2
 import msgspec
 from lightkube.models.core_v1 import Binding, ObjectReference, Pod
-from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.models.meta_v1 import ObjectMeta as WrittenMeta
 from lightkube.resources.core_v1 import Secret, Service
 
 from millpond.engines.kubernetes.cluster.api_channel import PASSING, REQUEST_WITHIN_S, ApiAnswer, ApiChannel
-from millpond.engines.kubernetes.cluster.objects import EventObject, EventsOfObject, PodObject, StatusObject
+from millpond.engines.kubernetes.cluster.objects import (
+    EventObject,
+    EventsOfObject,
+    MetaOnly,
+    ObjectMeta,
+    PodObject,
+    StatusObject,
+)
 from millpond.engines.kubernetes.cluster.request_turns import (
     BINDING,
     CHANGE,
@@ -35,7 +42,7 @@ from millpond.engines.kubernetes.cluster.request_turns import (
 )
 from millpond.engines.kubernetes.cluster.resource_amounts import quantity
 from millpond.engines.kubernetes.pods.pod_files import secret_name
-from millpond.engines.kubernetes.pods.pod_marks import SERVER_LABEL, TASK_ANNOTATION, TaskMark
+from millpond.engines.kubernetes.pods.pod_marks import TaskMark
 from millpond.engines.task_ends import Refusal
 from millpond.model.decisions import Start
 
@@ -68,11 +75,6 @@ _ALL_CAME: Final = frozenset({"Pulling", _PULLED})
 _LATE: Final = (
     f"it was not answered within {REQUEST_WITHIN_S:g} s, {LATE_ANSWERS} times in a row, though other requests are: "
     "an admission webhook may be waiting for something"
-)
-_UNMARKED: Final = Refusal(
-    f"the cluster takes the label {SERVER_LABEL} or the annotation {TASK_ANNOTATION} off pods that are made, by which "
-    "Millpond knows them: have its admission webhooks and policies leave these alone",
-    True,
 )
 _JSON: Final = {"Content-Type": "application/json"}
 _MAKING_PODS: Final = {
@@ -168,10 +170,8 @@ class ClusterApi:
             if error.code != _CONFLICT:
                 raise _refused(f"cannot make the {kind} of a run", error) from error
 
-    async def make_pod(self, pod: Pod, mark: TaskMark, is_own: Callable[[PodObject], bool], alike: int) -> str:
+    async def make_pod(self, pod: Pod, mark: TaskMark, is_own: Callable[[PodObject], bool], alike: int) -> ObjectMeta:
         """Make a pod that waits to be bound; the one that an earlier server made of the same decision is as good.
-
-        Returns its uid.
 
         The pod of an earlier start of the task, which is over by the core's account, makes room.
 
@@ -191,22 +191,14 @@ class ClusterApi:
                 there = await self.find_pod(mark.pod)
                 found = TaskMark.of(there.metadata.annotations) if there is not None and is_own(there) else None
                 if there is not None and found == mark:
-                    return there.metadata.uid
+                    return there.metadata
                 if there is not None and (found is None or found.id != mark.id or found.decision > mark.decision):
                     raise ClusterRefusedError(Refusal(f"there is another pod called {mark.pod}", True)) from error
                 kept = await self.delete_and_wait(mark.pod, "" if there is None else there.metadata.uid)
                 if kept:
                     raise ClusterRefusedError(Refusal(kept, True)) from error
             else:
-                return await self._marked(msgspec.json.decode(answer, type=PodObject), mark, is_own)
-
-    async def _marked(self, made: PodObject, mark: TaskMark, is_own: Callable[[PodObject], bool]) -> str:
-        """The uid of a pod that was made, which does not stay where it would not be known again."""
-        meta = made.metadata
-        if not is_own(made) or TaskMark.of(meta.annotations) != mark:
-            await self.delete_and_wait(mark.pod, meta.uid)
-            raise ClusterRefusedError(_UNMARKED)
-        return meta.uid
+                return msgspec.json.decode(answer, type=MetaOnly).metadata
 
     async def make_fetch(self, pod: Pod) -> None:
         """Make a pod that only pulls its image; it may exist.
@@ -227,7 +219,7 @@ class ClusterApi:
             ClusterRefusedError: it is gone, or bound elsewhere.
         """
         target = ObjectReference(apiVersion="v1", kind="Node", name=node)
-        binding = Binding(metadata=ObjectMeta(name=pod, namespace=self._namespace), target=target)
+        binding = Binding(metadata=WrittenMeta(name=pod, namespace=self._namespace), target=target)
         try:
             await self._asked("POST", f"pods/{pod}/binding", binding, turn=BINDING)
         except StatusError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
-from millpond.engines.kubernetes.cluster.objects import PodObject
+from millpond.engines.kubernetes.cluster.objects import ObjectMeta, PodObject
 from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
 from millpond.engines.kubernetes.pods.log_copies import LogCopies, LogCopy
@@ -136,7 +136,22 @@ class LivePods:
             return False
         live = self._live.by_pod.get(meta.name)
         is_known = live is not None and live.uid == meta.uid
-        return is_known or meta.labels.get(SERVER_LABEL) in self._account.servers
+        if is_known or self._has_label(meta):
+            return True
+        mark = TaskMark.of(meta.annotations)
+        return mark is not None and mark.server != "" and mark.server in self._account.servers
+
+    def has_marks(self, made: ObjectMeta, mark: TaskMark) -> bool:
+        """Whether the cluster has left a pod that was made all that it is to be known by."""
+        return self._has_label(made) and TaskMark.of(made.annotations) == mark
+
+    def _has_label(self, meta: ObjectMeta) -> bool:
+        return meta.labels.get(SERVER_LABEL) in self._account.servers
+
+    def may_be_own(self, pod: PodObject) -> bool:
+        """Whether it is of no other server, by all that is known of it."""
+        meta = pod.metadata
+        return meta.namespace == self._account.rules.namespace and (SERVER_LABEL not in meta.labels or self.is_own(pod))
 
     def has(self, pod: PodObject) -> bool:
         """Whether a pod is of a task that the core knows of and that has not ended."""

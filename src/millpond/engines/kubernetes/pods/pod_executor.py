@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,7 +24,15 @@ from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import all_of
 from millpond.engines.kubernetes.pods.image_fetches import ImageFetches, is_fetch
 from millpond.engines.kubernetes.pods.live_pods import ClusterAccount, LivePod, LivePods
-from millpond.engines.kubernetes.pods.pod_marks import TaskMark, claim_name, latest_pods, started_name
+from millpond.engines.kubernetes.pods.pod_marks import (
+    SERVER_LABEL,
+    TASK_ANNOTATION,
+    TaskMark,
+    claim_name,
+    latest_pods,
+    started_name,
+    unmarked_pods,
+)
 from millpond.engines.kubernetes.pods.pod_states import PodPhase, pull_trouble, start_trouble
 from millpond.engines.kubernetes.pods.pod_suspensions import CAPS_NOTHING, MOVES_NOWHERE, PodSuspensions
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RunObjects, run_objects
@@ -41,12 +49,20 @@ from millpond.node.task.input import READ_BEFORE, was_sent_before
 from millpond.node.task.records import TaskFiles, TaskId
 
 NEVER_STARTED: Final = EndVerdict(Outcome.NODE_LOST, None, "the cluster has no pod of it")
+MARK_TAKEN: Final = EndVerdict(
+    Outcome.NODE_LOST, None, f"its pod was ended, as it had lost the annotation {TASK_ANNOTATION} by which it is known"
+)
 PULL_PATIENCE_S: Final = 60.0
 """A start is given up when an image could not be pulled for so long."""
 _TIMER_SLACK_S: Final = 0.01
 """Timers of the loop may fire a little early."""
 WAIT_PATIENCE_S: Final = 120.0
 """So often the cluster is asked why a pod that has volumes does not run."""
+_UNMARKED: Final = Refusal(
+    f"the cluster takes the label {SERVER_LABEL} or the annotation {TASK_ANNOTATION} off pods that are made, by which "
+    "Millpond knows them: have its admission webhooks and policies leave these alone",
+    True,
+)
 _STOPPED_EARLY: Final = Refusal("it was stopped before it ran", False)
 CONFINEMENT: Final = Confinement(True, LimitKind.CONTROL_GROUP, network=NetworkScope.PRIVATE)
 
@@ -132,36 +148,52 @@ class PodExecutor:
             self._latest = decision.id
             self._dispatch(decision)
 
-    def adopt(self, expected: frozenset[TaskId], unanswered: Sequence[Decision], pods: Sequence[PodObject]) -> None:
+    def adopt(self, expected: frozenset[TaskId], unanswered: Sequence[Decision], pods: Collection[PodObject]) -> None:
         """Go on where an earlier engine stopped.
 
         Args:
             expected: tasks that hold something by the core's account.
             unanswered: decisions that were neither confirmed nor refused.
-            pods: everything in the namespace.
+            pods: all of the cluster.
         """
+        own = [pod for pod in pods if self.pods.is_own(pod)]
         starts = (decision for decision in unanswered if isinstance(decision, Start))
         starting = {TaskId(start.job, start.attempt, placed.task) for start in starts for placed in start.placements}
-        found, earlier = latest_pods(filter(self.pods.is_own, pods))
+        found, earlier = latest_pods(own)
         for pod, mark in earlier:
             self.pods.remove(mark, pod.metadata.uid)
+        missing = []
         for task in expected - starting:
             if task in found:
                 pod, mark = found[task]
                 self.pods.attach(pod, mark)
                 self.pod_changed(pod)
             else:
-                self._outbox.ended(task, NEVER_STARTED)
+                missing.append(task)
+        self._end_missing(missing, pods)
         for task, (pod, mark) in found.items():
             if task not in expected and task not in starting:
                 self.pods.remove(mark, pod.metadata.uid)
-        self._fetches.adopt(unanswered, filter(self.pods.is_own, pods))
+        self._fetches.adopt(unanswered, own)
         self._is_adopted = True
         self._latest = max([self._latest, *(decision.id for decision in unanswered)])
         self._dispatch_all(unanswered)
-        for pod in filter(is_fetch, pods):
+        for pod in filter(is_fetch, own):
             self._fetches.pod_changed(pod)
         self._account.runs.note_look()
+
+    def _end_missing(self, tasks: Iterable[TaskId], pods: Iterable[PodObject]) -> None:
+        """Report tasks that have no pod, but first have one end that others have made unknown: it runs still."""
+        unmarked = unmarked_pods(tasks, filter(self.pods.may_be_own, pods))
+        for task in tasks:
+            if (pod := unmarked.get(task)) is not None:
+                self.pods.spawn(self._end_unmarked(task, pod))
+            else:
+                self._outbox.ended(task, NEVER_STARTED)
+
+    async def _end_unmarked(self, task: TaskId, pod: PodObject) -> None:
+        await self._account.api.delete_and_wait(pod.metadata.name, pod.metadata.uid)
+        self._outbox.ended(task, MARK_TAKEN)
 
     def _dispatch_all(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
@@ -243,7 +275,10 @@ class PodExecutor:
         if there is not None:
             uid = there.metadata.uid
         else:
-            uid = await self._account.api.make_pod(pod, mark, self.pods.is_own, alike)
+            made = await self._account.api.make_pod(pod, mark, self.pods.is_own, alike)
+            pending.uids[mark.pod] = uid = made.uid
+            if not self.pods.has_marks(made, mark):
+                raise ClusterRefusedError(_UNMARKED)
         pending.uids[mark.pod] = uid
         if self._sources.claims.gives(placed):
             user = ClaimUser(self._account.rules.namespace, mark.pod, uid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import msgspec
@@ -35,6 +35,7 @@ class TaskMark:
         port: where it serves; None: nowhere.
         reads_input: it has standard input.
         joins: it joined a run that went on, in which its task may have had a pod before.
+        server: the identity of the one that made it, whatever becomes of the label; empty: that is not known.
     """
 
     job: str
@@ -47,6 +48,7 @@ class TaskMark:
     port: int | None = None
     reads_input: bool = False
     joins: bool = False
+    server: str = field(default="", compare=False)
 
     @property
     def id(self) -> TaskId:
@@ -83,6 +85,19 @@ def devices_in(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """UUIDs of what the task of a pod with these was given; none of one that is no task."""
     mark = TaskMark.of(annotations)
     return () if mark is None else mark.devices
+
+
+def unmarked_pods(tasks: Iterable[TaskId], pods: Iterable[PodObject]) -> dict[TaskId, PodObject]:
+    """Of these tasks those that must have a pod of which others have taken the mark, by its name and container."""
+    by_name = {pod_name(task): task for task in tasks}
+    found = {}
+    for pod in pods:
+        name = pod.metadata.name
+        task = by_name.get(name) or by_name.get(name.rpartition("-")[0])
+        has_program = any(each.name == CONTAINER for each in pod.spec.containers)
+        if task is not None and has_program and not pod.is_over and TaskMark.of(pod.metadata.annotations) is None:
+            found[task] = pod
+    return found
 
 
 @lru_cache(maxsize=10_000)

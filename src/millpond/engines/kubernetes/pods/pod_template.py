@@ -255,6 +255,7 @@ class _PodMaker:
             port=SERVICE_PORT if launch.serves else None,
             reads_input=self._reads_input(placed),
             joins=start.joins,
+            server=self.rules.server,
         )
 
     def _reads_input(self, placed: Placement) -> bool:
