@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
-from lightkube.config.models import User
 from pod_bench import PodBench, eventually
 from standin_cluster import StandinCluster
 
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
 from millpond.engines.kubernetes.pods import log_copies
 from millpond.model.events import Ended
 from millpond.node.task.records import TaskFiles, TaskId
@@ -66,28 +63,3 @@ def test_output_behind_a_proxy_that_has_forgotten_the_connection_is_copied(
         cluster.finish(f"{JOBS[0]}-1-0")
         bench.next(Ended)
     eventually(lambda: text_of(log_of(bench, JOBS[0])) == "before\nafter\n")
-
-
-def test_credentials_that_the_cluster_no_longer_takes_are_renewed(cluster: StandinCluster, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("first")
-    config = find_config(ClusterAccess(str(cluster.kubeconfig(tmp_path))))
-    config = config._replace(user=User(token_file=str(token)))
-
-    async def answers() -> list[int]:
-        channel, seen = api_channel(config, 2), []
-
-        async def ask() -> None:
-            answer = await channel.request("GET", "/version", content=b"", params={}, headers={})
-            seen.append(answer.status_code)
-
-        cluster.token = "first"
-        await ask()
-        cluster.token = "second"
-        await ask()
-        token.write_text("second")
-        await ask()
-        await channel.aclose()
-        return seen
-
-    assert asyncio.run(answers()) == [200, 401, 200]

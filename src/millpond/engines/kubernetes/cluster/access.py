@@ -61,16 +61,19 @@ def find_config(access: ClusterAccess) -> SingleConfig:
     require_client()
     from lightkube.config.kubeconfig import KubeConfig
     from lightkube.core.exceptions import ConfigError
+    from yaml import YAMLError
+
+    from millpond.engines.kubernetes.cluster.credentials import with_plugin
 
     remedy = "name the file with kubernetes.kubeconfig, and one of its contexts with kubernetes.context"
     try:
         found = KubeConfig.from_file(access.kubeconfig) if access.kubeconfig else KubeConfig.from_env()
         config = found.get(access.context or None)
-    except (ConfigError, OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ConfigError, OSError, AttributeError, KeyError, TypeError, ValueError, YAMLError) as error:
         raise UnavailableError(f"the way to the Kubernetes cluster is not known: {error}", remedy) from error
     if config is None:
         raise UnavailableError("the kubeconfig has no current context", remedy)
-    return config
+    return config._replace(user=with_plugin(config.user))
 
 
 def api_channel(config: SingleConfig, at_once: int) -> ApiChannel:

@@ -7,10 +7,10 @@ cluster.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncGenerator, Iterator, Mapping
+import ssl
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -19,10 +19,9 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import httpx2
 import msgspec
-from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import SingleConfig
-from lightkube.core.exceptions import ConfigError
 
+from millpond.engines.kubernetes.cluster.credentials import Credentials
 from millpond.engines.kubernetes.cluster.silent_peers import probe
 
 REQUEST_WITHIN_S: Final = 10.0
@@ -83,13 +82,10 @@ class ApiChannel:
 
     def __init__(self, config: SingleConfig, at_once: int) -> None:
         self.base = config.cluster.server.rstrip("/")
-        self._auth = user_auth(config.user)
-        self._authorization: dict[str, str] | None = None
-        self._renewing = asyncio.Lock()
-        self.trust = verify_cluster(config.cluster, config.user, config.abs_file)  # type: ignore[arg-type]
+        self._credentials = Credentials(config)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=at_once, ssl=self.trust, keepalive_timeout=_KEPT_OPEN_S, socket_factory=_probed_socket
+                limit=at_once, keepalive_timeout=_KEPT_OPEN_S, socket_factory=_probed_socket
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=REQUEST_WITHIN_S),
@@ -104,11 +100,21 @@ class ApiChannel:
         Raises:
             httpx2.TransportError: there is none, or the credentials cannot be had.
         """
+
+        async def send(authorization: Mapping[str, str]) -> ApiAnswer:
+            about = {**headers, **authorization}
+            async with (
+                self._transport_errors(authorization),
+                self._session.request(
+                    method, self.base + path, data=content, params=params or None, headers=about, ssl=self.trust
+                ) as answer,
+            ):
+                return await _answer_of(answer)
+
         authorization = await self.authorize()
-        answer = await self._send(method, path, content, params, {**headers, **authorization})
-        if answer.status_code == _UNAUTHORIZED and authorization:  # the token has been renewed meanwhile
-            authorization = await self.authorize(instead_of=authorization)
-            answer = await self._send(method, path, content, params, {**headers, **authorization})
+        answer = await send(authorization)
+        if answer.status_code == _UNAUTHORIZED:  # a token or certificate has been renewed meanwhile
+            answer = await send(await self.authorize(instead_of=authorization))
         if answer.is_success:
             try:
                 msgspec.json.decode(answer.content, type=msgspec.Raw)
@@ -145,54 +151,54 @@ class ApiChannel:
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_WITHIN_S, sock_read=silence_s)
         authorization = await self.authorize()
-        with _transport_errors():
-            async with self._session.get(
-                self.base + path, params=params, headers=authorization, timeout=timeout
-            ) as answer:
-                if answer.status != _OK:
-                    if answer.status == _UNAUTHORIZED and authorization:  # the token has been renewed meanwhile
-                        await self.authorize(instead_of=authorization)
-                    raise ErrorAnswerError(await _answer_of(answer))
-                yield b""
-                async for piece in answer.content.iter_any():
-                    yield piece
+        async with (
+            self._transport_errors(authorization),
+            self._session.get(
+                self.base + path, params=params, headers=authorization, timeout=timeout, ssl=self.trust
+            ) as answer,
+        ):
+            if answer.status != _OK:
+                if answer.status == _UNAUTHORIZED:  # a token or certificate has been renewed meanwhile
+                    await self.authorize(instead_of=authorization)
+                raise ErrorAnswerError(await _answer_of(answer))
+            yield b""
+            async for piece in answer.content.iter_any():
+                yield piece
+
+    @contextlib.asynccontextmanager
+    async def _transport_errors(self, authorization: Mapping[str, str]) -> AsyncGenerator[None]:
+        """What can go wrong on the way, as one error."""
+        try:
+            yield
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):  # the next request has what is valid by then
+                await self.authorize(instead_of=authorization)
+            if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
+                raise httpx2.ReadTimeout(str(error) or "no answer in time") from error
+            raise httpx2.TransportError(str(error) or type(error).__name__) from error
 
     async def aclose(self) -> None:
         """Hang up."""
         await self._session.close()
 
-    async def _send(
-        self, method: str, path: str, content: bytes, params: Mapping[str, str], headers: Mapping[str, str]
-    ) -> ApiAnswer:
-        with _transport_errors():
-            async with self._session.request(
-                method, self.base + path, data=content, params=params or None, headers=headers
-            ) as answer:
-                return await _answer_of(answer)
+    @property
+    def trust(self) -> ssl.SSLContext:
+        """For connections from now on."""
+        return self._credentials.trust
 
     async def authorize(self, instead_of: Mapping[str, str] | None = None) -> Mapping[str, str]:
-        """The header that says who asks, made once and made anew when the server no longer takes it."""
-        async with self._renewing:
-            if self._authorization is None or self._authorization == instead_of:
-                self._authorization = await _authorization_by(self._auth, self.base, renewed=instead_of is not None)
-            return self._authorization
+        """The header that says who asks, made once and made anew when the server no longer takes it.
+
+        Raises:
+            httpx2.TransportError: it cannot be had.
+        """
+        return await self._credentials.header(instead_of)
 
 
 async def _answer_of(answer: aiohttp.ClientResponse) -> ApiAnswer:
     patience = answer.headers.get("Retry-After", "")
     retry_after_s = float(patience) if patience.isdecimal() else 0.0
     return ApiAnswer(answer.status, answer.reason or "", await answer.read(), retry_after_s)
-
-
-@contextlib.contextmanager
-def _transport_errors() -> Iterator[None]:
-    """What can go wrong on the way, as one error."""
-    try:
-        yield
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
-            raise httpx2.ReadTimeout(str(error) or "no answer in time") from error
-        raise httpx2.TransportError(str(error) or type(error).__name__) from error
 
 
 def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
@@ -207,28 +213,3 @@ def _proxy_to(url: str) -> str | None:
     if proxy_bypass(parts.hostname or ""):
         return None
     return getproxies().get(parts.scheme)
-
-
-async def _authorization_by(auth: httpx2.Auth | None, url: str, *, renewed: bool) -> dict[str, str]:
-    """What the credentials of a kubeconfig put on a request.
-
-    Args:
-        renewed: the server has refused what they put there first.
-
-    Raises:
-        httpx2.TransportError: a program or a file that knows them fails.
-    """
-    if auth is None:
-        return {}
-    request = httpx2.Request("GET", url)
-    flow: AsyncGenerator[httpx2.Request, httpx2.Response] = auth.async_auth_flow(request)
-    try:
-        asked = await anext(flow)
-        if renewed:
-            with contextlib.suppress(StopAsyncIteration):  # of those that never change
-                asked = await flow.asend(httpx2.Response(_UNAUTHORIZED, request=request))
-        return {"Authorization": asked.headers["Authorization"]}
-    except (ConfigError, OSError, ValueError, KeyError) as error:
-        raise httpx2.TransportError(f"the credentials cannot be had: {error}") from error
-    finally:
-        await flow.aclose()

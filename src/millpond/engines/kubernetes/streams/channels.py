@@ -76,7 +76,7 @@ class PodChannels:
         try:
             return await self._connect(url, authorization)
         except InvalidStatus as error:
-            if error.response.status_code != _UNAUTHORIZED or not authorization:
+            if error.response.status_code != _UNAUTHORIZED:
                 raise
         return await self._connect(url, await self._channel.authorize(instead_of=authorization))
 

@@ -1,0 +1,181 @@
+"""Credentials that are replaced while a server runs: it goes on with the new ones, without being started anew."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+import httpx2
+import pytest
+import yaml
+from pod_bench import PodBench
+from standin_cluster import NAMESPACE, StandinCluster
+
+from certificates import make_certificate
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
+from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
+
+PLUGIN = """#!/bin/sh
+printf %s "$KUBERNETES_EXEC_INFO" > "$1/told"
+printf '{"kind": "ExecCredential", "status": {"token": "%s"}}' "$(cat "$1/token")"
+"""
+
+
+def kubeconfig(folder: Path, server: str, user: dict[str, Any], **cluster: str) -> Path:
+    path = folder / "kubeconfig"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "here",
+                "clusters": [{"name": "here", "cluster": {"server": server, **cluster}}],
+                "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me", "namespace": NAMESPACE}}],
+                "users": [{"name": "me", "user": user}],
+            }
+        )
+    )
+    return path
+
+
+def channel_by(path: Path) -> ApiChannel:
+    return api_channel(find_config(ClusterAccess(str(path))), 2)
+
+
+async def ask(channel: ApiChannel) -> int:
+    answer = await channel.request("GET", "/version", content=b"", params={}, headers={})
+    return answer.status_code
+
+
+@pytest.mark.parametrize("place", ["token", "kubeconfig", "plugin"])
+def test_a_token_that_is_replaced_where_it_comes_from_is_taken_from_there(
+    cluster: StandinCluster, tmp_path: Path, place: str
+) -> None:
+    token, plugin = tmp_path / "token", tmp_path / "plugin"
+    plugin.write_text(PLUGIN)
+    plugin.chmod(0o755)
+
+    def replace(text: str) -> Path:
+        token.write_text(text)
+        calls = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "args": [str(tmp_path)]}
+        user = {"token": {"tokenFile": str(token)}, "kubeconfig": {"token": text}, "plugin": {"exec": calls}}[place]
+        return kubeconfig(tmp_path, f"http://127.0.0.1:{cluster.port}", user)
+
+    async def answers() -> list[int]:
+        cluster.token = "first"
+        async with aclosing(channel_by(replace("first"))) as channel:
+            seen = [await ask(channel)]
+            cluster.token = "second"
+            seen.append(await ask(channel))
+            replace("second")
+            return [*seen, await ask(channel), await ask(channel)]
+
+    assert asyncio.run(answers()) == [200, 401, 200, 200]
+    if place == "plugin":
+        told = json.loads((tmp_path / "told").read_text())
+        assert told["apiVersion"] == "client.authentication.k8s.io/v1", "it writes what it is told to"
+
+
+def test_an_engine_has_its_token_from_a_plugin(cluster: StandinCluster, bench: PodBench, tmp_path: Path) -> None:
+    bench.close()
+    cluster.token = "of the plugin"
+    (tmp_path / "token").write_text(cluster.token)
+    calls = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "sh", "args": ["-c", PLUGIN, "sh"]}
+    calls["args"] += [str(tmp_path)]
+    path = kubeconfig(tmp_path, f"http://127.0.0.1:{cluster.port}", {"exec": calls})
+    bench.cluster.kubeconfig = lambda _folder: path  # type: ignore[method-assign]
+    bench.open()
+    bench.started()
+
+
+def test_a_kubeconfig_that_is_half_written_fails_one_request(cluster: StandinCluster, tmp_path: Path) -> None:
+    async def answers() -> int:
+        cluster.token = "second"
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{cluster.port}", {"token": "first"})
+        async with aclosing(channel_by(path)) as channel:
+            path.write_text("{clusters: [")
+            with pytest.raises(httpx2.TransportError, match="the credentials cannot be had"):
+                await ask(channel)
+            kubeconfig(tmp_path, f"http://127.0.0.1:{cluster.port}", {"token": "second"})
+            return await ask(channel)
+
+    assert asyncio.run(answers()) == 200
+
+
+@asynccontextmanager
+async def tls_server(
+    own: tuple[Path, Path], clients: list[Path], takes: list[str], port: int = 0
+) -> AsyncIterator[int]:
+    """Gives the port where it listens, and knows clients by their certificates, on each request anew.
+
+    Args:
+        takes: names of those that it takes by now; none: all.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*own)
+    for each in clients:
+        context.load_verify_locations(each)
+        context.verify_mode = ssl.CERT_REQUIRED
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        shown = (writer.get_extra_info("peercert") or {}).get("subject", ())
+        while await reader.readline():
+            while (await reader.readline()).strip():
+                pass
+            is_taken = not takes or any((("commonName", name),) in shown for name in takes)
+            status = b"200 OK" if is_taken else b"401 Unauthorized"
+            writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\n\r\n{}")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+def test_a_client_certificate_that_is_replaced_on_disk_is_shown_from_then_on(tmp_path: Path) -> None:
+    own = make_certificate(tmp_path / "own", "127.0.0.1")
+    old, new = make_certificate(tmp_path / "old", "old.test"), make_certificate(tmp_path / "new", "new.test")
+    user = {"client-certificate": "mine.crt", "client-key": "mine.key"}
+
+    def show(certificate: Path, key: Path) -> None:
+        copyfile(certificate, tmp_path / "mine.crt")
+        copyfile(key, tmp_path / "mine.key")
+
+    async def answers() -> list[int]:
+        takes = ["old.test"]
+        show(*old)
+        async with tls_server(own, [old[0], new[0]], takes) as port:
+            path = kubeconfig(tmp_path, f"https://127.0.0.1:{port}", user, **{"certificate-authority": str(own[0])})
+            async with aclosing(channel_by(path)) as channel:
+                seen = [await ask(channel)]
+                takes[:] = ["new.test"]
+                seen.append(await ask(channel))
+                show(*new)
+                return [*seen, await ask(channel), await ask(channel)]
+
+    assert asyncio.run(answers()) == [200, 401, 200, 200]
+
+
+def test_an_authority_that_is_replaced_in_the_kubeconfig_is_trusted_from_then_on(tmp_path: Path) -> None:
+    old, new = make_certificate(tmp_path / "old", "127.0.0.1"), make_certificate(tmp_path / "new", "127.0.0.1")
+
+    async def answers() -> list[int]:
+        async with tls_server(old, [], []) as port:
+            url = f"https://127.0.0.1:{port}"
+            path = kubeconfig(tmp_path, url, {}, **{"certificate-authority": str(old[0])})
+            channel = channel_by(path)
+            seen = [await ask(channel)]
+        async with tls_server(new, [], []) as port, aclosing(channel):
+            channel.base = f"https://127.0.0.1:{port}"
+            kubeconfig(tmp_path, channel.base, {}, **{"certificate-authority": str(new[0])})
+            with pytest.raises(httpx2.TransportError, match="certificate verify failed"):
+                await ask(channel)
+            return [*seen, await ask(channel)]
+
+    assert asyncio.run(answers()) == [200, 200]
