@@ -8,7 +8,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, sync_client
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, read_json, sync_client
 from millpond.model.errors import UnavailableError
 from millpond.server.operations.findings import Finding, Grade
 from millpond.specs.config.adoption import ALL_NAMESPACES, AdoptFile
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _NOT_FOUND: Final = 404
+_WAY: Final = "way to the cluster"
 RIGHTS: Final = (
     ("list", "nodes", ""),
     ("watch", "nodes", ""),
@@ -108,31 +109,49 @@ def check_cluster(settings: KubernetesFile) -> list[Finding]:
         config = find_config(access)
         client = sync_client(config)
     except UnavailableError as error:
-        return [Finding("way to the cluster", Grade.BROKEN, error.cause, error.remedy)]
+        return [Finding(_WAY, Grade.BROKEN, error.cause, error.remedy)]
     with client:
         try:
-            version = _get(client, "/version").get("gitVersion", "of an unknown version")
+            version = read_json(client, "/version").get("gitVersion", "of an unknown version")
             namespace = access.namespace or config.namespace
-            found = [Finding("way to the cluster", Grade.OK, f"{config.cluster.server}, Kubernetes {version}")]
+            found = [Finding(_WAY, Grade.OK, f"{config.cluster.server}, Kubernetes {version}")]
             serves_claims = client.get("/apis/resource.k8s.io/v1").is_success
             adopting = () if settings.adopt is None else _adopting(client, settings.adopt, serves_claims)
-            found += [_rights(client, namespace, RIGHTS), *_claims(client, namespace, settings)]
+            found += [_rights(client, namespace, RIGHTS), *_namespace(client, namespace)]
+            found += _claims(client, namespace, settings)
             if serves_claims:
                 found.append(_resource_claims(client, namespace))
             return [*found, *adopting, *_nodes(client, settings, serves_claims)]
         except httpx2.HTTPStatusError as error:
-            what = f"{config.cluster.server} answers {error.response.status_code}"
-            return [Finding("way to the cluster", Grade.BROKEN, what, "check the credentials in the kubeconfig")]
+            code = error.response.status_code
+            of_user = code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+            remedy = "check the credentials in the kubeconfig" if of_user else "its own log says more"
+            return [Finding(_WAY, Grade.BROKEN, f"{config.cluster.server} answers {code}", remedy)]
+        except UnavailableError as error:
+            return [Finding(_WAY, Grade.BROKEN, error.cause, error.remedy)]
         except (httpx2.HTTPError, OSError) as error:
             what = f"{config.cluster.server} does not answer: {error}"
-            return [Finding("way to the cluster", Grade.BROKEN, what, "check the address in the kubeconfig")]
+            return [Finding(_WAY, Grade.BROKEN, what, "check the address in the kubeconfig")]
 
 
 def _rights(client: httpx2.Client, namespace: str, wanted: Sequence[tuple[str, str, str]]) -> Finding:
     if missing := _missing(client, namespace, wanted):
-        remedy = "grant them: docs/kubernetes.md has the roles"
+        remedy = "grant them: deploy/kubernetes/roles.yaml"
         return Finding("rights", Grade.BROKEN, f"this user may not {missing} ({namespace})", remedy)
     return Finding("rights", Grade.OK, f"pods may be made and bound in namespace {namespace}")
+
+
+def _namespace(client: httpx2.Client, namespace: str) -> Iterator[Finding]:
+    """Whether the namespace takes anything new: rights to it may be there without it. Nothing is made for that."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    lease = {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"generateName": "millpond-"}}
+    answer = client.post(path, params={"dryRun": "All"}, json=lease)
+    if answer.status_code == _NOT_FOUND:
+        said = f"there is no namespace {namespace}, and a server does not begin without it"
+        yield Finding("namespace", Grade.BROKEN, said, f"kubectl create namespace {namespace}")
+    elif "because it is being terminated" in answer.text:
+        said = f"namespace {namespace} is being deleted, and takes nothing new"
+        yield Finding("namespace", Grade.BROKEN, said, "make it anew when it is gone")
 
 
 def _missing(client: httpx2.Client, namespace: str, wanted: Sequence[tuple[str, str, str]]) -> str:
@@ -155,7 +174,7 @@ def _resource_claims(client: httpx2.Client, namespace: str) -> Finding:
     if missing := _missing(client, namespace, SEEING_TAINTS):
         remedy = "grant them: deploy/kubernetes/roles.yaml; until then tainted cards may be given out"
         return Finding("resource claims", Grade.LIMITED, f"this user may not {missing}", remedy)
-    if not any(each["metadata"]["name"] == DRIVER for each in _get(client, CLASSES.path)["items"]):
+    if not any(each["metadata"]["name"] == DRIVER for each in read_json(client, CLASSES.path)["items"]):
         said = f"there is no device class {DRIVER}, so jobs get no cards by claims"
         return Finding("resource claims", Grade.LIMITED, said, "install NVIDIA's DRA driver, if you mean to use it")
     return Finding("resource claims", Grade.OK, f"cards of {DRIVER} are given out by claims")
@@ -314,15 +333,9 @@ def _items(client: httpx2.Client, path: str) -> list[Any] | None:
     import httpx2
 
     try:
-        found: list[Any] = _get(client, path)["items"]
+        found: list[Any] = read_json(client, path)["items"]
     except httpx2.HTTPStatusError as error:
         if error.response.status_code != HTTPStatus.FORBIDDEN:
             raise
         return None
     return found
-
-
-def _get(client: httpx2.Client, path: str) -> Any:
-    answer = client.get(path)
-    answer.raise_for_status()
-    return answer.json()

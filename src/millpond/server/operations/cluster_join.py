@@ -21,7 +21,7 @@ import msgspec
 
 from millpond.engines.kubernetes.claims.claim_objects import SHARES, SLICES, SliceObject
 from millpond.engines.kubernetes.claims.node_cards import cards_of, whole_pool
-from millpond.engines.kubernetes.cluster.access import find_config, sync_client
+from millpond.engines.kubernetes.cluster.access import find_config, read_json, sync_client
 from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, DRIVER, MILLI, POOL_LABEL, VENDORS, is_ready
 from millpond.engines.kubernetes.cluster.objects import NodeObject
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind
@@ -164,13 +164,11 @@ class JoiningCluster:
 
     def _get(self, path: str) -> Any:
         try:
-            answer = self._client.get(path)
-            answer.raise_for_status()
-        except (httpx2.HTTPError, OSError) as error:
+            return read_json(self._client, path)
+        except httpx2.HTTPStatusError as error:
             raise UnavailableError(
                 f"{self._address} does not answer as it should: {error}", "see `pond kube check`"
             ) from error
-        return answer.json()
 
 
 def _token_in(place: Path) -> str:

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from millpond.model.errors import UnavailableError
 
@@ -87,7 +90,7 @@ def api_channel(config: SingleConfig, at_once: int) -> ApiChannel:
     """
     from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 
-    with _useful_credentials():
+    with _useful_credentials(config):
         return ApiChannel(config, at_once)
 
 
@@ -99,15 +102,49 @@ def sync_client(config: SingleConfig) -> httpx2.Client:
     """
     from lightkube.config.client_adapter import Client, ConnectionParams
 
-    with _useful_credentials():
+    with _useful_credentials(config):
         return Client(config, ConnectionParams())
 
 
+def read_json(client: httpx2.Client, path: str) -> Any:
+    """What a cluster has at a path.
+
+    Raises:
+        httpx2.HTTPStatusError: it answers with an error.
+        UnavailableError: it does not answer, or not as a cluster does, or the credentials cannot be had.
+    """
+    import httpx2
+    from lightkube.core.exceptions import ConfigError
+
+    try:
+        answer = client.get(path)
+        answer.raise_for_status()
+        return msgspec.json.decode(answer.content)
+    except httpx2.HTTPStatusError:
+        raise
+    except msgspec.DecodeError as error:
+        remedy = "check the address in the kubeconfig, and what stands between"
+        begins = answer.text[:80]
+        raise UnavailableError(f"{answer.url} is answered with no JSON, but: {begins}", remedy) from error
+    except (httpx2.HTTPError, OSError) as error:
+        remedy = "check the kubeconfig: the address, the certificate authority, and programs that it calls"
+        raise UnavailableError(f"{client.base_url} does not answer: {error}", remedy) from error
+    except (ConfigError, KeyError, ValueError) as error:  # of a plugin
+        raise UnavailableError(f"the credentials cannot be had: {error}", "see `users` in the kubeconfig") from error
+
+
 @contextmanager
-def _useful_credentials() -> Iterator[None]:
+def _useful_credentials(config: SingleConfig) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise UnavailableError(
-            f"the credentials of the cluster cannot be used: {error}", "see the kubeconfig"
-        ) from error
+        absent = ", ".join(name for name in _files_of(config) if not Path(config.abs_file(name)).is_file())
+        why = f"there is no file {absent}" if absent else str(error)
+        raise UnavailableError(f"the credentials of the cluster cannot be used: {why}", "see the kubeconfig") from error
+
+
+def _files_of(config: SingleConfig) -> Iterator[str]:
+    """Those that a kubeconfig names."""
+    user = config.user
+    names = (config.cluster.certificate_auth, *((user.client_cert, user.client_key) if user is not None else ()))
+    yield from filter(None, names)
