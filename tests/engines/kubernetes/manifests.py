@@ -21,8 +21,8 @@ def missing() -> str:
     return "" if re.search(r"Kustomize Version", said) else "this kubectl is older than 1.21"
 
 
-def rendered(folder: str) -> list[dict[str, Any]]:
-    """The objects of a folder of ``deploy/``, in the order in which they are made."""
+def rendered(folder: str | Path) -> list[dict[str, Any]]:
+    """The objects of a folder of ``deploy/``, or of an overlay elsewhere, in the order in which they are made."""
     done = subprocess.run(["kubectl", "kustomize", DEPLOY / folder], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return list(yaml.safe_load_all(done.stdout))

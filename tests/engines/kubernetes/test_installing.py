@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +82,40 @@ def test_the_database_of_the_other_installation_is_named_by_its_secret_alone() -
     (before,) = server_of(rendered("kubernetes"))["containers"]
     assert server["args"] == [*before["args"], "--store", "postgresql+psycopg:///millpond"]
     assert server["envFrom"] == [{"secretRef": {"name": "millpond-postgresql"}}]
+
+
+def _overlay(folder: Path, **fields: object) -> list[dict[str, Any]]:
+    base = os.path.relpath(DEPLOY / "kubernetes", folder)
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump({"resources": [base], **fields}))
+    return rendered(folder)
+
+
+@pytest.mark.parametrize("name", ["team-b", "a" * 50])
+def test_a_second_installation_with_a_prefix_takes_nothing_from_the_first_and_has_all_rights(
+    tmp_path: Path, name: str
+) -> None:
+    first, second = rendered("kubernetes"), _overlay(tmp_path, namespace=name, namePrefix=f"{name}-")
+    places = [
+        {(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in of}
+        for of in (first, second)
+    ]
+    assert places[0].isdisjoint(places[1])
+    account = server_of(second)["serviceAccountName"]
+    bindings = [each for each in second if each["kind"] in ("RoleBinding", "ClusterRoleBinding")]
+    for binding in bindings:
+        assert {"kind": "ServiceAccount", "name": account, "namespace": name} in binding["subjects"]
+        role = binding["roleRef"]
+        space = binding["metadata"].get("namespace") if role["kind"] == "Role" else None
+        assert (role["kind"], space, role["name"]) in places[1]
+    assert len(bindings) == 2
+
+
+def test_what_is_said_of_a_server_in_a_namespace_leaves_its_jobs_in_that_namespace(tmp_path: Path) -> None:
+    (config,) = [each for each in _overlay(tmp_path, namespace="team-b") if each["kind"] == "ConfigMap"]
+    (tmp_path / "pond.yaml").write_text(config["data"]["pond.yaml"])
+    settings = load_cluster(tmp_path / "pond.yaml").kubernetes
+    assert settings is not None
+    assert settings.namespace is None, "that of the pod's own account"
 
 
 def test_the_roles_grant_what_the_check_asks_for_and_nothing_else() -> None:
