@@ -12,6 +12,7 @@ import pytest
 from pod_bench import PodBench, eventually, start, stop
 from standin_cluster import StandinCluster
 
+from millpond.engines.kubernetes.pods.pod_marks import RUN_LABEL
 from millpond.engines.kubernetes.pods.pod_template import SERVICE_PORT
 from millpond.model.decisions import Start
 from millpond.model.events import Confirmed, Ended, NodeJoined, NodeLost
@@ -60,6 +61,17 @@ def test_a_replica_is_replaced_while_the_pod_of_the_silent_node_is_there_still(
     assert left is not None
     assert left["metadata"]["deletionTimestamp"], "it ends when its node is back"
     assert set(cluster.names("pods")) == {POD, OTHER, REPLACEMENT}
+
+
+def test_the_pod_of_the_silent_node_has_the_name_of_the_replacement_in_no_service(
+    replaced: PodBench, cluster: StandinCluster
+) -> None:
+    runs = {
+        name: (cluster.get("pods", name) or {})["metadata"]["labels"].get(RUN_LABEL) for name in cluster.names("pods")
+    }
+    assert runs == {POD: None, OTHER: "train-abcde-1", REPLACEMENT: "train-abcde-1"}
+    selected = (cluster.get("services", "train-abcde-1") or {})["spec"]["selector"]
+    assert selected == {RUN_LABEL: "train-abcde-1"}
 
 
 def test_the_replacement_is_what_clients_reach(replaced: PodBench, cluster: StandinCluster) -> None:

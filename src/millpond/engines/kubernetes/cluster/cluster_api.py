@@ -42,7 +42,7 @@ from millpond.engines.kubernetes.cluster.request_turns import (
 )
 from millpond.engines.kubernetes.cluster.resource_amounts import quantity
 from millpond.engines.kubernetes.pods.pod_files import secret_name
-from millpond.engines.kubernetes.pods.pod_marks import TaskMark
+from millpond.engines.kubernetes.pods.pod_marks import RUN_LABEL, TaskMark
 from millpond.engines.task_ends import Refusal
 from millpond.model.decisions import Start
 
@@ -242,6 +242,16 @@ class ClusterApi:
             await self.ask("PATCH", url, item, patch="merge")
         except StatusError as error:
             raise _refused(f"pod {name} cannot be told", error) from error
+
+    async def hide_pod(self, name: str, uid: str) -> None:
+        """Take a pod out of the service of its run: a successor has its host name, and others are to reach that one."""
+        item = {"metadata": {"uid": uid, "labels": {RUN_LABEL: None}}}
+        url = f"/api/v1/namespaces/{self._namespace}/pods/{name}"
+        try:
+            await self.ask("PATCH", url, item, patch="merge")
+        except StatusError as error:
+            if error.code not in (_NOT_FOUND, _CONFLICT):
+                log.warning("others of its run may reach pod %s in place of its successor: %s", name, error)
 
     async def find_pod(self, name: str) -> PodObject | None:
         """A pod as it is at this moment; None where there is none.

@@ -258,8 +258,13 @@ class LivePods:
         self.spawn(self._remove(mark, uid))
 
     async def _remove(self, mark: TaskMark, uid: str) -> None:
-        """Delete a pod, and before it what its run shared: by the pod, the next server knows that some may be left."""
+        """Delete a pod, and before it what its run shared: by the pod, the next server knows that some may be left.
+
+        Where the run goes on, the pod may stay on a silent node, and is found by nobody there.
+        """
         await self.forget_run(mark.job, mark.attempt)
+        if uid and any(self.of_run(mark.job, mark.attempt)):
+            await self._account.api.hide_pod(mark.pod, uid)
         await self._account.api.delete_pod(mark.pod, _STRAY_GRACE_S, uid)
 
     async def forget_run(self, job: str, attempt: int) -> None:
