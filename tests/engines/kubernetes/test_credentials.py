@@ -18,8 +18,10 @@ from pod_bench import PodBench
 from standin_cluster import NAMESPACE, StandinCluster
 
 from certificates import make_certificate
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config, sync_client
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
+from millpond.engines.kubernetes.streams.channels import PodChannels
+from millpond.model.errors import UnavailableError
 
 PLUGIN = """#!/bin/sh
 printf %s "$KUBERNETES_EXEC_INFO" > "$1/told"
@@ -179,3 +181,67 @@ def test_an_authority_that_is_replaced_in_the_kubeconfig_is_trusted_from_then_on
             return [*seen, await ask(channel)]
 
     assert asyncio.run(answers()) == [200, 200]
+
+
+# ---- the way ------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def proxy_to(port: int, asked: list[str]) -> AsyncIterator[int]:
+    """Gives the port of a proxy that leads to a port of this machine, whatever it is asked for."""
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(65536):
+            writer.write(piece)
+        writer.close()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[0])
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer), return_exceptions=True)
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+async def reached(path: Path) -> list[str]:
+    """What comes of a request, of a question of the command line, and of a way into a pod."""
+    config = find_config(ClusterAccess(str(path)))
+    async with aclosing(api_channel(config, 2)) as channel:
+        seen = [str(await ask(channel))]
+        with pytest.raises(UnavailableError) as raised:
+            await PodChannels(channel, NAMESPACE).open("train-abcde-1-0", "exec", [])
+        seen.append(raised.value.cause)
+    with sync_client(config) as client:
+        seen.append(str((await asyncio.to_thread(client.get, "/version")).status_code))
+    return seen
+
+
+REACHED = ["200", "pod train-abcde-1-0 cannot be entered: the cluster answers 200 OK", "200"]
+
+
+def test_the_proxy_that_a_kubeconfig_names_leads_to_the_cluster(tmp_path: Path) -> None:
+    own, asked = make_certificate(tmp_path / "own", "cluster.test"), list[str]()
+
+    async def way() -> list[str]:
+        async with tls_server(own, [], []) as port, proxy_to(port, asked) as proxy:
+            about = {"certificate-authority": str(own[0]), "proxy-url": f"http://127.0.0.1:{proxy}"}
+            return await reached(kubeconfig(tmp_path, "https://cluster.test:6443", {}, **about))
+
+    assert asyncio.run(way()) == REACHED
+    assert set(asked) == {"CONNECT cluster.test:6443 HTTP/1.1"}
+
+
+def test_a_server_may_have_the_certificate_of_the_name_that_a_kubeconfig_says(tmp_path: Path) -> None:
+    own = make_certificate(tmp_path / "own", "cluster.test")
+
+    async def way() -> list[str]:
+        async with tls_server(own, [], []) as port:
+            about = {"certificate-authority": str(own[0]), "tls-server-name": "cluster.test"}
+            return await reached(kubeconfig(tmp_path, f"https://127.0.0.1:{port}", {}, **about))
+
+    assert asyncio.run(way()) == REACHED

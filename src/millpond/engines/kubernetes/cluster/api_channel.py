@@ -21,7 +21,7 @@ import httpx2
 import msgspec
 from lightkube.config.kubeconfig import SingleConfig
 
-from millpond.engines.kubernetes.cluster.credentials import Credentials
+from millpond.engines.kubernetes.cluster.credentials import Credentials, way_to
 from millpond.engines.kubernetes.cluster.silent_peers import probe
 
 REQUEST_WITHIN_S: Final = 10.0
@@ -78,10 +78,17 @@ class ApiChannel:
 
     Args:
         at_once: connections at the most; 0: no bound.
+
+    Attributes:
+        proxy: through which the server is reached; None: straight.
+        server_name: of its certificate, where that is not the host of its address.
     """
 
     def __init__(self, config: SingleConfig, at_once: int) -> None:
         self.base = config.cluster.server.rstrip("/")
+        way = way_to(config)
+        self.proxy = way.proxy_url or _proxy_to(self.base)  # asked once: aiohttp would look for every request
+        self.server_name = way.tls_server_name or None
         self._credentials = Credentials(config)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -89,7 +96,7 @@ class ApiChannel:
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=REQUEST_WITHIN_S),
-            proxy=_proxy_to(self.base),  # asked once: aiohttp would look at the environment for every request
+            proxy=self.proxy,
         )
 
     async def request(
@@ -106,7 +113,13 @@ class ApiChannel:
             async with (
                 self._transport_errors(authorization),
                 self._session.request(
-                    method, self.base + path, data=content, params=params or None, headers=about, ssl=self.trust
+                    method,
+                    self.base + path,
+                    data=content,
+                    params=params or None,
+                    headers=about,
+                    ssl=self.trust,
+                    server_hostname=self.server_name,
                 ) as answer,
             ):
                 return await _answer_of(answer)
@@ -154,7 +167,12 @@ class ApiChannel:
         async with (
             self._transport_errors(authorization),
             self._session.get(
-                self.base + path, params=params, headers=authorization, timeout=timeout, ssl=self.trust
+                self.base + path,
+                params=params,
+                headers=authorization,
+                timeout=timeout,
+                ssl=self.trust,
+                server_hostname=self.server_name,
             ) as answer,
         ):
             if answer.status != _OK:

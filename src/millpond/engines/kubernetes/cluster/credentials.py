@@ -12,6 +12,7 @@ from typing import Final
 
 import httpx2
 import msgspec
+import yaml
 from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import SingleConfig
 from lightkube.config.models import NameValue, User
@@ -21,6 +22,31 @@ from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_confi
 from millpond.model.errors import UnavailableError
 
 _PLUGINS: Final = "client.authentication.k8s.io/"
+
+
+class ClusterWay(msgspec.Struct):
+    """What a kubeconfig says of the way to a cluster and the library does not read.
+
+    Attributes:
+        proxy_url: empty: what the environment says.
+        tls_server_name: that of the server's certificate; empty: the host of its address.
+    """
+
+    proxy_url: str = msgspec.field(name="proxy-url", default="")
+    tls_server_name: str = msgspec.field(name="tls-server-name", default="")
+
+
+def way_to(config: SingleConfig) -> ClusterWay:
+    """The way to the cluster of a context; of a pod's own account it is straight.
+
+    Raises:
+        OSError, ValueError: the kubeconfig cannot be read.
+    """
+    if config.fname is None:
+        return ClusterWay()
+    clusters = yaml.safe_load(config.fname.read_text())["clusters"]
+    found = (each["cluster"] for each in clusters if each["name"] == config.context.cluster)
+    return msgspec.convert(next(found, {}), ClusterWay)
 
 
 class Credentials:

@@ -84,6 +84,7 @@ class PodChannels:
         stream = await connect(
             url,
             ssl=self._channel.trust if self._is_encrypted else None,
+            proxy=self._channel.proxy,
             additional_headers=authorization,
             subprotocols=[PROTOCOL],
             compression=None,
@@ -92,6 +93,7 @@ class PodChannels:
             ping_timeout=None,  # whoever reads slowly hears the answers late
             close_timeout=1.0,
             max_size=_LARGEST_MESSAGE,
+            server_hostname=self._channel.server_name or self._base.hostname if self._is_encrypted else None,
         )
         transport = stream.transport
         look = asyncio.create_task(end_when_gone(transport.get_extra_info("socket"), transport.abort))
