@@ -152,6 +152,12 @@ def test_ctrl_c_begins_no_further_machine_and_lets_the_present_one_end(
     assert pool.nodes_by_name["b"].schedulable
 
 
+def test_where_there_are_no_machines_none_can_be_meant(pool: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+    pool.nodes_by_name.clear()
+    assert roll("--pool", "default", "--run", "true") == 2
+    assert "zones: none; pools: none" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [((), "no node is named"), (("zz",), "there is no node zz"), (("--zone", "z9"), "no node is in that zone")],

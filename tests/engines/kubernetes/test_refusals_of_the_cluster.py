@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,16 @@ def test_a_pod_of_others_that_may_not_be_looked_at_does_not_count_as_deleted(
     others.engine.apply([start(1, JOB)])
     assert others.next(Refused).reason == "pod theirs cannot be bound to node n1: pods is forbidden"
     assert not any(isinstance(event, StopRequested) for event in others.engine.events())
+
+
+@pytest.mark.parametrize(("code", "words"), [(401, "Unauthorized"), (403, 'nodes is forbidden: User "me" cannot list')])
+def test_a_server_that_may_not_look_at_nodes_ends_with_the_clusters_words_alone(
+    cluster: StandinCluster, tmp_path: Path, code: int, words: str
+) -> None:
+    refuse(cluster, "GET .*/nodes", code=code, words=words)
+    with pytest.raises(UnavailableError) as raised:
+        PodBench(cluster, tmp_path).open()
+    assert raised.value.cause.endswith(f" cannot be looked at: {code} {HTTPStatus(code).phrase}: {words}")
 
 
 @pytest.mark.parametrize(("method", "there"), [("POST", False), ("PUT", True)])

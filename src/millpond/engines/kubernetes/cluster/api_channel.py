@@ -22,6 +22,7 @@ import msgspec
 from lightkube.config.kubeconfig import SingleConfig
 
 from millpond.engines.kubernetes.cluster.credentials import Credentials, way_to
+from millpond.engines.kubernetes.cluster.objects import StatusObject
 from millpond.engines.kubernetes.cluster.silent_peers import probe
 
 REQUEST_WITHIN_S: Final = 10.0
@@ -57,11 +58,20 @@ class ApiAnswer:
         return self.content.decode(errors="replace")
 
 
+def status_of(answer: ApiAnswer) -> StatusObject:
+    """The cluster's own words; those of a proxy before it where there are none."""
+    try:
+        status = msgspec.json.decode(answer.content, type=StatusObject)
+    except msgspec.DecodeError:
+        return StatusObject(answer.status_code, answer.reason_phrase, answer.text[:200])
+    return status if status.code else StatusObject(answer.status_code, status.reason, status.message)
+
+
 class ErrorAnswerError(Exception):
     """The API server, or something before it, answers with an error."""
 
     def __init__(self, answer: ApiAnswer) -> None:
-        super().__init__(f"{answer.status_code} {answer.reason_phrase}: {answer.text[:200]}")
+        super().__init__(f"{answer.status_code} {answer.reason_phrase}: {status_of(answer).message.strip()}")
         self.answer, self.status_code = answer, answer.status_code
 
 

@@ -23,7 +23,7 @@ from lightkube.models.core_v1 import Binding, ObjectReference, Pod
 from lightkube.models.meta_v1 import ObjectMeta as WrittenMeta
 from lightkube.resources.core_v1 import Secret, Service
 
-from millpond.engines.kubernetes.cluster.api_channel import PASSING, REQUEST_WITHIN_S, ApiAnswer, ApiChannel
+from millpond.engines.kubernetes.cluster.api_channel import PASSING, REQUEST_WITHIN_S, ApiAnswer, ApiChannel, status_of
 from millpond.engines.kubernetes.cluster.objects import (
     EventObject,
     EventsOfObject,
@@ -462,15 +462,6 @@ def _headers_of(method: str, url: str, patch: str) -> Mapping[str, str]:
 def _is_budget(url: str, answer: ApiAnswer) -> bool:
     """Whether it may be a disruption budget that says no, which is told before it is asked again."""
     return url.endswith("/eviction") and answer.status_code == _TOO_MANY
-
-
-def status_of(answer: ApiAnswer) -> StatusObject:
-    """The cluster's own words; those of a proxy before it where there are none."""
-    try:
-        status = msgspec.json.decode(answer.content, type=StatusObject)
-    except msgspec.DecodeError:
-        return StatusObject(answer.status_code, answer.reason_phrase, answer.text[:200])
-    return status if status.code else StatusObject(answer.status_code, status.reason, status.message)
 
 
 def _refused(what: str, error: StatusError, alike: int = 1) -> ClusterRefusedError:

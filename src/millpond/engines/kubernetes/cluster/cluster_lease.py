@@ -31,8 +31,7 @@ from lightkube.models.coordination_v1 import LeaseSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.coordination_v1 import Lease
 
-from millpond.engines.kubernetes.cluster.api_channel import PASSING, REQUEST_WITHIN_S, ApiAnswer, ApiChannel
-from millpond.engines.kubernetes.cluster.cluster_api import status_of
+from millpond.engines.kubernetes.cluster.api_channel import PASSING, REQUEST_WITHIN_S, ApiAnswer, ApiChannel, status_of
 from millpond.model.errors import LeadershipLostError, UnavailableError
 from millpond.node.host import procfs
 

@@ -24,8 +24,8 @@ from millpond.engines.kubernetes.cluster.api_channel import (
     ApiChannel,
     ErrorAnswerError,
     UnreadableAnswerError,
+    status_of,
 )
-from millpond.engines.kubernetes.cluster.cluster_api import status_of
 from millpond.engines.kubernetes.cluster.objects import ListMeta, MetaOnly, ObjectMeta, StatusObject, WatchLine
 
 log = logging.getLogger(__name__)

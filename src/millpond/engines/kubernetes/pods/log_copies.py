@@ -16,8 +16,7 @@ from typing import Final
 
 import httpx2
 
-from millpond.engines.kubernetes.cluster.api_channel import REQUEST_WITHIN_S, ApiChannel, ErrorAnswerError
-from millpond.engines.kubernetes.cluster.cluster_api import status_of
+from millpond.engines.kubernetes.cluster.api_channel import REQUEST_WITHIN_S, ApiChannel, ErrorAnswerError, status_of
 from millpond.engines.kubernetes.pods.copied_logs import LogFile, NewLines, second_of
 from millpond.engines.kubernetes.pods.pod_marks import CONTAINER
 from millpond.node.task.records import TaskFiles

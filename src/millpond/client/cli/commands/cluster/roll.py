@@ -86,7 +86,7 @@ def _choose(nodes: Sequence[NodeInfo], names: Sequence[str], zone: str | None, p
     ]
     if not meant:
         zones = ", ".join(sorted({node.zone for node in nodes if node.zone})) or "none"
-        pools = ", ".join(sorted({node.pool for node in nodes}))
+        pools = ", ".join(sorted({node.pool for node in nodes})) or "none"
         raise InvalidInputError("no node is in that zone and pool", f"zones: {zones}; pools: {pools}")
     return [node.name for node in sorted(meant, key=lambda node: (len(node.jobs), node.name))]
 
