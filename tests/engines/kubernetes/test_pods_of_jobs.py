@@ -404,20 +404,26 @@ def test_a_volume_that_lies_where_shared_memory_does_is_that_instead(bench: PodB
     assert [each["mountPath"] for each in spec["containers"][0]["volumeMounts"]] == ["/dev/shm"]
 
 
-def test_a_start_whose_volumes_do_not_come_is_given_up_with_the_clusters_words(
-    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("FailedMount", "its volumes do not come"),
+        ("FailedCreatePodSandBox", "its node cannot make a place and a network for it"),
+    ],
+)
+def test_a_start_that_lacks_something_on_its_node_is_given_up_with_the_clusters_words(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch, reason: str, words: str
 ) -> None:
     monkeypatch.setattr(pod_executor, "WAIT_PATIENCE_S", 0.05)
-    bench.launch = replace(bench.launch, mounts=(PodMount("words", "/words", claim="words"),))
     bench.engine.apply([start(1)])
     bench.bound("train-abcde-1-0")
-    for number, (reason, message) in enumerate((("Scheduled", "fine"), ("FailedMount", 'claim "words" not found'))):
-        said = {"reason": reason, "message": message, "involvedObject": {"name": "train-abcde-1-0"}}
+    for number, (kind, message) in enumerate((("Scheduled", "fine"), (reason, "nothing there"))):
+        said = {"reason": kind, "message": message, "involvedObject": {"name": "train-abcde-1-0"}}
         cluster.put("events", f"event-{number}", said, NAMESPACE)
     eventually(lambda: "deletionTimestamp" in (cluster.get("pods", POD) or {})["metadata"])
     cluster.remove("pods", POD)
     refused = bench.next(Refused)
-    assert refused.reason == 'its volumes do not come: claim "words" not found'
+    assert refused.reason == f"{words}: nothing there"
     assert refused.device_fault
     assert cluster.names("pods") == []
 

@@ -35,6 +35,7 @@ from millpond.engines.kubernetes.cluster.objects import (
 from millpond.engines.kubernetes.cluster.request_turns import (
     BINDING,
     CHANGE,
+    WORDS,
     RequestTurn,
     RequestTurns,
     Urgency,
@@ -64,11 +65,12 @@ _MOST_PATIENCE_S: Final = {Urgency.BINDING: 10.0, Urgency.CHANGE: 30.0, Urgency.
 meanwhile, so others go on. Bindings hold cards that nobody else gets."""
 _UNAUTHORIZED, _NOT_FOUND, _CONFLICT, _TOO_MANY, _ERROR = 401, 404, 409, 429, 500
 _NOT_COMING: Final = {
-    "FailedMount": "volumes",
-    "FailedAttachVolume": "volumes",
-    "FailedPrepareDynamicResources": "cards",
+    "FailedMount": "its volumes do not come",
+    "FailedAttachVolume": "its volumes do not come",
+    "FailedPrepareDynamicResources": "its cards do not come",
+    "FailedCreatePodSandBox": "its node cannot make a place and a network for it",
 }
-"""What a pod waits for, by the reasons of events."""
+"""Why a pod waits, by the reasons of events."""
 _PULLED: Final = "Pulled"
 _ALL_CAME: Final = frozenset({"Pulling", _PULLED})
 """What comes after all of that."""
@@ -267,11 +269,11 @@ class ClusterApi:
             raise _refused(f"pod {name} cannot be looked at", error) from error
 
     async def wait_trouble(self, pod: str) -> str:
-        """Why the volumes or the cards of a pod do not come, in the cluster's words; empty where it does not say."""
+        """Why a pod does not come to run, in the cluster's words; empty where it does not say."""
         events = await self._events_of(pod)
         last = itertools.takewhile(lambda event: event.reason not in _ALL_CAME, reversed(events))
         found = (event for event in last if event.reason in _NOT_COMING)
-        return next((f"its {_NOT_COMING[event.reason]} do not come: {event.message}" for event in found), "")
+        return next((f"{_NOT_COMING[event.reason]}: {event.message}" for event in found), "")
 
     async def said_of_pulls(self, pod: str) -> list[str]:
         """What was said of the images that were pulled for a pod, or were there."""
@@ -280,7 +282,9 @@ class ClusterApi:
     async def _events_of(self, pod: str) -> list[EventObject]:
         """Those of a pod, the oldest first; none where the server may not look."""
         try:
-            answer = await self._asked("GET", "events", params={"fieldSelector": f"involvedObject.name={pod}"})
+            answer = await self._asked(
+                "GET", "events", params={"fieldSelector": f"involvedObject.name={pod}"}, turn=WORDS
+            )
         except StatusError:
             return []
         return msgspec.json.decode(answer, type=EventsOfObject).items

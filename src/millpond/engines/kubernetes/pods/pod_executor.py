@@ -57,7 +57,7 @@ PULL_PATIENCE_S: Final = 60.0
 _TIMER_SLACK_S: Final = 0.01
 """Timers of the loop may fire a little early."""
 WAIT_PATIENCE_S: Final = 120.0
-"""So often the cluster is asked why a pod that has volumes does not run."""
+"""So often the cluster is asked why a pod does not run."""
 _UNMARKED: Final = Refusal(
     f"the cluster takes the label {SERVER_LABEL} or the annotation {TASK_ANNOTATION} off pods that are made, by which "
     "Millpond knows them: have its admission webhooks and policies leave these alone",
@@ -82,6 +82,7 @@ class GangStart:
         deferred: decisions about the job that came meanwhile.
         uids: of its pods by their names, as far as they are known to be made.
         left: those whose node is lost, which end when it comes back.
+        asking: when the cluster is asked next why they do not run.
     """
 
     decision: Start
@@ -95,6 +96,7 @@ class GangStart:
     since: float | None = None
     deferred: list[Decision] = field(default_factory=list)
     left: set[str] = field(default_factory=set)
+    asking: asyncio.TimerHandle | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,7 @@ class PodExecutor:
         self._pending: dict[str, GangStart] = {}
         self.suspensions = PodSuspensions(account.api, self.pods, outbox, self._dispatch_all)
         self._fetches = ImageFetches(account.api, account.rules, outbox, sources.launch_of, sources.places_left)
+        self._one_asks = asyncio.Lock()
         self._latest = 0
         self._is_adopted = False
 
@@ -182,9 +185,9 @@ class PodExecutor:
             self._fetches.pod_changed(pod)
         self._account.runs.note_look()
 
-    def _end_missing(self, tasks: Iterable[TaskId], pods: Iterable[PodObject]) -> None:
+    def _end_missing(self, tasks: Sequence[TaskId], pods: Iterable[PodObject]) -> None:
         """Report tasks that have no pod, but first have one end that others have made unknown: it runs still."""
-        unmarked = unmarked_pods(tasks, filter(self.pods.may_be_own, pods))
+        unmarked = unmarked_pods(tasks, filter(self.pods.may_be_own, pods)) if tasks else {}
         for task in tasks:
             if (pod := unmarked.get(task)) is not None:
                 self.pods.spawn(self._end_unmarked(task, pod))
@@ -264,8 +267,7 @@ class PodExecutor:
         pending.is_making = False
         if pending.refusal is None:
             self._look_at(pending)
-            if launch.mounts or any(map(self._sources.claims.gives, decision.placements)):
-                await self._watch_waiting(pending)
+            self._ask_later(pending)
         else:
             await self._undo(pending)
 
@@ -305,16 +307,23 @@ class PodExecutor:
         there = None if live is None else live.pod
         return there if there is not None and there.metadata.deletion_timestamp is None else None
 
-    async def _watch_waiting(self, pending: GangStart) -> None:
-        """A volume or card that does not come keeps a pod waiting for ever, and the cluster says so in events alone."""
-        while self._pending.get(pending.decision.job) is pending and pending.refusal is None:
-            await asyncio.sleep(WAIT_PATIENCE_S)
-            waiting = [live for name in pending.names if (live := self.pods.by_name.get(name)) is not None]
-            for live in waiting:
-                if live.phase is PodPhase.WAITING and (said := await self._account.api.wait_trouble(live.mark.pod)):
-                    if self._pending.get(pending.decision.job) is pending:
-                        self._give_up(pending, Refusal(said, True))
-                    return
+    def _ask_later(self, pending: GangStart) -> None:
+        """What does not come keeps a pod waiting for ever, and the cluster says so in events alone."""
+        if self._is_open(pending):
+            loop = asyncio.get_running_loop()
+            pending.asking = loop.call_later(WAIT_PATIENCE_S, lambda: self.pods.spawn(self._ask_why(pending)))
+
+    async def _ask_why(self, pending: GangStart) -> None:
+        async with self._one_asks:  # events are not indexed by their pods: a question is dear to the cluster
+            for live in [self.pods.by_name[name] for name in pending.waiting if name in self.pods.by_name]:
+                said = await self._account.api.wait_trouble(live.mark.pod) if self._is_open(pending) else ""
+                if said and self._is_open(pending):
+                    self._give_up(pending, Refusal(said, True))
+        self._ask_later(pending)
+
+    def _is_open(self, pending: GangStart) -> bool:
+        """Whether a start may come to be yet."""
+        return self._pending.get(pending.decision.job) is pending and pending.refusal is None
 
     def _objects(self, start: Start, launch: PodLaunch) -> RunObjects:
         tasks = [placed.task for placed in start.placements]
@@ -381,8 +390,7 @@ class PodExecutor:
 
     def _look_at(self, pending: GangStart) -> None:
         """Answer a start if it can be answered by now."""
-        is_open = self._pending.get(pending.decision.job) is pending
-        if not is_open or pending.is_making or pending.refusal is not None:
+        if not self._is_open(pending) or pending.is_making:
             return
         self._look_for_trouble(pending)
         if pending.refusal is None and not pending.waiting:
@@ -403,6 +411,8 @@ class PodExecutor:
     def _answer(self, pending: GangStart, mine: Sequence[LivePod]) -> None:
         """Say how a start went, then what has happened since, then do what waited for it."""
         del self._pending[pending.decision.job]
+        if pending.asking is not None:
+            pending.asking.cancel()
         if pending.refusal is None:
             self._outbox.confirm(pending.decision, confinement_of(pending.decision))
             for live in mine:
