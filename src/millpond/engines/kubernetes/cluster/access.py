@@ -102,12 +102,12 @@ def sync_client(config: SingleConfig) -> httpx2.Client:
     """
     from lightkube.config.client_adapter import Client, ConnectionParams
 
-    from millpond.engines.kubernetes.cluster.credentials import way_to
+    from millpond.engines.kubernetes.cluster.credentials import connection_to
 
     with _useful_credentials(config):
-        way = way_to(config)
-        client = Client(config, ConnectionParams(proxy=way.proxy_url or None))
-    if name := way.tls_server_name:
+        named = connection_to(config)
+        client = Client(config, ConnectionParams(proxy=named.proxy_url or None))
+    if name := named.tls_server_name:
         client.event_hooks = {"request": [lambda request: request.extensions.update(sni_hostname=name)]}
     return client
 

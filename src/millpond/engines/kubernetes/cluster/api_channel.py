@@ -21,7 +21,7 @@ import httpx2
 import msgspec
 from lightkube.config.kubeconfig import SingleConfig
 
-from millpond.engines.kubernetes.cluster.credentials import Credentials, way_to
+from millpond.engines.kubernetes.cluster.credentials import Credentials, connection_to
 from millpond.engines.kubernetes.cluster.objects import StatusObject
 from millpond.engines.kubernetes.cluster.silent_peers import probe
 
@@ -96,9 +96,9 @@ class ApiChannel:
 
     def __init__(self, config: SingleConfig, at_once: int) -> None:
         self.base = config.cluster.server.rstrip("/")
-        way = way_to(config)
-        self.proxy = way.proxy_url or _proxy_to(self.base)  # asked once: aiohttp would look for every request
-        self.server_name = way.tls_server_name or None
+        named = connection_to(config)
+        self.proxy = named.proxy_url or _proxy_to(self.base)  # asked once: aiohttp would look for every request
+        self.server_name = named.tls_server_name or None
         self._credentials = Credentials(config)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(

@@ -24,7 +24,7 @@ from millpond.model.errors import UnavailableError
 _PLUGINS: Final = "client.authentication.k8s.io/"
 
 
-class ClusterWay(msgspec.Struct):
+class KubeconfigConnection(msgspec.Struct):
     """What a kubeconfig says of the way to a cluster and the library does not read.
 
     Attributes:
@@ -36,17 +36,17 @@ class ClusterWay(msgspec.Struct):
     tls_server_name: str = msgspec.field(name="tls-server-name", default="")
 
 
-def way_to(config: SingleConfig) -> ClusterWay:
+def connection_to(config: SingleConfig) -> KubeconfigConnection:
     """The way to the cluster of a context; of a pod's own account it is straight.
 
     Raises:
         OSError, ValueError: the kubeconfig cannot be read.
     """
     if config.fname is None:
-        return ClusterWay()
+        return KubeconfigConnection()
     clusters = yaml.safe_load(config.fname.read_text())["clusters"]
     found = (each["cluster"] for each in clusters if each["name"] == config.context.cluster)
-    return msgspec.convert(next(found, {}), ClusterWay)
+    return msgspec.convert(next(found, {}), KubeconfigConnection)
 
 
 class Credentials:
