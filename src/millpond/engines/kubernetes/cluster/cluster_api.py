@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 
 MOST_AT_ONCE: Final = 32
 LOOK_EVERY_S: Final = 0.5
+_SLOWER: Final = 10
+"""So many times less often for what stays longer than it should."""
 STAYS_AFTER_S: Final = 10.0
 """A pod that is to end at once and is there for so long is looked at, for what keeps it."""
 REFUSED_AGAIN_S: Final = 10.0
@@ -336,7 +338,7 @@ class ClusterApi:
                     return why
                 if told != (told := why):
                     self._tell(name, told)
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(LOOK_EVERY_S * (_SLOWER if told else 1))
         return ""
 
     async def _what_keeps(self, name: str) -> tuple[bool, str]:
