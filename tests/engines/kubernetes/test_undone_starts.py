@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,23 @@ def test_a_gang_whose_other_pod_is_deleted_names_what_keeps_the_rest_of_it(
     refused = bench.next(Refused)
     assert refused.reason == f"pod {OTHER} was deleted while it was being started; {KEPT}"
     assert refused.device_fault
+
+
+def test_of_many_pods_that_are_kept_one_is_named(cluster: StandinCluster, bench: PodBench) -> None:
+    bench.engine.apply([start(1, nodes=("n1", "n2", "n2"))])
+    pods = [f"train-abcde-1-{task}" for task in range(3)]
+    for pod in pods:
+        bench.bound(pod)
+        guard(cluster, pod)
+    bench.engine.apply([stop(2)])
+    for pod in pods:
+        eventually(partial(is_leaving, cluster, pod))
+        ended_by_kubelet(cluster, pod)
+    assert re.fullmatch(
+        r"it was stopped before it ran; pod train-abcde-1-\d stays until its finalizers are taken off: "
+        "example.org/audit, example.org/bill, and 2 more pods of it",
+        bench.next(Refused).reason,
+    )
 
 
 def test_a_job_that_started_on_a_node_which_falls_silent_starts_elsewhere_while_its_pod_stays(

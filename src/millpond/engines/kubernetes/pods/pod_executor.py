@@ -39,6 +39,7 @@ from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RunObjects,
 from millpond.engines.kubernetes.pods.slice_order import of_agent
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict, Refusal, ends_swapped
+from millpond.model.amounts import count_text
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.decisions import CapPower, Decision, Migrate, Placement, Prefetch, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
@@ -362,7 +363,8 @@ class PodExecutor:
         kept: list[str] = []
         await all_of(self._undo_pod(pending, name, kept) for name in pending.names)
         if pending.refusal is not None and kept:
-            pending.refusal = replace(pending.refusal, reason="; ".join((pending.refusal.reason, *kept)))
+            more = f", and {count_text(len(kept) - 1, 'more pod')} of it" if len(kept) > 1 else ""
+            pending.refusal = replace(pending.refusal, reason=f"{pending.refusal.reason}; {kept[0]}{more}")
         for name in pending.names:
             self.pods.drop(name)
         await self.pods.forget_run(pending.decision.job, pending.decision.attempt)
