@@ -67,7 +67,10 @@ def test_a_start_is_undone_when_finalizers_of_others_alone_keep_its_pod_and_they
     bench.engine.apply([stop(2)])
     eventually(lambda: is_leaving(cluster))
     told = bench.next(Noted).text
-    assert told == f"its pod {POD} is to end, and node n1 has not said that it has", "it may run still"
+    assert told == (
+        f"its pod {POD} is to end, and node n1 has not said that it has; its start is given up: "
+        "it was stopped before it ran"
+    )
     ended_by_kubelet(cluster)
     assert bench.next(Refused).reason == f"it was stopped before it ran; {KEPT}"
     assert bench.next(Confirmed).decision == 2

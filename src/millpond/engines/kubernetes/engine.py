@@ -143,7 +143,7 @@ class KubernetesEngine:
         self._lease = ClusterLease(channel, self.namespace, self._options.servers[0], self._options.lease)
 
         def tell(pod: str, text: str) -> None:
-            self._executor.pods.tell(pod, text)
+            self._executor.tell(pod, text)
 
         api = ClusterApi(channel, self.namespace, self._lease.held, tell)
         logs = LogCopies(self._following, self.namespace, tell)

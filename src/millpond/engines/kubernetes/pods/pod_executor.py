@@ -426,6 +426,13 @@ class PodExecutor:
             self._changed(node)
         self._dispatch_all(pending.deferred)
 
+    def tell(self, pod: str, text: str) -> None:
+        """A note for the history of the job whose pod it is, and why its start is given up where it is."""
+        live = self.pods.by_name.get(pod)
+        pending = None if live is None else self._start_of(live)
+        refusal = None if pending is None else pending.refusal
+        self.pods.tell(pod, text if refusal is None else f"{text}; its start is given up: {refusal.reason}")
+
     # ---- what happens to pods -----------------------------------------------------------------------------------
 
     def pod_changed(self, pod: PodObject) -> None:
