@@ -82,6 +82,16 @@ def test_a_token_that_is_replaced_where_it_comes_from_is_taken_from_there(
         assert told["apiVersion"] == "client.authentication.k8s.io/v1", "it writes what it is told to"
 
 
+def test_a_server_that_is_not_reached_is_named_without_objects_of_the_library(tmp_path: Path) -> None:
+    async def words() -> str:
+        async with aclosing(channel_by(kubeconfig(tmp_path, "https://127.0.0.1:1", {}))) as channel:
+            with pytest.raises(httpx2.TransportError) as raised:
+                await ask(channel)
+            return str(raised.value)
+
+    assert asyncio.run(words()).startswith("127.0.0.1:1 cannot be reached: [Errno 111] Connect")
+
+
 def test_an_engine_has_its_token_from_a_plugin(cluster: StandinCluster, bench: PodBench, tmp_path: Path) -> None:
     bench.close()
     cluster.token = "of the plugin"
@@ -176,7 +186,9 @@ def test_an_authority_that_is_replaced_in_the_kubeconfig_is_trusted_from_then_on
         async with tls_server(new, [], []) as port, aclosing(channel):
             channel.base = f"https://127.0.0.1:{port}"
             kubeconfig(tmp_path, channel.base, {}, **{"certificate-authority": str(new[0])})
-            with pytest.raises(httpx2.TransportError, match="certificate verify failed"):
+            with pytest.raises(
+                httpx2.TransportError, match=r"127.0.0.1:\d+ is not trusted: .*certificate verify failed"
+            ):
                 await ask(channel)
             return [*seen, await ask(channel)]
 

@@ -203,7 +203,7 @@ class ApiChannel:
                 await self.authorize(instead_of=authorization)
             if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
                 raise httpx2.ReadTimeout(str(error) or "no answer in time") from error
-            raise httpx2.TransportError(str(error) or type(error).__name__) from error
+            raise httpx2.TransportError(_words_of(error)) from error
 
     async def aclose(self) -> None:
         """Hang up."""
@@ -221,6 +221,16 @@ class ApiChannel:
             httpx2.TransportError: it cannot be had.
         """
         return await self._credentials.header(instead_of)
+
+
+def _words_of(error: Exception) -> str:
+    """What went wrong on the way, without what aiohttp says of its own settings."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return f"{error.host}:{error.port} is not trusted: {error.certificate_error}"
+        case aiohttp.ClientConnectorError():
+            return f"{error.host}:{error.port} cannot be reached: {error.os_error}"
+    return str(error) or type(error).__name__
 
 
 async def _answer_of(answer: aiohttp.ClientResponse) -> ApiAnswer:
