@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from api_world import Api, error_of
 
 from millpond.client.cli.commands.simulation.history import trace_text
 from millpond.node.task.records import TaskId
+from millpond.server.store import schema
 from millpond.simulation.readers import native, read_workload
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.reports.history import HistoryPage, TraceRow
@@ -107,6 +109,31 @@ def test_the_history_comes_in_parts_and_by_span(api: Api) -> None:
     for wrong in ("soon", "0 \0"):
         answer = api.client.get("/api/v1/history", params={"after": wrong})
         assert "no place in the history" in error_of(answer).cause
+
+
+def test_a_part_of_many_jobs_is_read_by_as_few_queries_as_one_of_two(api: Api) -> None:
+    ended = [run(api, 10.0, gpus=1).id for _ in range(8)]
+    queries: list[str] = []
+
+    def asked_for(limit: int) -> int:
+        for job in ended:
+            api.service.job_files.forget(job)
+        queries.clear()
+        assert len(page(api, limit=limit).rows) == limit
+        return len(queries)
+
+    sa.event.listen(api.store.database, "before_cursor_execute", lambda *seen: queries.append(seen[2]))
+    assert asked_for(8) == asked_for(2) > 0
+
+
+def test_jobs_whose_files_are_damaged_are_counted(api: Api) -> None:
+    kept, damaged = run(api, gpus=1), run(api, gpus=1)
+    with api.store.database.begin() as connection:
+        connection.execute(sa.update(schema.jobs).where(schema.jobs.c.id == damaged.id).values(document="{"))
+    api.service.job_files.forget(damaged.id)
+    found = page(api)
+    assert [row.job for row in found.rows] == [kept.id]
+    assert found.left_out == {"this version does not understand their job files": 1}
 
 
 def test_members_of_an_array_are_jobs_of_their_own(api: Api, tmp_path: Path) -> None:

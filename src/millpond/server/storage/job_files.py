@@ -7,11 +7,14 @@ image or for data (``JobStore.pin``). The start of a job takes the ``latest``. A
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from millpond.model.errors import MillpondError
 from millpond.server.auth.roles import absent, present
-from millpond.server.store.jobs import JobStore
+from millpond.server.store.jobs import JobStore, NewJob
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_ids import split_member
 from millpond.specs.job.job_spec import JobSpec, stored_job
@@ -64,6 +67,17 @@ class JobFiles:
         known = self._known.get(job)
         return await asyncio.to_thread(self.file_of, job) if known is None else known.spec.file
 
+    def readable(self, jobs: Collection[str]) -> dict[str, Accepted]:
+        """Many jobs by a few queries, without those whose files this version does not understand.
+
+        What is read is not remembered: it would take the place of files that are asked for more often.
+        """
+        found = {job: known for job in jobs if (known := self._known.get(job)) is not None}
+        for stored in self._job_store.submitted_among([job for job in jobs if job not in found]):
+            with contextlib.suppress(MillpondError):
+                found[stored.id] = _checked(stored)
+        return found
+
     def live_with(self, field: str) -> dict[str, dict[str, Any]]:
         """By job, the files of those that have not ended and in which a field stands."""
         return self._job_store.live_documents_with(field)
@@ -99,8 +113,11 @@ class JobFiles:
         return known
 
     def _read(self, job: str) -> Accepted:
-        submitted = present(self._job_store.submitted(job), "job", job)
-        return Accepted(stored_job(submitted.document), submitted.user, submitted.group)
+        return _checked(present(self._job_store.submitted(job), "job", job))
+
+
+def _checked(stored: NewJob) -> Accepted:
+    return Accepted(stored_job(stored.document), stored.user, stored.group)
 
 
 def _remember(known: dict[str, T], job: str, what: T) -> None:

@@ -216,6 +216,10 @@ class JobStore(TableStore):
             return None
         return NewJob(job, row.user, row.submitted_at, document, state=row.state, group=row.group)
 
+    def submitted_among(self, jobs: Sequence[str]) -> list[NewJob]:
+        """Those of these jobs and arrays that were ever submitted, as accepted; a damaged file is empty."""
+        return [job for part in _parts(jobs) for job in self._jobs_where(_JOBS.c.id.in_(part))]
+
     def submission_times(self) -> dict[str, float]:
         """When each job that has not ended was submitted, whatever it had to wait for before the scheduler was told of
         it; without members of arrays."""
@@ -378,8 +382,7 @@ class JobStore(TableStore):
         return self._among(jobs, _LIVING)
 
     def _among(self, jobs: Sequence[str], wanted: sa.Select[tuple[str]]) -> set[str]:
-        parts = (jobs[begin : begin + _ASKED_AT_ONCE] for begin in range(0, len(jobs), _ASKED_AT_ONCE))
-        return {job for part in parts for job in self._column(wanted, jobs=part)}
+        return {job for part in _parts(jobs) for job in self._column(wanted, jobs=part)}
 
     def dependents(self) -> list[NewJob]:
         """Jobs that wait for others, the oldest first."""
@@ -426,6 +429,11 @@ class JobStore(TableStore):
         """Job and digest of the submission that came with this idempotency key before."""
         row = self._first(_REPEATED, sought=key)
         return None if row is None else (row.job, row.digest)
+
+
+def _parts(jobs: Sequence[str]) -> list[Sequence[str]]:
+    """As many at once as one query asks about."""
+    return [jobs[begin : begin + _ASKED_AT_ONCE] for begin in range(0, len(jobs), _ASKED_AT_ONCE)]
 
 
 def _stands_behind(at: float, job: str, *, oldest_first: bool) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from millpond.forecasting.durations import Forecast
-from millpond.model.errors import InvalidInputError, MillpondError
+from millpond.model.errors import InvalidInputError
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI, TaskRequest
@@ -28,7 +28,6 @@ from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
 from millpond.server.views.visibility import EVERYBODY, Reader
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.reports.history import HistoryPage, TraceRow
-from millpond.specs.job.to_model import build_job
 
 _NEVER_RAN = "never ran"
 _UNREADABLE = "this version does not understand their job files"
@@ -131,15 +130,10 @@ class HistoryExport:
 
     def _running(self, now: float) -> list[tuple[JobInfo, Job, float]]:
         """The jobs that hold cards and have not ended, with the seconds of their run so far."""
-        found = []
-        for info in self._loop.job_cache.newest_first():
-            ran_s = info.ran_s(now)
-            if info.array is None and ran_s is not None:
-                try:
-                    found.append((info, self._job_of(info), ran_s))
-                except MillpondError:
-                    continue
-        return found
+        live = [info for info in self._loop.job_cache.newest_first() if info.array is None]
+        ran = [(info, ran_s) for info in live if (ran_s := info.ran_s(now)) is not None]
+        jobs = self._jobs_of([info for info, _ in ran])
+        return [(info, jobs[info.id], ran_s) for info, ran_s in ran if info.id in jobs]
 
     def _not_ended(self, since: float, until: float, reader: Reader) -> dict[str, int]:
         live = self._live_between(since, until, reader)
@@ -166,29 +160,25 @@ class HistoryExport:
         """A part of the jobs that ended, with the seconds that each runs when nothing disturbs it."""
         behind = _place(span.after) if span.after else (span.since, "")
         infos, last = self._store.jobs.ended_between(behind, span.until, span.limit, reader.owners)
-        left_out: Counter[str] = Counter()
-        found: list[tuple[JobInfo, Job]] = []
-        for info in infos:
-            if info.started_at is None:
-                left_out[_NEVER_RAN] += 1
-                continue
-            try:
-                found.append((info, self._job_of(info)))
-            except MillpondError:
-                left_out[_UNREADABLE] += 1
+        ran = [info for info in infos if info.started_at is not None]
+        jobs_of = self._jobs_of(ran)
+        found = [(info, jobs_of[info.id]) for info in ran if info.id in jobs_of]
+        missing = {_NEVER_RAN: len(infos) - len(ran), _UNREADABLE: len(ran) - len(found)}
+        left_out = Counter({reason: number for reason, number in missing.items() if number})
         saving = [(info, job) for info, job in found if job.checkpoint.mode is not CheckpointMode.NONE]
         whole = self._store.books.computed_s([info.id for info, _ in saving if info.attempt > 1])
         jobs = [(info, job, _length_s(info, whole.get(info.id))) for info, job in found]
         return _Part(jobs, left_out, "" if last is None else f"{last[0]!r} {last[1]}")
 
-    def _job_of(self, info: JobInfo) -> Job:
-        """The job as the scheduler has it.
-
-        Raises:
-            MillpondError: this version does not understand its job file.
-        """
-        job = build_job(self._job_files.file_of(info.parent or info.id), info.id, info.user)
-        return replace(job, queue=info.queue, group=info.group)
+    def _jobs_of(self, infos: Sequence[JobInfo]) -> dict[str, Job]:
+        """By id, jobs as the scheduler has them, without those whose files this version does not understand."""
+        accepted = self._job_files.readable({info.parent or info.id for info in infos})
+        found = ((info, accepted.get(info.parent or info.id)) for info in infos)
+        return {
+            info.id: replace(each.spec.to_job(info.id, info.user), queue=info.queue, group=info.group)
+            for info, each in found
+            if each is not None
+        }
 
 
 def _recorded(info: JobInfo, job: Job, length_s: float, forecast: Forecast | None = None) -> RecordedJob:
