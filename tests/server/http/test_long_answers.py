@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -164,3 +165,22 @@ def test_a_disk_that_says_itself_that_it_does_not_answer_is_quoted() -> None:
             await LongAnswers().in_thread(read)
 
     asyncio.run(scene())
+
+
+def test_all_objects_are_looked_through_for_garbage_again_once_the_last_answer_is_made() -> None:
+    usual = gc.get_threshold()
+
+    async def ask() -> None:
+        answers, slow, fast = LongAnswers(), Work(), Work()
+        first = asyncio.create_task(answers.answer(Client().request, "ada", slow.of("ada")))
+        second = asyncio.create_task(answers.answer(Client().request, "bob", fast.of("bob")))
+        await settled()
+        assert (slow.begun, fast.begun) == (["ada"], ["bob"])
+        fast.goes_on.set()
+        await second
+        assert gc.get_threshold() == (*usual[:2], 2**31 - 1), "young garbage is looked for as ever"
+        first.cancel()
+        await settled()
+
+    asyncio.run(ask())
+    assert gc.get_threshold() == usual

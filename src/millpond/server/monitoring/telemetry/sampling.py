@@ -17,7 +17,8 @@ from millpond.node.host.periodic_worker import PeriodicWorker
 
 KEPT: Final = 120
 """Samples of each device: two minutes where one is taken every second."""
-_KEPT_IN_ALL: Final = 200_000
+_KEPT_IN_ALL: Final = 20_000
+"""Of thousands of pretended cards a few are kept: each look for garbage among all objects passes all of them."""
 _LEAST_KEPT: Final = 2
 _GONE_AFTER_S: Final = 3_600.0
 COST_SHARE: Final = 100
