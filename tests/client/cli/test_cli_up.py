@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -27,7 +29,7 @@ from millpond.server.startup import process
 from millpond.server.startup.options import ServerOptions
 from millpond.server.state_dir import StateDir
 from millpond.specs.api.pool.nodes import NodeInfo
-from millpond.specs.api.server import SERVER_FILE, HealthInfo, ServerFile
+from millpond.specs.api.server import FIRST_LOGIN_FILE, SERVER_FILE, HealthInfo, ServerFile, SettingsInfo
 
 
 @pytest.mark.parametrize("detach", [[], ["--detach"]], ids=["here", "detached"])
@@ -279,3 +281,28 @@ def test_no_server_stays_behind_when_waiting_for_it_fails_as_nobody_foresaw(
 
 def test_the_program_of_the_server_can_be_imported_without_starting_one() -> None:
     assert callable(importlib.import_module("millpond.server.__main__").main)
+
+
+@pytest.mark.parametrize(
+    ("settings", "address"),
+    [({"listen": {"public_url": "https://pond.example.org"}}, "https://pond.example.org"), ({"listen": None}, "URL")],
+)
+def test_who_comes_from_elsewhere_for_the_first_time_is_told_the_address_that_people_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object], address: str
+) -> None:
+    server = SimpleNamespace(engine="local", apart="", notes=[], unsandboxed="", unshared="")
+    client = SimpleNamespace(
+        server=lambda: server,
+        nodes=list,
+        accounts=SimpleNamespace(portal_link=lambda: SimpleNamespace(url="http://127.0.0.1:1/x")),
+        settings=lambda: SettingsInfo(settings=settings),
+    )
+    left = ServerFile(url="http://127.0.0.1:1", pid=1, token_path="t", version="1")
+    started = SimpleNamespace(left=left, health=HealthInfo(status="ready"))
+    monkeypatch.setattr(background, "start", lambda *_: started)
+    monkeypatch.setattr(up, "Client", lambda **_: contextlib.nullcontext(client))
+    (tmp_path / FIRST_LOGIN_FILE).write_text("mill-secret\n")
+    said = CliRunner().invoke(cli, ["up", "--detach", "--port", "0", "--state-dir", str(tmp_path)]).output
+    assert said.splitlines()[-1] == (
+        f"first login from elsewhere: pond login {address} --invitation, and this: mill-secret"
+    )

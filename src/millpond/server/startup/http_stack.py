@@ -34,6 +34,7 @@ from millpond.server.views.reports.usage import ReportRates
 from millpond.server.web.entry import entry_path
 from millpond.server.web.portal import portal_routes
 from millpond.specs.api.accounts.ssh import SshInfo
+from millpond.specs.api.server import first_login_text
 from millpond.specs.config.listen import ListenRules, is_loopback
 
 
@@ -125,7 +126,7 @@ def _notes(options: ServerOptions, current: Current, lead: ServingRight, base: C
         *_notes_on_machine(base),
         *_notes_on_the_way(options.host, listening, lead.post.encryption),
         *password_notes(options.store),
-        *_first_login_notes(invitation),
+        *_first_login_notes(invitation, listening.public_url),
     ]
 
 
@@ -165,11 +166,11 @@ def _portal_note(url: str, security: Security) -> str:
     return f"portal: {url}{entry_path(ticket)} (works once, for {GOOD_FOR_S / 60:.0f} minutes)"
 
 
-def _first_login_notes(invitation: Path | None) -> list[str]:
+def _first_login_notes(invitation: Path | None, public_url: str) -> list[str]:
     """How to log in from elsewhere for the first time; the secret itself on a terminal only, never in a log."""
     if invitation is None:
         return []
-    how = "first login from elsewhere: pond login URL --invitation"
+    how = first_login_text(public_url)
     return [f"{how}, and this: {invitation.read_text().strip()}" if sys.stdout.isatty() else f"{how}; see {invitation}"]
 
 

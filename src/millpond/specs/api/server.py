@@ -18,6 +18,11 @@ FIRST_LOGIN_FILE = "first-login"
 """Name of the file in the state directory with the invitation for the first login from elsewhere."""
 
 
+def first_login_text(public_url: str) -> str:
+    """How to log in from elsewhere for the first time; empty: the server does not know its address."""
+    return f"first login from elsewhere: pond login {public_url or 'URL'} --invitation"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFile:
     """``server.json`` in the state directory while a server runs.

@@ -18,7 +18,7 @@ from millpond.server.startup.command_line import OPTIONS, options_of, words_of
 from millpond.server.startup.options import FORGET, ServerOptions
 from millpond.server.state_dir import StateDir
 from millpond.specs.api.pool.nodes import NodeInfo
-from millpond.specs.api.server import FIRST_LOGIN_FILE
+from millpond.specs.api.server import FIRST_LOGIN_FILE, first_login_text
 
 _WITHOUT_CARDS: Final = {
     "local": "`pond doctor` says why, and `--fake-gpus 4x8:V100-32GB` pretends some",
@@ -82,6 +82,7 @@ def _introduce(directory: Path) -> None:
         server = client.server()
         click.echo(summary(client.nodes(), server.engine))
         click.echo(f"portal: {client.accounts.portal_link().url} (works once, for ten minutes)")
+        listen = client.settings().settings.get("listen") or {}
     if server.apart:
         click.echo(server.apart)
     for note in server.notes:
@@ -93,7 +94,7 @@ def _introduce(directory: Path) -> None:
     invitation = directory / FIRST_LOGIN_FILE
     if invitation.exists():
         secret = invitation.read_text().strip()
-        click.echo(f"first login from elsewhere: pond login URL --invitation, and this: {secret}")
+        click.echo(f"{first_login_text(listen.get('public_url', ''))}, and this: {secret}")
 
 
 def summary(nodes: list[NodeInfo], engine: str) -> str:
