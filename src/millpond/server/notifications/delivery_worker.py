@@ -37,7 +37,8 @@ CLOSES_WITHIN_S: Final = 10.0
 MOST_GATHERED: Final = 5_000
 """Deliveries in one message."""
 
-_LANES: Final = 16
+_LANES: Final = 64
+"""So many receivers may fall silent at once and keep no other waiting. A thread is made where all others are busy."""
 _SLOW_LANES: Final = 4
 _AT_ONCE: Final = 500
 _LONGEST_SLEEP_S: Final = 60.0
