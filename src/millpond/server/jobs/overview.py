@@ -42,12 +42,14 @@ class Overview:
 
     def _of(self, nodes: list[NodeInfo], reader: Reader, next_jobs: list[NextJob]) -> OverviewInfo:
         now = self._clock()
-        seen = [info for info in self._job_cache.newest_first() if reader.sees(info)]
+        living = self._job_cache.newest_first()
+        seen = [info for info in living if reader.sees(info)]
         return OverviewInfo(
             at=now,
             nodes=len(nodes),
             closed_nodes=sum(not node.schedulable for node in nodes),
             jobs=dict(sorted(self._job_cache.counts().items())),
+            arrays=sum(info.array is not None for info in living),
             models=self._rooms.of(nodes),
             next=next_jobs,
             idle=idle_holders(seen, self._idle_cards.since, now),

@@ -438,6 +438,22 @@ def test_the_overview_of_the_api_is_what_the_page_shows(world: AuthWorld) -> Non
     assert waits in browser_of(world, "max").get("/portal/").text
 
 
+def test_counts_of_the_overview_are_said_to_be_of_members_where_lists_have_an_array_as_one_row(
+    world: AuthWorld,
+) -> None:
+    browser = browser_of(world, "max")
+    world.submit("max", gpus=1)
+    world.settled()
+    assert "each member of an array counts as a job" not in browser.get("/portal/").text
+    array = world.submit("max", gpus=1, array=2)
+    world.settled()
+    page = browser.get("/portal/").text
+    assert "3 running</a>" in page
+    assert "each member of an array counts as a job" in page
+    listed = browser.get("/portal/jobs?state=running").text
+    assert (listed.count('<tr id="job-'), f'id="job-{array}"' in listed) == (2, True)
+
+
 def test_counts_of_the_overview_are_said_to_be_of_all_groups_where_its_lists_are_not(world: AuthWorld) -> None:
     world.submit("max", gpus=4)
     world.settled()

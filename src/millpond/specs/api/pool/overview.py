@@ -80,7 +80,8 @@ class OverviewInfo:
     Attributes:
         at: as of when, in seconds since 1970.
         nodes, closed_nodes: machines, and those of them that take no new work.
-        jobs: living jobs by state, of all users.
+        jobs: living jobs by state, of all users; each member of an array that the scheduler has counts as one.
+        arrays: living arrays and sweeps among whose members some of these are; a list has each of them as one row.
         models: the cards by model, the most common first.
         next: jobs that the caller may see near the head of the line, the first first.
         idle: jobs that the caller may see, and that hold cards without use; those of most cards first.
@@ -91,6 +92,7 @@ class OverviewInfo:
     nodes: int
     closed_nodes: int = 0
     jobs: dict[str, int] = field(default_factory=dict)
+    arrays: int = 0
     models: list[ModelRoom] = field(default_factory=list)
     next: list[NextJob] = field(default_factory=list)
     idle: list[IdleHolder] = field(default_factory=list)
