@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+
+import pytest
 
 from millpond.client.cli.commands.cluster.top import device_lines, fitted
 from millpond.specs.api.pool.nodes import DeviceStatus, SamplePoint, SliceStatus
@@ -45,6 +47,11 @@ def test_a_device_stands_above_the_tasks_that_share_it() -> None:
     ]
     assert device.split() == ["n1", "3", "H200", "73", "12/140", "412", "61", "ok"]
     assert part.split() == ["resne…0-abcde/0", "ada", "backfill", "25-50", "12", "7.9/8", "0", "running"]
+
+
+@pytest.mark.parametrize(("power", "shown"), [("off", "off"), ("booting", "booting"), ("draining", "ok")])
+def test_a_device_of_a_node_that_is_not_there_is_not_said_to_be_ok(power: str, shown: str) -> None:
+    assert device_lines([replace(DEVICE, power=power)], 80)[2].split()[-1] == shown
 
 
 def test_what_nobody_knows_is_a_dash() -> None:

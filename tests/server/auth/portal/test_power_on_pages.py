@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from auth_world import AuthWorld
+from auth_world import API, AuthWorld
 from portal_browser import browser_of
 
 from millpond.model.events import NodeClosed, NodePowerChanged
@@ -32,6 +32,18 @@ def test_a_node_that_is_off_can_be_closed_and_is_opened_only_where_someone_close
     shown = browser.get(page).text
     assert "a fan is loud; off to save energy" in shown
     assert "nodes/n1/open" in shown
+
+
+def test_cards_of_a_node_that_is_off_are_not_said_to_be_healthy(world: AuthWorld) -> None:
+    browser = browser_of(world, "max")
+    assert browser.get("/portal/nodes/n1").text.count(">healthy<") == 4
+    switched(world, DRAINING)
+    assert browser.get("/portal/nodes/n1").text.count(">healthy<") == 4, "it is still there"
+    switched(world, OFF)
+    page = browser.get("/portal/nodes/n1").text
+    assert (page.count(">healthy<"), page.count(">off<")) == (0, 5), "the node, and its cards"
+    devices = world.client("max").get(f"{API}/devices").json()["devices"]
+    assert {device["power"] for device in devices} == {"off"}
 
 
 @pytest.mark.parametrize("page", ["/portal/nodes", "/portal/nodes/n1"])

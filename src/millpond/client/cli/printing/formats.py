@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 PRECISE_WIDTH: Final = 22
 """Characters of ``precise_text``."""
+_WITHOUT_POWER: Final = {"off": "off", "booting": "booting", "failed": "off"}
+"""What is said of cards, by the power of a node that is not there."""
 
 
 def span(seconds: float) -> str:
@@ -54,6 +56,11 @@ def card_number(index: int, instance: int | None) -> str:
 def health(device: DeviceInfo | DeviceStatus) -> str:
     """A card's health, with what is known of it."""
     return f"{device.health}: {device.health_detail}" if device.health_detail else device.health
+
+
+def device_state(device: DeviceStatus) -> str:
+    """A card's health, or that its node is off."""
+    return _WITHOUT_POWER.get(device.power) or health(device)
 
 
 def card_state(device: DeviceInfo) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from millpond.model.hardware.devices import Device
+from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.telemetry import SliceReading
 from millpond.model.sharing import ShareClass
 from millpond.model.states import TaskState
@@ -34,8 +34,11 @@ def device_statuses(
     """
     for node in nodes:
         for use in node.devices:
-            yield replace(
-                _device_status(node.node.name, node.node.pool, use.device),
+            yield DeviceStatus(
+                **device_facts(use.device),
+                node=node.node.name,
+                pool=node.node.pool,
+                power=power_state_of(node),
                 latest=_point(telemetry.latest(use.device.uuid)),
                 slices=slices.get(use.device.uuid, []),
                 history=_points(telemetry, use.device.uuid, history),
@@ -104,8 +107,9 @@ def device_facts(device: Device) -> dict[str, Any]:
     }
 
 
-def _device_status(node: str, pool: str, device: Device) -> DeviceStatus:
-    return DeviceStatus(node=node, pool=pool, **device_facts(device))
+def power_state_of(view: NodeView) -> str:
+    """The power of a node, as ``NodeInfo`` has it."""
+    return NodePowerState.ON if view.power is None else view.power.state
 
 
 def _held(job: JobInfo, task: TaskInfo, grant: DeviceGrant) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause, DeadlineOutlook, Reason, StartEstimate
 from millpond.model.states import JobState
 from millpond.scheduling.nodes.views import DeviceUse, NodeView
-from millpond.server.monitoring.telemetry.views import device_facts
+from millpond.server.monitoring.telemetry.views import device_facts, power_state_of
 from millpond.server.wording import local_time
 from millpond.specs.api.jobs.jobs import DeadlineInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo, StartInfo
@@ -40,7 +40,7 @@ def node_info(view: NodeView, slices: Sequence[list[SliceInfo]], marks: tuple[st
         fake=any(device.fake for device in node.devices),
         closure=None if view.closure is None else _closure_info(view.closure),
         draining=view.draining,
-        power="on" if view.power is None else view.power.state.value,
+        power=power_state_of(view),
         power_detail="" if view.power is None else view.power.detail,
         planned=[_closure_info(closure) for closure in view.planned],
         jobs=list(view.jobs),

@@ -241,6 +241,7 @@ class DeviceStatus(DeviceFacts):
     """A device, its latest figures, and who holds what of it.
 
     Attributes:
+        power: of its node, as in ``NodeInfo``.
         latest: None where nothing was sampled lately.
         processes: who is on it, where one machine is asked about: as its driver lists them, else all of the tasks that
             hold it.
@@ -249,6 +250,7 @@ class DeviceStatus(DeviceFacts):
 
     node: str
     pool: str
+    power: str = "on"
     latest: SamplePoint | None = None
     slices: list[SliceStatus] = field(default_factory=list)
     processes: list[ProcessStatus] = field(default_factory=list)

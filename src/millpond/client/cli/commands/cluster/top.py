@@ -131,7 +131,7 @@ def _device_row(device: DeviceStatus) -> list[str]:
         "",
         _whole(latest.power_w if latest else None),
         _whole(latest.temperature_c if latest else None),
-        " ".join([formats.health(device), *marks]),
+        " ".join([formats.device_state(device), *marks]),
     ]
 
 
