@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from auth_world import API, AuthWorld
 from portal_browser import HOSTILE, browser_of
+from starlette.requests import Request
 
 from job_infos import job_info
 from millpond.model.energy import J_PER_KWH, EnergyRates, EnergySum, RateSeries
+from millpond.server.http.long_answers import LongAnswers
 from millpond.server.jobs.what_if import play
 from millpond.server.jobs.what_if import service as what_if_service
 from millpond.server.store.jobs import NewJob
@@ -261,6 +263,26 @@ def test_rows_stand_by_the_figure_whose_heading_was_chosen_and_chosen_again_the_
     for order in ("busy_percent", "-busy_percent"):
         assert names_on(browser.get(f"/portal/reports?by=user&{SPAN}&order={order}").text)[0] == "max", order
     assert browser.get(f"/portal/reports?by=user&{SPAN}&order=password").status_code == 422
+
+
+def test_a_page_of_jobs_waits_for_its_readers_turn_only_where_all_rows_have_to_be_read_for_it(
+    filled: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser, in_turn = browser_of(filled, "olga"), []
+    answer = LongAnswers.answer
+
+    async def noted(self: LongAnswers, request: Request, user: str, make: Any) -> Any:
+        in_turn.append(request.url.query)
+        return await answer(self, request, user, make)
+
+    monkeypatch.setattr(LongAnswers, "answer", noted)
+    largest = browser.get(f"/portal/reports?by=job&{SPAN}").text
+    assert names_on(browser.get(f"/portal/reports?by=job&{SPAN}&order=gpu_hours").text) == names_on(largest)
+    browser.get(f"/portal/reports?by=user&{SPAN}&order=idle_gpu_hours")
+    assert not in_turn
+    by_name = browser.get(f"/portal/reports?by=job&{SPAN}&order=name").text
+    assert names_on(by_name) != names_on(largest)
+    assert len(in_turn) == 1
 
 
 def test_programs_get_a_report_in_the_order_that_its_page_names(filled: AuthWorld) -> None:

@@ -22,8 +22,6 @@ from millpond.specs.api.models import adapter_of
 from millpond.specs.api.reports.usage import Grouping, UsageList, WaitGrouping, WaitingJobList, WaitReport
 
 MOST_ROWS: Final = 100_000
-LONG_REPORT: Final = 1_000
-"""A report of more rows, each a job, waits for its caller's turn."""
 
 router = api_router(tags=["reports"])
 
@@ -72,12 +70,14 @@ async def usage(
     now = time.time()  # what is held now has not been held any longer
     end = now if until is None else min(until, now)
 
+    asked = UsageRequest(by, since, end, only, limit, order)
+
     async def make() -> Response:
-        found = await service.books.usage(UsageRequest(by, since, end, only, limit, order), access.caller)
+        found = await service.books.usage(asked, access.caller)
         content = await asyncio.to_thread(adapter_of(UsageList).dump_json, found)
         return Response(content, media_type="application/json")
 
-    if by == "job" and (limit is None or limit > LONG_REPORT):
+    if asked.is_long:
         return await service.long_answers.answer(request, access.caller.user, make)
     return await make()
 

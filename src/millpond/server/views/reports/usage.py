@@ -24,6 +24,8 @@ from millpond.specs.api.reports.usage import DiskInfo, RateGap, UsageList, Usage
 from millpond.specs.calendar_spans import months_within
 from millpond.specs.config.prices import PriceList
 
+LONG_REPORT: Final = 1_000
+"""A report of more rows, each a job, waits for its caller's turn."""
 _G_PER_KG: Final = 1000.0
 _AMOUNTS: Final = {
     "gpu_hours": 3,
@@ -85,6 +87,16 @@ class UsageRequest:
     limit: int | None = None
     order: str = ""
 
+    @property
+    def is_sorted_here(self) -> bool:
+        """Whether the order is another than the store's, so that those that come first are only known of all rows."""
+        return bool(self.order) and (self.order != "gpu_hours" or self.by == "month")
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it may take all rows of a hundred thousand jobs."""
+        return self.by == "job" and (self.limit is None or self.limit > LONG_REPORT or self.is_sorted_here)
+
 
 @dataclass(frozen=True, slots=True)
 class ReportRates:
@@ -122,12 +134,11 @@ class Bookkeeper:
     def _report(self, asked: UsageRequest, wanted: UsageFilter) -> UsageList:
         rates = self._rates()
         prices, energy = rates.prices, rates.energy
-        # In another order than the store's own, those that come first are only known of all rows.
-        summed = replace(asked, limit=None) if asked.order else asked
+        summed = replace(asked, limit=None) if asked.is_sorted_here else asked
         found, added = self._by_month(summed, wanted) if asked.by == "month" else self._sums(summed, wanted)
         rows = in_order([_row(total, measured, prices) for total, measured in found], asked.order)
         others = [_row(total, measured, prices) for total, measured in added]
-        if asked.order and asked.limit is not None:
+        if asked.is_sorted_here and asked.limit is not None:
             rows, others = rows[: asked.limit], rows[asked.limit :]
         total = _together([*rows, *others], self._store.books.jobs(asked.since, asked.until, wanted))
         rest = [_together(others, self._jobs_left(asked, wanted, rows))] if others else []

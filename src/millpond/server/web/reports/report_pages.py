@@ -34,6 +34,7 @@ Cards = Annotated[str, Query(max_length=20)]
 
 @router.get("/reports")
 async def use(
+    request: Request,
     service: ServiceOf,
     access: UsageReader,
     visit: VisitOf,
@@ -44,9 +45,13 @@ async def use(
 ) -> Response:
     """Who used what, and what it cost."""
     asked = UsageRequest(by, period.since, min(period.until, time.time()), only, ROWS_ON_A_PAGE, order)
-    found = await service.books.usage(asked, access.caller)
     around = frame(access.caller, period, {"by": by, **only}, order)
-    return show("reports/use.html", visit, found=found, only=only, **around)
+
+    async def make() -> Response:
+        found = await service.books.usage(asked, access.caller)
+        return show("reports/use.html", visit, found=found, only=only, **around)
+
+    return await service.long_answers.answer(request, access.caller.user, make) if asked.is_long else await make()
 
 
 @router.get("/reports.csv")
