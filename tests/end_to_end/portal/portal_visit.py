@@ -41,6 +41,12 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
+def unheard(route: Any) -> None:
+    """Have a request reach the server, and its answer lost."""
+    route.fetch()
+    route.abort()
+
+
 class Visit:
     """One window, and what went wrong or out in it."""
 

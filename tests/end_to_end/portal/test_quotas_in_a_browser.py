@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from portal_visit import DESKTOP, PHONE, Visit, chromium, expect, pond, submit, visit
+from portal_visit import DESKTOP, PHONE, Visit, chromium, expect, pond, submit, unheard, visit
 from real_pond import Pond, until
 
 pytestmark = pytest.mark.long
@@ -262,6 +262,31 @@ def test_a_job_changes_its_class_and_starts_anew_from_its_page(pond: Pond, visit
     page.get_by_role("button", name="Run again").click()
     page.wait_for_url(re.compile(f"/portal/jobs/(?!{job})"))
     pond("stop", page.url.rpartition("/")[2])
+
+
+def test_what_runs_again_does_so_once_however_often_one_presses_until_there_is_an_answer(
+    pond: Pond, visit: Visit
+) -> None:
+    job = pond("run", "-d", "--name", "again", "true").stdout.strip()
+    pond("wait", job)
+    page = at(visit, pond, f"jobs/{job}")
+    visit.forgive_refusals()
+    page.route("**/requeue", unheard, times=1)
+    page.get_by_role("button", name="Run again").click()
+    expect(page.locator("#notice")).to_contain_text("The server did not answer.")
+    page.get_by_role("button", name="Run again").click()
+    page.wait_for_url(re.compile(f"/portal/jobs/(?!{job})"))
+    page.goto(path_of(page, "jobs?all=true&name=again"))
+    expect(page.locator("tr[id^=job-again]")).to_have_count(2)
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.route("**/jobs/act", unheard, times=1)
+    page.get_by_label("Select all on this page").check()
+    page.locator("#bulk [data-act=requeue]").click()
+    expect(page.locator("#notice")).to_contain_text("The server did not answer.")
+    page.locator("#bulk [data-act=requeue]").click()
+    expect(page.locator("#bulk-result")).to_contain_text("2 done")
+    page.reload()
+    expect(page.locator("tr[id^=job-again]")).to_have_count(4)
 
 
 def test_a_list_is_saved_under_a_hostile_name_and_opened_by_its_address(pond: Pond, visit: Visit) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from portal_visit import PHONE, Visit, base_of, chromium, expect, visit
+from portal_visit import PHONE, Visit, base_of, chromium, expect, unheard, visit
 from real_pond import Pond, until
 
 from millpond.client.sdk import Client
@@ -97,6 +97,20 @@ def test_a_session_is_started_opened_extended_and_stopped(pond: Pond, visit: Vis
     page.on("dialog", lambda dialog: dialog.accept())
     row.get_by_role("button", name="Stop").click()
     page.get_by_text("You have no session.").wait_for()
+
+
+def test_a_session_that_is_started_again_as_no_answer_came_is_one(pond: Pond, visit: Visit, home: Path) -> None:
+    page, _ = started(pond, visit, home)
+    visit.forgive_refusals()
+    page.route("**/portal/sessions", unheard, times=1)
+    page.get_by_role("button", name="jupyterlab: ¼ card").click()
+    page.locator("#notice", has_text="The server did not answer.").wait_for()
+    page.get_by_role("button", name="jupyterlab: ¼ card").click()
+    page.locator("#notice.good", has_text="It starts").wait_for()
+    page.reload()
+    expect(page.locator("tr[id^=session-]")).to_have_count(2)
+    page.get_by_role("button", name="jupyterlab: ¼ card").click()
+    expect(page.locator("tr[id^=session-]")).to_have_count(3)
 
 
 def test_a_suspended_session_leaves_its_card_and_goes_on_with_what_it_had_in_memory(

@@ -74,7 +74,7 @@ async function act(control, priority) {
   const question = `said${priority ? "Priority" : "Sure"}${ids.length === 1 ? "One" : ""}`;
   const sure = filled(bulk.dataset[question], { act: control.textContent, priority: priority?.textContent, n: ids.length });
   if (!ids.length || !confirm(sure)) return;
-  const isByKeyboard = control.matches(":focus-visible"), release = hold(...bulk.querySelectorAll("button, select")), key = newKey();
+  const isByKeyboard = control.matches(":focus-visible"), release = hold(...bulk.querySelectorAll("button, select")), key = keyOf(control, `${what} ${priority?.value} ${ids}`);
   addEventListener("beforeunload", warn);
   try {
     for (let begin = 0; begin < ids.length; begin += TOGETHER) {
@@ -83,6 +83,7 @@ async function act(control, priority) {
       if (priority) body.priority = priority.value;
       acted.push(...(await (await send("/api/v1/jobs/act", JSON.stringify(body), "POST", key)).json()).jobs);
     }
+    unanswered.delete(control);
     choose(false);
   } catch (error) { tell(error.message); }
   finally {

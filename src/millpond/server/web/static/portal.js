@@ -149,8 +149,15 @@ if (live) {
 
 // ---- buttons and forms ----------------------------------------------------------------------------------------------
 
-// Of a request that makes something: sent twice, it makes one.
+// Of a request that makes something: sent twice, it makes one. Who gets no answer presses the button again: as long as the
+// same is asked for, under the same key.
 function newKey() { return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join(""); }
+
+const unanswered = new WeakMap();
+function keyOf(button, asked = "") {
+  if (unanswered.get(button)?.asked !== asked) unanswered.set(button, { asked, key: newKey() });
+  return unanswered.get(button).key;
+}
 
 async function send(path, body, method = "POST", key = "") {
   const options = { method, headers: key ? { "Idempotency-Key": key } : {} };
@@ -179,7 +186,7 @@ function hold(...controls) {
 function prepare(element, request) {
   if (element === live) request.headers.Accept = "text/event-stream";
   else if (request.method !== "GET") request.headers.Accept = "application/json";
-  if (element.dataset.lead) request.headers["Idempotency-Key"] = newKey();
+  if (element.dataset.lead) request.headers["Idempotency-Key"] = keyOf(element);
   delete request.headers["HX-Current-URL"]; // as long as the address itself, and nobody reads it
 }
 

@@ -3,8 +3,9 @@
 
 async function startSession(button) {
   const options = document.getElementById("session-options");
-  const body = { template: button.dataset.start, gpus: button.dataset.gpus, ...Object.fromEntries(new FormData(options)) };
-  await send("/portal/sessions", JSON.stringify(body));
+  const body = JSON.stringify({ template: button.dataset.start, gpus: button.dataset.gpus, ...Object.fromEntries(new FormData(options)) });
+  await send("/portal/sessions", body, "POST", keyOf(button, body));
+  unanswered.delete(button);
   inform(options.dataset.saidStarting);
   await followChange();
   document.getElementById("sessions").scrollIntoView({ block: "nearest" });
