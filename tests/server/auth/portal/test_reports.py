@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from job_infos import job_info
 from millpond.model.energy import J_PER_KWH, EnergyRates, EnergySum, RateSeries
+from millpond.server.api.routes.reports import usage_json
 from millpond.server.http.long_answers import LongAnswers
 from millpond.server.jobs.what_if import play
 from millpond.server.jobs.what_if import service as what_if_service
@@ -24,6 +25,8 @@ from millpond.server.store.statistics.books import HeldAmount, UsageChange, Usag
 from millpond.server.store.statistics.card_use import JobCardUse
 from millpond.server.views.reports.usage import ReportRates
 from millpond.server.web.reports import report_pages
+from millpond.specs.api.models import adapter_of
+from millpond.specs.api.reports.usage import UsageList, UsageRow
 from millpond.specs.calendar_spans import day_begin
 from millpond.specs.config.prices import PriceList
 
@@ -227,6 +230,15 @@ def test_every_page_of_reports_is_whole_and_keeps_others_out(filled: AuthWorld, 
         assert answer.status_code == 200
         assert not re.search(r"\bsam\b", answer.text)
         assert "a-3" not in answer.text
+
+
+def test_a_report_of_thousands_of_rows_is_written_in_parts_as_it_is_in_one() -> None:
+    mark = '","rows":[],"'
+    hours = {"gpu_hours": 0.1, "cpu_hours": 1.0, "memory_gib_hours": 0.0}
+    rows = [UsageRow(name=f"{mark}{number}", model=mark, jobs=number, **hours) for number in range(2_500)]
+    for many in (0, 1, 1_000, 2_500):
+        found = UsageList(by="job", since=0.0, until=1.0, currency=mark, rows=rows[:many], total=rows[0])
+        assert usage_json(found) == adapter_of(UsageList).dump_json(found), many
 
 
 def test_each_row_leads_to_the_jobs_behind_it(filled: AuthWorld) -> None:

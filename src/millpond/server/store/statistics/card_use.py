@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -108,7 +108,7 @@ class CardUseStore(TableStore):
         found: dict[tuple[str | None, str], CardUseSum] = {}
         for of, model, *summed in self._rows(query):
             use, energy = summed[: len(_USE)], summed[len(_USE) :]
-            found[of, model] = CardUseSum(*use, energy=EnergySum(*energy))
+            found[of, model] = replace(CardUseSum(*use), energy=EnergySum(*energy))
         return found
 
 
