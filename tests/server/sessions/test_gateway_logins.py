@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import asyncssh
@@ -10,6 +13,7 @@ import pytest
 
 from millpond.server.sessions.ssh.control import GatewayControl
 from millpond.server.sessions.ssh.gateway import MOST_LOGINS, SshConnection
+from millpond.server.sessions.ssh.messages import LARGEST_MESSAGE, GatewayRequest, receive, send
 
 
 class Opened:
@@ -50,3 +54,24 @@ def test_a_connection_that_is_lost_makes_room() -> None:
     first.abort()
     Opened("10.0.0.1")
     assert all(each.is_open for each in others)
+
+
+def test_a_key_of_any_length_is_nobodys_and_ends_nothing_for_others() -> None:
+    endless = SimpleNamespace(export_public_key=lambda _form: b"ssh-rsa " + b"A" * LARGEST_MESSAGE)
+
+    async def run() -> None:
+        own, server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with own, server:
+            server.setblocking(False)
+            control = GatewayControl(own)
+            assert not await SshConnection(control).validate_public_key("job", cast(asyncssh.SSHKey, endless))
+            with pytest.raises(BlockingIOError):
+                receive(server)
+            asked = asyncio.ensure_future(control.ask(GatewayRequest.KNOW, {"key": "short"}))
+            await asyncio.sleep(0)
+            question = receive(server)
+            assert question is not None
+            send(server, {"id": question[0]["id"], "known": True})
+            assert (await asked)["known"]
+
+    asyncio.run(run())

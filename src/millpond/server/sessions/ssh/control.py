@@ -39,18 +39,26 @@ class GatewayControl:
         """The answer to a question; ``connection`` in it is what was handed over.
 
         Raises:
-            RefusalError: the answer is no, or the server is gone.
+            RefusalError: the answer is no, or the server is gone, or what a client said is too long to be asked about.
         """
         self._numbers += 1
         waiting = self._waiting[self._numbers] = asyncio.get_running_loop().create_future()
-        self.notify(ask, about | {"id": self._numbers})
+        try:
+            self.notify(ask, about | {"id": self._numbers})
+        except ValueError as error:
+            del self._waiting[self._numbers]
+            raise RefusalError(str(error), "", 1) from error
         answer: dict[str, Any] = await waiting
         if "error" in answer:
             raise RefusalError(answer["error"], answer["remedy"], answer["exit"])
         return answer
 
     def notify(self, ask: GatewayRequest, about: dict[str, Any]) -> None:
-        """Say something that wants no answer, or ask."""
+        """Say something that wants no answer, or ask.
+
+        Raises:
+            ValueError: it is too long; nothing is said.
+        """
         # A full socket means that the authorizer is slow: no client is let in meanwhile.
         self._connection.setblocking(True)
         try:

@@ -43,8 +43,11 @@ def send(connection: socket.socket, message: dict[str, Any], handed: socket.sock
 
     Raises:
         OSError: the other side is gone.
+        ValueError: the other side takes no message so large; nothing is sent.
     """
     data = json.dumps(message).encode()
+    if len(data) > LARGEST_MESSAGE:
+        raise ValueError(f"a message of {len(data)} bytes: at most {LARGEST_MESSAGE} are taken")
     if handed is None:
         connection.send(data)
     else:
