@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from auth_world import API, AuthWorld, error_of, public_key
 from millpond.engines.local.task_access import LocalTaskAccess
 from millpond.node.task.records import TaskId
 from millpond.server.sessions.ssh.authorizer import SshAuthorizer
+from millpond.server.sessions.websockets import MOST_SESSIONS
 
 ADDRESS = "192.0.2.7"
 
@@ -34,13 +36,16 @@ class Gate:
     def __init__(self, world: AuthWorld) -> None:
         self.ends: list[socket.socket] = []
         self.entered: list[TaskId] = []
+        self.trouble: OSError | None = None
         service = world.service
         access = Entered(service.state_dir, self._connection)
-        self.keeper = SshAuthorizer(access, service.lookup, service.activity, world.security)
+        self.keeper = SshAuthorizer(access, service.lookup, service.activity, service.sessions, world.security)
         self.world = world
 
     def _connection(self, task: TaskId) -> socket.socket:
         self.entered.append(task)
+        if self.trouble is not None:
+            raise self.trouble
         ours, theirs = socket.socketpair()
         self.ends.append(theirs)
         return ours
@@ -191,3 +196,28 @@ def test_somebody_in_a_job_is_use_until_they_leave_or_the_gateway_ends(gate: Gat
     gate.ask("session", job=job, key=public_key("max"))
     gate.keeper.close()
     assert job not in activity._uses
+
+
+def test_what_one_user_has_open_is_bounded_with_what_they_opened_over_http(gate: Gate) -> None:
+    job, others = gate.world.submit("max", kind="dev"), gate.world.submit("sam", kind="dev")
+    gate.world.settled()
+    counts = gate.world.service.sessions
+    for _ in range(MOST_SESSIONS - 1):
+        counts.enter("max")
+    last = gate.ask("session", job=job, key=public_key("max"))["session"]
+    for ask in ("session", "forward"):
+        too_many = gate.ask(ask, job=job, port=80, key=public_key("max"))["error"]
+        assert too_many == f"{MOST_SESSIONS} commands and forwarded connections of max are under way"
+    assert gate.ask("session", job=others, key=public_key("sam"))["connection"]
+    gate.ask("left", session=last)
+    assert gate.ask("session", job=job, key=public_key("max"))["connection"]
+
+
+def test_a_server_that_can_open_nothing_more_says_so_and_counts_nothing(gate: Gate) -> None:
+    job = gate.world.submit("max", kind="dev")
+    gate.world.settled()
+    gate.trouble = OSError(errno.EMFILE, "Too many open files")
+    for _ in range(MOST_SESSIONS + 1):
+        assert "can open nothing more" in gate.ask("session", job=job, key=public_key("max"))["error"]
+    gate.trouble = None
+    assert gate.ask("session", job=job, key=public_key("max"))["connection"]

@@ -28,7 +28,7 @@ class SlowProgram:
         self.looked = threading.Event()
 
     def answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], socket.socket | None]:
-        if question["ask"] == "forward":
+        if question["ask"] in ("forward", "session"):
             self.lets_in.wait(WITHIN_S)
         return {"said": question["ask"]}, None
 
@@ -67,7 +67,7 @@ def test_sessions_go_on_while_nobody_can_say_whether_they_may(monkeypatch: pytes
         raise OperationalError("select", {}, Exception("the database is away"))
 
     monkeypatch.setattr(SshAuthorizer, "_bearer", silent)
-    authorizer = SshAuthorizer(*[cast(Any, None)] * 4)
+    authorizer = SshAuthorizer(*[cast(Any, None)] * 5)
     own, other = socket.socketpair()
     with own, other:
         authorizer._sessions[1] = cast(Any, SimpleNamespace(question={}, connection=own))
@@ -76,7 +76,10 @@ def test_sessions_go_on_while_nobody_can_say_whether_they_may(monkeypatch: pytes
         assert own.recv(100) == b"still here"
 
 
-def test_whoever_logs_in_does_not_wait_for_a_program_that_others_connect_to(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", ["forward", "session"])
+def test_whoever_logs_in_does_not_wait_for_a_task_that_others_connect_to(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ends: list[socket.socket] = []
 
     def spawn(_gateway: Gateway, theirs: socket.socket) -> subprocess.Popen[bytes]:
@@ -92,11 +95,26 @@ def test_whoever_logs_in_does_not_wait_for_a_program_that_others_connect_to(monk
     assert spawned.wait(WITHIN_S)
     with ends[0] as queries:
         queries.settimeout(WITHIN_S / 2)
-        send(queries, {"id": 1, "ask": "forward"})
+        send(queries, {"id": 1, "ask": way})
         send(queries, {"id": 2, "ask": "know"})
         answers = [receive(queries)]
         keeper.lets_in.set()
         answers.append(receive(queries))
         gateway.close()
     assert keeper.looked.is_set(), "sessions of who may no longer be there are looked for"
-    assert answers == [({"said": "know", "id": 2}, []), ({"said": "forward", "id": 1}, [])]
+    assert answers == [({"said": "know", "id": 2}, []), ({"said": way, "id": 1}, [])]
+
+
+def test_a_gateway_that_is_not_understood_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    spawned: list[subprocess.Popen[bytes]] = []
+
+    def spawn(_gateway: Gateway, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        theirs.send(b"no question")
+        process = subprocess.Popen(["cat"], stdin=theirs, stdout=subprocess.DEVNULL)
+        spawned.append(process)
+        return process
+
+    monkeypatch.setattr(Gateway, "_spawn", spawn)
+    gateway = Gateway(socket.socket(), cast(HostKey, None), cast(SshAuthorizer, SlowProgram()))
+    gateway._run_one()
+    assert [process.returncode for process in spawned] == [0], "it saw the end of the conversation"

@@ -4,6 +4,7 @@ other for each user."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -17,7 +18,7 @@ MOST_OF_ONE: Final = 8
 
 
 class UserCounts:
-    """Counts what each user has under way. Belongs to an event loop.
+    """Counts what each user has under way, for any thread.
 
     Args:
         most: so many of one user.
@@ -28,6 +29,7 @@ class UserCounts:
     def __init__(self, most: int, what: str, remedy: str) -> None:
         self._most, self._what, self._remedy = most, what, remedy
         self._under_way: Counter[str] = Counter()
+        self._lock = threading.Lock()
 
     def enter(self, user: str) -> None:
         """Count one more of a user, until ``leave``.
@@ -35,15 +37,17 @@ class UserCounts:
         Raises:
             BusyError: the user has too many.
         """
-        if self._under_way[user] >= self._most:
-            raise BusyError(f"{self._most} {self._what} {user} are under way", self._remedy)
-        self._under_way[user] += 1
+        with self._lock:
+            if self._under_way[user] >= self._most:
+                raise BusyError(f"{self._most} {self._what} {user} are under way", self._remedy)
+            self._under_way[user] += 1
 
     def leave(self, user: str) -> None:
         """One of those of a user is over."""
-        self._under_way[user] -= 1
-        if not self._under_way[user]:
-            del self._under_way[user]
+        with self._lock:
+            self._under_way[user] -= 1
+            if not self._under_way[user]:
+                del self._under_way[user]
 
     @contextmanager
     def counted(self, user: str) -> Iterator[None]:

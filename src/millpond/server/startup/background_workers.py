@@ -94,7 +94,9 @@ def attended(options: ServerOptions, current: Current, base: CoreComponents, ser
         service.about.policies_by = adapter.info
         attend(adapter)
         if base.listener is not None:
-            authorizer = SshAuthorizer(service.access, service.lookup, service.activity, base.security)
+            authorizer = SshAuthorizer(
+                service.access, service.lookup, service.activity, service.sessions, base.security
+            )
             uid = base.components.isolation.gateway_uid()
             attend(Gateway(base.listener.listener, base.listener.host_key, authorizer, uid))
         yield

@@ -11,6 +11,7 @@ import itertools
 import logging
 import re
 import socket
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,9 +20,11 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.engines.task_access import TaskAccess
 from millpond.model.errors import ConflictError, MillpondError, NotLoggedInError
+from millpond.node.task.records import TaskId
 from millpond.server.auth.audit import Act
 from millpond.server.auth.components import Security
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, allows, demand, job_target
+from millpond.server.http.user_turns import UserCounts
 from millpond.server.monitoring.activity import Activity
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.sessions.ssh.messages import GatewayRequest
@@ -32,6 +35,7 @@ from millpond.specs.api.jobs.jobs import JobInfo
 log = logging.getLogger(__name__)
 
 _TASK_NUMBER = re.compile(r"[0-9]{1,6}", re.ASCII)
+_Reach = Callable[[TaskId], Coroutine[Any, Any, socket.socket]]
 _CONNECTED_WITHIN_S = 2.0
 _ENTERED, _TURNED_AWAY = 200, 401
 """What the audit log shows, in the words of HTTP as everywhere there."""
@@ -60,6 +64,7 @@ class SshAuthorizer:
     Args:
         access: the ways into running tasks.
         activity: is told when a job is used.
+        counts: what each user has open, over HTTP too.
     """
 
     def __init__(
@@ -67,11 +72,13 @@ class SshAuthorizer:
         access: TaskAccess,
         lookup: JobLookup,
         activity: Activity,
+        counts: UserCounts,
         security: Security,
     ) -> None:
         self._access = access
         self._lookup = lookup
         self._activity = activity
+        self._counts = counts
         self._security = security
         self._sessions: dict[int, _OpenSession] = {}
         self._numbers = itertools.count(1)
@@ -85,6 +92,9 @@ class SshAuthorizer:
         except DBAPIError as error:
             log.error("the store does not answer (%s)", error.orig)
             return {"error": "the store cannot be read or written", "remedy": "try again", "exit": 1}, None
+        except OSError as error:  # such as too many open files: what others have open goes on
+            log.error("nothing can be opened for SSH (%s)", error)
+            return {"error": "the server can open nothing more now", "remedy": "try again", "exit": 1}, None
 
     def close(self) -> None:
         """The gateway is gone, and all sessions through it."""
@@ -116,15 +126,10 @@ class SshAuthorizer:
                 self._security.logins.throttle.failed(*_knocking(question))
                 self._write_down(question, None, "", _TURNED_AWAY)
             case GatewayRequest.SESSION:
-                info, number = self._let_in(question)
-                connection = asyncio.run(self._access.open_session(running_task(info, number)))
-                return {"session": self._begin(question, info, connection)}, connection
+                return self._begin(question, self._access.open_session)
             case GatewayRequest.FORWARD:
-                info, number = self._let_in(question)
-                way = way_to_port(self._access, running_task(info, number), question["port"])
                 # The gateway, which has no rights, cannot see whose the program is.
-                through = asyncio.run(way.open(_CONNECTED_WITHIN_S))
-                return {"session": self._begin(question, info, through)}, through
+                return self._begin(question, lambda task: self._to_port(task, question["port"]))
             case GatewayRequest.USED:
                 if question["session"] in self._sessions:
                     self._activity.used(self._sessions[question["session"]].target.name)
@@ -149,8 +154,8 @@ class SshAuthorizer:
         self._security.keys.used(key)
         self._write_down(question, caller, f"by the key {PublicKey.parse(question['key']).fingerprint}", _ENTERED)
 
-    def _let_in(self, question: dict[str, Any]) -> tuple[JobInfo, int]:
-        """The job and the number of its task, if the bearer of the key may be inside it now.
+    def _let_in(self, question: dict[str, Any]) -> tuple[Caller, JobInfo, int]:
+        """The bearer of the key, the job and the number of its task, if they may be inside it now.
 
         ``JOB.TASK`` names another task than the first. A job whose id reads so comes first.
 
@@ -170,7 +175,7 @@ class SshAuthorizer:
         if info is None:
             info = self._lookup.look(name)
         demand(caller, Verb.USE_JOBS, replace(job_target(info), name=name))
-        return info, task
+        return caller, info, task
 
     def _named(self, caller: Caller, name: str) -> JobInfo | None:
         """The one job of this id, or the one that begins so and that the caller may be inside.
@@ -189,13 +194,21 @@ class SshAuthorizer:
             raise ConflictError(f"{len(begun)} jobs begin with {name!r} ({some})", "write more of the id")
         return begun[0] if begun else None
 
-    def _begin(self, question: dict[str, Any], info: JobInfo, connection: socket.socket) -> int:
-        stay = ExitStack()
-        stay.enter_context(self._activity.use(info.id))
-        own = stay.enter_context(connection.dup())  # the gateway gets the connection itself
-        number = next(self._numbers)
-        self._sessions[number] = _OpenSession(question, job_target(info), own, stay)
-        return number
+    def _begin(self, question: dict[str, Any], reach: _Reach) -> tuple[dict[str, Any], socket.socket]:
+        """Open the way to a task that the question names, for a session of the bearer of the key."""
+        caller, info, task = self._let_in(question)
+        with ExitStack() as stay, ExitStack() as handed:
+            stay.enter_context(self._counts.counted(caller.user))
+            connection = handed.enter_context(asyncio.run(reach(running_task(info, task))))
+            own = stay.enter_context(connection.dup())  # the gateway gets the connection itself
+            stay.enter_context(self._activity.use(info.id))
+            number = next(self._numbers)
+            self._sessions[number] = _OpenSession(question, job_target(info), own, stay.pop_all())
+            handed.pop_all()
+        return {"session": number}, connection
+
+    async def _to_port(self, task: TaskId, port: int) -> socket.socket:
+        return await way_to_port(self._access, task, port).open(_CONNECTED_WITHIN_S)
 
     def _write_down(self, question: dict[str, Any], caller: Caller | None, after: str, status: int) -> None:
         act = Act(self._security.clock(), question["address"], caller, "log-in", AccessTarget("job", question["job"]))

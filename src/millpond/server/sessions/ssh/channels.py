@@ -10,7 +10,7 @@ import json
 import logging
 import socket
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Any, Final
 
 import asyncssh
@@ -51,7 +51,7 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
         self._something_inward = asyncio.Event()
         self._may_write = asyncio.Event()
         self._may_write.set()
-        self._gone = False
+        self._left = asyncio.Event()
 
     # ---- what the client does -----------------------------------------------------------------------------------
 
@@ -59,9 +59,7 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
         self._channel = chan
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._gone = True
-        self._something_inward.set()
-        self._may_write.set()
+        self._left.set()
 
     def pty_requested(self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Any) -> bool:
         self._terminal = {"tty": True, "term": term_type, **_window(term_size[0], term_size[1])}
@@ -129,7 +127,9 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
         try:
             with connection:
                 await asyncio.get_running_loop().sock_sendall(connection, json.dumps(self._order).encode())
-                await until_one_ends(self._to_command(session, connection), self._to_client(connection))
+                # To wait for a client that is gone, or for room at a command that is frozen, might last for ever.
+                ways = (self._to_command(session, connection), self._to_client(connection))
+                await until_one_ends(*ways, self._until_left())
         except ConnectionError:
             self._end("the connection to the task broke", _LOST)
         except Exception as error:  # the client would wait for ever
@@ -140,22 +140,23 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
 
     async def _to_command(self, session: TaskSession, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        while not self._gone:
-            while self._inward and not self._gone:
+        while True:
+            while self._inward:
                 await loop.sock_sendall(connection, self._inward.popleft())
                 session.used()
                 if len(self._inward) < _MOST_WAITING:
                     self._channel.resume_reading()
             self._something_inward.clear()
-            if not (self._inward or self._gone):
+            if not self._inward:
                 await self._something_inward.wait()
+
+    async def _until_left(self) -> None:
+        await self._left.wait()
 
     async def _to_client(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while message := await loop.sock_recv(connection, LARGEST_MESSAGE):
             await self._may_write.wait()
-            if self._gone:
-                return
             if message[:1] == b"{":
                 said = json.loads(message)
                 if "error" in said:
@@ -167,7 +168,7 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
         self._end("the task has ended", _LOST)
 
     def _end(self, why: str, code: int) -> None:
-        if not self._gone:
+        if not self._left.is_set():
             self._channel.write_stderr(f"pond: {why}\n".encode())
             self._channel.exit(code)
 
@@ -176,27 +177,35 @@ def _window(columns: int, rows: int) -> dict[str, int]:
     return {"rows": rows, "columns": columns}
 
 
-async def relay_port(session: TaskSession, connection: socket.socket) -> SSHTCPStreamSession[bytes]:
-    """A session that carries a channel to a connection that the server has made."""
-    reader, writer = await asyncio.open_connection(sock=connection)
+def relay_port(session: TaskSession, connection: socket.socket) -> SSHTCPStreamSession[bytes]:
+    """A session that carries a channel to a connection that the server has made.
+
+    It lasts until both directions are done, or one side broke off, or the client is gone: a program may well keep its
+    side open, and say nothing, for ever.
+    """
 
     async def carry(from_client: asyncssh.SSHReader[bytes], to_client: asyncssh.SSHWriter[bytes]) -> None:
-        ways = (
-            asyncio.ensure_future(_pump(from_client.read, writer, session)),
-            asyncio.ensure_future(_pump(reader.read, to_client, session)),
-        )
         try:
-            await asyncio.gather(*ways)
+            reader, writer = await asyncio.open_connection(sock=connection)
+            try:
+                await until_one_ends(
+                    _both(_pump(from_client.read, writer, session), _pump(reader.read, to_client, session)),
+                    to_client.channel.wait_closed(),
+                )
+            finally:
+                writer.close()
+                to_client.close()
+                await writer.wait_closed()  # the program still takes what the client has sent
         except (OSError, asyncssh.Error):
             return  # one side broke off, which is an end like another
         finally:
-            for way in ways:
-                way.cancel()
-            writer.close()
-            to_client.close()
             session.left()
 
     return SSHTCPStreamSession(carry)
+
+
+async def _both(*ways: Coroutine[Any, Any, None]) -> None:
+    await asyncio.gather(*ways)
 
 
 async def _pump(read: Any, writer: Any, session: TaskSession) -> None:

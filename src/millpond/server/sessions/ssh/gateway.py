@@ -46,6 +46,7 @@ class SshConnection(asyncssh.SSHServer):
         self._job = ""
         self._greeted = False
         self._entered = False
+        self._lost = False
         self.key = ""
 
     @property
@@ -61,6 +62,7 @@ class SshConnection(asyncssh.SSHServer):
         self.logins.append(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
         self._login_over()
         if self._greeted and not self._entered:
             self._control.notify(GatewayRequest.FAILED, self.claim)
@@ -112,7 +114,12 @@ class SshConnection(asyncssh.SSHServer):
             answer = await self._control.ask(GatewayRequest.FORWARD, self.claim | {"port": dest_port})
         except RefusalError as refusal:
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, str(refusal)) from refusal
-        return await relay_port(TaskSession(self._control, answer["session"]), answer["connection"])
+        session, connection = TaskSession(self._control, answer["session"]), answer["connection"]
+        if self._lost:  # no channel begins any more, and so none would say that it has ended
+            connection.close()
+            session.left()
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "the client is gone")
+        return relay_port(session, connection)
 
     def _login_over(self) -> None:
         if self in self.logins:
@@ -155,7 +162,8 @@ async def serve(listener: socket.socket, control: GatewayControl, host_key: str)
 def main(argv: list[str]) -> int:
     """Run the gateway; the two descriptors are arguments, and the number of the account that it becomes, if any."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("asyncssh").setLevel(logging.ERROR)  # what clients send would fill the log
+    for noisy in ("asyncssh", "asyncio"):  # what clients send, and how they leave, would fill the log
+        logging.getLogger(noisy).setLevel(logging.ERROR)
     listener, control = (socket.socket(fileno=int(descriptor)) for descriptor in argv[1:3])
     host_key = sys.stdin.read()
     give_up_rights(int(argv[3]) if argv[3:] else None)

@@ -31,8 +31,9 @@ _HEARS_WITHIN_S: Final = 10
 _CUT_OFF_WITHIN_S: Final = 5
 """Sessions of users who no longer may be inside a job go on for so long at most."""
 _ENDS_WITHIN_S: Final = 5.0
-_MOST_FORWARDS: Final = 64
-"""So many programs are connected to at once; logins do not wait for them."""
+_INTO_TASKS: Final = frozenset((GatewayRequest.SESSION, GatewayRequest.FORWARD))
+_MOST_AT_ONCE: Final = 64
+"""So many ways into tasks are opened at once; logins do not wait for them."""
 _TIMEVAL: Final = "ll"
 
 
@@ -82,6 +83,7 @@ class Gateway:
             with theirs:
                 process = self._spawn(theirs)
             stack.callback(_end, process)
+            stack.callback(own.close)  # before: by that it ends
             with self._lock:
                 self._conversation = own
             stack.callback(self._over)
@@ -117,7 +119,7 @@ class Gateway:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack(_TIMEVAL, _HEARS_WITHIN_S, 0))
         own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack(_TIMEVAL, _CUT_OFF_WITHIN_S, 0))
         asked, cut_off_at = False, time.monotonic()
-        forwards = ThreadPoolExecutor(_MOST_FORWARDS, "ssh-forward")
+        ways = ThreadPoolExecutor(_MOST_AT_ONCE, "ssh-ways")
         try:
             while True:
                 if time.monotonic() >= cut_off_at:
@@ -131,15 +133,15 @@ class Gateway:
                     break
                 question, _ = received
                 asked = True
-                if question.get("ask") == GatewayRequest.FORWARD:  # a program may take its time to accept
-                    forwards.submit(self._answer, own, question).add_done_callback(_log_failure)
+                if question.get("ask") in _INTO_TASKS:  # a program or a supervisor may take its time to accept
+                    ways.submit(self._answer, own, question).add_done_callback(_log_failure)
                 else:
                     self._answer(own, question)
         except (OSError, ValueError, KeyError) as error:
             if not self._closing.is_set():
                 log.error("the SSH gateway does not understand or is not understood (%r)", error)
         finally:
-            forwards.shutdown(cancel_futures=True)  # no session begins after the authorizer has ended them all
+            ways.shutdown(cancel_futures=True)  # no session begins after the authorizer has ended them all
         return asked
 
     def _answer(self, own: socket.socket, question: dict[str, Any]) -> None:
@@ -155,7 +157,7 @@ class Gateway:
 
 def _log_failure(answered: Future[None]) -> None:
     if not answered.cancelled() and (error := answered.exception()) is not None:
-        log.warning("a forwarded port was not answered (%r)", error)
+        log.warning("a question of the SSH gateway was not answered (%r)", error)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,127 @@
+"""Channels of a real SSH client: whoever is gone keeps no way into a task open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import asyncssh
+import pytest
+
+from millpond.server.sessions.ssh.control import GatewayControl
+from millpond.server.sessions.ssh.gateway import serve
+from millpond.server.sessions.ssh.messages import GatewayRequest
+
+WITHIN_S = 30.0
+INTO_TASKS = (GatewayRequest.SESSION, GatewayRequest.FORWARD)
+
+
+class SilentTasks:
+    """Stands for the control: everybody may enter tasks, which take nothing and say nothing.
+
+    Attributes:
+        asked: somebody wants to enter a task.
+        lets_in: those who want to are let in.
+        over: a session is over, and the end of its connection that is the task's.
+    """
+
+    def __init__(self) -> None:
+        self.asked, self.lets_in, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.over: asyncio.Queue[socket.socket] = asyncio.Queue()
+        self._ends: list[socket.socket] = []
+        self.lets_in.set()
+
+    async def ask(self, ask: GatewayRequest, _about: dict[str, Any]) -> dict[str, Any]:
+        if ask not in INTO_TASKS:
+            return {"known": True}
+        self.asked.set()
+        await self.lets_in.wait()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._ends.append(theirs)
+        return {"session": len(self._ends) - 1, "connection": ours}
+
+    def notify(self, ask: GatewayRequest, about: dict[str, Any]) -> None:
+        if ask is GatewayRequest.LEFT:
+            self.over.put_nowait(self._ends[about["session"]])
+
+    async def until_gone(self) -> None:
+        await self.gone.wait()
+
+
+@contextlib.asynccontextmanager
+async def connected(tasks: SilentTasks) -> AsyncIterator[asyncssh.SSHClientConnection]:
+    """A client of a gateway before such tasks."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    host_key = asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode()
+    serving = asyncio.ensure_future(serve(listener, cast(GatewayControl, tasks), host_key))
+    own_key = asyncssh.generate_private_key("ssh-ed25519")
+    try:
+        async with asyncssh.connect(
+            *listener.getsockname(),
+            username="job",
+            known_hosts=None,
+            client_keys=[own_key],
+            agent_path=None,
+            config=None,
+        ) as client:
+            yield client
+    finally:
+        tasks.gone.set()
+        await serving
+
+
+async def is_let_go(tasks: SilentTasks) -> bool:
+    """Whether the next session that is over has left nothing open."""
+    end = await asyncio.wait_for(tasks.over.get(), WITHIN_S)
+    end.settimeout(WITHIN_S)
+    with end:
+        while end.recv(65_536):
+            pass
+    return True
+
+
+@pytest.mark.parametrize("leave", ["close", "abort"])
+def test_a_forwarded_port_whose_program_is_silent_ends_as_the_client_leaves(leave: str) -> None:
+    async def run() -> None:
+        tasks = SilentTasks()
+        async with connected(tasks) as client:
+            await client.open_connection("localhost", 80)
+            getattr(client, leave)()
+            assert await is_let_go(tasks)
+
+    asyncio.run(run())
+
+
+def test_a_command_that_takes_no_input_is_left_as_the_client_leaves() -> None:
+    async def run() -> None:
+        tasks = SilentTasks()
+        async with connected(tasks) as client:
+            command = await client.create_process("cat", encoding=None)
+            command.stdin.write(b"x" * 8_000_000)
+            await tasks.asked.wait()
+            client.abort()
+            assert await is_let_go(tasks)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("way", ["port", "command"])
+def test_who_leaves_before_the_way_is_open_keeps_none(way: str) -> None:
+    async def run() -> None:
+        tasks = SilentTasks()
+        tasks.lets_in.clear()
+        async with connected(tasks) as client:
+            opened = client.open_connection("localhost", 80) if way == "port" else client.create_process("true")
+            opening = asyncio.ensure_future(opened)
+            await tasks.asked.wait()
+            client.abort()
+            await client.wait_closed()
+            with contextlib.suppress(asyncssh.Error, OSError):
+                await opening
+            tasks.lets_in.set()
+            assert await is_let_go(tasks)
+
+    asyncio.run(run())
