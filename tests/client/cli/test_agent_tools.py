@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from job_infos import job_info
+from millpond.model.errors import NotAllowedError
 from millpond.specs.api.reports.usage import UsageList, UsageRow
 
 
@@ -70,3 +72,18 @@ def test_what_many_tasks_wrote_shares_the_room_and_the_end_of_each_is_there(tool
     assert sum(map(len, output.values())) <= tools.MOST_LOG_CHARACTERS
     assert all(output[f"task {task} stdout"].endswith(f"end {task}") for task in range(50))
     assert asked["tail"] == tools.MOST_LOG_LINES
+
+
+def test_who_may_see_a_job_and_not_its_file_is_told_the_rest(tools: ModuleType) -> None:
+    def document(_job: str) -> dict[str, Any]:
+        raise NotAllowedError("this token does not allow change-jobs, only read-jobs", "use another token")
+
+    connection = SimpleNamespace(
+        find=lambda job: job_info(id=job),
+        events=lambda _job: [],
+        document=document,
+    )
+    found = call(tools, "get_job", connection, job="train-abcde")
+    assert found["job"]["id"] == "train-abcde"
+    assert found["file_left_out"] == "this token does not allow change-jobs, only read-jobs; use another token"
+    assert "file" not in found

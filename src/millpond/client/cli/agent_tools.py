@@ -18,7 +18,7 @@ from mcp.server.mcpserver.tools.base import Tool
 from mcp.types import ToolAnnotations
 
 from millpond.client.sdk import Client
-from millpond.model.errors import MillpondError
+from millpond.model.errors import MillpondError, NotAllowedError
 from millpond.specs.api.codec import to_plain
 from millpond.specs.job.job_spec import read_jobs
 
@@ -104,11 +104,18 @@ class AgentTools:
         return {"jobs": [], **found}
 
     def get_job(self, job: str) -> Answer:
-        """A job's state, tasks, attempts and places, with the file it was submitted by and what happened to it."""
+        """A job's state, tasks, attempts and places, what happened to it, and the file it was submitted by.
+
+        Without the right to change the job, `file_left_out` says why the file is not there.
+        """
         with self.connect() as client:
             found = client.find(job)
             events = [_plain(event) for event in client.events(found.id)[-MOST_LISTED:]]
-            return {"job": _plain(found), "file": client.document(found.id), "events": events}
+            try:
+                file: Answer = {"file": client.document(found.id)}
+            except NotAllowedError as error:
+                file = {"file_left_out": str(error)}
+            return {"job": _plain(found), **file, "events": events}
 
     def why(self, job: str) -> Answer:
         """Why a job waits or runs, with the numbers, what would help, and when it should start."""
