@@ -1,4 +1,4 @@
-"""Channels of a real SSH client: whoever is gone keeps no way into a task open."""
+"""Channels of a real SSH client: whoever is gone keeps no way into a task open, and who is cut off is told why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from millpond.server.sessions.ssh.control import GatewayControl
 from millpond.server.sessions.ssh.gateway import serve
-from millpond.server.sessions.ssh.messages import GatewayRequest
+from millpond.server.sessions.ssh.messages import LARGEST_MESSAGE, GatewayRequest
 
 WITHIN_S = 30.0
 INTO_TASKS = (GatewayRequest.SESSION, GatewayRequest.FORWARD)
@@ -31,7 +31,7 @@ class SilentTasks:
     def __init__(self) -> None:
         self.asked, self.lets_in, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.over: asyncio.Queue[socket.socket] = asyncio.Queue()
-        self._ends: list[socket.socket] = []
+        self.ends: list[socket.socket] = []
         self.lets_in.set()
 
     async def ask(self, ask: GatewayRequest, _about: dict[str, Any]) -> dict[str, Any]:
@@ -40,12 +40,12 @@ class SilentTasks:
         self.asked.set()
         await self.lets_in.wait()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._ends.append(theirs)
-        return {"session": len(self._ends) - 1, "connection": ours}
+        self.ends.append(theirs)
+        return {"session": len(self.ends) - 1, "connection": ours}
 
     def notify(self, ask: GatewayRequest, about: dict[str, Any]) -> None:
         if ask is GatewayRequest.LEFT:
-            self.over.put_nowait(self._ends[about["session"]])
+            self.over.put_nowait(self.ends[about["session"]])
 
     async def until_gone(self) -> None:
         await self.gone.wait()
@@ -123,5 +123,31 @@ def test_who_leaves_before_the_way_is_open_keeps_none(way: str) -> None:
                 await opening
             tasks.lets_in.set()
             assert await is_let_go(tasks)
+
+    asyncio.run(run())
+
+
+def test_a_command_that_no_message_holds_is_refused_before_a_way_is_opened() -> None:
+    async def run() -> None:
+        tasks = SilentTasks()
+        async with connected(tasks) as client:
+            done = await client.run("echo " + "x" * LARGEST_MESSAGE, encoding=None)
+            assert done.exit_status == 126
+            assert b"at most 65,536 are taken" in cast(bytes, done.stderr)
+            assert not tasks.ends
+
+    asyncio.run(run())
+
+
+def test_a_command_whose_place_closes_without_a_word_says_what_that_may_mean() -> None:
+    async def run() -> None:
+        tasks = SilentTasks()
+        async with connected(tasks) as client:
+            running = asyncio.ensure_future(client.run("true", encoding=None))
+            await tasks.asked.wait()
+            tasks.ends[0].close()
+            done = await asyncio.wait_for(running, WITHIN_S)
+            assert done.exit_status == 255
+            assert b"64 commands beside it already" in cast(bytes, done.stderr)
 
     asyncio.run(run())

@@ -16,6 +16,7 @@ from typing import Any, Final
 import asyncssh
 from asyncssh.stream import SSHTCPStreamSession
 
+from millpond.node.sessions.exec_sessions import MOST_AT_ONCE
 from millpond.server.sessions.relay import until_one_ends
 from millpond.server.sessions.ssh.control import GatewayControl, RefusalError, TaskSession
 from millpond.server.sessions.ssh.messages import LARGEST_MESSAGE, GatewayRequest
@@ -29,6 +30,11 @@ _CTRL_C: Final = b"\x03"
 _ERRORS: Final = 2
 _LOST: Final = 255
 """The exit code that ssh itself has when a connection breaks."""
+_TOO_LONG: Final = 126
+"""That of a shell for a command with too many arguments."""
+_CUT_OFF: Final = (
+    f"cut off: the task has ended, has {MOST_AT_ONCE} commands beside it already, or is no longer open to you"
+)
 _SHELL: Final = ["/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}" -i']
 _QUIET_SHELL: Final = ["/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}"']
 _LINE: Final = ["/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}" -c "$1"', "sh"]
@@ -117,6 +123,10 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
 
     async def _run(self) -> None:
         """Run what the client asked for, and end the channel with its exit code."""
+        order = json.dumps(self._order).encode()
+        if len(order) > LARGEST_MESSAGE:
+            self._end(f"a command of {len(order):,} bytes: at most {LARGEST_MESSAGE:,} are taken", _TOO_LONG)
+            return
         try:
             answer = await self._control.ask(GatewayRequest.SESSION, self._claim)
         except RefusalError as refusal:
@@ -126,12 +136,12 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
         connection.setblocking(False)
         try:
             with connection:
-                await asyncio.get_running_loop().sock_sendall(connection, json.dumps(self._order).encode())
+                await asyncio.get_running_loop().sock_sendall(connection, order)
                 # To wait for a client that is gone, or for room at a command that is frozen, might last for ever.
                 ways = (self._to_command(session, connection), self._to_client(connection))
                 await until_one_ends(*ways, self._until_left())
         except ConnectionError:
-            self._end("the connection to the task broke", _LOST)
+            self._end(_CUT_OFF, _LOST)
         except Exception as error:  # the client would wait for ever
             log.exception("a session ends by a defect")
             self._end(f"a defect ({type(error).__name__}): see the server's log", _LOST)
@@ -165,7 +175,7 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
                 return
             kind = asyncssh.EXTENDED_DATA_STDERR if message[0] == _ERRORS else None
             self._channel.write(message[1:], kind)
-        self._end("the task has ended", _LOST)
+        self._end(_CUT_OFF, _LOST)
 
     def _end(self, why: str, code: int) -> None:
         if not self._left.is_set():
