@@ -36,7 +36,7 @@ class SilentTasks:
 
     async def ask(self, ask: GatewayRequest, _about: dict[str, Any]) -> dict[str, Any]:
         if ask not in INTO_TASKS:
-            return {"known": True}
+            return {"known": True, "user": "ada"}
         self.asked.set()
         await self.lets_in.wait()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,9 +1,10 @@
-"""How many connections may be about to log in: one address does not keep the others out."""
+"""How many connections there may be, of an address about to log in and of a user: none keeps the others out."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +13,7 @@ import asyncssh
 import pytest
 
 from millpond.server.sessions.ssh.control import GatewayControl
-from millpond.server.sessions.ssh.gateway import MOST_LOGINS, SshConnection
+from millpond.server.sessions.ssh.gateway import MOST_CONNECTIONS, MOST_LOGINS, SshConnection
 from millpond.server.sessions.ssh.messages import LARGEST_MESSAGE, GatewayRequest, receive, send
 
 
@@ -22,11 +23,24 @@ class Opened:
     def __init__(self, address: str) -> None:
         self.address = address
         self.is_open = True
-        self.login = SshConnection(cast(GatewayControl, None))
+        self.user = ""
+        self.login = SshConnection(cast(GatewayControl, self))
         self.login.connection_made(cast(asyncssh.SSHServerConnection, self))
 
     def get_extra_info(self, _name: str) -> Any:
         return (self.address, 1)
+
+    async def ask(self, _ask: GatewayRequest, _about: dict[str, Any]) -> dict[str, Any]:
+        return {"user": self.user}
+
+    def enters(self, user: str) -> bool:
+        """Whether the user may stay who has logged in."""
+        self.user = user
+        asyncio.run(self.login.auth_completed())
+        return self.is_open
+
+    def disconnect(self, _code: int, _why: str) -> None:
+        self.abort()
 
     def abort(self) -> None:
         self.is_open = False
@@ -36,6 +50,7 @@ class Opened:
 @pytest.fixture(autouse=True)
 def _none_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(SshConnection, "logins", [])
+    monkeypatch.setattr(SshConnection, "connections", Counter())
     yield
     assert len(SshConnection.logins) <= MOST_LOGINS
 
@@ -75,3 +90,12 @@ def test_a_key_of_any_length_is_nobodys_and_ends_nothing_for_others() -> None:
             assert (await asked)["known"]
 
     asyncio.run(run())
+
+
+def test_of_one_user_so_many_connections_stay_and_others_come_in() -> None:
+    opened = [Opened("10.0.0.1") for _ in range(2)]
+    assert all(Opened("10.0.0.1").enters("max") for _ in range(MOST_CONNECTIONS - 1))
+    assert [each.enters("max") for each in opened] == [True, False]
+    assert Opened("10.0.0.1").enters("sam")
+    opened[0].abort()
+    assert Opened("10.0.0.1").enters("max")

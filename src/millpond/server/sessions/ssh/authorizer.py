@@ -121,7 +121,7 @@ class SshAuthorizer:
             case GatewayRequest.KNOW:
                 return {"known": self._bearer(question) is not None}, None
             case GatewayRequest.ENTERED:
-                self._entered(question)
+                return {"user": self._entered(question)}, None
             case GatewayRequest.FAILED:
                 self._security.logins.throttle.failed(*_knocking(question))
                 self._write_down(question, None, "", _TURNED_AWAY)
@@ -145,7 +145,8 @@ class SshAuthorizer:
         caller = None if known is None else self._security.accounts.caller_named(known.user)
         return None if known is None or caller is None else (caller, known.id)
 
-    def _entered(self, question: dict[str, Any]) -> None:
+    def _entered(self, question: dict[str, Any]) -> str:
+        """Who has logged in."""
         bearer = self._bearer(question)
         if bearer is None:
             raise NotLoggedInError("this key belongs to no user any more")
@@ -153,6 +154,7 @@ class SshAuthorizer:
         self._security.logins.throttle.forgive(_knocking(question)[0])
         self._security.keys.used(key)
         self._write_down(question, caller, f"by the key {PublicKey.parse(question['key']).fingerprint}", _ENTERED)
+        return caller.user
 
     def _let_in(self, question: dict[str, Any]) -> tuple[Caller, JobInfo, int]:
         """The bearer of the key, the job and the number of its task, if they may be inside it now.

@@ -28,6 +28,8 @@ from millpond.server.sessions.ssh.messages import GatewayRequest
 LOGIN_WITHIN_S: Final = 30
 MOST_LOGINS: Final = 64
 """Connections that have not shown yet who they are. For one more, the address with most of them loses its oldest."""
+MOST_CONNECTIONS: Final = 256
+"""Of one user: others need the gateway's memory and files too."""
 _ASK_IF_THERE_S: Final = 30
 _THERE_TRIES: Final = 4
 _LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
@@ -38,6 +40,8 @@ class SshConnection(asyncssh.SSHServer):
 
     logins: ClassVar[list[SshConnection]] = []
     """The oldest first."""
+    connections: ClassVar[Counter[str]] = Counter()
+    """Of each user."""
 
     def __init__(self, control: GatewayControl) -> None:
         self._control = control
@@ -47,6 +51,7 @@ class SshConnection(asyncssh.SSHServer):
         self._greeted = False
         self._entered = False
         self._lost = False
+        self._user = ""
         self.key = ""
 
     @property
@@ -64,6 +69,8 @@ class SshConnection(asyncssh.SSHServer):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
         self._login_over()
+        if self._user:
+            self.connections[self._user] -= 1
         if self._greeted and not self._entered:
             self._control.notify(GatewayRequest.FAILED, self.claim)
 
@@ -95,11 +102,18 @@ class SshConnection(asyncssh.SSHServer):
     async def auth_completed(self) -> None:
         self._login_over()
         self._entered = True
+        assert self._connection is not None
         try:
-            await self._control.ask(GatewayRequest.ENTERED, self.claim)
+            user = (await self._control.ask(GatewayRequest.ENTERED, self.claim))["user"]
         except RefusalError as refusal:
-            assert self._connection is not None
             self._connection.disconnect(asyncssh.DISC_NO_MORE_AUTH_METHODS_AVAILABLE, str(refusal))
+            return
+        if self.connections[user] >= MOST_CONNECTIONS:
+            why = f"{MOST_CONNECTIONS} connections of {user} are open; close some"
+            self._connection.disconnect(asyncssh.DISC_TOO_MANY_CONNECTIONS, why)
+        elif not self._lost:
+            self._user = user
+            self.connections[user] += 1
 
     def session_requested(self) -> TaskChannel:
         return TaskChannel(self._control, self.claim)

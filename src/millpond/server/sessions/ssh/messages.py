@@ -24,7 +24,7 @@ class GatewayRequest(StrEnum):
     KNOW = "know"
     """Whether the public key ``key`` stands for a user."""
     ENTERED = "entered"
-    """A client at ``address`` has proved to have ``key``, and wants to ``job``."""
+    """A client at ``address`` has proved to have ``key``, and wants to ``job``. Answered with the ``user``."""
     FAILED = "failed"
     """A client at ``address`` that wanted to ``job`` left without having proved anything."""
     SESSION = "session"
