@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from millpond.node.sessions import sftp
 from millpond.node.sessions.sftp import SftpServer
-from millpond.node.sessions.sftp_wire import CREATE, READ, WRITE, Fields, SftpAnswer, SftpRequest, Status, number, text
+from millpond.node.sessions.sftp_wire import (
+    CREATE,
+    READ,
+    WRITE,
+    Fields,
+    SftpAnswer,
+    SftpRequest,
+    Status,
+    list_line,
+    number,
+    text,
+)
 
 
 class Client:
@@ -124,3 +136,17 @@ def test_open_files_and_packets_are_bounded(client: Client, tmp_path: Path, monk
     client.server.close()
     with pytest.raises(ValueError, match="a packet of"):
         client.server.receive(number(10_000_000))
+
+
+def test_a_pipe_that_nobody_is_at_holds_nothing_up(client: Client, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert client.status(SftpRequest.OPEN, text(b"pipe"), number(WRITE), number(0)) is Status.FAILURE
+    handle = client.open("pipe")
+    assert client.status(SftpRequest.READ, text(handle), (0).to_bytes(8), number(2)) is Status.FAILURE
+
+
+@pytest.mark.parametrize("changed", [-(10**17), -1, 0, 10**17])
+def test_a_file_of_any_time_is_listed(changed: int) -> None:
+    found = os.stat_result((stat.S_IFREG | 0o640, 1, 1, 1, 7, 7, 5, changed, changed, changed))
+    assert list_line(b"name", found).startswith(b"-rw-r-----")
+    assert list_line(b"name", found).endswith(b" name")

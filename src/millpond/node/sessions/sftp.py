@@ -128,7 +128,9 @@ class SftpServer:
     def _open(self, fields: Fields) -> bytes:
         path, wish = _path(fields), fields.number()
         mode = Attributes.read(fields).mode
-        flags = os.O_CLOEXEC
+        flags = (
+            os.O_CLOEXEC | os.O_NONBLOCK
+        )  # a pipe that nobody is at would keep this session, and its place, for ever
         if wish & wire.WRITE:
             flags |= os.O_RDWR if wish & wire.READ else os.O_WRONLY
         for bit, flag in (

@@ -149,12 +149,17 @@ def attributes(found: os.stat_result) -> bytes:
         _SIZE | _OWNER | _MODE | _TIMES,
         found.st_size,
         *(each & 0xFFFF_FFFF for each in (found.st_uid, found.st_gid, found.st_mode)),
-        *(int(each) & 0xFFFF_FFFF for each in (found.st_atime, found.st_mtime)),
+        *map(_time, (found.st_atime, found.st_mtime)),
     )
 
 
 def list_line(name: bytes, found: os.stat_result) -> bytes:
     """A line as ``ls -l`` prints it, which clients show as it is (section 7)."""
-    changed = time.strftime("%b %d %H:%M %Y", time.localtime(found.st_mtime))
+    changed = time.strftime("%b %d %H:%M %Y", time.localtime(_time(found.st_mtime)))
     columns = f"{stat.filemode(found.st_mode)} {found.st_nlink:>4} {found.st_uid:<8} {found.st_gid:<8}"
     return f"{columns} {found.st_size:>10} {changed} ".encode() + name
+
+
+def _time(instant: float) -> int:
+    """As it is sent: a file may say any time, also one that no clock shows."""
+    return int(instant) & 0xFFFF_FFFF
