@@ -11,6 +11,7 @@ from typing import Any, cast
 import asyncssh
 import pytest
 
+from millpond.server.sessions.ssh.channels import TaskChannel
 from millpond.server.sessions.ssh.control import GatewayControl
 from millpond.server.sessions.ssh.gateway import serve
 from millpond.server.sessions.ssh.messages import LARGEST_MESSAGE, GatewayRequest
@@ -151,3 +152,14 @@ def test_a_command_whose_place_closes_without_a_word_says_what_that_may_mean() -
             assert b"64 commands beside it already" in cast(bytes, done.stderr)
 
     asyncio.run(run())
+
+
+def test_what_a_terminal_says_without_end_is_not_held_for_a_task_that_does_not_hear_it() -> None:
+    channel = TaskChannel(cast(GatewayControl, None), {})
+    channel.pty_requested("xterm", (80, 24, 0, 0), None)
+    for number in range(10_000):
+        channel.terminal_size_changed(number, 24, 0, 0)
+        channel.signal_received("INT")
+    channel.eof_received()
+    assert len(channel._inward) < 100
+    assert channel._inward[-1] == b'{"eof": true}'

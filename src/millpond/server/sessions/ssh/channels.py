@@ -24,6 +24,7 @@ from millpond.server.sessions.ssh.messages import LARGEST_MESSAGE, GatewayReques
 log = logging.getLogger(__name__)
 
 _MOST_WAITING: Final = 4
+_MOST_SAID: Final = 64
 _STDIN: Final = b"\x00"
 _END_OF_INPUT: Final = b'{"eof": true}'
 _CTRL_C: Final = b"\x03"
@@ -96,12 +97,12 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
         return True  # it still reads
 
     def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
-        self._put(json.dumps(_window(width, height)).encode())
+        self._say(json.dumps(_window(width, height)).encode())
 
     def signal_received(self, signal: str) -> None:
         """Only a terminal can pass a signal on to whatever runs in it; without one, leaving ends the command."""
         if self._terminal:
-            self._put(_STDIN + _CTRL_C)
+            self._say(_STDIN + _CTRL_C)
         else:
             self._end(f"ended by SIG{signal}", _LOST)
 
@@ -116,6 +117,11 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
         self._may_write.set()
 
     # ---- carrying -----------------------------------------------------------------------------------------------
+
+    def _say(self, message: bytes) -> None:
+        """Pass on what no window of the channel bounds, unless much waits already."""
+        if len(self._inward) < _MOST_SAID:
+            self._put(message)
 
     def _put(self, message: bytes) -> None:
         self._inward.append(message)
