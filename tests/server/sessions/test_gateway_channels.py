@@ -53,7 +53,7 @@ class SilentTasks:
 
 
 @contextlib.asynccontextmanager
-async def connected(tasks: SilentTasks) -> AsyncIterator[asyncssh.SSHClientConnection]:
+async def connected(tasks: SilentTasks, **options: Any) -> AsyncIterator[asyncssh.SSHClientConnection]:
     """A client of a gateway before such tasks."""
     listener = socket.create_server(("127.0.0.1", 0))
     host_key = asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode()
@@ -67,6 +67,7 @@ async def connected(tasks: SilentTasks) -> AsyncIterator[asyncssh.SSHClientConne
             client_keys=[own_key],
             agent_path=None,
             config=None,
+            **options,
         ) as client:
             yield client
     finally:
@@ -163,3 +164,16 @@ def test_what_a_terminal_says_without_end_is_not_held_for_a_task_that_does_not_h
     channel.eof_received()
     assert len(channel._inward) < 100
     assert channel._inward[-1] == b'{"eof": true}'
+
+
+def test_sha_1_is_offered_for_nothing() -> None:
+    async def run() -> None:
+        for old in ({"kex_algs": ["diffie-hellman-group14-sha1"]}, {"mac_algs": ["hmac-sha1"]}):
+            with pytest.raises(asyncssh.KeyExchangeFailed):
+                async with connected(SilentTasks(), encryption_algs=["aes128-ctr"], **old):
+                    pytest.fail("it was")
+        async with connected(SilentTasks()) as client:
+            assert b"rsa-sha2-256" in client._server_sig_algs
+            assert not {b"ssh-rsa", b"ssh-dss"} & client._server_sig_algs
+
+    asyncio.run(run())

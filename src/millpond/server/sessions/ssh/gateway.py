@@ -16,6 +16,7 @@ import logging
 import socket
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 import asyncssh
@@ -32,6 +33,8 @@ MOST_CONNECTIONS: Final = 256
 """Of one user: others need the gateway's memory and files too."""
 _ASK_IF_THERE_S: Final = 30
 _THERE_TRIES: Final = 4
+_WEAK: Final = (b"ssh-rsa", b"ssh-dss", b"umac-64")
+"""Beside what has SHA-1 in its name: signatures of RSA keys by it, keys of 1024 bits, MACs of 64."""
 _LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
@@ -150,6 +153,7 @@ class SshConnection(asyncssh.SSHServer):
 
 async def serve(listener: socket.socket, control: GatewayControl, host_key: str) -> None:
     """Take people in until the server is gone."""
+    usual = asyncssh.SSHServerConnectionOptions(config=None)
     server = await asyncssh.listen(
         sock=listener,
         server_factory=lambda: SshConnection(control),
@@ -163,6 +167,9 @@ async def serve(listener: socket.socket, control: GatewayControl, host_key: str)
         x11_forwarding=False,
         line_editor=False,
         compression_algs=None,
+        kex_algs=_strong(usual.kex_algs),
+        mac_algs=_strong(usual.mac_algs),
+        signature_algs=_strong(usual.signature_algs),
         rdns_lookup=False,
         login_timeout=LOGIN_WITHIN_S,
         keepalive_interval=_ASK_IF_THERE_S,
@@ -171,6 +178,11 @@ async def serve(listener: socket.socket, control: GatewayControl, host_key: str)
     )
     async with server:
         await control.until_gone()
+
+
+def _strong(algorithms: Iterable[bytes]) -> list[str]:
+    """Those of the usual algorithms that are not weak."""
+    return [each.decode() for each in algorithms if not (b"sha1" in each or each.startswith(_WEAK))]
 
 
 def main(argv: list[str]) -> int:
