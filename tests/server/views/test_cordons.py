@@ -154,3 +154,14 @@ def _closing(until: float | None = None) -> Callable[[float], NodeClosed]:
 def _full(where: str) -> None:
     if where == "before append":
         raise OperationalError("insert", {}, OSError("disk full"))
+
+
+def test_what_was_refused_is_told_by_no_history(api: Api) -> None:
+    for node, act, status in (("n1", "open", 409), ("never-was", "close", 404)):
+        answer = api.client.post(f"/api/v1/nodes/{node}/{act}", json={})
+        assert answer.status_code == status, answer.text
+    told(api, "close")
+    for where in ("/api/v1/events", f"{NODE}/events", "/api/v1/nodes/never-was/events"):
+        happened = [item["text"] for item in api.client.get(where).json()["events"]]
+        assert not any("opened by" in text for text in happened)
+        assert sum("closed by" in text for text in happened) == ("never-was" not in where)

@@ -80,6 +80,7 @@ class TurnProcessor:
         self._doubtful: tuple[Batch, LogEntry] | None = None
         self._decided: list[DecisionEntry] = []
         self._claims: ClaimsEntry | None = None
+        self._refused: list[int] = []
         self._snapshot_seq = store.latest_snapshot_seq() or 0
         self._due: float | None = None
         self._has_more = False
@@ -279,6 +280,7 @@ class TurnProcessor:
             if isinstance(entry.event, events.ClockJumped):
                 touched |= self._job_views.skip(entry.event)
             if isinstance(result, MillpondError):
+                self._refused.append(entry.seq)
                 batch.turn_down(entry.seq, result)
             else:
                 touched |= result
@@ -365,7 +367,8 @@ class TurnProcessor:
         job_views = self._job_views
         if not self._resolve_doubt():
             return False
-        if self._decided or self._claims or job_views.ended or job_views.used or job_views.kept:
+        views_differ = job_views.ended or job_views.used or job_views.kept
+        if self._decided or self._claims or self._refused or views_differ:
             is_stored = self._store_decided()
         else:
             is_stored = not self._loop.trouble or self._is_writable()
@@ -398,7 +401,7 @@ class TurnProcessor:
         job_views = self._job_views
         decisions: list[Decision] = [entry.decision for entry in self._decided]
         ended = job_views.stored()
-        self._decided, self._claims, self._loop.trouble = [], None, ""
+        self._decided, self._claims, self._refused, self._loop.trouble = [], None, [], ""
         if decisions:
             self._engine.apply(decisions)
         for view in ended:
@@ -418,7 +421,7 @@ class TurnProcessor:
         result = TurnResult(self._core.now, decided, [*job_views.kept, *ended_now], self._job_cache.get)
         deliveries = self._dependencies.notices.address(result)
         try:
-            self._store.record(self._decided, ended_now, job_views.used, deliveries, self._claims)
+            self._store.record(self._decided, ended_now, job_views.used, deliveries, self._claims, self._refused)
         except DBAPIError as error:
             self._store_fails(error)
             return False

@@ -28,11 +28,11 @@ from millpond.model.events import (
     Tick,
     WaitExplained,
 )
-from millpond.server.store.schema import decisions, events
+from millpond.server.store.schema import UNACCEPTED, decisions, events
 from millpond.server.store.stored_json import value_in
 from millpond.server.store.tables import TableStore
 
-_SILENT: Final = tuple(kind.__name__ for kind in (Tick, LoadSampled, NodeContents, ProgressMeasured))
+_SILENT: Final = (UNACCEPTED, *(kind.__name__ for kind in (Tick, LoadSampled, NodeContents, ProgressMeasured)))
 """Events that are not shown among those of everything."""
 _OF_NODES: Final = tuple(
     kind.__name__
@@ -78,7 +78,8 @@ class HistoryStore(TableStore):
 
     def of_job(self, job: str) -> History:
         """Everything about one job."""
-        happened = self._events(sa.select(events).where(events.c.job == job).order_by(events.c.seq))
+        mine = sa.and_(events.c.job == job, events.c.type != UNACCEPTED)
+        happened = self._events(sa.select(events).where(mine).order_by(events.c.seq))
         decided = self._decisions(sa.select(decisions).where(decisions.c.job == job).order_by(decisions.c.id))
         return happened, decided
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
 from millpond.model.energy import ENERGY_FIELDS
@@ -26,7 +28,11 @@ events = Table(
     Column("data", Text, nullable=False),
     Index("events_by_job", "job", "seq"),
 )
-"""The scheduler's log in the order in which it was handled."""
+"""The scheduler's log in the order in which it was handled. ``type`` is that of the event, for histories, or
+``UNACCEPTED``."""
+
+UNACCEPTED: Final = "Unaccepted"
+"""Of an event that the scheduler refused: nothing came of it."""
 
 decisions = Table(
     "decisions",

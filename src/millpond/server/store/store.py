@@ -184,6 +184,7 @@ class Store(TableStore):
         held: Sequence[UsageChange] = (),
         new_deliveries: Sequence[NewDelivery] = (),
         claims: ClaimsEntry | None = None,
+        refused: Sequence[int] = (),
     ) -> None:
         """Make what a turn came to durable, all or nothing.
 
@@ -193,6 +194,7 @@ class Store(TableStore):
             held: changes of what jobs hold.
             new_deliveries: for webhooks and users.
             claims: what the cycle changed of them; None: nothing.
+            refused: places in the log of what the scheduler did not accept; no history tells of it.
 
         Raises:
             CommitInDoubtError: whether it is durable is open (``writes``).
@@ -204,6 +206,9 @@ class Store(TableStore):
                 connection.execute(_NEW_DECISIONS, [_decision_row(entry) for entry in decisions])
             if claims is not None:
                 connection.execute(_NEW_CLAIMS, [{"seq": claims.seq, "data": json.dumps(claims.data)}])
+            if refused:
+                of_these = schema.events.c.seq.in_(refused)
+                connection.execute(schema.events.update().where(of_these).values(type=schema.UNACCEPTED))
             write_ended(connection, ended)
             write_waits(connection, ended)
 
