@@ -13,7 +13,7 @@ import asyncssh
 import pytest
 
 from millpond.server.sessions.ssh.control import GatewayControl
-from millpond.server.sessions.ssh.gateway import MOST_CONNECTIONS, MOST_LOGINS, SshConnection
+from millpond.server.sessions.ssh.gateway import MOST_CONNECTIONS, MOST_LOGINS, MOST_TRIES, SshConnection
 from millpond.server.sessions.ssh.messages import LARGEST_MESSAGE, GatewayRequest, receive, send
 
 
@@ -31,7 +31,7 @@ class Opened:
         return (self.address, 1)
 
     async def ask(self, _ask: GatewayRequest, _about: dict[str, Any]) -> dict[str, Any]:
-        return {"user": self.user}
+        return {"user": self.user, "known": False}
 
     def enters(self, user: str) -> bool:
         """Whether the user may stay who has logged in."""
@@ -99,3 +99,13 @@ def test_of_one_user_so_many_connections_stay_and_others_come_in() -> None:
     assert Opened("10.0.0.1").enters("sam")
     opened[0].abort()
     assert Opened("10.0.0.1").enters("max")
+
+
+def test_one_login_tries_so_many_keys_and_no_more() -> None:
+    key = cast(asyncssh.SSHKey, SimpleNamespace(export_public_key=lambda _form: b"ssh-ed25519 AAAA"))
+    opened = Opened("10.0.0.1")
+    for _ in range(MOST_TRIES):
+        assert not asyncio.run(opened.login.validate_public_key("job", key))
+        assert opened.is_open
+    assert not asyncio.run(opened.login.validate_public_key("job", key))
+    assert not opened.is_open

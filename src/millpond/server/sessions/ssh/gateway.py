@@ -29,6 +29,8 @@ from millpond.server.sessions.ssh.messages import GatewayRequest
 LOGIN_WITHIN_S: Final = 30
 MOST_LOGINS: Final = 64
 """Connections that have not shown yet who they are. For one more, the address with most of them loses its oldest."""
+MOST_TRIES: Final = 20
+"""Keys of one login: each is looked for in the database. OpenSSH itself takes 6."""
 MOST_CONNECTIONS: Final = 256
 """Of one user: others need the gateway's memory and files too."""
 _ASK_IF_THERE_S: Final = 30
@@ -55,6 +57,7 @@ class SshConnection(asyncssh.SSHServer):
         self._entered = False
         self._lost = False
         self._user = ""
+        self._tries = 0
         self.key = ""
 
     @property
@@ -93,6 +96,11 @@ class SshConnection(asyncssh.SSHServer):
 
     async def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
         """Whether the key is a user's; that the client has it is proved by a signature after this."""
+        self._tries += 1
+        if self._tries > MOST_TRIES:
+            assert self._connection is not None
+            self._connection.disconnect(asyncssh.DISC_NO_MORE_AUTH_METHODS_AVAILABLE, "too many keys")
+            return False
         line = key.export_public_key("openssh").decode()
         try:
             known = (await self._control.ask(GatewayRequest.KNOW, self.claim | {"key": line}))["known"]
