@@ -444,7 +444,7 @@ class Scheduler:
         scheduler = cls(snapshots.settings_of(plain))
         snapshots.give(plain, scheduler._state, scheduler._placer, scheduler._claims)
         scheduler._claims_seen = scheduler._kept_version
-        scheduler._wakeups.keep(plain.get("next_change", ()))
+        scheduler._wakeups.keep(plain["next_change"])
         return scheduler
 
     def fork(self) -> Scheduler:

@@ -462,18 +462,6 @@ def test_a_guest_is_one_after_a_restart_of_the_server_and_in_a_copy() -> None:
         assert twin.jobs["b1"].packed_with == "a1"
 
 
-def test_a_snapshot_of_before_knows_no_pairs() -> None:
-    here = world(1)
-    here.submit(job("a1"))
-    plain = here.core.snapshot()
-    del plain["pair_speeds"], plain["guests"]
-    for each in plain["jobs"]:
-        del each["packed_with"]
-        for task in each["tasks"]:
-            del task["shares"]
-    check_everything(Scheduler.restore(plain))
-
-
 def test_pairs_stay_when_the_pool_packs_no_more() -> None:
     here = pair()
     here.tell(PoolChanged(here.now, Pool()))

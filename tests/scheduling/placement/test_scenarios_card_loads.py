@@ -105,4 +105,4 @@ def test_what_is_measured_of_machines_and_cards_that_are_not_there_is_ignored() 
     before = world.core.snapshot()["loads"]
     measure(world, "gone", CardLoad("gone-0", 500, 0))
     measure(world, "a", CardLoad("b-0", 500, 0))
-    assert world.core.snapshot()["loads"] == before == {}
+    assert world.core.snapshot()["loads"] == before == {"cards": [], "used_part": {}}

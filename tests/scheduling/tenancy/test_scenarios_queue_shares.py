@@ -9,7 +9,6 @@ from worlds import World, machine, queue, single
 
 from millpond.model.decisions import Stop
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job
-from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import PreemptionCost, Settings
 
 HOUR_S = 3_600.0
@@ -86,27 +85,6 @@ def test_queues_in_one_round_are_kept_no_room_where_work_is_displaced() -> None:
     world.submit(single("wide", 2, queue="b"), lasting=10 * HOUR_S, known=True)
     world.go_to(601.0)
     assert world.running() == {"a2", "a3"}
-
-
-def test_a_snapshot_without_the_use_of_inner_queues_is_given_the_sum_of_what_is_below() -> None:
-    world = World(
-        machine("n", 4),
-        settings=Settings(ordering="fair"),
-        queues=(queue("x"), queue("x0", parent="x"), queue("x1", parent="x")),
-    )
-    world.submit(*jobs("x0", 2), *jobs("x1", 1))
-    world.go_to(1_000.0)
-    world.end("x00")
-    world.go_to(2_000.0)
-    plain = world.core.snapshot()
-    whole = plain["usage"].pop("x")
-    restored = Scheduler.restore(plain).snapshot()["usage"]["x"]
-    usage = world.core._state.usage
-    assert restored[:3] == whole[:3]
-    capacity, now = world.core._state.cluster.capacity.amount, world.now
-    again = type(usage)(usage.half_life_s)
-    again.restore({"x": restored})
-    assert again.served_s("x", capacity, now) == pytest.approx(usage.served_s("x", capacity, now))
 
 
 def test_who_starts_by_the_turn_of_its_queue_does_not_leave_for_one_that_had_its_turn_later() -> None:

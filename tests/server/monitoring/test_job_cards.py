@@ -79,15 +79,6 @@ def test_a_long_life_takes_no_more_room_and_a_restart_goes_on(watched: Watched) 
     assert found.end - found.begin >= 2 * MOST_LINES * 60 - 240
 
 
-def test_lines_of_a_server_that_knew_fewer_figures_are_still_read(watched: Watched) -> None:
-    file = attempt_dir(watched.state_dir, "job", 1) / "cards.jsonl"
-    file.write_text('[5940,1,{"fake-1 #0 V100":[0.9,0.8,100,300.5,61]}]\n')
-    watched.look()
-    [card] = cards_of(watched.state_dir, JOB).series
-    assert (card.figures["engine"], card.figures["temperature_c"][0]) == ([0.9, 0.5], 61)
-    assert card.figures["tensor"] == [None, None]
-
-
 def test_attempts_are_one_life_and_a_line_that_was_cut_off_is_left_out(watched: Watched) -> None:
     watched.look()
     with (attempt_dir(watched.state_dir, "job", 1) / "cards.jsonl").open("a") as file:

@@ -127,7 +127,7 @@ def test_a_server_tells_of_its_own_cards_and_of_those_of_agents_once_a_placement
             watch.look()
             api.loop.query(lambda core: None).result(60)
         plain = api.loop.query(lambda core: core.scheduler.snapshot()["loads"]).result(60)
-        return {uuid: load for uuid, _, _, load in plain.get("cards", ())}
+        return {uuid: load for uuid, _, _, load in plain["cards"]}
 
     assert go_on() == {}
     api.loop.notify([PolicyChanged(api.clock.now, "default", "service=spread", preempt=False, reserve=True)])

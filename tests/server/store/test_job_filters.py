@@ -135,15 +135,3 @@ def test_a_name_may_be_a_pattern_of_which_both_databases_and_living_jobs_mean_th
     wanted = JobFilter(name=pattern)
     assert {info.name for info in store.jobs.ended_jobs(100, wanted)} == meant
     assert {info.name for info in infos if wanted.matches(info)} == meant
-
-
-def test_jobs_of_an_earlier_version_stand_where_they_were_submitted_and_could_start_later(store: Store) -> None:
-    """It wrote down when a job could start as when it was submitted."""
-    first, *_ = fill(store)
-    old = replace(first, id="held", submitted_at=50.0, first_started_at=60.0)
-    store.append([], [NewJob("held", old.user, 7.0, {})])
-    store.record([], [old])
-    found = store.jobs.ended_job("held")
-    assert found == replace(old, submitted_at=7.0, eligible_at=50.0)
-    listed = store.jobs.ended_jobs(1_000)
-    assert listed == sorted(listed, key=listed_at)

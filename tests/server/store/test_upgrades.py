@@ -246,7 +246,7 @@ def test_a_state_of_an_earlier_format_is_refused_before_anything_is_changed(data
     engine.dispose()
     with pytest.raises(UnavailableError) as caught:
         Store(database_url)
-    assert "is of format 1, by Millpond 0.1.0; this one reads format 3 alone" in caught.value.cause
+    assert "is of format 1, by Millpond 0.1.0; this one reads format 4 alone" in caught.value.cause
     assert "under the version that wrote it" in caught.value.remedy
     assert revision_of(database_url) == FIRST
 

@@ -35,7 +35,10 @@ def life(
 
 
 def seen(ended_at: float | None, events: list[EventInfo], now: float = 200.0) -> list[tuple[str, float, float]]:
-    return [(span.look, span.since, span.until) for span in life(job(ended_at), events, now).spans]
+    return [
+        (span.look, span.since, span.until)
+        for span in life(replace(job(ended_at), eligible_at=100.0), events, now).spans
+    ]
 
 
 def test_a_job_waits_starts_and_runs_until_now() -> None:
@@ -44,7 +47,7 @@ def test_a_job_waits_starts_and_runs_until_now() -> None:
 
 
 def test_an_array_runs_from_the_first_start_of_a_member_on() -> None:
-    array = replace(job(), array=ArrayInfo(count=3, indices="0-2"))
+    array = replace(job(), array=ArrayInfo(count=3, indices="0-2"), eligible_at=100.0)
     for started, looks in ((None, ["waits"]), (150.0, ["waits", "runs"])):
         spans = life(replace(array, first_started_at=started), RUN[:1]).spans
         assert [span.look for span in spans] == looks
@@ -104,11 +107,11 @@ def test_a_wait_tells_its_reasons_once_each() -> None:
         WaitInfo(cause="no-room", summary="no room", since=150, until=160),
     ]
     why = ReasonInfo(job="a", state="running", cause="fits", summary="it runs", waits=waits)
-    assert life(job(), RUN, why=why).spans[0].text == "no room; behind others"
+    assert life(replace(job(), eligible_at=100.0), RUN, why=why).spans[0].text == "no room; behind others"
 
 
 def test_the_line_is_full_and_even_the_shortest_span_is_seen() -> None:
-    spans = life(job(), RUN, 1_000_000.0).spans
+    spans = life(replace(job(), eligible_at=100.0), RUN, 1_000_000.0).spans
     assert sum(span.width for span in spans) == pytest.approx(100, abs=0.1)
     assert min(span.width for span in spans) > 0.3
     assert [span.begin for span in spans] == sorted(span.begin for span in spans)
@@ -139,8 +142,3 @@ def test_an_array_that_comes_after_others_is_eligible_when_these_have_ended() ->
     line = life(array, [], after=("b",))
     assert line.eligible_at == 150.0
     assert [span.look for span in line.spans] == ["blocked", "waits", "runs"]
-
-
-def test_a_job_of_which_the_history_is_gone_is_not_said_to_have_been_blocked() -> None:
-    line = life(replace(job(ended_at=180.0), first_started_at=170.0), [])
-    assert [span.look for span in line.spans] == ["waits"]

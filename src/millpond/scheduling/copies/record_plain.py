@@ -36,10 +36,6 @@ _CONVERTED = {
 """Fields that ``record_plain`` and ``record_in`` write and read one by one."""
 _RECORD_FIELDS = tuple(each.name for each in fields(JobRecord) if each.name not in _MADE_ANEW | _CONVERTED)
 """All others: they are JSON as they are."""
-_NOT_WRITTEN_AT_FIRST = (
-    "placed_by", "took_back", "left_for", "work", "promised_at", "look_at", "overdue", "idled_before", "packed_with",
-    "held_until", "cap_w", "began_at", "left_at", "suspended_s",
-)  # fmt: skip
 
 
 def record_plain(state: State, record: JobRecord) -> dict[str, Any]:
@@ -57,9 +53,8 @@ def record_plain(state: State, record: JobRecord) -> dict[str, Any]:
     moved = record.migration
     plain["migration"] = moved and [moved.live, moved.source, moved.target, moved.stage.value, moved.reason]
     plain["switching_s"] = [record.leave_s, record.return_s]
-    if record.progress is not None:
-        plain["progress"] = to_plain(record.progress)
-        plain["speeds"] = [list(measured) for measured in record.speeds]
+    plain["progress"] = to_plain(record.progress)
+    plain["speeds"] = [list(measured) for measured in record.speeds]
     plain["on_roster"] = record.slot >= 0
     plain["key"] = [_finite(part) for part in record.key] if record.line else None
     if record.group is not None and record.line:
@@ -102,14 +97,11 @@ def record_in(state: State, plain: dict[str, Any]) -> JobRecord:
     """What ``record_plain`` wrote; its tasks hold in the ledger what they held."""
     record = new_record(state, from_plain(plain["job"]), plain["sequence"], plain["submitted_at"])
     for name in _RECORD_FIELDS:
-        if name in plain or name not in _NOT_WRITTEN_AT_FIRST:
-            setattr(record, name, plain[name])
-    if "began_at" not in plain and record.started_at is not None:
-        record.began_at = record.first_started_at if record.attempt == 1 else record.started_at
+        setattr(record, name, plain[name])
     why, mode, record.ready_at, record.suspend_refused = plain["suspended"]
     record.leave_s, record.return_s = plain["switching_s"]
-    record.progress = from_plain(plain.get("progress"))  # not written at first
-    record.speeds = speeds_of(plain.get("speeds", ()))
+    record.progress = from_plain(plain["progress"])
+    record.speeds = speeds_of(plain["speeds"])
     record.suspended_why, record.suspend_mode = Cause(why) if why else None, SuspendMode(mode)
     if plain["migration"] is not None:
         live, source, target, stage, reason = plain["migration"]
@@ -147,7 +139,7 @@ def _task(state: State, record: JobRecord, number: int, plain: dict[str, Any]) -
         if node in state.cluster.node_index:
             task.holding = runs.holding_at(state, record, task, node, devices)
             _give_right(task.holding, record, right)
-            task.holding.is_shared = plain.get("shares", False)  # not written at first
+            task.holding.is_shared = plain["shares"]
             state.cluster.change(task.holding, HoldState(hold))
     if plain["vacating"] is not None and task.holding is not None:
         _leave(state, record, task, *plain["vacating"])

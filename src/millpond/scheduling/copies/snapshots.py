@@ -32,7 +32,7 @@ from millpond.scheduling.settings import PreemptionCost, Settings
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.queue_changes import set_limit, set_queues
 
-FORMAT = 3
+FORMAT = 4
 
 _SAME_CLAIMS = {"claims": "as before"}
 """Stands for claims that have not changed."""
@@ -158,11 +158,10 @@ def settings_of(plain: dict[str, Any]) -> Settings:
             f"this Millpond reads format {FORMAT}; use the one that wrote it",
         )
     fields = dict(plain["settings"])
-    fields.pop("load_weight", None)  # not written any more
     fields["preemption_cost"] = PreemptionCost(**fields["preemption_cost"])
     fields["typical_mix"] = tuple((from_plain(request), count) for request, count in fields["typical_mix"])
     fields["tiresias_thresholds_gpu_s"] = tuple(fields["tiresias_thresholds_gpu_s"])
-    fields["trial"] = from_plain(fields.get("trial"))
+    fields["trial"] = from_plain(fields["trial"])
     return Settings(**fields)
 
 
@@ -175,23 +174,22 @@ def give(plain: dict[str, Any], state: State, placer: Placer, claims: Claims) ->
     _give_experience(plain, state, placer)
     with state.journal:
         _give_jobs(plain, state)
-    if "arrival_hours" in plain:  # not written at first
-        state.arrivals.restore(plain["arrival_hours"], state.jobs, lambda job: new_record(state, job, 0, 0.0))
+    state.arrivals.restore(plain["arrival_hours"], state.jobs, lambda job: new_record(state, job, 0, 0.0))
     state.outbox = [from_plain(item) for item in plain["outbox"]]
     for decision in map(from_plain, plain["pending"]):
         state.expect_answer(decision)
-    state.prefetches.restore(plain.get("prefetches_tried", {}), state.pending.values())  # not written at first
+    state.prefetches.restore(plain["prefetches_tried"], state.pending.values())
     state.protects = plain["protects"]
-    state.is_unfinished = plain.get("unfinished", False)  # not written at first
+    state.is_unfinished = plain["unfinished"]
     state.deadlines = [(at, job, attempt) for at, job, attempt in plain["deadlines"]]
     state.paused = _heap(plain["paused"], state)
     state.window_changes = _heap(plain["window_changes"], state)
     _give_claims(plain, state, claims)
-    if plain.get("cells_stale", True):  # not written at first
+    if plain["cells_stale"]:
         state.cluster.cells.changed()
     else:
         state.renew_cells(finds_rights=False)
-    state.cluster.cells.demoted = dict(plain.get("cells_demoted", ()))  # not written at first
+    state.cluster.cells.demoted = dict(plain["cells_demoted"])
     placer.rebuild(stale=plain["tables_stale"])
 
 
@@ -204,34 +202,28 @@ def _give_places(plain: dict[str, Any], state: State) -> None:
     for limit in plain["limits"]:
         set_limit(state, from_plain(limit))
     cluster.words.restore(plain["names"])
-    state.reserved.restore(plain.get("reserved", ()))  # not written at first
+    state.reserved.restore(plain["reserved"])
     state.cordons.restore(plain["cordons"])
-    state.card_cordons.restore(plain.get("card_cordons", {}))
+    state.card_cordons.restore(plain["card_cordons"])
     state.entitlements.unlent = set(plain["unlent"])
     state.holds = {Cause(cause): text for cause, text in plain["holds"].items()}
     for node in plain["nodes"]:
         cluster.add_node(from_plain(node))
-    cluster.loads.restore(plain.get("loads", {}))  # not written at first
-    cluster.contents.restore(plain.get("node_contents", ()))  # not written at first
+    cluster.loads.restore(plain["loads"])
+    cluster.contents.restore(plain["node_contents"])
 
 
 def _give_experience(plain: dict[str, Any], state: State, placer: Placer) -> None:
     """What was learnt from jobs: who used how much, how long they run, what they ask for."""
-    state.preemption_budget.restore(plain.get("preemption_budget", (0.0, plain["now"])))  # not written at first
-    state.idle_time.restore(plain.get("idle_time", (plain["now"], {}, {})))  # not written at first
+    state.preemption_budget.restore(plain["preemption_budget"])
+    state.idle_time.restore(plain["idle_time"])
     state.usage.restore(plain["usage"])
-    for name, node in state.queues.by_name.items():
-        if node.parent is not None and node.children and name not in plain["usage"]:  # not written at first
-            state.usage.combine(name, (leaf.queue.name for leaf in state.queues.leaves() if node in leaf.path))
     state.ordering.restore(plain["ordering"])
-    state.known_speeds.restore(plain.get("known_speeds", ()))  # not written at first
-    if "recent_moves" in plain:  # not written at first
-        state.moves.restore(plain["recent_moves"])
-        state.moves.looked_at = plain["looked_for_moves_at"]
-    if "pair_speeds" in plain:  # not written at first
-        state.pair_speeds.restore(plain["pair_speeds"])
-    if "caps" in plain:  # not written at first
-        state.caps.restore(plain["caps"])
+    state.known_speeds.restore(plain["known_speeds"])
+    state.moves.restore(plain["recent_moves"])
+    state.moves.looked_at = plain["looked_for_moves_at"]
+    state.pair_speeds.restore(plain["pair_speeds"])
+    state.caps.restore(plain["caps"])
     placer.mix.restore(plain["mix"])
     if placer.affinities is not None:
         placer.affinities.by_node = dict(plain["affinities"])
@@ -248,12 +240,11 @@ def _give_jobs(plain: dict[str, Any], state: State) -> None:
     state.kept = {job: record for job, record in state.running.items() if record.kept is not None}
     state.suspended = {job: state.jobs[job] for job in plain["suspended"]}
     state.growing = {job: state.jobs[job] for job in plain["growing"]}
-    state.guests = {job: state.jobs[job] for job in plain.get("guests", ())}  # not written at first
-    if "held" in plain:  # not written at first
-        state.held.restore(plain["held"], state.jobs)
-    state.fetch_waits = dict(plain.get("fetch_waits", {}))  # not written at first
+    state.guests = {job: state.jobs[job] for job in plain["guests"]}
+    state.held.restore(plain["held"], state.jobs)
+    state.fetch_waits = dict(plain["fetch_waits"])
     state.fresh = [state.jobs[job] for job in plain["fresh"] if job in state.jobs]
-    state.roster.widen(plain.get("roster_width", 0))  # not written at first
+    state.roster.widen(plain["roster_width"])
     enrolled = {item["job"]["id"] for item in plain["jobs"] if item["on_roster"]}
     for record in state.running.values():
         holders = record.holding_tasks()
@@ -307,10 +298,10 @@ def give_claims(plain: Sequence[Any], state: State, claims: Claims) -> None:
         return
     for job in list(claims.by_job):
         claims.drop(job)
-    for job, places, victims, cause, *asks in (each for each in plain if not isinstance(each, dict)):
+    for job, places, victims, cause, asks in (each for each in plain if not isinstance(each, dict)):
         placed = [place_in(state, state.jobs[job], *place) for place in places]
         leaving = tuple((victim, attempt, tuple(tasks)) for victim, attempt, tasks in victims)
-        claims.put(job, Claim(placed, leaving, Cause(cause), any(asks)))  # not written at first
+        claims.put(job, Claim(placed, leaving, Cause(cause), asks))
 
 
 def _heap(by_instant: Sequence[Sequence[Any]], state: State) -> list[tuple[float, int, JobRecord]]:

@@ -107,12 +107,12 @@ class CardLoads:
         rows = zip(known.tolist(), columns.T.tolist(), strict=True)
         ids = hardware.device_ids
         measured = [[ids[at], *row] for at, row in rows if hardware.device_index.get(ids[at]) == at]
-        return {"cards": measured, "used_part": self.used_part} if measured or self.used_part else {}
+        return {"cards": measured, "used_part": self.used_part}
 
     def restore(self, plain: Mapping[str, Any]) -> None:
         """What ``snapshot`` wrote."""
-        self.used_part = dict(plain.get("used_part", {}))
-        for uuid, base, rate, load in plain.get("cards", ()):
+        self.used_part = dict(plain["used_part"])
+        for uuid, base, rate, load in plain["cards"]:
             self._put(self._hardware.device_index[uuid], base, rate, load)
 
     def _as_mean(self, node: Node, load_milli: int) -> list[CardLoad]:

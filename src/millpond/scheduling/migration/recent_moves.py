@@ -119,4 +119,4 @@ class RecentMoves:
         """What ``snapshot`` wrote."""
         self.by_job = {job: RecentMove(attempt, at, is_over) for job, attempt, at, is_over in plain["moves"]}
         self.away_s = plain["away_s"]
-        self.relieved = [(at, card) for at, card in plain.get("relieved", ())]  # not written at first
+        self.relieved = [(at, card) for at, card in plain["relieved"]]

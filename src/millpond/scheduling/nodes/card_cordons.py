@@ -124,10 +124,10 @@ class CardCordons:
         }
 
     def restore(self, plain: dict[str, Any]) -> None:
-        """Take over what ``snapshot`` returned, before any node is added; it was not written at first."""
-        self.by_card = {card: from_plain(closure) for card, closure in plain.get("closed", {}).items()}
-        self.failed, self.probation = set(plain.get("failed", ())), dict(plain.get("probation", {}))
-        self.layout_changes = {card: from_plain(change) for card, change in plain.get("layouts", {}).items()}
+        """Take over what ``snapshot`` returned, before any node is added."""
+        self.by_card = {card: from_plain(closure) for card, closure in plain["closed"].items()}
+        self.failed, self.probation = set(plain["failed"]), dict(plain["probation"])
+        self.layout_changes = {card: from_plain(change) for card, change in plain["layouts"].items()}
         self._cluster.closed_cards.update(
             card for card in (*self.by_card, *self.layout_changes) if self.closure(card) is not None
         )

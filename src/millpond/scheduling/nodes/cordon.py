@@ -309,7 +309,7 @@ class Cordons:
     def restore(self, plain: dict[str, Any]) -> None:
         """Take over what ``snapshot`` returned, before any node is added, and after ``keep``."""
         self.by_node = {node: tuple(map(from_plain, found)) for node, found in plain["nodes"].items()}
-        self.power = {node: from_plain(power) for node, power in plain.get("power", {}).items()}
+        self.power = {node: from_plain(power) for node, power in plain["power"].items()}
         self._cluster.closed.update(plain["closed"])
         self._drained = set(plain["drained"])
         self._look_ahead(-NEVER if plain["as_of"] is None else plain["as_of"])

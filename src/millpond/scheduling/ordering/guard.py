@@ -153,7 +153,7 @@ class ShortWorkGuard:
         self._learns = any(self._demand)
         self._last_at = plain["last_at"]
         self._running_milli, self._counted = list(plain["running_milli"]), dict(plain["counted"])
-        self._held_until = list(plain.get("held_until", ()))  # not written at first
+        self._held_until = list(plain["held_until"])
 
 
 def shorter_classes(length: int) -> int:

@@ -144,10 +144,8 @@ class TimeLeft:
 
     def restore(self, plain: dict[str, Any]) -> None:
         """Take over what ``snapshot`` returned."""
-        if "survival" in plain:  # at first not written, but by the default ordering
-            self.survival.restore(plain["survival"])
-        if "errors_of_forecasts" in plain:
-            self.forecast_errors.restore(plain["errors_of_forecasts"])
+        self.survival.restore(plain["survival"])
+        self.forecast_errors.restore(plain["errors_of_forecasts"])
 
 
 def reached_s(record: JobRecord, now: float) -> float:

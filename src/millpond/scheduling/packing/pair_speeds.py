@@ -125,10 +125,7 @@ class PairSpeeds:
     def restore(self, plain: dict[str, Any]) -> None:
         """What ``snapshot`` wrote."""
         self._alone = {_kind(kind): per_s for kind, per_s in plain["alone"]}
-        self._memory_mib = {  # one number for all jobs at first
-            _kind(kind): by_job if isinstance(by_job, dict) else {"": by_job}
-            for kind, by_job in plain.get("memory_mib", ())
-        }
+        self._memory_mib = {_kind(kind): by_job for kind, by_job in plain["memory_mib"]}
         self._pairs = {(_kind(one), _kind(other)): (own, others) for one, other, own, others in plain["pairs"]}
 
 

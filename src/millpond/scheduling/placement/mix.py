@@ -180,7 +180,7 @@ class LearntMix:
             tuple(TypicalShape(*row) for row in current["shapes"]),
             dict(current["slices"]),
             dict(current["demand_milli"]),
-            {(compute, memory): milli for compute, memory, milli in current.get("needs_milli", ())},
+            {(compute, memory): milli for compute, memory, milli in current["needs_milli"]},
         )
 
     def _weight(self) -> float:

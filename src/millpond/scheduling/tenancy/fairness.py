@@ -122,16 +122,6 @@ class DecayedUsage:
         ]
         return account.asked
 
-    def combine(self, name: str, parts: Iterable[str]) -> None:
-        """Let an account be the sum of others."""
-        known = [self._accounts[part] for part in parts if part in self._accounts]
-        if known:
-            total = self._accounts[name] = _Account(max(account.since for account in known))
-            for account in known:
-                decayed = self._decayed(account, total.since)
-                total.decayed = [one + other for one, other in zip(total.decayed, decayed, strict=True)]
-                total.rate = [one + other for one, other in zip(total.rate, account.rate, strict=True)]
-
     def snapshot(self) -> dict[str, list[float]]:
         """Plain data: per account three rates, three decayed totals and the instant they hold for."""
         return {name: [*a.rate, *a.decayed, a.since] for name, a in self._accounts.items()}

@@ -76,7 +76,7 @@ def identify(store: Store, state_dir: Path, is_new: bool, take_over: bool) -> Se
         return _founded(store, place, str(file.get("server", "")) or _fresh())
     if owner is not None and (file.get("server"), file.get("state_dir")) == (owner.server, str(place)):
         known = ServerIdentity((owner.server, *owner.formerly))
-        if not file.get("has_database"):  # of an earlier version
+        if not file.get("has_database"):  # its first start was cut off behind the database
             _write(place, owner.server)
         _require_known_tasks(store, place, known.servers)
         return known

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -32,10 +31,7 @@ def last_view_in(row: sa.Row[Any] | None) -> JobInfo | None:
 
 
 def view_in(row: sa.Row[Any]) -> JobInfo:
-    """The last view of a job; of a damaged one, what its other columns say.
-
-    Earlier versions wrote down when a job could start as when it was submitted.
-    """
+    """The last view of a job; of a damaged one, what its other columns say."""
     try:
         found: JobInfo = JOB_INFO.validate_json(row.info)
     except ValidationError:
@@ -50,8 +46,6 @@ def view_in(row: sa.Row[Any]) -> JobInfo:
             reason="what is stored of it is damaged",
             **known,
         )
-    if not row.parent and row.submitted_at < found.submitted_at:
-        return replace(found, submitted_at=row.submitted_at, eligible_at=found.submitted_at)
     return found
 
 

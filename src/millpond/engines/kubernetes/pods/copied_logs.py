@@ -36,7 +36,7 @@ class LogFile:
         self._index = os.open(files.log_index, flags, 0o600)
         self._place = files.log.with_suffix(".copied")
         self.last, self.count, size = _place_in(self._place)
-        self._ahead = memoryview(b"" if size is None else _behind(files.log, size))
+        self._ahead = memoryview(_behind(files.log, size))
         """What was copied behind that place, as a server was killed before it had noted it."""
         self._marked_us = 0
 
@@ -146,11 +146,11 @@ def _behind(path: Path, place: int) -> bytes:
         return file.read()
 
 
-def _place_in(path: Path) -> tuple[int, int, int | None]:
-    """``last`` and ``count`` of a log, and its size then; None: an earlier version did not note that."""
+def _place_in(path: Path) -> tuple[int, int, int]:
+    """``last`` and ``count`` of a log, and its size then."""
     try:
-        last, count, *size = json.loads(path.read_text())
-        return int(last), int(count), int(size[0]) if size else None
+        last, count, size = json.loads(path.read_text())
+        return int(last), int(count), int(size)
     except (OSError, ValueError, TypeError):
         return 0, 0, 0
 

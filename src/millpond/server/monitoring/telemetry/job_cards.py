@@ -26,8 +26,6 @@ from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
 FIGURES: Final = ("engine", "own", "memory_mib", "power_w", "temperature_c", "sm", "tensor")
 """Parts of the time from 0 to 1 in which anything ran on a card, and in which work of the job did; the job's memory on
 it; power and temperature of the whole card; parts of the time in which its multiprocessors and tensor cores worked."""
-_FIGURES_BEFORE: Final = 5
-"""The first ones, which is all that a line of a server before activity was counted has."""
 MOST_CARDS: Final = 64
 """Of one job."""
 MOST_LINES: Final = 480
@@ -207,12 +205,12 @@ def _rows(path: Path) -> Iterator[tuple[int, int, Look]]:
 
 
 def _figures(plain: Sequence[float | None]) -> Figures:
-    """Those of a card; an earlier server wrote the first ones alone.
+    """Those of a card.
 
     Raises:
         ValueError, TypeError: these are none.
     """
-    figures = (*plain, *(_UNKNOWN[_FIGURES_BEFORE:] if len(plain) == _FIGURES_BEFORE else ()))
+    figures = tuple(plain)
     if len(figures) != len(FIGURES) or not all(figure is None or math.isfinite(figure) for figure in figures):
         raise ValueError("no figures of a card")
     return figures

@@ -81,7 +81,7 @@ def life_of(
     """
     submitted_at = job.submitted_at
     end = job.ended_at if job.ended_at is not None else max(now, submitted_at)
-    eligible_at = _eligible_at(job, events)
+    eligible_at = job.eligible_at
     if eligible_at is not None and eligible_at - submitted_at < _SHORTEST_HOLD_S:
         eligible_at = submitted_at
     turns = [] if eligible_at is None else [(eligible_at, "waits")]
@@ -97,14 +97,6 @@ def life_of(
             spans.append(LifeSpan(look, since, until))
     told = [_told(span, reason, tuple(after)) for span in spans]
     return LifeLine(submitted_at, eligible_at, _placed(told, submitted_at, end))
-
-
-def _eligible_at(job: JobInfo, events: Sequence[EventInfo]) -> float | None:
-    """When it could first start; earlier versions did not write that down."""
-    if job.eligible_at is not None:
-        return job.eligible_at
-    at = next((event.at for event in events if event.what == "JobSubmitted"), None)
-    return job.submitted_at if at is None and job.first_started_at is not None else at
 
 
 def _turns(events: Sequence[EventInfo]) -> list[tuple[float, str]]:
