@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 from millpond.model.errors import InvalidInputError
@@ -65,49 +65,6 @@ class Workload:
             for role in entry.job.roles
         )
         return Pool(DEFAULT_POOL, SharingPolicy.SLICED if shared else SharingPolicy.EXCLUSIVE)
-
-
-@dataclass(slots=True)
-class WorkloadBuilder:
-    """Collects jobs and complaints while a file is read; ``build`` refuses or returns the workload.
-
-    Attributes:
-        skip_bad_rows: leave wrong rows out and count them, instead of refusing the whole file.
-    """
-
-    source: str
-    skip_bad_rows: bool = False
-    dropped: int = 0
-    _jobs: list[TraceJob] = field(default_factory=list)
-    _errors: list[str] = field(default_factory=list)
-    _lines: dict[str, str] = field(default_factory=dict)
-
-    def add(self, entry: TraceJob) -> None:
-        """Take a job.
-
-        Raises:
-            InvalidInputError: another row has the same id.
-        """
-        earlier = self._lines.setdefault(entry.job.id, entry.where)
-        if earlier != entry.where:
-            raise InvalidInputError(f"{entry.where}: job id {entry.job.id!r} was used before, at {earlier}")
-        self._jobs.append(entry)
-
-    def complain(self, error: str) -> None:
-        """Take note of a row that is left out."""
-        self._errors.append(error)
-
-    def build(self) -> Workload:
-        """The workload, in order of submission (rows submitted at one instant keep their order).
-
-        Raises:
-            InvalidInputError: rows were wrong and are not to be skipped, or none is left.
-        """
-        refuse_rows(self._errors, self.skip_bad_rows)
-        if not self._jobs:
-            raise InvalidInputError(f"{self.source} holds no job to replay", "give a file with at least one valid row")
-        jobs = tuple(sorted(self._jobs, key=lambda entry: entry.submit_at))
-        return Workload(jobs, self.source, tuple(self._errors), self.dropped)
 
 
 def refuse_rows(errors: list[str], skip_bad_rows: bool, what: str = "rows", remedy: str = "correct them") -> None:

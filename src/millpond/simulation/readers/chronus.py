@@ -7,8 +7,8 @@ job with several deadlines the first counts. Best-effort jobs have none.
 from __future__ import annotations
 
 from millpond.model.workloads import Job
-from millpond.simulation.readers.rows import Row, Table, read_rows
-from millpond.simulation.trace import TraceJob, Workload, WorkloadBuilder, gang_roles
+from millpond.simulation.readers.rows import Row, Table, read_jobs
+from millpond.simulation.trace import TraceJob, Workload, gang_roles
 
 COLUMNS = ("job_id", "user", "num_gpu", "submit_time", "duration", "expect_time_list", "best_effort")
 MINUTE_S = 60.0
@@ -17,22 +17,19 @@ MINUTE_S = 60.0
 def read(table: Table, cards_per_node: int, *, skip_bad_rows: bool) -> Workload:
     """Jobs of a Chronus trace. Its ``user`` names a virtual cluster and becomes the queue."""
     table.require(COLUMNS)
-    builder = WorkloadBuilder(str(table.path), skip_bad_rows)
 
-    def take(row: Row) -> None:
+    def trace_job(row: Row) -> TraceJob | None:
         gpus = row.integer("num_gpu", least=0)
         submit_at = row.number("submit_time", least=0) * MINUTE_S
         duration_s = row.number("duration", least=0) * MINUTE_S
         deadline = None if row.integer("best_effort", least=0) else submit_at + _first_deadline(row) * MINUTE_S
         if not gpus:
-            builder.dropped += 1
-            return
+            return None
         roles = gang_roles(gpus, cards_per_node)
         job = Job(row.text("job_id"), roles, name=row.text("model_name"), queue=row.text("user"), deadline_s=deadline)
-        builder.add(TraceJob(job, submit_at, duration_s, row.where))
+        return TraceJob(job, submit_at, duration_s, row.where)
 
-    read_rows(table, builder, take)
-    return builder.build()
+    return read_jobs(table, trace_job, skip_bad_rows=skip_bad_rows)
 
 
 def _first_deadline(row: Row) -> float:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.workloads import Job
-from millpond.simulation.readers.rows import Row, Table, read_rows
-from millpond.simulation.trace import TraceJob, Workload, WorkloadBuilder, gang_roles
+from millpond.simulation.readers.rows import Row, Table, read_jobs
+from millpond.simulation.trace import TraceJob, Workload, gang_roles
 from millpond.simulation.world.speeds import SpeedTable
 
 COLUMNS: Final = (
@@ -22,16 +22,13 @@ def read(path: Path, cards_per_node: int, speeds: SpeedTable, *, skip_bad_rows: 
 
     Commands, weights and SLOs are not read.
     """
-    table = Table(path, COLUMNS, delimiter="\t")
-    builder = WorkloadBuilder(str(path), skip_bad_rows)
 
-    def take(row: Row) -> None:
+    def trace_job(row: Row) -> TraceJob:
         kind, cards = row.text("job_type"), row.integer("scale_factor", least=1)
         if not speeds.knows(kind):
             raise row.error("job_type", "a job of the table of speeds")
         job = Job(f"gavel-{row.line}", gang_roles(cards, cards_per_node), name=kind)
         duration_s = row.number("total_steps", least=0) / speeds.full(kind, cards)
-        builder.add(TraceJob(job, row.number("arrival_time", least=0), duration_s, row.where))
+        return TraceJob(job, row.number("arrival_time", least=0), duration_s, row.where)
 
-    read_rows(table, builder, take)
-    return builder.build()
+    return read_jobs(Table(path, COLUMNS, delimiter="\t"), trace_job, skip_bad_rows=skip_bad_rows)

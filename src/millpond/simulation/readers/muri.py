@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from millpond.model.workloads import Job
-from millpond.simulation.readers.rows import Row, Table, read_rows
-from millpond.simulation.trace import TraceJob, Workload, WorkloadBuilder, gang_roles
+from millpond.simulation.readers.rows import Row, Table, read_jobs
+from millpond.simulation.trace import TraceJob, Workload, gang_roles
 
 COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "iteration_time")
 
@@ -19,15 +19,13 @@ def read(table: Table, cards_per_node: int, *, skip_bad_rows: bool) -> Workload:
     rounded column ``duration`` is not read.
     """
     table.require(COLUMNS)
-    builder = WorkloadBuilder(str(table.path), skip_bad_rows)
 
-    def take(row: Row) -> None:
+    def trace_job(row: Row) -> TraceJob:
         roles = gang_roles(row.integer("num_gpu", least=1), cards_per_node)
         job = Job(row.text("job_id"), roles, name=row.text("model_name"))
         submit_at = row.number("submit_time", least=0) / 1000
         iteration_s = row.number("iteration_time", least=0) * RUNTIME_FACTOR / 1000
         duration_s = row.number("iterations", least=0) * iteration_s
-        builder.add(TraceJob(job, submit_at, duration_s, row.where))
+        return TraceJob(job, submit_at, duration_s, row.where)
 
-    read_rows(table, builder, take)
-    return builder.build()
+    return read_jobs(table, trace_job, skip_bad_rows=skip_bad_rows)

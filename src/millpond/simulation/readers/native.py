@@ -9,8 +9,8 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.resources import CARD_MILLI, SliceRequest, TaskRequest
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE
 from millpond.model.workloads import Job, Priority, Role
-from millpond.simulation.readers.rows import Row, Table, read_rows
-from millpond.simulation.trace import TraceJob, Workload, WorkloadBuilder, gang_roles
+from millpond.simulation.readers.rows import Row, Table, read_jobs
+from millpond.simulation.trace import TraceJob, Workload, gang_roles
 
 NEEDED = ("submit_s", "duration_s", "gpus")
 OPTIONAL = (
@@ -26,13 +26,7 @@ _YES_NO = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0
 def read(table: Table, cards_per_node: int, *, skip_bad_rows: bool) -> Workload:
     """Jobs of a native trace."""
     table.require(NEEDED, (*NEEDED, *OPTIONAL))
-    builder = WorkloadBuilder(str(table.path), skip_bad_rows)
-
-    def take(row: Row) -> None:
-        builder.add(_trace_job(row, cards_per_node))
-
-    read_rows(table, builder, take)
-    return builder.build()
+    return read_jobs(table, lambda row: _trace_job(row, cards_per_node), skip_bad_rows=skip_bad_rows)
 
 
 def write(workload: Workload, file: TextIO) -> None:

@@ -9,8 +9,8 @@ from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
 from millpond.model.resources import CARD_MILLI, SliceRequest, TaskRequest
 from millpond.model.workloads import Job, Role
-from millpond.simulation.readers.rows import Row, Table, read_rows
-from millpond.simulation.trace import TraceJob, Workload, WorkloadBuilder
+from millpond.simulation.readers.rows import Row, Table, read_jobs
+from millpond.simulation.trace import TraceJob, Workload
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -27,9 +27,7 @@ def read_nodes(path: Path) -> tuple[Node, ...]:
     table = Table(path)
     table.require(NODE_COLUMNS)
     nodes: dict[str, Node] = {}
-    for row in table.rows():
-        if isinstance(row, InvalidInputError):
-            raise InvalidInputError(row.cause, "correct the row")
+    for row in table.right_rows():
         node = _node(row)
         if node.name in nodes:
             raise InvalidInputError(f"{row.where}: node {node.name!r} is there twice", "name each node once")
@@ -43,13 +41,11 @@ def read_pods(path: Path, *, skip_bad_rows: bool) -> Workload:
     """Pods of an openb pod list as jobs of one task each, in the order of the file. Their times are not used."""
     table = Table(path)
     table.require(POD_COLUMNS)
-    builder = WorkloadBuilder(str(path), skip_bad_rows)
 
-    def take(row: Row) -> None:
-        builder.add(TraceJob(Job(row.text("name"), (Role.rigid(_request(row), 1),)), 0.0, 0.0, row.where))
+    def trace_job(row: Row) -> TraceJob:
+        return TraceJob(Job(row.text("name"), (Role.rigid(_request(row), 1),)), 0.0, 0.0, row.where)
 
-    read_rows(table, builder, take)
-    return builder.build()
+    return read_jobs(table, trace_job, skip_bad_rows=skip_bad_rows)
 
 
 def read_order(path: Path, pods: Workload) -> list[int]:
@@ -62,9 +58,7 @@ def read_order(path: Path, pods: Workload) -> list[int]:
     table.require(ORDER_COLUMNS)
     index_of = {entry.job.id: index for index, entry in enumerate(pods.jobs)}
     order: list[tuple[int, int]] = []
-    for row in table.rows():
-        if isinstance(row, InvalidInputError):
-            raise InvalidInputError(row.cause, "correct the row")
+    for row in table.right_rows():
         name = row.text("source_pod")
         if name not in index_of:
             complaint = row.error("source_pod", f"the name of a pod in {pods.source}")

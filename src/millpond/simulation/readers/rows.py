@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from millpond.model.amounts import decimal_text
 from millpond.model.errors import InvalidInputError
-from millpond.simulation.trace import WorkloadBuilder
+from millpond.simulation.trace import TraceJob, Workload, refuse_rows
 
 Choice = TypeVar("Choice")
 
@@ -139,6 +139,17 @@ class Table:
                     f"{self.path}:{line}: column {column}: expected {len(self.header)} cells, found {len(values)}"
                 )
 
+    def right_rows(self) -> Iterator[Row]:
+        """The same of a file in which every row counts.
+
+        Raises:
+            InvalidInputError: one has a wrong number of cells.
+        """
+        for row in self.rows():
+            if isinstance(row, InvalidInputError):
+                raise InvalidInputError(row.cause, "correct the row")
+            yield row
+
     def _parsed(self) -> Iterator[list[str]]:
         try:
             yield from self._lines
@@ -149,17 +160,37 @@ class Table:
             ) from error
 
 
-def read_rows(table: Table, builder: WorkloadBuilder, take: Callable[[Row], None]) -> None:
-    """Call ``take`` for each row; complaints about rows, its own and those of the model's types, go to ``builder``."""
+def read_jobs(table: Table, trace_job: Callable[[Row], TraceJob | None], *, skip_bad_rows: bool) -> Workload:
+    """The jobs of a trace in order of submission; rows submitted at one instant keep their order.
+
+    Args:
+        trace_job: the job of a row; None: the row is left out, and counted.
+        skip_bad_rows: leave wrong rows out and count them, instead of refusing the whole file.
+
+    Raises:
+        InvalidInputError: rows were wrong and are not to be skipped, or none is left.
+    """
+    found: dict[str, TraceJob] = {}
+    errors: list[str] = []
+    dropped = 0
     for row in table.rows():
         if isinstance(row, InvalidInputError):
-            builder.complain(row.cause)
+            errors.append(row.cause)
             continue
         try:
-            take(row)
+            entry = trace_job(row)
+            if entry is None:
+                dropped += 1
+            elif (earlier := found.setdefault(entry.job.id, entry)) is not entry:
+                raise InvalidInputError(f"job id {entry.job.id!r} was used before, at {earlier.where}")
         except InvalidInputError as error:
             located = error.cause if error.cause.startswith(row.where) else f"{row.where}: {error.cause}"
-            builder.complain(f"{located} ({error.remedy})" if error.remedy else located)
+            errors.append(f"{located} ({error.remedy})" if error.remedy else located)
+    refuse_rows(errors, skip_bad_rows)
+    if not found:
+        raise InvalidInputError(f"{table.path} holds no job to replay", "give a file with at least one valid row")
+    jobs = tuple(sorted(found.values(), key=lambda entry: entry.submit_at))
+    return Workload(jobs, str(table.path), tuple(errors), dropped)
 
 
 def _text_of(path: Path) -> str:
