@@ -272,8 +272,7 @@ class Simulation:
         """
         self._open()
         arrivals = [entry.submit_at for entry in self.world.workload.jobs]
-        arrived, total = 0, len(arrivals)
-        engine = self.engine
+        arrived, total, engine = 0, len(arrivals), self.engine
         wake, decided_at = self.world.first_cycle_at, -NEVER
         idle_wakeups = reported = 0
         while True:

@@ -170,7 +170,6 @@ class PoolModeller:
 
     def __init__(self, state: State, placer: Placer, view: View) -> None:
         self._state = state
-        self._placer = placer
         self._pool = view.pool
         self._now = state.now
         self._standing = QueueRank(state)

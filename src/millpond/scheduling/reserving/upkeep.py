@@ -261,16 +261,7 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
     unused = state.reserved.unused(room, state.running, cluster)
     # Where all that is kept is in use, as parts of more cards perhaps, what is left belongs to nobody.
     names = {cluster.node_index[name]: name for name, milli in unused.items() if milli}
-    spare: dict[int, int] = {}
-    for index, name in names.items():
-        node = cluster.nodes[index]
-        cards = 0 if node is None else usable_cards(state, node, room.wanted)
-        others = sum(
-            other.cards_on.get(name, 0)
-            for other in state.reserved.by_name.values()
-            if other is not room and other.wanted.begin <= room.wanted.begin < other.wanted.until
-        )
-        spare[index] = cards - room.cards_on[name] - others
+    spare = {index: _spare_cards(state, room, index, name) for index, name in names.items()}
     there = [
         record for record in state.running.values() if _is_on(record, names) and not state.reserved.has_user(record)
     ]
@@ -289,14 +280,15 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
     )
     taken: set[int] = set()
     for record, tasks, may_be_asked in order:
-        on_it = [task for task in tasks if task.holding is not None and task.holding.node in names]
-        staying = [task for task in on_it if task.state is not TaskState.STOPPING]
         if is_gone_by(state, record, room.wanted.begin):
             continue
-        holdings = [task.holding for task in staying if task.holding is not None]
-        by_node = {holding.node: set[int]() for holding in holdings}
-        for holding in holdings:
-            by_node[holding.node].update(holding.devices)
+        staying = []
+        by_node: dict[int, set[int]] = {}
+        for task in tasks:
+            holding = task.holding
+            if holding is not None and holding.node in names and task.state is not TaskState.STOPPING:
+                staying.append(task)
+                by_node.setdefault(holding.node, set()).update(holding.devices)
         fits = all(
             spare[node] >= len(found - taken) and (found or not _is_whole(state, room, node))
             for node, found in by_node.items()
@@ -307,6 +299,18 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
                 taken |= found
         elif staying:
             yield record, staying
+
+
+def _spare_cards(state: State, room: ReservedRoom, index: int, name: str) -> int:
+    """How many cards of a node are for others than those for whom cards of it are kept when a reservation begins."""
+    node = state.cluster.nodes[index]
+    cards = 0 if node is None else usable_cards(state, node, room.wanted)
+    others = sum(
+        other.cards_on.get(name, 0)
+        for other in state.reserved.by_name.values()
+        if other is not room and other.wanted.begin <= room.wanted.begin < other.wanted.until
+    )
+    return cards - room.cards_on[name] - others
 
 
 def _is_on(record: JobRecord, nodes: dict[int, str]) -> bool:

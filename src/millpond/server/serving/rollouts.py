@@ -46,7 +46,7 @@ class Rollouts(Periodic):
     """Looks after all services that have a revision on its way.
 
     Args:
-        store: where jobs are known.
+        job_store: where jobs are known.
         front: whose routes are changed as revisions come and go.
         access: the ways into running tasks.
         clock: seconds of a clock that cannot be set.
