@@ -488,11 +488,6 @@ def test_a_window_that_ends_as_it_begins_is_a_whole_day_of_those_named_and_else_
         read_jobs("command: x\nwindow: 22:00-22:00\n")
 
 
-def test_a_stored_job_keeps_a_window_that_was_taken_before() -> None:
-    (window,) = stored_job({"command": "x", "window": "22:00-22:00"}).to_job("j").windows
-    assert is_open((window,), 0.0)
-
-
 @pytest.mark.parametrize(
     ("text", "share_class"),
     [

@@ -20,7 +20,7 @@ PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Names that are safe in ids, paths and URLs."""
 
 STORED: Final = object()
-"""The context of a validation of what an earlier version accepted: what it took without a unit is still read."""
+"""The context of a validation of what was accepted before: how long and how large it is, is not looked at again."""
 LONGEST_NAME = 100
 _LETTER_OR_DIGIT, _PART_OF_WORD = ("L", "N"), ("L", "N", "M")
 

@@ -12,8 +12,6 @@ from server_world import Clock, KilledError, Server, World, killed_at
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.model.states import Outcome
 from millpond.node.task.records import TaskId
-from millpond.server.runtime.inbox import Submission
-from millpond.specs.job.job_spec import stored_job
 
 
 def submit(server: Server, name: str, **fields: Any) -> None:
@@ -186,21 +184,6 @@ def test_a_job_that_waits_for_nobody_known_is_refused_over_the_api(api: Api) -> 
     assert answer.status_code == 422
     assert "no job 'nobody'" in error_of(answer).cause
     assert api.client.post(JOBS, json={"command": "x", "after": 3}).status_code == 422
-
-
-def test_a_waiting_job_of_an_earlier_version_may_have_times_without_units(tmp_path: Path) -> None:
-    world, clock = World(), Clock()
-    first = Server(tmp_path, world, clock)
-    submit(first, "a")
-    document = {"command": "work", "after": "a", "time_limit": 60, "checkpoint": {"grace": 5}}
-    first.loop.submit(Submission(stored_job(document).to_job("b", "ada"), document))
-    first.turn()
-    first.store.close()
-    second = Server(tmp_path, world, clock)
-    end(second, "a")
-    assert state(second, "b") == "running"
-    assert second.core.scheduler.jobs["b"].job.time_limit_s == 60.0
-    second.store.close()
 
 
 def listed(api: Api) -> dict[str, tuple[float, float | None]]:

@@ -14,7 +14,7 @@ from millpond.specs.config.cluster import check_cluster
 from millpond.specs.config.queues import LimitFile, QueueFile, QueueRules
 from millpond.specs.errors import Problem, SpecError
 from millpond.specs.source_positions import Located
-from millpond.specs.validation import STORED, validate
+from millpond.specs.validation import validate
 
 QueueDocument = Mapping[str, Any]
 """The fields of one queue as they are written, without its name."""
@@ -51,8 +51,7 @@ def read_queue_rules(documents: Mapping[str, QueueDocument]) -> dict[str, QueueR
         SpecError: a document is none of a queue.
     """
     return {
-        name: validate(QueueFile, Located({"name": name, **document}), context=STORED).rules()
-        for name, document in documents.items()
+        name: validate(QueueFile, Located({"name": name, **document})).rules() for name, document in documents.items()
     }
 
 

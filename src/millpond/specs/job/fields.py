@@ -6,14 +6,14 @@ import math
 import signal
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from millpond.model import amounts
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import Outcome
 from millpond.specs import quantities, zoned_times
 from millpond.specs.errors import BadValueError, suggest
-from millpond.specs.validation import PLAIN_NAME, STORED, VARIABLE, Shortened, Unit, or_short
+from millpond.specs.validation import PLAIN_NAME, VARIABLE, Shortened, Unit, or_short
 
 MOST_TASKS = 100_000
 MOST_CARDS = 1_024
@@ -52,16 +52,9 @@ Slowdown = Annotated[
 ]
 
 
-def _duration(value: Any, info: ValidationInfo) -> float:
-    """Seconds; what was stored before units were asked for may be a plain number of them."""
-    if info.context is STORED and type(value) in (int, float) and 0 <= value <= quantities.LONGEST_S:
-        return float(value)
-    return quantities.seconds(value)
-
-
 Duration = Annotated[
     float,
-    BeforeValidator(_duration),
+    BeforeValidator(quantities.seconds),
     Unit(amounts.seconds_text),
     WithJsonSchema({"type": "string", "minLength": 1, "examples": ["2h", "90s"]}),
 ]

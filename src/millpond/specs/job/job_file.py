@@ -40,7 +40,7 @@ from millpond.specs.job.windows import Windows
 from millpond.specs.validation import STORED, VARIABLE, JobName, Strict
 
 _ENV_NAME = re.compile(VARIABLE)
-_SCALE_TO_ZERO: Final = Scale.model_validate({"idle_after": Scale.model_fields["idle_after"].default}, context=STORED)
+_SCALE_TO_ZERO: Final = Scale.model_construct(_fields_set={"idle_after"})
 """The rule of a service that may go without replicas and names none."""
 _ONE_TASK: Final = Tasks(desired=1, min=1, max=1)
 _MOST_BYTES: Final = 128_000

@@ -144,7 +144,7 @@ def check_job(document: Any, base: FilePath | None = None) -> JobSpec:
 
 
 def stored_job(document: Any) -> JobSpec:
-    """A job that was accepted before, perhaps by an earlier version, which took lengths of time without a unit.
+    """A job that was accepted before.
 
     Raises:
         SpecError: with every fault found.

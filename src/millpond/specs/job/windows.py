@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler, ValidationInfo, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.windows import DAY_NAMES, Window, zone
 from millpond.specs.errors import BadValueError, suggest
-from millpond.specs.validation import STORED, Shortened, or_short
+from millpond.specs.validation import Shortened, or_short
 
 MOST_WINDOWS: Final = 20
 _HINT: Final = "write 20:00-08:00, or with days and a time zone: Mon-Fri 20:00-08:00 Europe/Berlin"
@@ -95,10 +95,10 @@ class WindowFile(Shortened):
         return Window(*self.hours, self.days, self.time_zone)
 
 
-def _has_an_end(window: WindowFile, info: ValidationInfo) -> WindowFile:
-    """Refuse what looks like no time at all and would never close; not in what was taken when it was still allowed."""
+def _has_an_end(window: WindowFile) -> WindowFile:
+    """Refuse what looks like no time at all and would never close."""
     begin, end = window.hours
-    if begin == end and not window.days and info.context is not STORED:
+    if begin == end and not window.days:
         raise BadValueError(
             f"from {begin // 60:02}:{begin % 60:02} to the same hour of the next day, every day, it never closes",
             "write 00:00-24:00 if it is to be open always, else another end, or the days",
