@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from millpond.client.sdk.resources.files import FilesClient
-from millpond.client.sdk.transport.connection import Requests, ServerConnection, segment
+from millpond.client.sdk.transport.connection import Requests, ServerConnection, given, segment
 from millpond.client.sdk.transport.failures import from_body
 from millpond.model.errors import UnavailableError
 from millpond.specs.api.jobs.images import ImageInfo, ImageList, ImageStep
@@ -80,8 +80,7 @@ class ImagesClient(Requests):
             InvalidInputError: it may not go there, or the registry does not take it.
             UnavailableError: the registry cannot be reached, or nothing there runs containers.
         """
-        body = {"reference": reference} | ({} if login is None else {"login": login})
-        return self._last(f"{_place(name, tag)}/push", body, notify)
+        return self._last(f"{_place(name, tag)}/push", given(reference=reference, login=login), notify)
 
     def change(self, name: str, tag: str, **words: Any) -> ImageInfo:
         """Say other words about an image, or let others see it."""

@@ -15,6 +15,7 @@ from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.sdk import Client
+from millpond.client.sdk.transport.connection import given
 from millpond.model.errors import InvalidInputError
 from millpond.specs import quantities
 from millpond.specs.api.jobs.images import ImageInfo, ImageList
@@ -89,7 +90,7 @@ def add(client: Client, image: tuple[str, str], reference: str, **words: str | N
     A job keeps to what NAME:TAG was when it was submitted. A registry that asks who one is gets to hear it from a
     secret: `pond secret set SECRET` keeps it.
     """
-    _print_image(client.images.add(*image, reference, say, **_given(words)))
+    _print_image(client.images.add(*image, reference, say, **given(**words)))
 
 
 @group.command("build")
@@ -100,7 +101,7 @@ def add(client: Client, image: tuple[str, str], reference: str, **words: str | N
 @with_client
 def build(client: Client, image: tuple[str, str], folder: Path, **words: str | None) -> None:
     """Send FOLDER, build an image from it on the server's machine, and follow that. Ctrl-C ends it."""
-    _print_image(client.images.build(*image, folder, say, **_given(words)))
+    _print_image(client.images.build(*image, folder, say, **given(**words)))
 
 
 @group.command("save")
@@ -111,7 +112,7 @@ def build(client: Client, image: tuple[str, str], folder: Path, **words: str | N
 @with_client
 def save(client: Client, job: str, image: tuple[str, str], task: int, **words: str | None) -> None:
     """Make an image of what a job's container has become: while it runs, or within an hour after its end."""
-    _print_image(client.images.save(*image, client.find(job).id, say, task=task, **_given(words)))
+    _print_image(client.images.save(*image, client.find(job).id, say, task=task, **given(**words)))
 
 
 @group.command("pull")
@@ -141,7 +142,7 @@ def push(client: Client, image: tuple[str, str], reference: str, login: str | No
 @with_client
 def change(client: Client, image: tuple[str, str], **words: str | None) -> None:
     """Change the description or the visibility of an image."""
-    _print_image(client.images.change(*image, **_given(words)))
+    _print_image(client.images.change(*image, **given(**words)))
 
 
 @group.command("rm")
@@ -150,10 +151,6 @@ def change(client: Client, image: tuple[str, str], **words: str | None) -> None:
 def remove(client: Client, image: tuple[str, str]) -> None:
     """Remove an image from the catalogue."""
     click.echo(f"removed {client.images.remove(*image).reference}")
-
-
-def _given(words: dict[str, str | None]) -> dict[str, str]:
-    return {name: value for name, value in words.items() if value is not None}
 
 
 def _print_image(image: ImageInfo) -> None:
