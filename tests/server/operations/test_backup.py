@@ -110,14 +110,14 @@ def test_output_and_token_come_back_and_what_belongs_to_the_running_server_does_
     summary = back_up(state, tmp_path / "b.tar.gz", 1000.0)
     restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
     fresh = {str(path.relative_to(tmp_path / "fresh")) for path in (tmp_path / "fresh").rglob("*") if path.is_file()}
-    assert fresh == {"millpond.db", "token", "identity.json", "jobs/train-abcde/attempt-1/task-0.log"}
+    assert fresh == {"millpond.db", "token", "jobs/train-abcde/attempt-1/task-0.log"}
     assert summary.files == 3
 
 
 def test_without_jobs_only_database_and_token_are_kept(state, database, tmp_path):
     back_up(state, tmp_path / "b.tar.gz", 1000.0, jobs=False)
     restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
-    assert sorted(path.name for path in (tmp_path / "fresh").iterdir()) == ["identity.json", "millpond.db", "token"]
+    assert sorted(path.name for path in (tmp_path / "fresh").iterdir()) == ["millpond.db", "token"]
 
 
 def test_only_its_owner_reads_a_backup_and_what_is_restored(state, database, tmp_path):
@@ -384,7 +384,7 @@ def test_what_an_upgrade_left_beside_the_database_is_not_in_a_backup(state, data
     (state / "millpond.db.before-accounts").write_text("old")
     back_up(state, tmp_path / "b.tar.gz", 1000.0, jobs=False)
     restore(tmp_path / "b.tar.gz", tmp_path / "fresh")
-    assert sorted(path.name for path in (tmp_path / "fresh").iterdir()) == ["identity.json", "millpond.db", "token"]
+    assert sorted(path.name for path in (tmp_path / "fresh").iterdir()) == ["millpond.db", "token"]
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])

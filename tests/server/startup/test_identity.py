@@ -45,18 +45,14 @@ def folder(tmp_path: Path, name: str) -> Path:
     return made
 
 
-def start(store: Store, state_dir: Path, take_over: bool = False, is_new: bool = False) -> ServerIdentity:
-    return identify(store, state_dir, is_new, take_over)
+def start(store: Store, state_dir: Path, take_over: bool = False) -> ServerIdentity:
+    return identify(store, state_dir, take_over)
 
 
 def test_a_server_keeps_its_identity_from_start_to_start(store, state_dir):
     first = start(store, state_dir)
     assert not first.is_copy
     assert start(store, state_dir) == start(store, state_dir / ".", take_over=True) == first
-
-
-def test_a_state_of_an_earlier_version_is_its_servers_own(store, state_dir):
-    assert not start(store, state_dir, is_new=False).is_copy
 
 
 def test_a_start_that_was_cut_off_before_the_database_was_noted_is_finished(store, state_dir):
@@ -94,7 +90,7 @@ def test_a_server_of_an_earlier_version_is_held_to_its_database_from_its_next_st
 def test_a_database_in_another_state_directory_is_a_copy_until_it_is_taken_over(store, state_dir, tmp_path):
     original = start(store, state_dir)
     elsewhere = folder(tmp_path, "elsewhere")
-    copy = start(store, elsewhere, is_new=True)
+    copy = start(store, elsewhere)
     assert copy.is_copy
     assert copy.original == state_dir
     assert start(store, elsewhere).is_copy
@@ -120,17 +116,6 @@ def test_an_original_that_is_started_again_after_it_was_replaced_is_the_copy(tmp
 def test_a_state_directory_that_is_at_another_place_is_a_copy(store, state_dir, tmp_path):
     start(store, state_dir)
     assert start(store, state_dir.rename(tmp_path / "moved")).is_copy
-
-
-def test_a_directory_that_was_restored_is_a_copy_although_its_database_is_too_old_to_say_so(store, state_dir):
-    (state_dir / IDENTITY_FILE).write_text(json.dumps({"restored": True}))
-    assert start(store, state_dir).is_copy
-    assert start(store, state_dir, take_over=True).took_over
-    assert not start(store, state_dir).is_copy
-
-
-def test_an_old_database_with_a_new_state_directory_is_a_copy(store, state_dir):
-    assert start(store, state_dir, is_new=True).is_copy
 
 
 def test_nothing_is_taken_over_from_a_server_that_runs(store, state_dir, tmp_path):

@@ -57,7 +57,7 @@ class LocalTaskAccess:
         """A connection to the supervisor of a task.
 
         Raises:
-            UnavailableError: it takes none: it has just ended, or was started by an older version.
+            UnavailableError: it takes none, as it has just ended.
         """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.setblocking(False)

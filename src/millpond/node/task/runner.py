@@ -72,8 +72,8 @@ def lost_record(files: TaskFiles) -> RunRecord | None:
     """The record of a task whose file was emptied or lost, from its supervisor, which writes it again; blocks until
     then, some milliseconds. None when that does not come about: nothing of the task is left then.
 
-    A supervisor that does not write (of an earlier version, or on a full disk) is ended with its task, as a task that
-    cannot be watched would run beside its next attempt.
+    A supervisor that does not write (on a full disk) is ended with its task, as a task that cannot be watched
+    would run beside its next attempt.
     """
     if not files.lock.exists():
         return None  # it never started

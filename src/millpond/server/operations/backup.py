@@ -31,7 +31,6 @@ from typing import IO, Any, Final, cast
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.model.folders import DEEPEST
 from millpond.node.host import procfs
-from millpond.node.host.files import write_json
 from millpond.node.host.folder_trees import entries_below
 from millpond.node.task.layout import open_regular
 from millpond.server.auth.vault.ciphers import Cipher
@@ -187,8 +186,6 @@ def restore(archive: Path, state_dir: Path, key: KeySource | None = None) -> Bac
         fresh.mkdir(mode=0o700, parents=True)
         try:
             manifest = _unpack(archive, fresh, key)
-            # An earlier version's database does not name its server.
-            write_json(fresh / IDENTITY_FILE, {"restored": True}, durable=True)
             with contextlib.suppress(FileNotFoundError):
                 state_dir.rmdir()
             fresh.rename(state_dir)

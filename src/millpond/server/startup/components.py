@@ -15,7 +15,7 @@ from millpond.node.host.machine import Machine
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.components import Oidc, Security, open_security
 from millpond.server.auth.isolation import Isolation
-from millpond.server.auth.owner import TOKEN_FILE, owner_name, token_in
+from millpond.server.auth.owner import owner_name, token_in
 from millpond.server.auth.vault.ciphers import Cipher
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.monitoring.activity import Activity
@@ -95,13 +95,12 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
     """
     config = current.config
     host = survey(options, config, lead.state.path)
-    is_new = not (host.state_dir / TOKEN_FILE).exists()
     token = token_in(host.state_dir)
     origins = JobOrigins.of(config.listening, lead.post.left.url)
     with ExitStack() as held:
         store = Store(options.store or sqlite_url(host.state_dir / DATABASE_FILE), lead.leadership)
         held.callback(store.close)
-        identity = identify(store, host.state_dir, is_new, options.take_over)
+        identity = identify(store, host.state_dir, options.take_over)
         remember(options)  # not earlier: a start that was refused leaves the next one as it was
         if identity.is_copy:
             host = replace(host, machine=Machine((), {}))

@@ -56,11 +56,10 @@ class ServerIdentity:
     took_over: bool = False
 
 
-def identify(store: Store, state_dir: Path, is_new: bool, take_over: bool) -> ServerIdentity:
+def identify(store: Store, state_dir: Path, take_over: bool) -> ServerIdentity:
     """Find out which server this is, and note it where it is not noted yet.
 
     Args:
-        is_new: the state directory was made for this start.
         take_over: a copy is to go on in place of the original.
 
     Raises:
@@ -70,23 +69,22 @@ def identify(store: Store, state_dir: Path, is_new: bool, take_over: bool) -> Se
         OSError: the state directory cannot be written.
     """
     place, owner, file = state_dir.resolve(), store.identity.read(), read_json(state_dir / IDENTITY_FILE) or {}
-    if owner is None and not file.get("restored") and not (is_new and store.latest_snapshot_seq() is not None):
+    if owner is None:
         if file.get("server"):  # else it was cut off at its first start
             _require_no_past(place, has_database=bool(file.get("has_database")))
         return _founded(store, place, str(file.get("server", "")) or _fresh())
-    if owner is not None and (file.get("server"), file.get("state_dir")) == (owner.server, str(place)):
+    if (file.get("server"), file.get("state_dir")) == (owner.server, str(place)):
         known = ServerIdentity((owner.server, *owner.formerly))
         if not file.get("has_database"):  # its first start was cut off behind the database
             _write(place, owner.server)
         _require_known_tasks(store, place, known.servers)
         return known
-    original = None if owner is None or owner.state_dir == place else owner.state_dir
+    original = None if owner.state_dir == place else owner.state_dir
     if not take_over:
         return ServerIdentity((_fresh(),), original, is_copy=True)
     if original is not None:
         _require_ended(original)
-    formerly = () if owner is None else (owner.server, *owner.formerly)
-    return _taken_over(store, DatabaseOwner(_fresh(), place, formerly), original)
+    return _taken_over(store, DatabaseOwner(_fresh(), place, (owner.server, *owner.formerly)), original)
 
 
 def adopt_files(original: Path, state_dir: Path, tasks: Iterable[TaskId]) -> None:

@@ -168,7 +168,7 @@ class Curves:
             return None
         try:
             return self._file_of(info.parent).sweep
-        except MillpondError:  # it was forgotten meanwhile, or an earlier version accepted it
+        except MillpondError:  # it was forgotten meanwhile
             return None
 
     def _run_info(self, info: JobInfo, run: RunCurves) -> CurveRun:

@@ -164,7 +164,7 @@ class JobInfo:
         submitted_at: when its user submitted it; of a member, its array.
         eligible_at: since when it can, or could, start, as what it comes after has ended and its image and data are
             there; of a member, when its array handed it to the scheduler, and of that, when it did so first. Waits
-            count from here. Null before that, and where an earlier version has not noted it.
+            count from here. Null before that.
         started_at: when its present or last run started.
         gpus: what it asks for, for people: ``2``, ``0.25``, ``4 x 2`` (tasks x cards), ``0``.
         exit_code: of an ended job: 0, or the code of the first task that failed; of one whose place is kept, that.
