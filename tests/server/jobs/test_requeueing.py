@@ -47,6 +47,15 @@ def test_a_running_job_keeps_its_id_and_begins_another_attempt(api: Api) -> None
     assert any(text.startswith("end all tasks within") and "(requeued)" in text for text in told(api, job))
 
 
+def test_a_task_that_waits_again_has_no_place(api: Api) -> None:
+    job = api.submit(gpus=4).id
+    assert [(task.node != "", len(task.devices)) for task in api.job(job).tasks] == [(True, 4)]
+    first = api.submit(gpus=4, priority="high").id
+    requeue(api, job)
+    assert api.job(first).state == "running"
+    assert [(task.state, task.node, task.devices) for task in api.job(job).tasks] == [("queued", "", [])]
+
+
 def test_a_job_that_waits_is_refused_with_the_reason(api: Api) -> None:
     api.submit(gpus=4)
     waits = api.submit(gpus=4).id

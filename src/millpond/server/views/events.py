@@ -305,7 +305,7 @@ def _cap_text(decision: CapPower) -> str:
         return f"keep its cards at no power cap any more ({cause})"
     measured = ""
     if decision.saved:
-        slower, saved = 100.0 * decision.slowdown, 100.0 * decision.saved
+        slower, saved = max(100.0 * decision.slowdown, 0.0), 100.0 * decision.saved
         measured = f", where a step takes {slower:.1f} % longer and needs {saved:.1f} % less energy"
     return f"keep each of its cards at {decision.cap_w:.0f} W{measured} ({cause})"
 

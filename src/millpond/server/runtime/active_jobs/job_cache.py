@@ -15,7 +15,7 @@ from millpond.model.events import ProgressMeasured
 from millpond.model.hardware.devices import Device
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI
-from millpond.model.states import JobState, Outcome
+from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.workloads import Job
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.suspension.suspension import is_leaving, why_suspend_refused
@@ -287,7 +287,7 @@ def _membership(job: str) -> dict[str, Any]:
 
 
 def _task(task: TaskRecord, devices: Mapping[str, Device], clusters: Mapping[str, str]) -> TaskInfo:
-    placement = task.placement
+    placement = None if task.state is TaskState.QUEUED else task.placement  # that of an earlier run is none any more
     return TaskInfo(
         task=task.number,
         role=task.role,
