@@ -41,7 +41,7 @@ from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
-NAMES = ("a", "b", "c")
+NAMES = ("a", "b", "c", "d", "e")
 NODES = [machine(f"n{number}", 3) for number in range(2)]
 QUEUES = [queue("default", guarantee=2), queue("other", guarantee=1, limit=5)]
 

@@ -27,7 +27,7 @@ from millpond.model.sharing import ShareClass
 from millpond.model.states import JobState, Outcome
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Checkpoint, CheckpointMode, FailureRule, Job, Kind, Priority
-from millpond.scheduling.packing.packing import MEASURED_AFTER_S
+from millpond.scheduling.packing.packing import MEASURED_AFTER_S, UNMEASURED_S
 from millpond.scheduling.packing.pair_speeds import RUNS_KEPT
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -242,6 +242,31 @@ def test_a_good_pair_that_turns_bad_in_mid_run_ends() -> None:
     here.go_to(4_000.0)
     assert here.running() == {"a1", "b1"}
     measure(here, {"b1": 1.0})
+    assert here.running() == {"a1"}
+
+
+@pytest.mark.parametrize("silent", ["a1", "b1"])
+def test_one_that_is_never_measured_beside_another_ends_the_pair(silent: str) -> None:
+    here = world(1)
+    known(here, "a", "b")
+    here.submit(job("a1"))
+    measure(here, {"a1": 10.0})  # alone, which says nothing of it beside another
+    here.now += 1.0
+    here.submit(job("b1"))
+    measure(here, {"b1" if silent == "a1" else "a1": 9.0})
+    here.go_to(here.now + UNMEASURED_S - 1.0)
+    assert here.running() == {"a1", "b1"}
+    here.go_to(here.now + 2.0)
+    assert here.running() == {"a1"}
+    here.go_to(5_000.0)
+    assert here.running() == {"a1"}
+
+
+def test_reports_that_cannot_be_true_count_as_none() -> None:
+    here = pair()
+    measure(here, {"a1": 10.0})
+    here.tell(ProgressMeasured(here.now, "b1", 1, None, 1_000, "its steps run back, from 9 to 0"))
+    here.go_to(here.now + UNMEASURED_S + 1.0)
     assert here.running() == {"a1"}
 
 

@@ -5,10 +5,11 @@ by side (``partners``), by what was measured (``pair_speeds``). Of all such pair
 together (``matching``). That comes before the ordering displaces anybody. For one that finds no partner either, running
 jobs come together (``merging``).
 
-``MEASURED_AFTER_S`` after a guest has begun, its pair is judged by what was measured, and from then on whenever that
-changes: if both together make less than ``LEAST_MEASURED``, or one is below its floor, the guest leaves and waits
-again. So it does as soon as both were seen to take nearly all memory of a card. It leaves too when nobody waits and
-there is a place where it has cards for itself.
+``MEASURED_AFTER_S`` after a guest has begun, its pair is judged by what was measured since, and from then on whenever
+that changes: if both together make less than ``LEAST_MEASURED``, or one is below its floor, the guest leaves and waits
+again. One of which nothing was measured for ``UNMEASURED_S`` beside the other counts as one that makes no steps, so a
+program that reports nothing, or what cannot be true, keeps no other from its cards. A guest also leaves as soon as both
+were seen to take nearly all memory of a card, and when nobody waits and there is a place where it has cards for itself.
 
 Sources: Xiao et al., "Gandiva", OSDI 2018, section 3.2; Narayanan et al., "Heterogeneity-aware cluster scheduling
 policies for deep learning workloads", OSDI 2020.
@@ -43,6 +44,8 @@ LEAST_MEASURED: Final = 1.05
 """A pair ends that was measured to make less together than so much of one job alone."""
 MEASURED_AFTER_S: Final = 120.0
 """So long after its guest has begun a pair is judged."""
+UNMEASURED_S: Final = 600.0
+"""A program may take long until its first step."""
 FULL_MEMORY: Final = 0.97
 """A pair ends that was seen to take so much of the memory of a card, before a program finds none."""
 GUESTS_TRIED: Final = 16
@@ -205,9 +208,10 @@ class PairPacking:
                 runs.stop(state, guest, Trigger.ENDED_FOR_RETRY, Cause.OWN_CARDS_FREE)
 
     def next_due(self) -> list[float]:
-        """Instants behind the latest cycle at which pairs are judged first."""
+        """Instants behind the latest cycle at which pairs are judged first, and at which nothing more is waited for."""
         state = self._state
-        due = [guest.started_at + MEASURED_AFTER_S for guest in state.guests.values() if guest.started_at is not None]
+        begun = [guest.started_at for guest in state.guests.values() if guest.started_at is not None]
+        due = [at + after_s for at in begun for after_s in (MEASURED_AFTER_S, UNMEASURED_S)]
         return [at for at in due if at > state.decided_at]
 
 
@@ -237,7 +241,8 @@ def note_pairs(state: State) -> None:
         if host is None or not is_judged(state, guest, host):
             continue
         kinds = _kinds(state, guest, host)
-        own, others = (_part(state, each, kind) for each, kind in zip((guest, host), kinds, strict=True))
+        begun = guest.started_at or 0.0
+        own, others = (_part(state, each, kind, begun) for each, kind in zip((guest, host), kinds, strict=True))
         if own is not None and others is not None:
             state.pair_speeds.note_pair(*kinds, (own, others))
 
@@ -268,9 +273,9 @@ def _kinds(state: State, guest: JobRecord, host: JobRecord) -> tuple[JobKind, Jo
     return kind_of(state, guest, held(guest)), kind_of(state, host, held(host))
 
 
-def _part(state: State, record: JobRecord, kind: JobKind) -> float | None:
-    """How fast a job is as a part of its speed alone, at most 1; None where this run was not measured."""
+def _part(state: State, record: JobRecord, kind: JobKind, begun: float) -> float | None:
+    """How fast a job is as a part of its speed alone, at most 1; None where it was not measured since then."""
     measured, alone = record.progress, state.pair_speeds.alone(kind)
-    if measured is None or measured.attempt != record.attempt or measured.steps_per_s is None or not alone:
-        return None
+    if measured is None or measured.at < begun or measured.steps_per_s is None or not alone:
+        return 0.0 if state.now >= begun + UNMEASURED_S else None
     return min(measured.steps_per_s / alone, 1.0)

@@ -246,6 +246,7 @@ class SimulatedEngine:
         work.since = at
         if self._shares:
             for other in self._join_cards(work):
+                other.measured = math.nan  # of before: a server measures it anew beside another
                 self._retime(other)
         work.rate = self._rate(work)
         self._plan_end(work, at)
