@@ -95,9 +95,14 @@ class NodeJoined(Event):
 
 @dataclass(frozen=True, slots=True)
 class NodeLost(Event):
-    """A machine is gone with all that ran on it."""
+    """A machine is gone with all that ran on it.
+
+    Attributes:
+        by: who said that it does not come back: then it is not known any more, also where it was switched off.
+    """
 
     node: str
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""``pond nodes cordon, drain, maintain, uncordon``: what is asked of the server, and what a person sees of it."""
+"""``pond nodes cordon, drain, maintain, uncordon, forget``: what the server is asked, and what a person sees of it."""
 
 from __future__ import annotations
 
@@ -42,6 +42,12 @@ def test_machines_are_closed_and_opened_as_asked(server, run_pond, line, path, w
     assert run_pond("nodes", *line.split()) == (0, "a: open\n", "")
     assert server.requests[0].url.path == f"/api/v1/nodes/a/{path}"
     assert json.loads(server.requests[0].content) == wish
+
+
+def test_machines_that_do_not_come_back_are_forgotten(server, run_pond):
+    server.will(204)
+    assert run_pond("nodes", "forget", "a") == (0, "a: forgotten\n", "")
+    assert (server.requests[0].method, server.requests[0].url.path) == ("DELETE", "/api/v1/nodes/a")
 
 
 CARD = {

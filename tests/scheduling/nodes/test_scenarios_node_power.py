@@ -149,6 +149,32 @@ def test_a_node_that_is_lost_long_after_it_could_not_be_switched_off_is_lost_as_
     assert [each.node.name for each in world.core.node_views()] == ["a"]
 
 
+@pytest.mark.parametrize("detail", ["", "it was switched on and did not join"])
+def test_a_node_that_does_not_come_back_is_forgotten_until_it_joins_all_the_same(detail: str) -> None:
+    world = World(machine("a", 2), machine("b", 4))
+    gone(world, "b")
+    switch(world, "b", BOOTING, FAILED, detail=detail)
+    world.submit(single("one", 4))
+    world.tell(NodeLost(world.now, "b", "ada"))
+    world.settle()
+    assert [each.node.name for each in world.core.node_views()] == ["a"]
+    assert world.core.explain("one", world.now).cause is not Cause.NODES_OFF
+    world.tell(NodeJoined(world.now, machine("b", 4)))
+    world.settle()
+    assert world.running() == {"one"}
+
+
+def test_a_node_that_is_there_is_not_forgotten() -> None:
+    world = World(machine("a", 2))
+    for node in ("a", "nobody"):
+        with pytest.raises(ConflictError, match="switched off and gone"):
+            world.core.handle(NodeLost(world.now, node, "ada"))
+    switch(world, "a", DRAINING, OFF)
+    with pytest.raises(ConflictError):
+        world.core.handle(NodeLost(world.now, "a", "ada"))
+    assert view(world, "a").power is not None
+
+
 def test_a_gang_wakes_all_that_it_needs_and_no_more_and_jobs_count_on_no_node_twice() -> None:
     world = World(*(machine(name, 4) for name in "abcde"))
     for name in "bcde":

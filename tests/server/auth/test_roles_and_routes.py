@@ -61,6 +61,7 @@ ALLOWED = {
     ("GET", "/events"): "+++++++++!",
     ("GET", "/devices"): "+++++++++!",
     ("GET", "/nodes/{node}/events"): "+++++++++!",
+    ("DELETE", "/nodes/{node}"): "++-------!",
     ("POST", "/nodes/{node}/close"): "++-------!",
     ("POST", "/nodes/{node}/open"): "++-------!",
     ("POST", "/jobs/{job}/stop"): "++++--000!",

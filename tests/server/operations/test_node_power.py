@@ -107,6 +107,23 @@ def test_an_idle_node_goes_off_and_a_job_wakes_it_and_starts_once_it_has_joined(
     ]  # fmt: skip
 
 
+def test_a_node_that_is_off_and_does_not_come_back_is_forgotten_and_its_history_says_by_whom(
+    switched: Switched,
+) -> None:
+    client = switched.api.client
+    assert client.delete("/api/v1/nodes/n1").status_code == 409
+    switched.look()
+    switched.look(60.0)
+    switched.leave()
+    switched.api.settled()
+    assert client.delete("/api/v1/nodes/n1").status_code == 204
+    assert client.get("/api/v1/nodes").json()["nodes"] == []
+    switched.look()
+    assert switched.calls == [("off", "n1")]
+    told = client.get("/api/v1/nodes/n1/events").json()["events"]
+    assert told[-1]["text"] == "forgotten, as ada says that it does not come back"
+
+
 @pytest.mark.usefixtures("saved_daily")
 def test_an_idle_node_stays_on_where_demand_is_forecast_to_rise(switched: Switched) -> None:
     switched.worker = switched.begin(replace(SAVING, rule=replace(RULE, cover=0.98)))

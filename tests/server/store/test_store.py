@@ -111,6 +111,7 @@ EVENTS: tuple[events.Event, ...] = (
     events.LimitChanged(1.0, Limit("ada", "", 2, 3_000, 4_000)),
     events.NodeJoined(1.0, NODE),
     events.NodeLost(1.0, "n"),
+    events.NodeLost(1.0, "n", "ada"),
     events.NodeClosed(1.0, "n", Cordon(2.0, 3.0, "new disks", drain=True, planned=True, by="ada")),
     events.NodeOpened(1.0, "n", planned=True, by="ada"),
     events.NodePowerChanged(1.0, "n", NodePowerState.BOOTING, "the hook failed", 300.0),

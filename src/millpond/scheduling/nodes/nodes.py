@@ -59,13 +59,20 @@ class Nodes:
         self._leave_faulty_devices(node.name)
 
     def node_lost(self, event: events.NodeLost) -> None:
-        """A machine is gone, and all that ran on it."""
+        """A machine is gone, and all that ran on it.
+
+        Raises:
+            ConflictError: somebody says that it does not come back, and it is there.
+        """
         cluster = self._state.cluster
         index = cluster.node_index.get(event.node)
+        power = self._state.cordons.power.get(event.node)
+        if event.by:
+            _require_gone(event.node, power)
+            power = None
         if index is None:
             return
         give_up(self._state, event.node)
-        power = self._state.cordons.power.get(event.node)
         if power is not None and power.is_closed:  # it stays known, so that what would fit there wakes it
             self._state.cordons.set_power(event.node, replace(power, is_gone=True, seen=None))
         elif power is not None and power.failed_lately(event.at):  # it went down all the same, only late
@@ -218,6 +225,12 @@ class Nodes:
             for task in record.tasks
             if task.holding is not None and task.holding.node == index
         ]
+
+
+def _require_gone(node: str, power: NodePower | None) -> None:
+    if power is None or not power.is_gone:
+        message = f"node {node!r} is not a node that is switched off and gone"
+        raise ConflictError(message, "take others out of the cluster: they are forgotten then")
 
 
 def _kinds(node: Node) -> list[tuple[str, str, int]]:

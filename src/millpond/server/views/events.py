@@ -192,8 +192,8 @@ def _machine_text(event: events.Event) -> str:
             return "silent"
         case events.NodeJoined(node=node):
             return f"joined with {count_text(len(node.devices), 'card')}"
-        case events.NodeLost():
-            return "lost"
+        case events.NodeLost(by=by):
+            return f"forgotten, as {by} says that it does not come back" if by else "lost"
         case events.SchedulingPaused(text=text):
             return f"nothing new starts: {text}"
         case events.SchedulingResumed(cause=cause):

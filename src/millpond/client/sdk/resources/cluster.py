@@ -151,6 +151,14 @@ class ClusterRequests(Requests):
 
         return self._ask(NodeInfo, "POST", f"/nodes/{segment(name)}/open", json={"planned": planned} | given(card=card))
 
+    def forget_node(self, name: str) -> None:
+        """Know a machine no more that was switched off and does not come back.
+
+        Raises:
+            ConflictError: it is none that is switched off and gone.
+        """
+        self._connection.send("DELETE", f"/nodes/{segment(name)}")
+
     def usage(self, by: str = "user", since: float = 0.0, until: float | None = None) -> UsageList:
         """Who held how much between two instants (seconds since 1970; default: up to now).
 

@@ -138,6 +138,16 @@ async def open_node(node: str, body: OpenRequest, service: ServiceOf, access: Cl
     return info
 
 
+@router.delete("/nodes/{node}", status_code=204)
+async def forget_node(node: str, service: ServiceOf, access: ClusterKeeper) -> None:
+    """Know a machine no more that was switched off and does not come back.
+
+    One that joins all the same is known anew.
+    """
+    await service.machines.forget(node, access.caller)
+    access.note("removed", target=AccessTarget("node", node))
+
+
 @router.get("/nodes/{node}/events")
 async def node_events(node: str, service: ServiceOf, access: ClusterReader, limit: MostEvents = 100) -> EventList:
     """The latest that happened to a machine."""

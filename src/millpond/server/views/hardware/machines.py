@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from millpond.model.errors import NotFoundError, UnavailableError
-from millpond.model.events import CardClosed, CardOpened, Event, NodeClosed, NodeOpened
+from millpond.model.events import CardClosed, CardOpened, Event, NodeClosed, NodeLost, NodeOpened
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Cordon, Node
 from millpond.model.hardware.topology import LINK_MAPS, Link
@@ -206,6 +206,14 @@ class Machines:
 
         await self._loop.answered(self._loop.change_setting(opened))
         return await self._node(node, caller)
+
+    async def forget(self, node: str, caller: Caller) -> None:
+        """Know a machine no more that was switched off and does not come back.
+
+        Raises:
+            ConflictError: it is none that is switched off and gone.
+        """
+        await self._loop.answered(self._loop.change_setting(lambda now: NodeLost(now, node, caller.user)))
 
     async def _card(self, node: str, index: int) -> str:
         """The UUID of a card by its number on a node.

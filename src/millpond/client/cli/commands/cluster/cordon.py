@@ -1,4 +1,5 @@
-"""``pond nodes cordon, drain, maintain, uncordon``: machines and cards that take no new work for a while."""
+"""``pond nodes cordon, drain, maintain, uncordon, forget``: machines and cards that take no new work, for a while or
+ever."""
 
 from __future__ import annotations
 
@@ -78,6 +79,22 @@ def maintain(client: Client, names: tuple[str, ...], reason: str, begin: float, 
 def uncordon(client: Client, names: tuple[str, ...], planned: bool) -> int:
     """Let new work start on each NODE or CARD again."""
     return _change(names, lambda name, card: client.open_node(name, planned=planned, card=card))
+
+
+@click.command("forget")
+@_machines
+@with_client
+def forget(client: Client, names: tuple[str, ...]) -> int:
+    """Know each NODE no more that was switched off and does not come back.
+
+    One that joins all the same is known anew.
+    """
+
+    def forget_one(name: str) -> None:
+        client.forget_node(name)
+        click.echo(f"{name}: forgotten")
+
+    return for_each(names, forget_one)
 
 
 def _change(names: Sequence[str], act: Callable[[str, int | None], NodeInfo]) -> int:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 import click
 
 from millpond.client.cli.command_suggestions import NamingGroup
-from millpond.client.cli.commands.cluster.cordon import cordon, drain, maintain, uncordon
+from millpond.client.cli.commands.cluster.cordon import cordon, drain, forget, maintain, uncordon
 from millpond.client.cli.commands.cluster.join import join
 from millpond.client.cli.commands.cluster.roll import roll
 from millpond.client.cli.error_output import say
@@ -165,5 +165,5 @@ def _draw_whole(client: Client, nodes: list[NodeInfo]) -> None:
             say(f"{detail.node.name} fetches what it lacks at {detail.fetch_rate / 1e6:.0f} MB/s")
 
 
-for subcommand in (cordon, drain, get, join, maintain, roll, uncordon):
+for subcommand in (cordon, drain, forget, get, join, maintain, roll, uncordon):
     command.add_command(subcommand)
