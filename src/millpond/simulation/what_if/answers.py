@@ -34,6 +34,7 @@ PAST_CAVEATS: Final = (
     "the span has today's nodes, queues and limits throughout",
     "users would have acted otherwise: submitted more, less, or elsewhere",
 )
+NOT_DIVIDED: Final = "wait for a card to be divided, which is not played"
 NEVER_FITS: Final = "could never run on the present cluster"
 
 
@@ -69,7 +70,8 @@ def answer_live(snapshot: dict[str, Any], question: WhatIfQuery, begin_at: float
 
     before, after = _both(play, question.changes, until)
     caveats = [*LIVE_CAVEATS, *([_guessed(before)] if before.guessed else [])]
-    return replace(compare(question.words, before, after), caveats=caveats)
+    left_out = {NOT_DIVIDED: len(copy.undivided)} if copy.undivided else {}
+    return replace(compare(question.words, before, after), caveats=caveats, left_out=left_out)
 
 
 def answer_past(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from millpond.forecasting.durations import Forecast
-from millpond.model.codec import from_plain
+from millpond.model.codec import from_plain, to_plain
 from millpond.model.decisions import Decision
 from millpond.model.events import (
     DurationPredicted,
@@ -23,8 +23,10 @@ from millpond.model.events import (
     NodeJoined,
     PolicyChanged,
     QueueChanged,
+    StopRequested,
 )
 from millpond.model.hardware.nodes import Node
+from millpond.model.states import JobState
 from millpond.model.workloads import Job
 from millpond.scheduling.copies.snapshots import settings_of
 from millpond.scheduling.placement.kernels import fastest
@@ -108,15 +110,23 @@ class LiveCopy:
     Args:
         snapshot: of that scheduler.
         begin_at: its present.
+
+    Attributes:
+        undivided: jobs that wait for a card to be divided. Nothing divides cards here, so they are left out, and block
+            nobody.
     """
 
     def __init__(self, snapshot: dict[str, Any], begin_at: float) -> None:
-        self._base = Scheduler.restore(snapshot)
+        nodes = _nodes(snapshot)
+        self._base, self._nodes, self.undivided = Scheduler.restore(snapshot), _undivided(nodes), frozenset[str]()
+        if self._nodes != nodes:
+            original, plain = self._base, [to_plain(node) for node in self._nodes]
+            self._base = Scheduler.restore({**snapshot, "nodes": plain})
+            self.undivided = _need_division(original, self._base)
         if len(snapshot["nodes"]) + len(snapshot["jobs"]) >= WORTH_COMPILING:
             self._base.use_kernels(fastest())
         pending: list[Decision] = [from_plain(item) for item in snapshot["pending"]]
         self._pending = sorted(pending, key=lambda decision: decision.id)
-        self._nodes = _nodes(snapshot)
         self._begin_at = begin_at
 
     def play(self, changes: tuple[Event, ...], until: float, goes_on: GoesOn | None = None) -> Played:
@@ -141,11 +151,13 @@ class LiveCopy:
         engine.now = begin_at
         guessed = _enter_jobs(simulation, scheduler, changes, begin_at)
         live = [record for record in scheduler.jobs.values() if not record.state.ended]
+        for job in self.undivided - {change.job for change in changes if isinstance(change, StopRequested)}:
+            scheduler.handle(StopRequested(begin_at, job))
         for run in present_runs(live, self._pending, begin_at):
             engine.adopt(run)
         engine.apply(self._pending)
         ran = {record.id for record in live if record.started_at is not None}
-        asleep = {record.id for record in live if record.suspended_by in (BY_REQUEST, BY_REST)}
+        asleep = {record.id for record in live if record.suspended_by in (BY_REQUEST, BY_REST)} | self.undivided
         simulation.run(goes_on=goes_on)
         submitted = {name: begin_at for name in engine.works if name not in asleep}
         played = _played(simulation, submitted, ran)
@@ -155,8 +167,6 @@ class LiveCopy:
 def past_world(snapshot: dict[str, Any], past: Sequence[PastJob], changes: tuple[Event, ...]) -> World:
     """The world in which recorded jobs come again: nodes, pools, queues and limits of a live scheduler, changed.
 
-    Nothing divides its cards: a job that would need that can never run there, instead of blocking those behind it.
-
     Args:
         past: by the instant at which they come.
         changes: of queues and nodes.
@@ -164,7 +174,7 @@ def past_world(snapshot: dict[str, Any], past: Sequence[PastJob], changes: tuple
     queues = {queue.name: queue for queue in map(from_plain, snapshot["queues"])}
     queues.update({change.queue.name: change.queue for change in changes if isinstance(change, QueueChanged)})
     return World(
-        tuple([replace(node, divisible=()) for node in _changed_nodes(_nodes(snapshot), changes)]),
+        _undivided(_changed_nodes(_nodes(snapshot), changes)),
         Workload(tuple(each.entry for each in past), "the recorded past"),
         "predicted",
         _costs(settings_of(snapshot)),
@@ -206,6 +216,19 @@ def _costs(settings: Settings) -> Costs:
 
 def _nodes(snapshot: dict[str, Any]) -> tuple[Node, ...]:
     return tuple(map(from_plain, snapshot["nodes"]))
+
+
+def _need_division(original: Scheduler, undivided: Scheduler) -> frozenset[str]:
+    """The jobs that wait, and could never start with the cards as they are divided now."""
+    waiting = [record for record in undivided.jobs.values() if record.state is JobState.QUEUED]
+    return frozenset(
+        record.id for record in waiting if undivided.check(record.job) and original.check(record.job) is None
+    )
+
+
+def _undivided(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Nothing divides their cards: a job that needs that can never run there, instead of blocking those behind it."""
+    return tuple([replace(node, divisible=()) for node in nodes])
 
 
 def _changed_nodes(nodes: tuple[Node, ...], changes: tuple[Event, ...]) -> tuple[Node, ...]:

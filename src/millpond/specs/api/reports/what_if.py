@@ -87,7 +87,7 @@ class WhatIfInfo:
         jobs: to which it makes a difference, the largest first.
         hidden: how many more there are, of others.
         queues, users: with a difference, the largest loss first.
-        left_out: how many jobs of the past are not played, by the reason.
+        left_out: how many jobs are not played, by the reason.
         caveats: what such an answer cannot know.
     """
 
