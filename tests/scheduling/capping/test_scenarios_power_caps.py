@@ -10,8 +10,9 @@ from worlds import World, asks, elastic, gang, machine, single
 from ledgers import check_everything
 from millpond.model.decisions import CapPower
 from millpond.model.events import ProgressMeasured, Refused, ResumeRequested, SuspendRequested
-from millpond.model.hardware.nodes import Node
+from millpond.model.hardware.nodes import Node, Pool
 from millpond.model.reasons import Cause
+from millpond.model.workloads import Checkpoint, CheckpointMode
 from millpond.scheduling.capping.known_caps import KEPT_S, STEPS
 from millpond.scheduling.scheduler import Scheduler
 
@@ -188,6 +189,26 @@ def test_an_engine_that_cannot_cap_is_not_asked_again_in_that_run(programs: Prog
     here.settle()
     assert here.core.jobs["b"].cap_w == 0.0
     assert programs.measure("b", 2_000.0) == 0.0
+
+
+@pytest.mark.parametrize("guest_slowdown", [0.0, 0.05])
+def test_cards_that_a_second_job_comes_to_share_have_no_cap(guest_slowdown: float) -> None:
+    programs = Programs(World(cards(1), pools=[Pool(packs=True)]))
+    saves = {"checkpoint": Checkpoint(CheckpointMode.SIGNAL)}
+    here = programs.here
+    for id_ in "abc":
+        here.submit(job(id_, **saves))
+        for _ in range(8):
+            programs.measure(id_, memory_mib=1_000)
+        here.end(id_)
+    here.submit(job("host", **saves))
+    assert programs.measure("host", memory_mib=1_000) == 200.0
+    here.submit(job("guest", max_slowdown=guest_slowdown, **saves))
+    assert here.core.jobs["guest"].packed_with == "host"
+    assert [here.core.jobs[id_].cap_w for id_ in ("host", "guest")] == [0.0, 0.0]
+    here.end("guest")
+    assert programs.measure("host") == 0.0
+    check_everything(here.core)
 
 
 def test_a_suspended_run_has_no_cap_and_gets_its_own_again_when_it_goes_on(programs: Programs) -> None:

@@ -25,6 +25,7 @@ from millpond.model.states import JobState
 from millpond.model.workloads import Kind
 from millpond.scheduling.capping.capped_runs import CappedRun
 from millpond.scheduling.capping.known_caps import CapKind, KnownCaps, TriedCap, with_tried
+from millpond.scheduling.packing.pairs import partner_of
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
@@ -37,13 +38,19 @@ _NO_CAP: Final = TriedCap(0, 0.0, 0.0)
 
 
 def begin_capping(state: State, record: JobRecord) -> None:
-    """A run has its cards now, without a cap: those of its job may have been found one already."""
+    """A run has its cards now, without a cap: those of its job may have been found one already.
+
+    Cards that two jobs share have none: one of both may not bear it, and what each draws is not known.
+    """
+    host = partner_of(state, record)
+    if host is not None:
+        end_capping(state, host)
     if not record.job.max_slowdown:
         return
     caps = state.caps
     caps.prune(state.jobs)
     record.cap_w = 0.0
-    found = _cards_of(state, record)
+    found = None if host is not None else _cards_of(state, record)
     if found is None:
         caps.runs.pop(record.id, None)
         return

@@ -225,9 +225,9 @@ def is_judged(state: State, guest: JobRecord, host: JobRecord) -> bool:
 
 
 def note_speed(state: State, record: JobRecord) -> None:
-    """A job was measured: what that says of jobs of its name on such cards, if it has them for itself."""
+    """A job was measured: what that says of jobs of its name on such cards, if it has them alone, without a cap."""
     measured = record.progress
-    if measured is None or not measured.steps_per_s or record.packed_with:
+    if measured is None or not measured.steps_per_s or measured.cap_w or record.packed_with:
         return
     if record.state is JobState.RUNNING and may_share(record):
         kind = kind_of(state, record, held(record))
