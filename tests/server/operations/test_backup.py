@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -145,6 +146,19 @@ def test_what_killed_processes_left_of_backups_and_restores_goes_with_the_next(s
     back_up(state, target, 1.0)
     restore(target, restored)
     assert {path.name for path in tmp_path.iterdir()} == {state.name, target.name, "restored", *(p.name for p in kept)}
+
+
+def test_a_backup_that_finds_too_little_room_leaves_nothing_of_it(state, database, tmp_path):
+    database.executemany("INSERT INTO jobs VALUES (?)", [("long" * 1_000,)] * 500)
+    database.commit()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(UnavailableError, match="cannot be written"):
+            back_up(state, tmp_path / "pond.tar.gz", 0.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
 def test_a_directory_without_a_database_is_no_state_directory(tmp_path):

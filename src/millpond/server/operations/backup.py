@@ -235,6 +235,8 @@ def _copy_database(source: Path, target: Path) -> None:
             remedy = "see its rights; where nothing can be written, copy the state directory, and back up the copy"
             raise UnavailableError(f"the database {source} cannot be read ({error})", remedy) from error
         copy = opened.enter_context(contextlib.closing(sqlite3.connect(target)))
+        # A copy that fails is not mended: a journal would only lie beside it for ever where this process is killed.
+        copy.execute("PRAGMA journal_mode=OFF")
         origin.backup(copy, pages=1000, sleep=0.0)
 
 
