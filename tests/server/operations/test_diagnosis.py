@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import resource
 import subprocess
 from pathlib import Path
@@ -78,7 +80,17 @@ def test_a_state_directory_that_we_may_not_look_into_is_said_to_be_another_accou
 
 def test_a_file_in_place_of_the_state_directory_is_not_said_to_be_another_accounts(tmp_path):
     (tmp_path / "file").write_text("")
-    assert finding("state directory", tmp_path / "file").found == f"{tmp_path / 'file'} cannot be written"
+    found = finding("state directory", tmp_path / "file")
+    assert found.found == f"{tmp_path / 'file'} cannot be written (Not a directory)"
+
+
+def test_a_file_system_that_the_kernel_lets_nobody_write_any_more_is_named_as_the_cause(tmp_path, monkeypatch):
+    def refuse(**_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(diagnosis.tempfile, "TemporaryFile", refuse)
+    found = finding("state directory", tmp_path)
+    assert (found.grade, found.found) == (Grade.BROKEN, f"{tmp_path} cannot be written (Read-only file system)")
 
 
 def test_a_state_directory_open_to_others_is_told(tmp_path):
@@ -104,6 +116,18 @@ def test_a_full_disk_is_broken_and_what_the_database_keeps_for_ends_is_told(tmp_
     assert "4.0 MiB within the database, kept for stops and ends" in found.found
     store.close()
     assert finding("disk", tmp_path).found == "0.0 GiB free beside the state"
+
+
+def test_a_disk_without_room_for_more_files_is_broken_however_many_bytes_are_free(tmp_path, monkeypatch):
+    def refuse(**_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(diagnosis.shutil, "disk_usage", lambda path: SimpleNamespace(free=8 * 2**30))
+    monkeypatch.setattr(diagnosis, "free_files", lambda path: 999)
+    monkeypatch.setattr(diagnosis.tempfile, "TemporaryFile", refuse)
+    found = finding("disk", tmp_path)
+    assert (found.grade, found.found) == (Grade.BROKEN, "8.0 GiB free beside the state, with room for 999 more files")
+    assert finding("state directory", tmp_path).grade is not Grade.BROKEN, "the remedy is room, not another place"
 
 
 def test_the_file_system_is_that_of_the_nearest_mount_point(tmp_path):

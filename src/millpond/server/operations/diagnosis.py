@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import os
 import platform
@@ -11,6 +12,7 @@ import shutil
 import sqlite3
 import stat
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +41,7 @@ from millpond.server.auth.vault.ciphers import Cipher, require_ciphers
 from millpond.server.operations.devices import device_findings, failed_devices, sharing
 from millpond.server.operations.findings import Finding, Grade
 from millpond.server.state_dir import DATABASE_FILE
-from millpond.server.storage.disk_use import KEPT_FOR_ENDS_BYTES
+from millpond.server.storage.disk_use import KEPT_FILES, free_files, fullness
 from millpond.server.store.connection.reserve import kept_within
 from millpond.specs.quantities import size_text
 
@@ -113,8 +115,13 @@ def _is_closed(path: Path) -> bool:
 def _state_directory(path: Path) -> Finding:
     what = "state directory"
     existing = _nearest_existing(path)
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        return Finding(what, Grade.BROKEN, f"{path} cannot be written", "choose another with --state-dir")
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        if error.errno != errno.ENOSPC:  # that of the disk is a finding of its own
+            found = f"{path} cannot be written ({error.strerror})"
+            return Finding(what, Grade.BROKEN, found, "choose another with --state-dir")
     filesystem = _filesystem_of(existing)
     if filesystem in _NETWORK_FILESYSTEMS:
         remedy = "keep the state on a local disk, or use --store with PostgreSQL"
@@ -125,12 +132,15 @@ def _state_directory(path: Path) -> Finding:
 
 
 def _disk(path: Path) -> Finding:
-    free = shutil.disk_usage(_nearest_existing(path)).free
+    existing = _nearest_existing(path)
+    free, files = shutil.disk_usage(existing).free, free_files(existing)
     found = f"{free / _GIB:.1f} GiB free beside the state"
+    if files is not None and files < KEPT_FILES:
+        found = f"{found}, with room for {files} more files"
     with contextlib.suppress(sqlite3.Error, OSError):  # it may not be read, or is damaged: its server says so
         if (kept := kept_within(path.absolute() / DATABASE_FILE)) is not None:
             found = f"{found}, {size_text(kept)} within the database, kept for stops and ends"
-    if free < KEPT_FOR_ENDS_BYTES:
+    if fullness(free, files):
         return Finding("disk", Grade.BROKEN, found, "make room: the server takes nothing on, what runs can be stopped")
     if free < _LEAST_FREE_GIB * _GIB:
         return Finding("disk", Grade.LIMITED, found, "make room: a full disk stops submissions and cuts logs")

@@ -66,7 +66,7 @@ class DiskBooks:
         self._job_store = job_store
         self._state_dir = state_dir
         self.free: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free
-        self.free_files: Callable[[Path], int | None] = _free_files
+        self.free_files: Callable[[Path], int | None] = free_files
         self._accounts = accounts
         self._datasets = datasets
         self._sent = sent
@@ -144,12 +144,7 @@ class DiskBooks:
 
     def full(self) -> str:
         """Why nothing can be taken on at all; empty when there is room: what is left is for ends alone."""
-        free, files = self.free(self._state_dir), self.free_files(self._state_dir)
-        if free < KEPT_FOR_ENDS_BYTES:
-            return f"the server's disk is full: {size_text(free)} are free"
-        if files is not None and files < KEPT_FILES:
-            return f"the server's disk is full: it has room for {files} more files"
-        return ""
+        return fullness(self.free(self._state_dir), self.free_files(self._state_dir))
 
     def excess(self, user: str, group: str) -> str:
         """Whose limit is exceeded, in words; empty when none is."""
@@ -204,7 +199,17 @@ class DiskBooks:
         )
 
 
-def _free_files(path: Path) -> int | None:
+def fullness(free: int, files: int | None) -> str:
+    """Why nothing can be taken on beside so many free bytes, and files that may be made; empty where it can."""
+    if free < KEPT_FOR_ENDS_BYTES:
+        return f"the server's disk is full: {size_text(free)} are free"
+    if files is not None and files < KEPT_FILES:
+        return f"the server's disk is full: it has room for {files} more files"
+    return ""
+
+
+def free_files(path: Path) -> int | None:
+    """How many files may be made beside a path; None where the file system has no bound."""
     found = os.statvfs(path)
     return found.f_favail if found.f_files else None
 
