@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import resource
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +22,7 @@ from millpond.server.operations import diagnosis
 from millpond.server.operations.diagnosis import diagnose
 from millpond.server.operations.findings import Grade
 from millpond.server.store.store import Store
+from millpond.specs.api.server import HealthInfo
 
 
 @pytest.fixture(scope="module")
@@ -177,18 +180,49 @@ def test_too_few_open_files_are_told(tmp_path, monkeypatch):
     assert finding("open files", tmp_path).grade is Grade.LIMITED
 
 
-def test_where_a_server_runs_its_limits_count_and_not_those_of_the_shell(tmp_path):
+@contextlib.contextmanager
+def running_server(state_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that counts as the server of a state directory."""
     queries = ["sh", "-c", "echo up; read line", "millpond.server"]
     with subprocess.Popen(queries, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == b"up\n"  # before that the kernel may not know its command line yet
         left = {"url": "http://127.0.0.1:7433", "pid": server.pid, "token_path": "", "version": ""}
-        (tmp_path / "server.json").write_text(json.dumps(left))
+        (state_dir / "server.json").write_text(json.dumps(left))
+        yield server
+        server.communicate(b"")
+
+
+def test_where_a_server_runs_its_limits_count_and_not_those_of_the_shell(tmp_path, monkeypatch):
+    monkeypatch.setattr(diagnosis, "ask_health", lambda left, within_s: HealthInfo(status="ready"))
+    with running_server(tmp_path) as server:
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (300, 300))
         assert finding("open files", tmp_path).found == "300 (at most 300)"
-        server.communicate(b"")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert finding("open files", tmp_path).found.split()[0] in (str(most), "no"), "a server here would raise its own"
+
+
+@pytest.mark.parametrize(
+    ("health", "grade", "found"),
+    [
+        (HealthInfo(status="ready"), Grade.OK, "takes requests at http://127.0.0.1:7433"),
+        (HealthInfo(status="degraded", degraded="the clock was set back"), Grade.LIMITED, "the clock was set back"),
+        (HealthInfo(status="the store does not answer"), Grade.BROKEN, "the store does not answer"),
+        (None, Grade.BROKEN, "process {pid} does not answer at http://127.0.0.1:7433"),
+    ],
+)
+def test_what_ails_a_server_that_runs_is_said_in_its_own_words(tmp_path, monkeypatch, health, grade, found):
+    monkeypatch.setattr(diagnosis, "ask_health", lambda left, within_s: health)
+    with running_server(tmp_path) as server:
+        said = finding("server", tmp_path)
+    assert (said.grade, said.found) == (grade, found.format(pid=server.pid))
+    assert bool(said.remedy) == (grade is not Grade.OK)
+
+
+def test_a_server_that_ended_is_not_asked_how_it_is(tmp_path):
+    with running_server(tmp_path):
+        pass
+    assert all(one.what != "server" for one in diagnose(tmp_path))
 
 
 @pytest.mark.parametrize("what", ["GPUs", "sandbox", "compiled kernels", "PostgreSQL driver", "memory", "disk"])

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from millpond.client.sdk.transport.discovery import read_server_file
+from millpond.client.sdk.transport.health import ask_health
 from millpond.compilation.finder import find_compiled
 from millpond.model.errors import UnavailableError
 from millpond.node.containers.detection import RuntimeChoice, find_containers
@@ -43,11 +44,14 @@ from millpond.server.operations.findings import Finding, Grade
 from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.storage.disk_use import KEPT_FILES, free_files, fullness
 from millpond.server.store.connection.reserve import kept_within
+from millpond.specs.api.server import ServerFile
 from millpond.specs.quantities import size_text
 
 _GIB: Final = 1024**3
 _LEAST_FREE_GIB: Final = 2
 _LEAST_OPEN_FILES: Final = 4096
+_ANSWERS_WITHIN_S: Final = 10.0
+"""A server whose store hangs takes five of them to say so."""
 _FOR_SSH: Final = "pip install 'millpond[ssh]' to use the section ssh of the configuration"
 _NETWORK_FILESYSTEMS: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "glusterfs", "lustre")
 
@@ -65,10 +69,12 @@ def diagnose(state_dir: Path) -> list[Finding]:
             _kernel(),
             Finding("state directory", Grade.BROKEN, f"{state_dir} is another account's", remedy),
         ]
-    server = _server_of(state_dir)
+    left = _server_of(state_dir)
+    server = 0 if left is None else left.pid
     return [
         _python(),
         _kernel(),
+        *([] if left is None else [_server(left)]),
         _state_directory(state_dir),
         _disk(state_dir),
         _limits(server),
@@ -147,14 +153,27 @@ def _disk(path: Path) -> Finding:
     return Finding("disk", Grade.OK, found)
 
 
-def _server_of(state_dir: Path) -> int:
-    """The process that serves the directory; 0: none that we may look at, so what a server would find here counts."""
+def _server_of(state_dir: Path) -> ServerFile | None:
+    """The server of the directory; None: none that we may look at, so what one would find here counts."""
     with contextlib.suppress(UnavailableError, OSError):
         left = read_server_file(state_dir)
         if left is not None and b"millpond" in Path(f"/proc/{left.pid}/cmdline").read_bytes():
             resource.prlimit(left.pid, resource.RLIMIT_NOFILE)
-            return left.pid
-    return 0
+            return left
+    return None
+
+
+def _server(left: ServerFile) -> Finding:
+    health = ask_health(left, _ANSWERS_WITHIN_S)
+    if health is None:
+        found = f"process {left.pid} does not answer at {left.url}"
+        return Finding("server", Grade.BROKEN, found, "see its log; `pond down` ends it, and jobs go on")
+    if health.degraded:
+        remedy = "its log says more; jobs can be stopped, output read and files deleted meanwhile"
+        return Finding("server", Grade.LIMITED, health.degraded, remedy)
+    if health.status != "ready":
+        return Finding("server", Grade.BROKEN, health.status, "see its log")
+    return Finding("server", Grade.OK, f"takes requests at {left.url}")
 
 
 def _limits(server: int) -> Finding:

@@ -13,7 +13,7 @@ class Grade(StrEnum):
     LIMITED = "limited"
     """Millpond runs, and something it could do here does not work."""
     BROKEN = "broken"
-    """A server cannot run here."""
+    """A server cannot run here, or the one that does takes no requests."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx2
-
 from millpond.client.cli.error_output import say
 from millpond.client.cli.terminal.interrupts import held_back, with_termination
-from millpond.client.sdk.transport.discovery import Address, read_server_file
-from millpond.client.sdk.transport.trust import trust
+from millpond.client.sdk.transport.discovery import read_server_file
+from millpond.client.sdk.transport.health import ask_health
 from millpond.model.errors import MillpondError, UnavailableError
-from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
 
 LOG_NAME = "server.log"
@@ -111,7 +108,7 @@ def _await_ready(process: subprocess.Popen[bytes], state_dir: Path, log: Path, b
             ready_at = now
         unready = ""
         for left in (read_server_file(state_dir), read_server_file(state_dir, STANDBY_FILE)):
-            health = _answer_of(left) if left is not None and left.pid == process.pid else None
+            health = ask_health(left) if left is not None and left.pid == process.pid else None
             if left is not None and health is not None:
                 if _serves(health):
                     return Started(left, health)
@@ -133,21 +130,12 @@ def _await_ready(process: subprocess.Popen[bytes], state_dir: Path, log: Path, b
 
 def health_of(left: ServerFile) -> HealthInfo | None:
     """How a server is that takes requests, or stands by; None when it does neither."""
-    health = _answer_of(left)
+    health = ask_health(left)
     return health if health is not None and _serves(health) else None
 
 
 def _serves(health: HealthInfo) -> bool:
     return health.standby or health.status in ("ready", "degraded")
-
-
-def _answer_of(left: ServerFile) -> HealthInfo | None:
-    trusted = trust(Address(left.url, "", certificate=left.certificate))
-    try:
-        answer = httpx2.get(f"{left.url}/readyz", timeout=2.0, trust_env=False, verify=trusted)
-        return from_json(HealthInfo, answer.content)
-    except (httpx2.TransportError, ValueError):
-        return None
 
 
 def _lines(log: Path, begin: int) -> list[str]:

@@ -17,7 +17,8 @@ from millpond.client.sdk import default_state_dir
 def command(output: str, state_dir: Path | None) -> int:
     """Check this machine: what works, what does not, and the remedy.
 
-    Exits with 1 when a server cannot run here.
+    Exits with 1 when a server cannot run here, or the one that does takes no
+    requests.
     """
     from millpond.server.operations.diagnosis import diagnose
 
