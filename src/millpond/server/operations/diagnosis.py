@@ -168,11 +168,9 @@ def _server(left: ServerFile) -> Finding:
     if health is None:
         found = f"process {left.pid} does not answer at {left.url}"
         return Finding("server", Grade.BROKEN, found, "see its log; `pond down` ends it, and jobs go on")
-    if health.degraded:
-        remedy = "its log says more; jobs can be stopped, output read and files deleted meanwhile"
-        return Finding("server", Grade.LIMITED, health.degraded, remedy)
     if health.status != "ready":
-        return Finding("server", Grade.BROKEN, health.status, "see its log")
+        grade = Grade.LIMITED if health.degraded else Grade.BROKEN
+        return Finding("server", grade, health.degraded or health.status, "see its log")
     return Finding("server", Grade.OK, f"takes requests at {left.url}")
 
 
