@@ -1,4 +1,4 @@
-"""Days and months by the clock of this machine, as spans of seconds since 1970."""
+"""Hours, days and months by the clock of this machine, in seconds since 1970."""
 
 from __future__ import annotations
 
@@ -54,6 +54,16 @@ def day_begin(text: str, after_days: int = 0) -> float:
         return datetime.datetime.combine(day, datetime.time()).astimezone().timestamp()
     except (ValueError, OverflowError) as error:
         raise InvalidInputError(f"{text[:40]!r} is not a day", "write it as 2026-11-25") from error
+
+
+def nearest_hour(hour: datetime.time, now: float, direction: int) -> float:
+    """When the clock shows an hour next (1), or showed it last (-1).
+
+    Of an hour that it shows twice in autumn the first counts, and one that it skips in spring comes all the same.
+    """
+    days = (_local(now).date() + direction * datetime.timedelta(days=count) for count in (0, 1, 2))
+    instants = (datetime.datetime.combine(day, hour).astimezone().timestamp() for day in days)
+    return next(at for at in instants if (at - now) * direction > 0)
 
 
 def _local(instant: float) -> datetime.datetime:

@@ -73,13 +73,14 @@ def future(context: click.Context, option: click.Parameter, text: str | None) ->
 
 
 def _parse(text: str, option: str, now: float, direction: int) -> float:
+    from millpond.specs.calendar_spans import nearest_hour
     from millpond.specs.errors import BadValueError
     from millpond.specs.quantities import seconds
 
     if text.strip() == "now":
         return now
     if (hour := _TIME_OF_DAY.fullmatch(text.strip())) is not None:
-        return _nearest(datetime.time(int(hour[1]), int(hour[2])), now, direction)
+        return nearest_hour(datetime.time(int(hour[1]), int(hour[2])), now, direction)
     try:
         return now + direction * seconds(text)
     except BadValueError:
@@ -89,11 +90,3 @@ def _parse(text: str, option: str, now: float, direction: int) -> float:
     except InvalidInputError as error:
         remedy = "write 90m, 2h, 3d, 14:30, or 2026-11-22T08:00"
         raise InvalidInputError(f"{option} {text!r} is neither a length of time nor a date", remedy) from error
-
-
-def _nearest(hour: datetime.time, now: float, direction: int) -> float:
-    """When the clock of this machine shows an hour next, or showed it last."""
-    here = datetime.datetime.fromtimestamp(now, datetime.UTC).astimezone().date()
-    days = (here + direction * datetime.timedelta(days=count) for count in (0, 1, 2))
-    instants = (datetime.datetime.combine(day, hour).astimezone().timestamp() for day in days)
-    return next(at for at in instants if (at - now) * direction > 0)

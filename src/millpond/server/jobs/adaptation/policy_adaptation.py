@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import time as clock_time
 from typing import Final
 
 from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
@@ -40,6 +40,7 @@ from millpond.simulation.adaptation import (
 )
 from millpond.simulation.policy_replays import Windows
 from millpond.specs.api.server import AdaptationInfo
+from millpond.specs.calendar_spans import nearest_hour
 from millpond.specs.config.adapting import AdaptRule
 
 log = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ class PolicyAdapter(Periodic):
             self._record.forget()
             return
         now = self._clock()
-        due_at, before = last_passing(now, rule.hour), self._record.latest
+        due_at, before = nearest_hour(clock_time(rule.hour), now, -1), self._record.latest
         if before is None:
             self._record.note(Night(due_at))
         if before is None or due_at <= before.due_at:
@@ -144,7 +145,7 @@ class PolicyAdapter(Periodic):
         return AdaptationInfo(
             chooses=rule is not None,
             policies=str(settings.policies),
-            next_at=None if rule is None else last_passing(self._clock(), rule.hour) + DAY_S,
+            next_at=None if rule is None else nearest_hour(clock_time(rule.hour), self._clock(), 1),
             looked_at=None if night is None else night.looked_at,
             result="" if night is None else self._text_of(night),
             changed_at=None if trial is None else trial.since,
@@ -261,13 +262,6 @@ class PolicyAdapter(Periodic):
         self._loop.change_setting(
             lambda at: PolicyChanged(at, ordering, placement, preempt, reserve, trial, f"policies: {why}")
         ).result(ANSWER_WITHIN_S)
-
-
-def last_passing(now: float, hour: int) -> float:
-    """When it was that hour of a day, in local time, the last time."""
-    local = datetime.fromtimestamp(now, UTC).astimezone()
-    passed = local.replace(hour=hour, minute=0, second=0, microsecond=0)
-    return (passed if passed <= local else passed - timedelta(days=1)).timestamp()
 
 
 def measured_figures(jobs: Sequence[RecordedJob], window: tuple[float, float]) -> WindowFigures:

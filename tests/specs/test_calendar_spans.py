@@ -1,0 +1,43 @@
+"""Hours of days on the clock of a machine that is put forward and back."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from millpond.specs.calendar_spans import nearest_hour
+
+HOUR_S = 3_600.0
+PUT_FORWARD = 1_774_746_000.0
+"""2026-03-29 03:00 in Berlin, where it would have been 02:00."""
+PUT_BACK = 1_792_890_000.0
+"""2026-10-25 02:00 in Berlin, where it would have been 03:00."""
+
+
+@pytest.fixture(autouse=True)
+def _clock_of_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("hour", [0, 1, 2, 3, 23])
+@pytest.mark.parametrize("changed_at", [PUT_FORWARD, PUT_BACK])
+def test_each_hour_comes_once_a_day_while_the_clock_is_put_forward_or_back(hour: int, changed_at: float) -> None:
+    moments = [changed_at + minute * 60.0 + 30.0 for minute in range(-2_880, 2_880)]
+    passed = [nearest_hour(datetime.time(hour), moment, -1) for moment in moments]
+    to_come = [nearest_hour(datetime.time(hour), moment, 1) for moment in moments]
+    assert (passed, to_come) == (sorted(passed), sorted(to_come))
+    days = {datetime.datetime.fromtimestamp(at, datetime.UTC).astimezone().date() for at in passed}
+    assert len(set(passed)) == len(set(to_come)) == len(days)
+
+
+def test_an_hour_that_is_shown_twice_has_passed_with_the_first() -> None:
+    shown_first = PUT_BACK - HOUR_S
+    assert nearest_hour(datetime.time(2), PUT_BACK + 60.0, -1) == shown_first
+    assert nearest_hour(datetime.time(2), PUT_BACK - 60.0, -1) == shown_first
