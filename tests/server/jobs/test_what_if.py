@@ -88,6 +88,13 @@ def test_another_node_starts_who_waits_at_once(api: Api) -> None:
     assert (answer.before.gpus, answer.after.gpus) == (4, 8)
 
 
+def test_the_only_node_may_go_where_others_come(api: Api) -> None:
+    _, _, *waiting = full(api)
+    answer = ask(api, remove_nodes=["n1"], add_nodes=["2x4"])
+    assert answer.changes == ["without node n1", "2x4 added"]
+    assert {job.job: job.start_after - api.clock.now for job in answer.jobs} == dict.fromkeys(waiting, 0.0)
+
+
 def test_several_changes_are_made_together(api: Api) -> None:
     first, *_ = full(api)
     answer = ask(

@@ -58,6 +58,8 @@ def settings_change(request: WhatIfRequest, scheduler: Scheduler, queues: QueueS
     change, of_nodes = Change(at), Change(at)
     nodes = [view.node for view in scheduler.node_views()]
     _remove_nodes(request.remove_nodes, nodes, of_nodes)
+    if len(set(request.remove_nodes)) == len(nodes) and not request.add_nodes:
+        raise InvalidInputError("no node would be left", "leave one, or add others")
     _add_nodes(request.add_nodes, nodes, of_nodes)
     added = [event.node for event in of_nodes.events if isinstance(event, NodeJoined)]
     _change_queues(request.set, queues, amount_of_nodes(added, {}), change)
@@ -110,8 +112,6 @@ def _remove_nodes(names: Sequence[str], nodes: Sequence[Node], change: Change) -
         change.add(
             NodeClosed(change.at, name, Cordon(change.at, reason="taken away", drain=True)), f"without node {name}"
         )
-    if len(set(names)) == len(nodes):
-        raise InvalidInputError("no node would be left", "leave one, or add others")
 
 
 def _add_nodes(texts: Sequence[str], nodes: Sequence[Node], change: Change) -> None:
