@@ -12,7 +12,7 @@ from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.formats import precise_text
 from millpond.client.cli.printing.listing import Column, show
-from millpond.client.cli.printing.task_output import Output
+from millpond.client.cli.printing.task_output import LONGEST_LINE, Output
 from millpond.client.cli.printing.waiting_line import WaitingLine
 from millpond.model.amounts import milli_text
 
@@ -33,6 +33,19 @@ def test_one_tasks_output_is_printed_exactly_as_written(make_chunk):
 def test_lines_of_several_tasks_do_not_mix(make_chunk):
     chunks = [make_chunk("a", task=0), make_chunk("b\nc", task=1), make_chunk("A\n", task=0)]
     assert printed(chunks, True)[0] == "[1] b\n[0] aA\n[1] c\n"
+
+
+def test_a_line_without_end_is_not_kept_for_ever(make_chunk):
+    stream, piece = io.StringIO(), "x" * 2**16
+    output = Output((stream, stream), labelled=True)
+    for _ in range(40):
+        output.write(make_chunk(piece))
+    shown = len(stream.getvalue())
+    assert shown > 40 * 2**16 - LONGEST_LINE, "the rest is kept"
+    output.finish()
+    lines = stream.getvalue().splitlines()
+    assert "".join(line.removeprefix("[0] ") for line in lines) == piece * 40
+    assert max(map(len, lines)) <= LONGEST_LINE + len(piece)
 
 
 @pytest.mark.parametrize("labelled", [True, False])

@@ -6,12 +6,15 @@ What a task wrote to standard error goes to standard error. A terminal is shown 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TextIO
+from typing import Final, TextIO
 
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.terminal_escape import RESET, TerminalFilter
 from millpond.specs.api.jobs.logs import LogChunk
+
+LONGEST_LINE: Final = 2**20
+"""Characters that are kept of a line until its end: a program may never write one."""
 
 
 class Output:
@@ -101,6 +104,8 @@ class Output:
             stream.write("".join(f"{line}\n" for line in [lines[0], *(head + line for line in lines[1:])]))
         if rest:
             self._open_lines[key] = self._open_lines.get(key, head) + rest
+            if len(self._open_lines[key]) > LONGEST_LINE:
+                self._finish(key)
         if chunk.attempt_over:
             for name in ("stdout", "stderr"):
                 self._finish((chunk.attempt, chunk.task, name))
