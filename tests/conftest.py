@@ -10,7 +10,8 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         os.environ["NUMBA_DISABLE_JIT"] = "1"
     else:
         os.environ.pop("NUMBA_DISABLE_JIT", None)
+
+
+@pytest.fixture
+def put_into_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Has the clock of this machine show the hours of a time zone, by its name, until the test ends."""
+
+    def put(zone: str) -> None:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+    yield put
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.fixture(scope="session")

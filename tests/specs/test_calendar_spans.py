@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -18,12 +17,8 @@ PUT_BACK = 1_792_890_000.0
 
 
 @pytest.fixture(autouse=True)
-def _clock_of_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+def _clock_of_berlin(put_into_zone: Callable[[str], None]) -> None:
+    put_into_zone("Europe/Berlin")
 
 
 @pytest.mark.parametrize("hour", [0, 1, 2, 3, 23])

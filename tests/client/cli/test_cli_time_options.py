@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import click
 import pytest
@@ -18,12 +17,8 @@ HOUR = 3600.0
 
 
 @pytest.fixture(autouse=True)
-def _clock_of_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+def _clock_of_utc(put_into_zone: Callable[[str], None]) -> None:
+    put_into_zone("UTC")
 
 
 @pytest.mark.parametrize(
@@ -45,9 +40,8 @@ def test_what_is_no_instant_is_refused_with_a_way_to_write_one(text: str) -> Non
     assert "14:30" in refused.value.remedy
 
 
-def test_an_hour_that_the_clock_skips_is_still_to_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
+def test_an_hour_that_the_clock_skips_is_still_to_come(put_into_zone: Callable[[str], None]) -> None:
+    put_into_zone("Europe/Berlin")
     before = 1_774_742_400.0  # 2026-03-29 01:00 in Berlin, an hour before its clocks are put forward
     assert before < parse_future("02:30", "--from", before) <= before + 3 * HOUR
 

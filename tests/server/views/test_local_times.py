@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -11,13 +10,6 @@ from millpond.server.wording import local_time
 
 WINTER, SUMMER = 1_763_985_600.0, 1_783_944_000.0
 """2025-11-24 and 2026-07-13, 12:00 UTC."""
-
-
-@pytest.fixture(autouse=True)
-def _clock_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.parametrize(
@@ -29,8 +21,7 @@ def _clock_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_an_instant_is_told_with_how_far_the_servers_clock_is_from_utc(
-    zone: str, winter: str, summer: str, monkeypatch: pytest.MonkeyPatch
+    zone: str, winter: str, summer: str, put_into_zone: Callable[[str], None]
 ) -> None:
-    monkeypatch.setenv("TZ", zone)
-    time.tzset()
+    put_into_zone(zone)
     assert (local_time(WINTER), local_time(SUMMER)) == (winter, summer)
