@@ -115,7 +115,7 @@ def test_nobody_is_looked_at_for_whom_more_would_leave_than_the_budget_pays_for(
     def counted(self: Planner, record: JobRecord, rule: Rule) -> Plan | None:
         nonlocal in_vain
         plan = find(self, record, rule)
-        in_vain += plan is None and self._search.asked_anybody
+        in_vain += plan is None and self._search.found_room
         return plan
 
     def decided(few: int) -> tuple[list[list[Decision]], int]:

@@ -1,4 +1,4 @@
-"""Who leaves for a job, where one of those that would have to may not be asked when its turn comes."""
+"""Who leaves for a job, where some of those that would have to may not be asked, or take too much of the budget."""
 
 from __future__ import annotations
 
@@ -36,3 +36,25 @@ def test_nobody_leaves_beside_work_that_stays_after_all() -> None:
     assert asked == ["asked", "stays", "wide"]
     assert plan is not None
     assert [job.id for job in plan.victims] == ["wide"]
+
+
+def test_dearer_work_leaves_where_the_cheapest_takes_more_of_the_budget_than_is_left() -> None:
+    world = World(machine("several", 2), machine("one", 2))
+    world.submit(single("first"), single("second"), single("wide", 2))
+    world.tell(JobSubmitted(world.now, single("waits", 2)))
+    state, planner = world.core._state, world.core._cycle.planner
+    harm, charges = np.full(state.roster.width, np.inf), np.zeros(state.roster.width)
+    for job, cost, charge in (("first", 1.0, 40.0), ("second", 1.0, 40.0), ("wide", 10.0, 60.0)):
+        harm[state.jobs[job].slot], charges[state.jobs[job].slot] = cost, charge
+
+    def leaving(budget: float) -> set[str] | None:
+        rule = Rule(Cause.PREEMPTED, harm, -harm, None, lambda _: True, charges=charges, budget=budget)
+        mark = state.journal.begin()
+        plan = planner._search.find(state.jobs["waits"], rule)
+        state.journal.rollback(mark)
+        return None if plan is None else {job.id for job in plan.victims}
+
+    assert leaving(80.0) == {"first", "second"}
+    assert leaving(79.0) == {"wide"}
+    assert leaving(59.0) is None
+    assert planner._search.found_room

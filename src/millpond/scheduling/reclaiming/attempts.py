@@ -18,6 +18,7 @@ from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 
 NO_MOVES: FloatArray = np.zeros(0)
+NO_BUDGET: FloatArray = np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class Rule:
         harm: (slots,) cost of ending each running job; infinite for those that may not be asked.
         preference: (slots,) who leaves first on a node, highest first.
         move_harm: (slots,) cost of moving each aside; infinite for those that may not be moved; or empty.
+        charges: (slots,) what each takes of the budget if it leaves, or less; or empty: there is none.
+        budget: the most that all may take of it.
         parts: what others can give up without ending running work, the dearest first.
         under: the queue whose limit is in the way; those below it can help wherever they run; empty when none is.
         is_open: whether work of a job's queue and class may leave; asked of each part when its turn comes.
@@ -42,6 +45,8 @@ class Rule:
     mask: NodeMask | None
     may_grow: Callable[[list[TaskRecord]], bool]
     move_harm: FloatArray = field(default_factory=lambda: NO_MOVES)
+    charges: FloatArray = field(default_factory=lambda: NO_BUDGET)
+    budget: float = np.inf
     parts: Sequence[ShrinkPart] = ()
     under: str = ""
     is_open: Callable[[JobRecord], bool] = lambda job: True
@@ -57,11 +62,12 @@ class RoomCosts:
         as_of: head of the arrays' change log up to which it is up to date; -1: it was never computed.
     """
 
-    __slots__ = ("as_of", "costs", "roomiest", "surplus")
+    __slots__ = ("as_of", "costs", "roomiest", "spent", "surplus")
 
     def __init__(self, nodes: int) -> None:
         self.as_of = -1
         self.costs: FloatArray = np.zeros(nodes)
+        self.spent: FloatArray = np.zeros(nodes)
         self.surplus: Int64Array = np.zeros(nodes, dtype=np.int64)
         self.roomiest: Int64Array = np.zeros(2, dtype=np.int64)
 
@@ -85,6 +91,8 @@ class Attempt:
         self.targets: list[tuple[JobRecord, Placed]] = []
         self.placed: Placed = []
         self.cost = 0.0
+        self.left = rule.budget
+        """Of the budget."""
         may_leave = self.harm < np.inf
         if len(self.move_harm):
             may_leave |= self.move_harm < np.inf
@@ -111,11 +119,11 @@ class Attempt:
         """
         journal, slots = self._state.journal, [code >> 1 for code in chosen]
         harm, move_harm = self.harm[slots], self.move_harm[slots] if len(self.move_harm) else NO_MOVES
-        before, mark = (self.cost, len(self.victims), len(self.moved)), journal.begin()
+        before, mark = (self.cost, self.left, len(self.victims), len(self.moved)), journal.begin()
         for number, code in enumerate(chosen):
             if not self.release(code >> 1, is_moved=bool(code & 1)):
                 journal.rollback(mark)
-                self.cost, victims, moved = before
+                self.cost, self.left, victims, moved = before
                 del self.victims[victims:], self.moved[moved:]
                 self.harm[slots[:number]] = harm[:number]
                 if len(move_harm):
@@ -128,6 +136,7 @@ class Attempt:
         """Take a job off the trial ledger, not to be asked again; False if it may no longer be asked."""
         victim = self._state.roster.records[slot]
         self.cost += float(self.move_harm[slot] if is_moved else self.harm[slot])
+        self.left -= float(self.rule.charges[slot]) if len(self.rule.charges) else 0.0
         self.harm[slot] = np.inf
         if is_moved:
             self.move_harm[slot] = np.inf

@@ -38,7 +38,7 @@ from millpond.scheduling.reclaiming.roster import (
     SLOT_STARTED,
 )
 from millpond.scheduling.reclaiming.running_work import RunningWork
-from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
+from millpond.scheduling.reclaiming.searching import ROUNDING, Plan, VictimSearch
 from millpond.scheduling.reclaiming.shrink import Shrink, ShrinkPart
 from millpond.scheduling.reclaiming.vain_searches import Judged, VainSearches
 from millpond.scheduling.records import JobRecord, TaskRecord
@@ -303,12 +303,14 @@ class Planner:
             mask,
             partial(is_admitted, self.state, record),
             judged.move_harm,
+            charges=self._running.costs(),
+            budget=self._running.budget * ROUNDING,
             still=self._entitled(record, Entitlement.ORDERING)[1],
             by_ordering=True,
         )
         turned_down = self._displacement.turned_down
         plan = self._find(record, rule)
-        if plan is None and not self._search.asked_anybody:
+        if plan is None and not self._search.found_room:
             vain.note_no_room(record, reached)
         elif plan is None and len(judged.move_harm):
             plan = self._find(record, replace(rule, move_harm=NO_MOVES))

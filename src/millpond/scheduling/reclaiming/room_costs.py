@@ -107,12 +107,15 @@ def cheapest_room(
     harm: FloatArray,
     preference: FloatArray,
     move_harm: FloatArray,
+    charges: FloatArray,
+    left: float,
     sequence: FloatArray,
     able: Int64Array,
     changed: Int64Array,
     begin: int,
     head: int,
     costs: FloatArray,
+    spent: FloatArray,
     surplus: Int64Array,
     roomiest: Int64Array,
     victims: Int64Array,
@@ -121,10 +124,11 @@ def cheapest_room(
     """The node on which making room for one task does the least harm: (node, number of victims), (-1, 0) if none.
 
     Args:
+        charges: (slots,) what each takes of the budget if it leaves, or less; left: no more may be taken; or empty.
         able: ascending, the nodes that have jobs which may be asked; room is made on no others.
         changed: the arrays' change log, to be read from ``begin`` to ``head``; ``begin`` -1: all nodes have changed.
-        costs, surplus: (N,) the harm of making room on each of ``able``, infinite where none can be made, and its free
-            compute then, as of ``begin``; brought up to date.
+        costs, spent, surplus: (N,) the harm of making room on each of ``able``, infinite where none can be made, what
+            that takes of the budget, and its free compute then, as of ``begin``; brought up to date.
         roomiest: (2,) the most wholly free cards of a node and of another one, as of ``begin``; brought up to date.
         victims: (MOST_ROWS,) scratch.
         chosen: (MOST_ROWS,) receives the victims: twice the slot, plus one if it is moved.
@@ -149,17 +153,23 @@ def cheapest_room(
             sequence, elsewhere, victims,
         )  # fmt: skip
         costs[node] = np.inf
+        spent[node] = 0.0
         if kept >= 0:
             costs[node] = 0.0
             surplus[node] = free_compute(nodes, devices, node)
         for position in range(kept):
             slot = victims[position]
             costs[node] += harm[slot] if harm[slot] < np.inf else move_harm[slot]
+            spent[node] += charges[slot] if charges.shape[0] > 0 else 0.0
             shift_slot(nodes, devices, node, rows, row_devices, row_memory, node_head[node], slot, -1)
     best = -1
     for node in able:
-        if costs[node] < np.inf and (
-            best < 0 or costs[node] < costs[best] or (costs[node] == costs[best] and surplus[node] < surplus[best])
+        if (
+            costs[node] < np.inf
+            and spent[node] <= left
+            and (
+                best < 0 or costs[node] < costs[best] or (costs[node] == costs[best] and surplus[node] < surplus[best])
+            )
         ):
             best = node
     if best < 0:
@@ -202,9 +212,9 @@ class RoomSearch:
         node, count = self._cheapest_room(
             arrays.node_table, arrays.device_table, arrays.node_count, shape,
             _NO_MASK if attempt.mask is None else attempt.mask, roster.rows, roster.row_devices, roster.row_memory,
-            roster.node_head, attempt.harm, attempt.rule.preference, attempt.move_harm, roster.slots[SLOT_SEQUENCE],
-            attempt.able, arrays.changed, begin, head, known.costs, known.surplus, known.roomiest,
-            self._victims, self._chosen,
+            roster.node_head, attempt.harm, attempt.rule.preference, attempt.move_harm, attempt.rule.charges,
+            attempt.left, roster.slots[SLOT_SEQUENCE], attempt.able, arrays.changed, begin, head, known.costs,
+            known.spent, known.surplus, known.roomiest, self._victims, self._chosen,
         )  # fmt: skip
         known.as_of = head
         return int(node), self._chosen[:count].tolist()

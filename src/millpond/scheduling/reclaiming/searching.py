@@ -93,7 +93,7 @@ class VictimSearch:
     """Searches plans on a state.
 
     Attributes:
-        asked_anybody: whether the last search got so far as to release work; if not, no departure would do.
+        found_room: whether departures made room somewhere in the last search, perhaps beyond the budget.
     """
 
     def __init__(self, state: State, placer: Placer) -> None:
@@ -101,7 +101,7 @@ class VictimSearch:
         self._placer = placer
         self._shrink = Shrink(state)
         self._rooms = RoomSearch(state.cluster.arrays, state.roster)
-        self.asked_anybody = False
+        self.found_room = False
         self.use_kernels(interpreted())
 
     def use_kernels(self, kernels: KernelSet) -> None:
@@ -110,7 +110,7 @@ class VictimSearch:
 
     def find(self, record: JobRecord, rule: Rule) -> Plan | None:
         """The cheapest plan found; kept on the trial ledger. None, and nothing changed, if there is none."""
-        self.asked_anybody = False
+        self.found_room = False
         job = record.job
         queued = list(rule.tasks) or record.queued()
         tasks = least_tasks(job, queued) if record.elastic and not rule.tasks else queued
@@ -285,9 +285,9 @@ class VictimSearch:
         vector, known = self._placer.selector.vector(shape), attempt.room_costs(shape)
         while True:
             node, chosen = self._rooms.cheapest(attempt, vector, known)
+            self.found_room |= bool((known.costs[attempt.able] < np.inf).any())
             if node < 0:
                 return NO_NODE
-            self.asked_anybody = True
             if attempt.release_all(chosen):
                 return node
 
