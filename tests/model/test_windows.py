@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.model.errors import InvalidInputError
-from millpond.model.windows import MINUTES_A_DAY, Window, closes_at, is_open, next_change, opens_at
+from millpond.model.windows import MINUTES_A_DAY, Window, closes_at, is_open, next_change, opens_at, spans
 
 BERLIN = "Europe/Berlin"
 NIGHT = Window(20 * 60, 8 * 60, (), BERLIN)
@@ -46,6 +46,55 @@ def test_a_night_lasts_as_long_as_the_clock_makes_it(evening: tuple[int, ...], h
 def test_an_hour_that_is_skipped_in_spring_comes_all_the_same() -> None:
     skipped = Window(2 * 60 + 30, 4 * 60, (), BERLIN)
     assert opens_at((skipped,), berlin(2026, 3, 29, 0, 0)) == berlin(2026, 3, 29, 3, 30)
+
+
+NIGHTS = (
+    (BERLIN, date(2026, 3, 29)),
+    (BERLIN, date(2026, 10, 25)),
+    ("America/New_York", date(2026, 3, 8)),
+    ("America/New_York", date(2026, 11, 1)),
+    ("America/Sao_Paulo", date(2018, 11, 4)),
+    ("Australia/Lord_Howe", date(2026, 10, 4)),
+    ("Australia/Lord_Howe", date(2026, 4, 5)),
+    ("Pacific/Apia", date(2011, 12, 30)),
+    ("Asia/Kolkata", date(2026, 3, 29)),
+)
+"""Days on which clocks are put forward or back, one that a place had not at all, and one of a clock that stays."""
+
+
+@pytest.mark.parametrize(
+    ("zone", "hours", "begin", "end"),
+    [
+        (BERLIN, (120, 180), "2026-03-29T03:00+02:00", "2026-03-29T04:00+02:00"),
+        (BERLIN, (150, 210), "2026-03-29T03:30+02:00", "2026-03-29T04:30+02:00"),
+        (BERLIN, (150, 360), "2026-03-29T03:30+02:00", "2026-03-29T06:00+02:00"),
+        (BERLIN, (120, 180), "2026-10-25T02:00+02:00", "2026-10-25T03:00+01:00"),
+        (BERLIN, (120, 150), "2026-10-25T02:00+02:00", "2026-10-25T02:30+02:00"),
+        ("America/New_York", (120, 180), "2026-03-08T03:00-04:00", "2026-03-08T04:00-04:00"),
+        ("America/New_York", (60, 120), "2026-11-01T01:00-04:00", "2026-11-01T02:00-05:00"),
+        ("America/Sao_Paulo", (0, 60), "2018-11-04T01:00-02:00", "2018-11-04T02:00-02:00"),
+        ("Australia/Lord_Howe", (120, 150), "2026-10-04T02:30+11:00", "2026-10-04T03:00+11:00"),
+        ("Australia/Lord_Howe", (90, 120), "2026-04-05T01:30+11:00", "2026-04-05T02:00+10:30"),
+        ("Pacific/Apia", (540, 1_020), "2011-12-31T09:00+14:00", "2011-12-31T17:00+14:00"),
+        ("Asia/Kolkata", (120, 180), "2026-03-29T02:00+05:30", "2026-03-29T03:00+05:30"),
+    ],
+)
+def test_hours_on_a_night_when_the_clock_changes(zone: str, hours: tuple[int, int], begin: str, end: str) -> None:
+    window = Window(*hours, (), zone)
+    opens, closes = datetime.fromisoformat(begin).timestamp(), datetime.fromisoformat(end).timestamp()
+    assert opens_at((window,), opens - 1_800.0) == opens
+    assert closes_at((window,), opens) == closes
+
+
+@pytest.mark.parametrize(("zone", "night"), NIGHTS)
+def test_every_window_opens_once_on_each_of_its_days_also_where_the_clock_changes(zone: str, night: date) -> None:
+    around = datetime(night.year, night.month, night.day, 12, tzinfo=UTC)
+    for minute in range(0, MINUTES_A_DAY, 15):
+        for length in (1, 15, 30, 60, 75, 240, MINUTES_A_DAY):
+            window = Window(minute, (minute + length) % MINUTES_A_DAY, (night.weekday(),), zone)
+            found = spans(window, *((around + timedelta(days=days)).timestamp() for days in (-3, 3)))
+            assert len(found) == 1, window
+            assert 0.0 < found[0][1] - found[0][0] <= (length + 60) * 60.0, window
 
 
 def test_a_window_that_opens_on_friday_lasts_into_saturday() -> None:

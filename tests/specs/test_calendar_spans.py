@@ -22,8 +22,22 @@ def _clock_of_berlin(put_into_zone: Callable[[str], None]) -> None:
 
 
 @pytest.mark.parametrize("hour", [0, 1, 2, 3, 23])
-@pytest.mark.parametrize("changed_at", [PUT_FORWARD, PUT_BACK])
-def test_each_hour_comes_once_a_day_while_the_clock_is_put_forward_or_back(hour: int, changed_at: float) -> None:
+@pytest.mark.parametrize(
+    ("zone", "changed_at"),
+    [
+        ("Europe/Berlin", PUT_FORWARD),
+        ("Europe/Berlin", PUT_BACK),
+        ("America/New_York", 1_772_953_200.0),
+        ("America/New_York", 1_793_512_800.0),
+        ("Australia/Lord_Howe", 1_791_041_400.0),
+        ("Australia/Lord_Howe", 1_775_314_800.0),
+        ("Asia/Kolkata", PUT_FORWARD),
+    ],
+)
+def test_each_hour_comes_once_a_day_while_the_clock_is_put_forward_or_back(
+    hour: int, zone: str, changed_at: float, put_into_zone: Callable[[str], None]
+) -> None:
+    put_into_zone(zone)
     moments = [changed_at + minute * 60.0 + 30.0 for minute in range(-2_880, 2_880)]
     passed = [nearest_hour(datetime.time(hour), moment, -1) for moment in moments]
     to_come = [nearest_hour(datetime.time(hour), moment, 1) for moment in moments]

@@ -2,8 +2,9 @@
 
 A window opens on its days when the clock of its time zone shows the hour of its begin, and closes when that clock shows
 the hour of its end, on the next day where the end is not later than the begin. An hour that the clock skips in spring
-comes as if the clock had not been put forward yet; of one that it shows twice in autumn the first counts. Several
-windows together are open whenever one of them is.
+comes as if the clock had not been put forward yet; of one that it shows twice in autumn the first counts. Of a window
+that begins in skipped hours and has its end behind them nothing may be left by that: it then lasts as long as on other
+days, so that every window opens on each of its days. Several windows together are open whenever one of them is.
 """
 
 from __future__ import annotations
@@ -108,14 +109,14 @@ def _openings(windows: Iterable[Window], instant: float) -> Iterator[tuple[float
     for window in windows:
         place = zone(window.time_zone)
         today = datetime.fromtimestamp(instant, UTC).astimezone(place).date()
-        length = 1 if window.end_minute <= window.begin_minute else 0
+        length_days = 1 if window.end_minute <= window.begin_minute else 0
+        length_s = 60.0 * (length_days * MINUTES_A_DAY + window.end_minute - window.begin_minute)
         for offset in range(-2, _LOOKED_AHEAD):
             day = today + timedelta(days=offset)
             if not window.days or day.weekday() in window.days:
                 begin = _instant(day, window.begin_minute, place)
-                end = _instant(day + timedelta(days=length), window.end_minute, place)
-                if begin < end:
-                    yield begin, end
+                end = _instant(day + timedelta(days=length_days), window.end_minute, place)
+                yield begin, end if begin < end else begin + length_s
 
 
 def _instant(day: date, minute: int, place: ZoneInfo) -> float:
