@@ -51,6 +51,16 @@ def rooms_below(
     The tables are changed and changed back.
     """
     fits = np.zeros((place_nodes.shape[0], shapes.shape[0]), dtype=np.bool_)
+    number_of = np.full(highest.shape[0], -1, dtype=np.int64)
+    known = 0
+    for node in place_nodes:
+        if number_of[node] < 0:
+            fit_if_all_leave(
+                nodes, devices, node, shapes, rows, row_devices, row_memory, node_head[node], bounds, below.min(),
+                fits[known],
+            )  # fmt: skip
+            number_of[node] = known
+            known += 1
     for reach in range(open_slots.shape[0]):
         lowest = np.inf
         for task in range(shapes.shape[0]):
@@ -69,18 +79,13 @@ def rooms_below(
                 count += 1
             highest[node] = max(highest[node], bounds[slot])
         descending = np.argsort(-highest[wanted[:count]])
-        for place in range(count):
-            fit_if_all_leave(
-                nodes, devices, wanted[descending[place]], shapes, of_reaches, reach, rows, row_devices, row_memory,
-                node_head, bounds, open_slots[reach], lowest, fits[place],
-            )  # fmt: skip
         for task in range(shapes.shape[0]):
             best = below[task]
             for place in range(count if of_reaches[task] == reach else 0):
                 node = wanted[descending[place]]
                 if highest[node] <= best:
                     break
-                if not fits[place, task]:
+                if not fits[number_of[node], task]:
                     continue
                 best = room_below(
                     nodes, devices, node, shapes[task], rows, row_devices, row_memory, node_head[node], bounds,
@@ -97,28 +102,24 @@ def fit_if_all_leave(
     devices: Int64Array,
     node: int,
     shapes: Int64Array,
-    of_reaches: Int64Array,
-    reach: int,
     rows: Int64Array,
     row_devices: Int64Array,
     row_memory: Int64Array,
-    node_head: Int64Array,
+    head: int,
     bounds: FloatArray,
-    open_slots: BoolArray,
     lowest: float,
     fits: BoolArray,
 ) -> None:
-    """Fill ``fits`` (tasks,) with which tasks of a reach fit on a node if all leave it that may for any."""
+    """Fill ``fits`` (tasks,) with which tasks fit on a node without all whose bound is above the lowest one."""
     for sign in (1, -1):
-        row = node_head[node]
+        row = head
         while row >= 0:
             slot = rows[ROW_SLOT, row]
-            if bounds[slot] > lowest and open_slots[slot]:
+            if bounds[slot] > lowest:
                 shift_row(nodes, devices, node, rows, row_devices, row_memory, row, sign)
             row = rows[ROW_NEXT, row]
         for task in range(shapes.shape[0] if sign > 0 else 0):
-            if of_reaches[task] == reach:
-                fits[task] = first_failure(nodes, devices, node, shapes[task]) == 0
+            fits[task] = first_failure(nodes, devices, node, shapes[task]) == 0
 
 
 @lean_kernel
