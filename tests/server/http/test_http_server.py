@@ -36,6 +36,7 @@ WEBSOCKET_REQUEST = (
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
 PING = b"\x89\x80\0\0\0\0"
+BAD_TEXT = b"\x01\x81\0\0\0\0\xff" + b"\x80\x80\0\0\0\0"
 
 
 async def answer_all(scope: Any, receive: Any, send: Any) -> None:
@@ -265,6 +266,19 @@ def test_messages_that_never_end_are_broken_off_where_they_are_too_much_together
             return client.recv(), all_of(endless)
 
     assert while_serving(visit) == ("90000", b"")
+
+
+@pytest.mark.parametrize("then", [b"", BAD_TEXT, b"\x88\x80\0\0\0\0"], ids=["alone", "again", "close"])
+def test_text_that_is_no_utf_8_ends_its_websocket_and_is_no_defect_of_the_server(caplog, then):
+    def visit(port: int) -> bytes:
+        with connected(port) as client:
+            client.sendall(WEBSOCKET_REQUEST)
+            assert client.recv(65_536).startswith(b"HTTP/1.1 101")
+            client.sendall(BAD_TEXT + then)
+            return all_of(client)
+
+    assert while_serving(visit) in (b"\x88\x0f\x03\xeftext is UTF-8", b"\x88\0")
+    assert not caplog.records
 
 
 def test_what_opens_a_websocket_wrongly_is_answered_and_not_left_waiting():

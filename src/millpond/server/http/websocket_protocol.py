@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame
+from websockets.frames import CloseCode, Frame
 
 from millpond.server.http.connections import CountedConnection
 
@@ -71,9 +71,13 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.conn.data_to_send()
 
     def send_receive_event_to_app(self) -> None:
-        """A message is complete."""
+        """A message is complete; uvicorn would log text that is none as a defect of this server."""
         self._fragments_bytes = 0
-        super().send_receive_event_to_app()
+        if self.close_sent or self.curr_msg_data_type != "text" or _is_text(self.frames):
+            super().send_receive_event_to_app()
+        else:
+            self.conn.fail(CloseCode.INVALID_DATA, "text is UTF-8")
+            self.handle_parser_exception()
 
     async def receive(self) -> Any:
         """What the application gets next; what it got before has been passed on."""
@@ -117,3 +121,11 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.transport.close()
         if not self.transport.is_closing():
             self._go_on()
+
+
+def _is_text(fragments: list[bytes]) -> bool:
+    try:
+        b"".join(fragments).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
