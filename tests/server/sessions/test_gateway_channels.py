@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import asyncssh
 import pytest
+from asyncssh.connection import MSG_IGNORE
 
 from millpond.server.sessions.ssh.channels import TaskChannel
 from millpond.server.sessions.ssh.control import GatewayControl
@@ -156,7 +157,7 @@ def test_a_command_whose_place_closes_without_a_word_says_what_that_may_mean() -
 
 
 def test_what_a_terminal_says_without_end_is_not_held_for_a_task_that_does_not_hear_it() -> None:
-    channel = TaskChannel(cast(GatewayControl, None), {})
+    channel = TaskChannel(cast(GatewayControl, None), {}, asyncio.Event(), lambda: None)
     channel.pty_requested("xterm", (80, 24, 0, 0), None)
     for number in range(10_000):
         channel.terminal_size_changed(number, 24, 0, 0)
@@ -164,6 +165,69 @@ def test_what_a_terminal_says_without_end_is_not_held_for_a_task_that_does_not_h
     channel.eof_received()
     assert len(channel._inward) < 100
     assert channel._inward[-1] == b'{"eof": true}'
+
+
+async def sent(end: socket.socket) -> int:
+    """Bytes that the task can send in many turns of the event loop."""
+    end.setblocking(False)
+    bytes_sent = 0
+    for _ in range(600):
+        with contextlib.suppress(BlockingIOError):
+            bytes_sent += end.send(b"\x01" * 60_000)
+        await asyncio.sleep(0)
+    return bytes_sent
+
+
+@pytest.mark.parametrize("way", ["port", "command"])
+def test_what_a_client_does_not_read_stays_with_the_task_however_large_its_window_is(way: str) -> None:
+    async def run() -> None:
+        tasks = SilentTasks()
+        async with connected(tasks) as client:
+            if way == "port":
+                await client.open_connection("localhost", 80, window=2**31)
+            else:
+                await client.create_process("yes", encoding=None, window=2**31)
+            while not tasks.ends:
+                await asyncio.sleep(0)
+            cast(asyncio.Transport, client._transport).pause_reading()
+            assert 60_000 <= await sent(tasks.ends[0]) < 10_000_000
+            cast(asyncio.Transport, client._transport).resume_reading()
+            assert await sent(tasks.ends[0]) > 1_000_000
+            client.abort()
+
+    asyncio.run(run())
+
+
+def test_nothing_is_taken_on_from_a_client_that_does_not_read() -> None:
+    async def run() -> None:
+        tasks = SilentTasks()
+        async with connected(tasks) as client:
+            await client.create_process("yes", encoding=None, window=2**31)
+            while not tasks.ends:
+                await asyncio.sleep(0)
+            transport = cast(asyncio.Transport, client._transport)
+            transport.pause_reading()
+            await sent(tasks.ends[0])
+            for _ in range(1_000):
+                client.send_packet(MSG_IGNORE, asyncssh.packet.String(bytes(30_000)))
+                await asyncio.sleep(0)
+            assert transport.get_write_buffer_size() > 10_000_000
+            client.abort()
+
+    asyncio.run(run())
+
+
+def test_variables_that_a_client_sets_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[asyncssh.SSHServerChannel[bytes]] = []
+    begin = TaskChannel.connection_made
+    monkeypatch.setattr(TaskChannel, "connection_made", lambda self, chan: (made.append(chan), begin(self, chan)))
+
+    async def run() -> None:
+        async with connected(SilentTasks()) as client:
+            await client.create_process("true", encoding=None, env={"NAME": "x" * 10_000})
+            assert [dict(channel._env) for channel in made] == [{}]
+
+    asyncio.run(run())
 
 
 def test_sha_1_is_offered_for_nothing() -> None:

@@ -13,7 +13,7 @@ import asyncssh
 import pytest
 
 from millpond.server.sessions.ssh.control import GatewayControl
-from millpond.server.sessions.ssh.gateway import MOST_CONNECTIONS, MOST_LOGINS, MOST_TRIES, SshConnection
+from millpond.server.sessions.ssh.gateway import MOST_CHANNELS, MOST_CONNECTIONS, MOST_LOGINS, MOST_TRIES, SshConnection
 from millpond.server.sessions.ssh.messages import LARGEST_MESSAGE, GatewayRequest, receive, send
 
 
@@ -51,6 +51,7 @@ class Opened:
 def _none_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(SshConnection, "logins", [])
     monkeypatch.setattr(SshConnection, "connections", Counter())
+    monkeypatch.setattr(SshConnection, "channels", Counter())
     yield
     assert len(SshConnection.logins) <= MOST_LOGINS
 
@@ -99,6 +100,18 @@ def test_of_one_user_so_many_connections_stay_and_others_come_in() -> None:
     assert Opened("10.0.0.1").enters("sam")
     opened[0].abort()
     assert Opened("10.0.0.1").enters("max")
+
+
+def test_of_one_user_so_many_channels_stay_over_all_connections_and_one_that_ends_makes_room() -> None:
+    first, second, other = (Opened("10.0.0.1") for _ in range(3))
+    assert all([first.enters("max"), second.enters("max"), other.enters("sam")])
+    channel, *_ = [first.login.session_requested() for _ in range(MOST_CHANNELS - 1)]
+    second.login.session_requested()
+    with pytest.raises(asyncssh.ChannelOpenError, match="256 commands are open"):
+        second.login.session_requested()
+    other.login.session_requested()
+    channel.connection_lost(None)
+    second.login.session_requested()
 
 
 def test_one_login_tries_so_many_keys_and_no_more() -> None:

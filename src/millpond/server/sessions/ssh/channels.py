@@ -10,7 +10,7 @@ import json
 import logging
 import socket
 from collections import deque
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 import asyncssh
@@ -47,11 +47,17 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
 
     Args:
         claim: who they are, where from, and for which job.
+        may_send: set while the client reads.
+        on_end: called once it is over.
     """
 
-    def __init__(self, control: GatewayControl, claim: dict[str, Any]) -> None:
+    def __init__(
+        self, control: GatewayControl, claim: dict[str, Any], may_send: asyncio.Event, on_end: Callable[[], None]
+    ) -> None:
         self._control = control
         self._claim = claim
+        self._may_send = may_send
+        self._on_end = on_end
         self._order: dict[str, Any] = {}
         self._terminal: dict[str, Any] = {}
         self._inward: deque[bytes] = deque()
@@ -64,9 +70,12 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
 
     def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
         self._channel = chan
+        # No variables are passed on to tasks; the library would keep them without end.
+        chan._process_env_request = lambda packet: False  # type: ignore[method-assign]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._left.set()
+        self._on_end()
 
     def pty_requested(self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Any) -> bool:
         self._terminal = {"tty": True, "term": term_type, **_window(term_size[0], term_size[1])}
@@ -173,6 +182,7 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
         loop = asyncio.get_running_loop()
         while message := await loop.sock_recv(connection, LARGEST_MESSAGE):
             await self._may_write.wait()
+            await self._may_send.wait()
             if message[:1] == b"{":
                 said = json.loads(message)
                 if "error" in said:
@@ -193,19 +203,27 @@ def _window(columns: int, rows: int) -> dict[str, int]:
     return {"rows": rows, "columns": columns}
 
 
-def relay_port(session: TaskSession, connection: socket.socket) -> SSHTCPStreamSession[bytes]:
+def relay_port(session: TaskSession, connection: socket.socket, may_send: asyncio.Event) -> SSHTCPStreamSession[bytes]:
     """A session that carries a channel to a connection that the server has made.
 
     It lasts until both directions are done, or one side broke off, or the client is gone: a program may well keep its
     side open, and say nothing, for ever.
+
+    Args:
+        may_send: set while the client reads.
     """
 
     async def carry(from_client: asyncssh.SSHReader[bytes], to_client: asyncssh.SSHWriter[bytes]) -> None:
         try:
             reader, writer = await asyncio.open_connection(sock=connection)
+
+            async def read(most: int) -> bytes:
+                await may_send.wait()
+                return await reader.read(most)
+
             try:
                 await until_one_ends(
-                    _both(_pump(from_client.read, writer, session), _pump(reader.read, to_client, session)),
+                    _both(_pump(from_client.read, writer, session), _pump(read, to_client, session)),
                     to_client.channel.wait_closed(),
                 )
             finally:

@@ -33,6 +33,8 @@ MOST_TRIES: Final = 20
 """Keys of one login: each is looked for in the database. OpenSSH itself takes 6."""
 MOST_CONNECTIONS: Final = 256
 """Of one user: others need the gateway's memory and files too."""
+MOST_CHANNELS: Final = 256
+"""Of one user, for commands, whether or not they were named: others need the gateway's memory too."""
 _ASK_IF_THERE_S: Final = 30
 _THERE_TRIES: Final = 4
 _WEAK: Final = (b"ssh-rsa", b"ssh-dss", b"umac-64")
@@ -47,6 +49,8 @@ class SshConnection(asyncssh.SSHServer):
     """The oldest first."""
     connections: ClassVar[Counter[str]] = Counter()
     """Of each user."""
+    channels: ClassVar[Counter[str]] = Counter()
+    """For commands, of each user; of each key before its user is known."""
 
     def __init__(self, control: GatewayControl) -> None:
         self._control = control
@@ -58,6 +62,8 @@ class SshConnection(asyncssh.SSHServer):
         self._lost = False
         self._user = ""
         self._tries = 0
+        self._may_send = asyncio.Event()
+        self._may_send.set()
         self.key = ""
 
     @property
@@ -68,6 +74,9 @@ class SshConnection(asyncssh.SSHServer):
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
         self._address = conn.get_extra_info("peername")[0]
+        # The library itself does nothing here, and holds all that a client does not read.
+        conn.pause_writing = self._pause_writing  # type: ignore[method-assign]
+        conn.resume_writing = self._resume_writing  # type: ignore[method-assign]
         if len(self.logins) >= MOST_LOGINS:
             self._give_way()
         self.logins.append(self)
@@ -127,7 +136,11 @@ class SshConnection(asyncssh.SSHServer):
             self.connections[user] += 1
 
     def session_requested(self) -> TaskChannel:
-        return TaskChannel(self._control, self.claim)
+        holder = self._user or self.key
+        if self.channels[holder] >= MOST_CHANNELS:
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, f"{MOST_CHANNELS} commands are open")
+        self.channels[holder] += 1
+        return TaskChannel(self._control, self.claim, self._may_send, lambda: self.channels.subtract((holder,)))
 
     async def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:
         """A port of the job, as ``pond forward`` gives it."""
@@ -144,7 +157,23 @@ class SshConnection(asyncssh.SSHServer):
             connection.close()
             session.left()
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "the client is gone")
-        return relay_port(session, connection)
+        return relay_port(session, connection, self._may_send)
+
+    def _pause_writing(self) -> None:
+        """The client does not read: take nothing on that would be answered, and nothing from its tasks."""
+        self._may_send.clear()
+        if (transport := self._transport()) is not None:
+            transport.pause_reading()
+
+    def _resume_writing(self) -> None:
+        """It reads again."""
+        self._may_send.set()
+        if (transport := self._transport()) is not None:
+            transport.resume_reading()
+
+    def _transport(self) -> asyncio.Transport | None:
+        """None once the connection is lost."""
+        return None if self._connection is None else self._connection._transport
 
     def _login_over(self) -> None:
         if self in self.logins:
