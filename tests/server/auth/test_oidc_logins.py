@@ -10,7 +10,7 @@ from auth_world import API, PASSWORD
 from joserfc.jwk import ECKey, RSAKey
 from oidc_world import SIGN_ON_COOKIE, OidcWorld, csrf, heading
 
-from oidc_provider import CLIENT, ISSUER, rules
+from oidc_provider import CLIENT, ISSUER, Change, rules
 
 
 def test_a_login_opens_a_session_that_works_with_the_header_of_its_page(oidc: OidcWorld) -> None:
@@ -119,6 +119,37 @@ def test_an_id_token_with_something_wrong_about_it_opens_nothing(oidc: OidcWorld
 def test_clocks_may_be_a_minute_apart(oidc: OidcWorld) -> None:
     oidc.provider.claims = lambda claims: claims.update(iat=claims["iat"] + 59, exp=claims["iat"] - 59)
     assert oidc.log_in().status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remedy"),
+    [
+        (
+            lambda claims: claims.update(iat=claims["iat"] + 300),
+            "compares the clocks of this server and of the provider",
+        ),
+        (
+            lambda claims: claims.update(iat=claims["iat"] - 300),
+            "compares the clocks of this server and of the provider",
+        ),
+        (
+            lambda claims: claims.update(exp=claims["iat"] - 300),
+            "compares the clocks of this server and of the provider",
+        ),
+        (lambda claims: claims.update(aud="other"), "compares oidc.client_id"),
+        (lambda claims: claims.update(nonce="other"), "finds more in the audit log"),
+    ],
+)
+def test_a_refused_id_token_is_told_with_what_an_admin_mends(oidc: OidcWorld, wrong: Change, remedy: str) -> None:
+    oidc.provider.claims = wrong
+    assert f"begin the login again; an admin {remedy}" in oidc.log_in().text
+
+
+def test_two_logins_in_one_browser_end_with_the_one_that_was_begun_last(oidc: OidcWorld) -> None:
+    browser = oidc.browser()
+    first, last = oidc.sent_back(browser), oidc.sent_back(browser)
+    assert "or another one was since" in heading(browser.get(first))
+    assert browser.get(last).status_code == 200
 
 
 @pytest.mark.parametrize("forged", ["none", "by a public key", "by another key", "of nonsense", "of an own key"])

@@ -30,6 +30,16 @@ CLOCK_SKEW_S: Final = 60
 """So far the clocks of provider and server may be apart."""
 LARGEST_TOKEN: Final = 64 * 1024
 
+_AUDITED: Final = "an admin finds more in the audit log"
+_CLOCKS: Final = "an admin compares the clocks of this server and of the provider"
+_REMEDIES: Final = {
+    "aud": "an admin compares oidc.client_id and its secret with what the provider has",
+    "exp": _CLOCKS,
+    "iat": _CLOCKS,
+    "nbf": _CLOCKS,
+}
+"""What helps where one of these claims is wrong in every login."""
+
 
 @dataclass(frozen=True, slots=True)
 class Person:
@@ -93,7 +103,7 @@ class IdTokens:
         if claims.get("nonce") != nonce:
             raise _refused("it belongs to another login")
         if claims["iat"] < begun_at - CLOCK_SKEW_S:
-            raise _refused("it was issued before this login began")
+            raise _refused("it was issued before this login began", _CLOCKS)
         subject = claims["sub"]
         if not (0 < len(subject) <= LONGEST_SUBJECT and subject.isprintable()):
             raise _refused("its subject is too long, or cannot be printed")
@@ -115,6 +125,8 @@ class IdTokens:
                 iat={"essential": True},
             )
             registry.validate(claims)
+        except library.errors.ClaimError as error:
+            raise _refused(str(error), _REMEDIES.get(error.claim, _AUDITED)) from error
         except (library.errors.JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise _refused(str(error) or type(error).__name__) from error
         others = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
@@ -177,7 +189,5 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _refused(why: str) -> NotLoggedInError:
-    return NotLoggedInError(
-        f"what the provider sent is not accepted: {why}", "begin the login again; an admin finds more in the audit log"
-    )
+def _refused(why: str, remedy: str = _AUDITED) -> NotLoggedInError:
+    return NotLoggedInError(f"what the provider sent is not accepted: {why}", f"begin the login again; {remedy}")

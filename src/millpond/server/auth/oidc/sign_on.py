@@ -191,7 +191,9 @@ class SignOn:
         know("")
         try:
             if not is_same(digest_of(browser), pending.browser):
-                raise self._begin_again("this login was not begun in this browser, or it keeps no cookies")
+                raise self._begin_again(
+                    "this login was not begun in this browser, or another one was since, or it keeps no cookies"
+                )
             person, admitted = self._arrived(pending, said, know)
         except MillpondError as error:
             self.programs.refuse(pending.wants, error)
