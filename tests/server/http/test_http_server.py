@@ -8,7 +8,7 @@ import signal
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -329,3 +329,33 @@ def test_signals_to_read_again_are_followed_one_after_the_other_and_past_a_defec
 
     assert while_serving(visit, on_hangup=read_again).startswith(b"HTTP/1.1 200")
     assert len(read) == 2
+
+
+@pytest.fixture
+def heard() -> Iterator[list[int]]:
+    """Which signals came to what hears them before and after a server."""
+    came: list[int] = []
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in numbers}
+    yield came
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_what_goes_on_after_its_server_was_stopped_is_ended_by_signals_and_not_by_a_hangup(heard: list[int]) -> None:
+    while_serving(lambda _port: None)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.raise_signal(number)
+    assert heard == [signal.SIGINT, signal.SIGTERM]
+
+
+def test_after_a_server_that_a_signal_ended_no_other_cuts_the_end_of_the_process_short(heard: list[int]) -> None:
+    def visit(port: int) -> bytes:
+        with connected(port) as client:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return all_of(client)
+
+    assert while_serving(visit) == b""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.raise_signal(number)
+    assert not heard

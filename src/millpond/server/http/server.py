@@ -22,6 +22,7 @@ from millpond.server.http.protocol import protocol_factory
 
 log = logging.getLogger(__name__)
 
+_ENDS: Final = (signal.SIGINT, signal.SIGTERM)
 END_WITHIN_S: Final = 5
 """Requests under way at the end of the server get so long."""
 LARGEST_MESSAGE: Final = 64 * 2**20
@@ -80,11 +81,20 @@ class HttpServer:
         self._on_ready = on_ready
         self._on_stop = on_stop
         self._on_hangup = on_hangup
+        self._told_to_end = False
 
     def run(self, listener: socket.socket) -> None:
-        """Serve until SIGINT, SIGTERM or ``stop``; a second signal does not wait for open requests."""
+        """Serve until SIGINT, SIGTERM or ``stop``; a second signal does not wait for open requests.
+
+        After ``stop`` both do again what they did before: a standby that takes over can be ended meanwhile. After one
+        of them neither does anything: the process is about to end. SIGHUP does nothing in either case.
+        """
+        before = {number: signal.getsignal(number) for number in _ENDS}
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._serve(listener))
+        if not self._told_to_end:  # the event loop has left its handlers, which do nothing
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def stop(self) -> None:
         """Take no more requests, finish those under way, return from ``run``. Any thread."""
@@ -92,7 +102,7 @@ class HttpServer:
 
     async def _serve(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _ENDS:
             loop.add_signal_handler(number, self._end)
         hung_up = asyncio.Event()
         loop.add_signal_handler(signal.SIGHUP, hung_up.set)
@@ -115,6 +125,7 @@ class HttpServer:
                 log.exception("what SIGHUP asked for has failed")
 
     def _end(self) -> None:
+        self._told_to_end = True
         self._server.force_exit = self._server.should_exit
         self._on_stop()
         self.stop()
