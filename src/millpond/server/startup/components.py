@@ -115,7 +115,7 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
         held.callback(components.notifications.close)
         loop, isolation = components.loop, components.isolation
         listener = open_listener(config.ssh, host.state_dir) if config.ssh and not identity.is_copy else None
-        known = [view.node for view in core.scheduler.node_views()]
+        known = core.scheduler.machines()
         engine, host = make_engine(current, host, components, origins, identity.servers, known)
         held.callback(engine.close)
         tenants = Tenants(security.accounts, isolation, loop, time.time)

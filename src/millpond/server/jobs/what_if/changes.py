@@ -56,7 +56,7 @@ def settings_change(request: WhatIfRequest, scheduler: Scheduler, queues: QueueS
         InvalidInputError: a field, value or policy is none; a guarantee cannot hold; or nothing would be changed.
     """
     change, of_nodes = Change(at), Change(at)
-    nodes = [view.node for view in scheduler.node_views()]
+    nodes = scheduler.machines()
     _remove_nodes(request.remove_nodes, nodes, of_nodes)
     if len(set(request.remove_nodes)) == len(nodes) and not request.add_nodes:
         raise InvalidInputError("no node would be left", "leave one, or add others")

@@ -224,8 +224,8 @@ class Machines:
         """
         if self._cards_not_closed:
             raise UnavailableError(self._cards_not_closed, f"close its node: `pond nodes cordon {node}`")
-        views = await self._loop.ask(lambda core: core.scheduler.node_views())
-        found = [use.device for view in views if view.node.name == node for use in view.devices]
+        machines = await self._loop.ask(lambda core: core.scheduler.machines())
+        found = [device for machine in machines if machine.name == node for device in machine.devices]
         card = next((device.card for device in found if device.index == index), None)
         if card is None:
             raise NotFoundError(f"node {node!r} has no card {index}", "`pond nodes -o wide` lists them")

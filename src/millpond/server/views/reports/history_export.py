@@ -75,7 +75,7 @@ class HistoryExport:
         Raises:
             InvalidInputError: ``after`` is no place.
         """
-        nodes = await self._loop.ask(lambda core: [view.node for view in core.scheduler.node_views()])
+        nodes = await self._loop.ask(lambda core: core.scheduler.machines())
         devices = {device.uuid: device for node in nodes for device in node.devices}
         page = await asyncio.to_thread(self._page, span, reader, devices)
         if page.next:
