@@ -44,8 +44,10 @@ def test_a_server_that_cannot_start_by_its_configuration_tells_all_faults(pond, 
     done = pond("up", "--port", "0", "--config", "pond.yaml", *way)
     checked = pond("config", "check", str(tmp_path / "pond.yaml"))
     assert done.returncode == checked.returncode == 2
-    assert [line.strip() for line in done.stderr.splitlines()] == [line.strip() for line in checked.stderr.splitlines()]
-    assert len(done.stderr.splitlines()) == 3
+    slow = "pond: the server is starting still: "  # said on a machine under load
+    said = [line.strip() for line in done.stderr.splitlines() if not line.startswith(slow)]
+    assert said == [line.strip() for line in checked.stderr.splitlines()]
+    assert len(said) == 3
 
 
 def test_queues_are_added_to_a_running_server_by_its_configuration(pond, tmp_path):
