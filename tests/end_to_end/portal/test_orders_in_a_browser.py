@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -81,20 +82,54 @@ def test_a_row_stays_under_the_cursor_where_one_above_it_grows(pond: Pond, visit
     pond("stop", above, below, late)
 
 
-def test_on_a_phone_rows_stay_while_one_has_scrolled_into_a_list(pond: Pond, chromium: Any) -> None:
+A_MINUTE_LATER = "((now) => { performance.now = () => now() + 61000; })(performance.now.bind(performance))"
+
+
+@pytest.fixture
+def phone(chromium: Any, pond: Pond) -> Iterator[Any]:
+    """A page on a phone."""
+    held = Visit(chromium, has_touch=True, is_mobile=True)
+    page = held.enter(pond)
+    page.set_viewport_size({**PHONE, "height": 700})
+    yield page
+    complaints = held.complaints()
+    held.context.close()
+    assert not complaints
+
+
+def test_on_a_phone_rows_stay_while_one_has_scrolled_into_a_list(pond: Pond, phone: Any) -> None:
     jobs = [submit(pond, "sleep 600", "--name", "touched", "--gpus", "1") for _ in range(4)]
-    phone = Visit(chromium, has_touch=True, is_mobile=True)
-    page = phone.enter(pond)
-    page.set_viewport_size({**PHONE, "height": 400})
-    page.goto(f"{base_of(page)}/portal/jobs?name=touched")
-    page.locator(f"#job-{jobs[0]}").scroll_into_view_if_needed()
-    assert page.evaluate("document.getElementById('jobs').getBoundingClientRect().top") < 0
+    phone.goto(f"{base_of(phone)}/portal/jobs?name=touched")
+    phone.locator(f"#job-{jobs[0]}").scroll_into_view_if_needed()
+    assert phone.evaluate("document.getElementById('jobs').getBoundingClientRect().top") < 0
     late = submit(pond, "sleep 600", "--name", "touched", "--gpus", "1")
-    page.locator("button.waiting:visible").wait_for()
-    assert rows(page) == jobs[::-1]
-    page.evaluate("scrollTo(0, 0)")
-    page.locator(f"#job-{late}").wait_for()
-    assert rows(page) == [late, *jobs[::-1]]
-    assert not phone.complaints()
-    phone.context.close()
+    phone.locator("button.waiting:visible").wait_for()
+    phone.evaluate(A_MINUTE_LATER)
+    phone.evaluate("settleUnused()")
+    assert rows(phone) == jobs[::-1]
+    phone.evaluate("scrollTo(0, 0)")
+    phone.evaluate(A_MINUTE_LATER)
+    phone.locator(f"#job-{late}").wait_for()
+    assert rows(phone) == [late, *jobs[::-1]]
     pond("stop", *jobs, late)
+
+
+def test_on_a_phone_no_row_of_a_list_in_view_moves_before_one_asks_or_leaves_it_alone(pond: Pond, phone: Any) -> None:
+    first = submit(pond, "sleep 600", "--name", "tapped", "--gpus", "1")
+    phone.goto(f"{base_of(phone)}/portal/jobs?name=tapped")
+    before = phone.locator(f"#job-{first}").bounding_box()
+    assert 0 < before["y"] < 700
+    second = submit(pond, "sleep 600", "--name", "tapped", "--gpus", "1")
+    waiting = phone.locator("button.waiting:visible")
+    waiting.wait_for()
+    assert rows(phone) == [first]
+    assert phone.locator(f"#job-{first}").bounding_box() == pytest.approx(before, abs=1)
+    waiting.tap()
+    assert rows(phone) == [second, first]
+    third = submit(pond, "sleep 600", "--name", "tapped", "--gpus", "1")
+    waiting.wait_for()
+    assert rows(phone) == [second, first]
+    phone.evaluate(A_MINUTE_LATER)
+    phone.locator(f"#job-{third}").wait_for()
+    assert rows(phone) == [third, second, first]
+    pond("stop", first, second, third)

@@ -54,6 +54,7 @@ document.addEventListener("submit", async (submit) => {
     showOnce(form, await change(pathOf(form), form.dataset.method || "POST", bodyOf(form)));
     form.reset();
     await followChange();
+    settleAll();
   } catch (error) { trouble.replaceChildren(...marked(error.message)); trouble.hidden = false; }
   finally { release(); }
 });

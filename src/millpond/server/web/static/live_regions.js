@@ -66,9 +66,16 @@ function takeChildren(from, to) {
 
 // While somebody points at a list, or has gone into it with the keyboard, its rows stay where they are: what is in them
 // follows, new rows wait behind a button, and rows that are gone stay, paler. So it is while rows are selected, and where
-// nothing points, as on a phone, while the beginning of the list is scrolled out of view.
+// nothing points, as on a phone, while the beginning of the list is scrolled out of view, or it is in view and somebody
+// touched the page or came to it a moment ago: on a screen that nobody touches, all follows.
+const TOUCHED_MS = 60000;
+let touchedAt = performance.now();
 const pointsNowhere = matchMedia("(hover: none)");
-const isRead = (region) => pointsNowhere.matches && region.getBoundingClientRect().top < 0;
+function isRead(region) {
+  if (!pointsNowhere.matches || !region.querySelector("tr[id]")) return false;
+  const { top } = region.getBoundingClientRect();
+  return top < 0 || (top < innerHeight && performance.now() - touchedAt < TOUCHED_MS);
+}
 const isUsed = (region) => region.dataset.steady !== undefined
   && (region.matches(":hover") || region.contains(document.activeElement) || region.querySelector("tr :checked") !== null || isRead(region));
 const waiting = new Map();
@@ -119,11 +126,17 @@ function takeWhole(region, fresh) {
   if (region.dataset.steady !== undefined) showWaiting(region);
 }
 
+// What its user has just done shows.
+function settleAll() { for (const region of [...waiting.keys()]) settle(region); }
+
+function settleUnused() { for (const region of [...waiting.keys()]) if (!isUsed(region)) settle(region); }
+
 for (const region of document.querySelectorAll("[data-steady]")) {
-  region.addEventListener("pointerleave", () => { if (!isUsed(region)) settle(region); });
-  region.addEventListener("focusout", () => setTimeout(() => { if (!isUsed(region)) settle(region); }));
-  addEventListener("scroll", () => { if (waiting.has(region) && !isUsed(region)) settle(region); }, { passive: true });
+  for (const left of ["pointerleave", "focusout"]) region.addEventListener(left, () => setTimeout(settleUnused));
 }
+for (const touch of ["touchstart", "scroll"]) addEventListener(touch, () => { touchedAt = performance.now(); }, { passive: true });
+addEventListener("scroll", settleUnused, { passive: true });
+setInterval(settleUnused, 5000);
 
 // Nor does the row in use move where what stands above it grows, be it another row: then the page is scrolled by as much.
 function placeOfRows() {

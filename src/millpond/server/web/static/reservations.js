@@ -111,6 +111,7 @@ form?.addEventListener("submit", async (submit) => {
     await send(`/api/v1/reservations/${encodeURIComponent(given.name.value.trim() || unusedName(body.queue))}`, JSON.stringify(body), "PUT");
     form.reset();
     await followChange();
+    settleAll();
   } catch (error) { trouble.replaceChildren(...marked(error.message)); trouble.hidden = false; }
   finally { release(); }
 });
