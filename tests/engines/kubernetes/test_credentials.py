@@ -18,6 +18,7 @@ from pod_bench import PodBench
 from standin_cluster import NAMESPACE, StandinCluster
 
 from certificates import make_certificate
+from millpond.engines.kubernetes.cluster import credentials
 from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config, sync_client
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.streams.channels import PodChannels
@@ -257,3 +258,53 @@ def test_a_server_may_have_the_certificate_of_the_name_that_a_kubeconfig_says(tm
             return await reached(kubeconfig(tmp_path, f"https://127.0.0.1:{port}", {}, **about))
 
     assert asyncio.run(way()) == REACHED
+
+
+# ---- several files ------------------------------------------------------------------------------------------------
+
+
+def test_the_files_of_the_environment_count_together_and_of_one_name_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def part(folder: str, plain: dict[str, Any]) -> str:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config").write_text(yaml.safe_dump(plain))
+        return f"{tmp_path}/{folder}/config"
+
+    east = {"name": "east", "context": {"cluster": "east", "user": "me"}}
+    contexts = part("contexts", {"contexts": [east], "current-context": "east", "clusters": None})
+    cluster = {"server": "https://east:6443", "certificate-authority": "ca.crt", "tls-server-name": "east.test"}
+    clusters = part("clusters", {"clusters": [{"name": "east", "cluster": cluster}], "current-context": "no"})
+    tokens = {"tokenFile": "token"}
+    users = part("users", {"users": [{"name": "me", "user": tokens}], "clusters": [{"name": "east", "cluster": {}}]})
+    monkeypatch.setenv("KUBECONFIG", f"{contexts}:/nowhere/config::{clusters}:{users}")
+    found = find_config(ClusterAccess())
+    assert (found.cluster.server, found.cluster.certificate_auth) == (
+        "https://east:6443",
+        f"{tmp_path}/clusters/ca.crt",
+    )
+    assert found.user is not None
+    assert found.user.token_file == f"{tmp_path}/users/token"
+    assert credentials.connection_to(found).tls_server_name == "east.test"
+
+
+def test_a_token_that_is_replaced_in_one_of_several_files_is_taken_from_there(
+    cluster: StandinCluster, tmp_path: Path
+) -> None:
+    async def answers() -> list[int]:
+        cluster.token = "second"
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{cluster.port}", {"token": "first"})
+        (tmp_path / "empty").write_text("")
+        access = ClusterAccess(f"{tmp_path}/empty:{path}")
+        async with aclosing(api_channel(find_config(access), 2)) as channel:
+            seen = [await ask(channel)]
+            kubeconfig(tmp_path, f"http://127.0.0.1:{cluster.port}", {"token": "second"})
+            return [*seen, await ask(channel)]
+
+    assert asyncio.run(answers()) == [401, 200]
+
+
+def test_no_file_at_all_is_said_with_the_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/one:/nowhere/two")
+    with pytest.raises(UnavailableError, match="there is no file /nowhere/one:/nowhere/two"):
+        find_config(ClusterAccess())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,9 +16,11 @@ from millpond.model.errors import UnavailableError
 
 if TYPE_CHECKING:
     import httpx2
-    from lightkube.config.kubeconfig import SingleConfig
+    from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 
     from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
+
+_PATHS: Final = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 
 
 def require_client() -> None:
@@ -45,7 +48,8 @@ class ClusterAccess:
     """Which cluster, as whom, and where in it.
 
     Attributes:
-        kubeconfig: path; empty: as kubectl looks for it: a pod's own account, ``$KUBECONFIG``, ``~/.kube/config``.
+        kubeconfig: path, or several joined by ``:``; empty: as kubectl looks for it: a pod's own account,
+            ``$KUBECONFIG``, ``~/.kube/config``.
         context: of that file; empty: its current one.
         namespace: where pods are made; empty: the context's.
     """
@@ -62,7 +66,6 @@ def find_config(access: ClusterAccess) -> SingleConfig:
         UnavailableError: there is no such file or context, or the library is not installed.
     """
     require_client()
-    from lightkube.config.kubeconfig import KubeConfig
     from lightkube.core.exceptions import ConfigError
     from yaml import YAMLError
 
@@ -70,13 +73,60 @@ def find_config(access: ClusterAccess) -> SingleConfig:
 
     remedy = "name the file with kubernetes.kubeconfig, and one of its contexts with kubernetes.context"
     try:
-        found = KubeConfig.from_file(access.kubeconfig) if access.kubeconfig else KubeConfig.from_env()
-        config = found.get(access.context or None)
+        config = _contexts(access.kubeconfig).get(access.context or None)
     except (ConfigError, OSError, AttributeError, KeyError, TypeError, ValueError, YAMLError) as error:
         raise UnavailableError(f"the way to the Kubernetes cluster is not known: {error}", remedy) from error
     if config is None:
         raise UnavailableError("the kubeconfig has no current context", remedy)
     return config._replace(user=with_plugin(config.user))
+
+
+def _contexts(places: str) -> KubeConfig:
+    from lightkube.config.kubeconfig import DEFAULT_KUBECONFIG, KubeConfig
+    from lightkube.core.exceptions import ConfigError
+
+    if not places:
+        with suppress(ConfigError):
+            return KubeConfig.from_service_account()
+    places = places or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    return KubeConfig.from_dict(read_kubeconfig(places), places)
+
+
+def read_kubeconfig(places: str) -> dict[str, Any]:
+    """A kubeconfig, its files named by whole paths; of several that are joined by ``:``, all that they say.
+
+    Where two say something of one name, the first counts; those that are not there are passed over.
+    Source: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files
+
+    Raises:
+        ConfigError: none is there.
+        OSError, ValueError: one cannot be read.
+    """
+    import yaml
+    from lightkube.core.exceptions import ConfigError
+
+    files = [path for place in places.split(os.pathsep) if place and (path := Path(place).expanduser()).is_file()]
+    if not files:
+        raise ConfigError(f"there is no file {places}")
+    merged: dict[str, Any] = {"current-context": None, "clusters": {}, "contexts": {}, "users": {}}
+    for path in files:
+        said = yaml.safe_load(path.read_text()) or {}
+        merged["current-context"] = merged["current-context"] or said.get("current-context")
+        for kind in ("clusters", "contexts", "users"):
+            for each in said.get(kind) or ():
+                _name_whole(each.get(kind.removesuffix("s")) or {}, path.absolute().parent)
+                merged[kind].setdefault(each["name"], each)
+    return {kind: list(found.values()) if isinstance(found, dict) else found for kind, found in merged.items()}
+
+
+def _name_whole(said: dict[str, Any], folder: Path) -> None:
+    """Files that a part of a kubeconfig names are looked for beside it; a plugin is, where its path has folders."""
+    for name in _PATHS:
+        if said.get(name):
+            said[name] = str(folder / said[name])
+    plugin = said.get("exec") or {}
+    if os.sep in plugin.get("command", ""):
+        plugin["command"] = str(folder / plugin["command"])
 
 
 def api_channel(config: SingleConfig, at_once: int) -> ApiChannel:

@@ -12,13 +12,12 @@ from typing import Final
 
 import httpx2
 import msgspec
-import yaml
 from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import SingleConfig
 from lightkube.config.models import NameValue, User
 from lightkube.core.exceptions import ConfigError
 
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config
+from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, read_kubeconfig
 from millpond.model.errors import UnavailableError
 
 _PLUGINS: Final = "client.authentication.k8s.io/"
@@ -44,7 +43,7 @@ def connection_to(config: SingleConfig) -> KubeconfigConnection:
     """
     if config.fname is None:
         return KubeconfigConnection()
-    clusters = yaml.safe_load(config.fname.read_text())["clusters"]
+    clusters = read_kubeconfig(str(config.fname))["clusters"]
     found = (each["cluster"] for each in clusters if each["name"] == config.context.cluster)
     return msgspec.convert(next(found, {}), KubeconfigConnection)
 
