@@ -70,7 +70,7 @@ def test_a_namespace_that_is_there_is_not_spoken_of_and_nothing_is_made_in_it(
         ("user", {"exec": {"apiVersion": V1, "command": "false"}}, "the credentials cannot be had"),
         ("user", {"exec": {"apiVersion": V1, "command": "true"}}, "the credentials cannot be had"),
         ("user", {"exec": {"apiVersion": V1, "command": "no-such-plugin"}}, "no-such-plugin"),
-        ("user", {"exec": {"apiVersion": V1, "command": "echo", "args": ['{"status": {}}']}}, "'token'"),
+        ("user", {"exec": {"apiVersion": V1, "command": "echo", "args": ['{"status": {}}']}}, "neither a token"),
         ("cluster", {"server": "https://127.0.0.1:1"}, "https://127.0.0.1:1 does not answer"),
         (
             "cluster",

@@ -9,20 +9,24 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from shutil import copyfile
+from threading import Event as Moment
 from typing import Any
 
 import httpx2
 import pytest
 import yaml
-from pod_bench import PodBench
-from standin_cluster import NAMESPACE, StandinCluster
+from pod_bench import PodBench, eventually
+from standin_cluster import NAMESPACE, StandinCluster, refusal
+from starlette.responses import Response
 
 from certificates import make_certificate
+from millpond.engines.kubernetes.cluster import api_channel as api_channel_module
 from millpond.engines.kubernetes.cluster import credentials
 from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config, sync_client
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.streams.channels import PodChannels
 from millpond.model.errors import UnavailableError
+from millpond.node.host import procfs
 
 PLUGIN = """#!/bin/sh
 printf %s "$KUBERNETES_EXEC_INFO" > "$1/told"
@@ -173,6 +177,99 @@ def test_a_client_certificate_that_is_replaced_on_disk_is_shown_from_then_on(tmp
                 return [*seen, await ask(channel), await ask(channel)]
 
     assert asyncio.run(answers()) == [200, 401, 200, 200]
+
+
+def test_a_plugin_that_shows_a_certificate_is_asked_for_another_when_that_is_no_longer_taken(tmp_path: Path) -> None:
+    own = make_certificate(tmp_path / "own", "127.0.0.1")
+    old, new = make_certificate(tmp_path / "old", "old.test"), make_certificate(tmp_path / "new", "new.test")
+    (tmp_path / "plugins").mkdir()
+    plugin = tmp_path / "plugins" / "show"
+    plugin.write_text(f"#!/bin/sh\ncat {tmp_path}/shown\n")
+    plugin.chmod(0o755)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "plugins/show"}}
+
+    def show(certificate: Path, key: Path) -> None:
+        pair = {"clientCertificateData": certificate.read_text(), "clientKeyData": key.read_text()}
+        (tmp_path / "shown").write_text(json.dumps({"kind": "ExecCredential", "status": pair}))
+
+    async def answers() -> list[int]:
+        takes = ["old.test"]
+        show(*old)
+        async with tls_server(own, [old[0], new[0]], takes) as port:
+            path = kubeconfig(tmp_path, f"https://127.0.0.1:{port}", user, **{"certificate-authority": str(own[0])})
+            with await asyncio.to_thread(sync_client, find_config(ClusterAccess(str(path)))) as client:
+                seen = [(await asyncio.to_thread(client.get, "/version")).status_code]
+            async with aclosing(channel_by(path)) as channel:
+                seen.append(await ask(channel))
+                takes[:] = ["new.test"]
+                show(*new)
+                return [*seen, await ask(channel)]
+
+    assert asyncio.run(answers()) == [200, 200, 200]
+
+
+def test_requests_go_on_with_what_they_have_while_a_plugin_hangs_that_others_wait_for(
+    cluster: StandinCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, runs = tmp_path / "token", tmp_path / "runs"
+    hangs = f"echo $$ >> {runs}; [ -e {token} ] && cat {token} || sleep 600"
+    calls = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", hangs]}
+
+    async def answers() -> None:
+        cluster.token = "first"
+        token.write_text('{"status": {"token": "first"}}')
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{cluster.port}", {"exec": calls})
+        async with aclosing(channel_by(path)) as channel:
+            shown = await channel.authorize()
+            token.unlink()
+            renewing = [asyncio.create_task(channel.authorize(shown)) for _ in range(3)]
+            assert await ask(channel) == 200, "what it has is taken still"
+            monkeypatch.setattr(api_channel_module, "REQUEST_WITHIN_S", 0.05)
+            cluster.token = "second"
+            with pytest.raises(httpx2.ConnectTimeout, match="has not given credentials yet"):
+                await ask(channel)
+            assert not any(each.done() for each in renewing)
+        for each in renewing:
+            each.cancel()
+        await asyncio.wait(renewing)
+
+    asyncio.run(answers())
+    _first, hanging = runs.read_text().split()
+    assert procfs.start_ticks(int(hanging)) is None, "one for all, which ends with the channel"
+
+
+def test_a_request_that_is_sent_again_with_new_credentials_has_no_more_time_for_that(
+    cluster: StandinCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_channel_module, "REQUEST_WITHIN_S", 0.3)
+
+    def late(_request: str, _body: object) -> Response:
+        Moment().wait(0.25)
+        return refusal(401, "Unauthorized", "no")
+
+    async def answer() -> None:
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{cluster.port}", {"token": "first"})
+        async with aclosing(channel_by(path)) as channel:
+            with pytest.raises(httpx2.ReadTimeout, match="no answer in time"):
+                await ask(channel)
+
+    cluster.refuses = late
+    asyncio.run(answer())
+
+
+def test_a_plugin_that_hangs_is_ended_with_all_that_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = tmp_path / "begun"
+    user = {"exec": {"apiVersion": "v1", "command": "sh", "args": ["-c", f"sleep 600 & echo $! > {begun}; wait"]}}
+
+    async def words() -> str:
+        async with aclosing(channel_by(kubeconfig(tmp_path, "https://127.0.0.1:1", user))) as channel:
+            with pytest.raises(httpx2.TransportError) as raised:
+                await ask(channel)
+            return str(raised.value)
+
+    monkeypatch.setattr(credentials, "PLUGIN_WITHIN_S", 0.5)
+    assert asyncio.run(words()) == "the credentials cannot be had: sh was ended, as it took more than 0.5 s"
+    eventually(lambda: procfs.start_ticks(int(begun.read_text())) is None)
 
 
 def test_an_authority_that_is_replaced_in_the_kubeconfig_is_trusted_from_then_on(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -66,10 +67,9 @@ def find_config(access: ClusterAccess) -> SingleConfig:
         UnavailableError: there is no such file or context, or the library is not installed.
     """
     require_client()
+    from lightkube.config.models import User
     from lightkube.core.exceptions import ConfigError
     from yaml import YAMLError
-
-    from millpond.engines.kubernetes.cluster.credentials import with_plugin
 
     remedy = "name the file with kubernetes.kubeconfig, and one of its contexts with kubernetes.context"
     try:
@@ -78,7 +78,7 @@ def find_config(access: ClusterAccess) -> SingleConfig:
         raise UnavailableError(f"the way to the Kubernetes cluster is not known: {error}", remedy) from error
     if config is None:
         raise UnavailableError("the kubeconfig has no current context", remedy)
-    return config._replace(user=with_plugin(config.user))
+    return config._replace(user=config.user or User())
 
 
 def _contexts(places: str) -> KubeConfig:
@@ -148,14 +148,16 @@ def sync_client(config: SingleConfig) -> httpx2.Client:
     """A client for a few questions, one after the other.
 
     Raises:
-        UnavailableError: a certificate cannot be read.
+        UnavailableError: a certificate cannot be read, or a plugin fails.
     """
     from lightkube.config.client_adapter import Client, ConnectionParams
 
-    from millpond.engines.kubernetes.cluster.credentials import connection_to
+    from millpond.engines.kubernetes.cluster.credentials import connection_to, with_plugin
 
     with _useful_credentials(config):
         named = connection_to(config)
+        if config.user is not None and config.user.exec is not None:
+            config = config._replace(user=asyncio.run(with_plugin(config.user)))
         client = Client(config, ConnectionParams(proxy=named.proxy_url or None))
     if name := named.tls_server_name:
         client.event_hooks = {"request": [lambda request: request.extensions.update(sni_hostname=name)]}
@@ -185,14 +187,18 @@ def read_json(client: httpx2.Client, path: str) -> Any:
     except (httpx2.HTTPError, OSError) as error:
         remedy = "check the kubeconfig: the address, the certificate authority, and programs that it calls"
         raise UnavailableError(f"{client.base_url} does not answer: {error}", remedy) from error
-    except (ConfigError, KeyError, ValueError) as error:  # of a plugin
+    except ConfigError as error:  # of a file with a token
         raise UnavailableError(f"the credentials cannot be had: {error}", "see `users` in the kubeconfig") from error
 
 
 @contextmanager
 def _useful_credentials(config: SingleConfig) -> Iterator[None]:
+    from lightkube.core.exceptions import ConfigError
+
     try:
         yield
+    except ConfigError as error:
+        raise UnavailableError(f"the credentials cannot be had: {error}", "see `users` in the kubeconfig") from error
     except (OSError, ValueError) as error:
         absent = ", ".join(name for name in _files_of(config) if not Path(config.abs_file(name)).is_file())
         why = f"there is no file {absent}" if absent else str(error)

@@ -7,7 +7,9 @@ cluster.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import math
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Mapping
@@ -105,7 +107,7 @@ class ApiChannel:
                 limit=at_once, keepalive_timeout=_KEPT_OPEN_S, socket_factory=_probed_socket
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=REQUEST_WITHIN_S),
+            timeout=aiohttp.ClientTimeout(total=None),
             proxy=self.proxy,
         )
 
@@ -114,14 +116,18 @@ class ApiChannel:
     ) -> ApiAnswer:
         """The answer to one request; of one that did what was asked, the content is JSON.
 
+        Nothing of it is sent after the time for a request, as what was meant then may be another's to do by then.
+
         Raises:
             httpx2.TransportError: there is none, or the credentials cannot be had.
         """
+        give_up_at = asyncio.get_running_loop().time() + REQUEST_WITHIN_S
 
         async def send(authorization: Mapping[str, str]) -> ApiAnswer:
             about = {**headers, **authorization}
             async with (
-                self._transport_errors(authorization),
+                self._transport_errors(authorization, give_up_at),
+                asyncio.timeout_at(give_up_at),
                 self._session.request(
                     method,
                     self.base + path,
@@ -134,10 +140,10 @@ class ApiChannel:
             ):
                 return await _answer_of(answer)
 
-        authorization = await self.authorize()
+        authorization = await self.authorize(give_up_at=give_up_at)
         answer = await send(authorization)
         if answer.status_code == _UNAUTHORIZED:  # a token or certificate has been renewed meanwhile
-            answer = await send(await self.authorize(instead_of=authorization))
+            answer = await send(await self.authorize(authorization, give_up_at))
         if answer.is_success:
             try:
                 msgspec.json.decode(answer.content, type=msgspec.Raw)
@@ -194,19 +200,22 @@ class ApiChannel:
                 yield piece
 
     @contextlib.asynccontextmanager
-    async def _transport_errors(self, authorization: Mapping[str, str]) -> AsyncGenerator[None]:
+    async def _transport_errors(
+        self, authorization: Mapping[str, str], give_up_at: float = math.inf
+    ) -> AsyncGenerator[None]:
         """What can go wrong on the way, as one error."""
         try:
             yield
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):  # the next request has what is valid by then
-                await self.authorize(instead_of=authorization)
+                await self.authorize(authorization, give_up_at)
             if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError):
                 raise httpx2.ReadTimeout(str(error) or "no answer in time") from error
             raise httpx2.TransportError(_words_of(error)) from error
 
     async def aclose(self) -> None:
         """Hang up."""
+        await self._credentials.aclose()
         await self._session.close()
 
     @property
@@ -214,13 +223,15 @@ class ApiChannel:
         """For connections from now on."""
         return self._credentials.trust
 
-    async def authorize(self, instead_of: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    async def authorize(
+        self, instead_of: Mapping[str, str] | None = None, give_up_at: float = math.inf
+    ) -> Mapping[str, str]:
         """The header that says who asks, made once and made anew when the server no longer takes it.
 
         Raises:
-            httpx2.TransportError: it cannot be had.
+            httpx2.TransportError: it cannot be had, or not by that time of the loop.
         """
-        return await self._credentials.header(instead_of)
+        return await self._credentials.header(instead_of, give_up_at)
 
 
 def _words_of(error: Exception) -> str:

@@ -6,21 +6,28 @@ Tokens, certificates and whole kubeconfigs are replaced in their files while a s
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import json
-from collections.abc import AsyncGenerator, Mapping
+import math
+import os
+import signal
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Mapping
 from typing import Final
 
 import httpx2
 import msgspec
 from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import SingleConfig
-from lightkube.config.models import NameValue, User
+from lightkube.config.models import User, UserExec
 from lightkube.core.exceptions import ConfigError
 
 from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, read_kubeconfig
 from millpond.model.errors import UnavailableError
 
-_PLUGINS: Final = "client.authentication.k8s.io/"
+PLUGIN_WITHIN_S: Final = 60.0
+"""A plugin that takes longer is ended."""
 
 
 class KubeconfigConnection(msgspec.Struct):
@@ -48,8 +55,22 @@ def connection_to(config: SingleConfig) -> KubeconfigConnection:
     return msgspec.convert(next(found, {}), KubeconfigConnection)
 
 
+class _PluginStatus(msgspec.Struct, rename="camel"):
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+
+
+class _PluginAnswer(msgspec.Struct):
+    """What a plugin writes."""
+
+    status: _PluginStatus = msgspec.field(default_factory=_PluginStatus)
+
+
 class Credentials:
     """Those of one context of a kubeconfig, or of a pod's own account. Lives on one event loop.
+
+    They are renewed by one task at a time, for all who need that; the others go on with what there is meanwhile.
 
     Attributes:
         trust: for connections from now on.
@@ -59,47 +80,100 @@ class Credentials:
     """
 
     def __init__(self, config: SingleConfig) -> None:
-        self._renewing = asyncio.Lock()
-        self._take(config)
-
-    def _take(self, config: SingleConfig) -> None:
-        self._auth = user_auth(config.user)
         self.trust = verify_cluster(config.cluster, config.user, config.abs_file)  # type: ignore[arg-type]
         self._config = config
         self._header: Mapping[str, str] | None = None
+        self._renewal: asyncio.Task[Mapping[str, str]] | None = None
 
-    async def header(self, instead_of: Mapping[str, str] | None = None) -> Mapping[str, str]:
+    async def header(
+        self, instead_of: Mapping[str, str] | None = None, give_up_at: float = math.inf
+    ) -> Mapping[str, str]:
         """The header that says who asks; all of it is read anew in place of one that is no longer taken.
 
+        Args:
+            give_up_at: by the clock of the loop.
+
         Raises:
-            httpx2.TransportError: a program or a file that knows it fails.
+            httpx2.TransportError: a program or a file that knows it fails, or it is not there in time.
         """
-        async with self._renewing:
-            try:
-                if self._header is not None and self._header is instead_of:
-                    self._take(_read_again(self._config))
-                if self._header is None:
-                    self._header = await _header_by(self._auth, self._config.cluster.server)
-            except KeyError as error:
-                raise httpx2.TransportError(f"the plugin of the kubeconfig gives no {error.args[0]}") from error
-            except (ConfigError, UnavailableError, OSError, ValueError) as error:
-                raise httpx2.TransportError(f"the credentials cannot be had: {error}") from error
+        if self._header is not None and self._header is not instead_of:
             return self._header
+        if self._renewal is None or self._renewal.done():
+            self._renewal = asyncio.create_task(self._renew())
+        renewal = self._renewal
+        within_s = None if give_up_at == math.inf else give_up_at - asyncio.get_running_loop().time()
+        await asyncio.wait((renewal,), timeout=within_s)
+        if not renewal.done():
+            raise httpx2.ConnectTimeout("the plugin of the kubeconfig has not given credentials yet")
+        return renewal.result()
+
+    async def _renew(self) -> Mapping[str, str]:
+        try:
+            config = self._config if self._header is None else _read_again(self._config)
+            user = await with_plugin(config.user or User())
+            trust = verify_cluster(config.cluster, user, config.abs_file)
+            header = _header_by(user_auth(user), config.cluster.server)
+        except (ConfigError, UnavailableError, OSError, ValueError) as error:
+            raise httpx2.TransportError(f"the credentials cannot be had: {error}") from error
+        self._config, self.trust, self._header = config, trust, header
+        return header
+
+    async def aclose(self) -> None:
+        """Let go of what is being renewed."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.wait((self._renewal,))
 
 
-def with_plugin(user: User | None) -> User:
-    """A user whose plugin is told what to write.
+async def with_plugin(user: User) -> User:
+    """A user with what its plugin shows for it, where it has one.
 
-    The library has it write by the older names of the format, which has not changed with its last.
+    Raises:
+        ConfigError, OSError: it fails, or says nothing in time.
+    """
+    if user.exec is None or user.token or user.token_file:
+        return user
+    output = await _output_of(user.exec)
+    try:
+        shown = msgspec.json.decode(output, type=_PluginAnswer).status
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"what {user.exec.command} writes is no ExecCredential: {error}") from error
+    if not (shown.token or shown.client_certificate_data):
+        raise ConfigError(f"{user.exec.command} gives neither a token nor a certificate")
+    user = msgspec.structs.replace(user, exec=None, token=shown.token or None)
+    if not shown.client_certificate_data:
+        return user
+    pair = (shown.client_certificate_data, shown.client_key_data)
+    certificate, key = (base64.b64encode(text.encode()).decode() for text in pair)
+    return msgspec.structs.replace(user, client_cert_data=certificate, client_key_data=key)
+
+
+async def _output_of(plugin: UserExec) -> bytes:
+    """What a plugin writes, which is told what that is to be.
+
     Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
     """
-    if user is None or user.exec is None:
-        return user or User()
-    plugin = user.exec
     about = {"apiVersion": plugin.apiVersion, "kind": "ExecCredential", "spec": {"interactive": False}}
-    env = [*(plugin.env or ()), NameValue("KUBERNETES_EXEC_INFO", json.dumps(about))]
-    version = f"{_PLUGINS}v1beta1" if plugin.apiVersion == f"{_PLUGINS}v1" else plugin.apiVersion
-    return msgspec.structs.replace(user, exec=msgspec.structs.replace(plugin, apiVersion=version, env=env))
+    env = (
+        os.environ | {each.name: each.value for each in plugin.env or ()} | {"KUBERNETES_EXEC_INFO": json.dumps(about)}
+    )
+    command = (plugin.command, *(plugin.args or ()))
+    process = await asyncio.create_subprocess_exec(
+        *command, env=env, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
+    )
+    try:
+        async with asyncio.timeout(PLUGIN_WITHIN_S):
+            output, errors = await process.communicate()
+    except (TimeoutError, asyncio.CancelledError) as error:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with what it has begun
+        await process.wait()
+        if isinstance(error, TimeoutError):
+            raise ConfigError(f"{plugin.command} was ended, as it took more than {PLUGIN_WITHIN_S:g} s") from error
+        raise
+    if process.returncode:
+        raise ConfigError(f"{plugin.command} ends with {process.returncode}: {errors.decode(errors='replace').strip()}")
+    return output
 
 
 def _read_again(config: SingleConfig) -> SingleConfig:
@@ -107,13 +181,9 @@ def _read_again(config: SingleConfig) -> SingleConfig:
     return config if config.fname is None else find_config(ClusterAccess(str(config.fname), config.context_name))
 
 
-async def _header_by(auth: httpx2.Auth | None, url: str) -> Mapping[str, str]:
+def _header_by(auth: httpx2.Auth | None, url: str) -> Mapping[str, str]:
     """What the credentials put on a request."""
     if auth is None:
         return {}
-    flow: AsyncGenerator[httpx2.Request, httpx2.Response] = auth.async_auth_flow(httpx2.Request("GET", url))
-    try:
-        asked = await anext(flow)
-        return {"Authorization": asked.headers["Authorization"]}
-    finally:
-        await flow.aclose()
+    asked = next(auth.sync_auth_flow(httpx2.Request("GET", url)))
+    return {"Authorization": asked.headers["Authorization"]}
