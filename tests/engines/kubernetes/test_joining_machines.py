@@ -10,11 +10,15 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from driver_cards import card, with_driver
-from standin_cluster import StandinCluster
+from lightkube.config.kubeconfig import SingleConfig
+from standin_cluster import StandinCluster, refusal
+from starlette.responses import JSONResponse
 
 from millpond.client.cli import main
+from millpond.engines.kubernetes.cluster.access import ClusterAccess
 from millpond.model.errors import UnavailableError
 from millpond.server.operations import cluster_join
 from millpond.server.operations.cluster_join import JoiningCluster
@@ -137,6 +141,51 @@ def test_a_machine_that_does_not_come_or_has_no_cards_is_given_up_with_a_remedy(
     with pytest.raises(UnavailableError) as raised:
         next(told)
     assert remedy in raised.value.remedy
+
+
+def test_errors_of_the_api_server_meanwhile_and_a_token_that_is_replaced_do_not_end_the_wait(
+    cluster: StandinCluster, tmp_path: Path
+) -> None:
+    path = cluster.kubeconfig(tmp_path)
+    passed: list[float] = []
+    joining = JoiningCluster(KubernetesFile(kubeconfig=str(path)))
+    before = joining.nodes()
+    cluster.add_node("gpu-3", cards=8)
+    cluster.token = "another"
+    path.write_text(path.read_text().replace("secret", "another"))
+    errors = [refusal(503, "ServiceUnavailable", "busy"), refusal(500, "InternalError", "etcdserver: no leader")]
+    cluster.refuses = lambda _request, _body: errors.pop() if errors else None
+    told = list(joining.joined(before, passed.append, lambda: 10 * len(passed)))
+    assert told == ["node gpu-3 is ready after 30 s", "it offers 8 x nvidia.com/gpu after 30 s"]
+
+
+def test_an_api_server_that_does_not_come_back_is_named_in_the_end(cluster: StandinCluster, tmp_path: Path) -> None:
+    passed: list[float] = []
+    joining = JoiningCluster(KubernetesFile(kubeconfig=str(cluster.kubeconfig(tmp_path))))
+    before = joining.nodes()
+    cluster.stop()
+    with pytest.raises(UnavailableError, match=f"what became of the machine is not known: .*127.0.0.1:{cluster.port}"):
+        list(joining.joined(before, passed.append, lambda: 100 * len(passed)))
+
+
+def test_a_machine_joins_by_the_address_of_a_server_and_not_through_a_proxy_to_the_api(
+    cluster: StandinCluster, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = cluster_join.find_config
+
+    def behind_a_proxy(access: ClusterAccess) -> SingleConfig:
+        found = find(access)
+        server = f"http://127.0.0.1:{cluster.port}/k8s/clusters/c-x"
+        return found._replace(cluster=msgspec.structs.replace(found.cluster, server=server))
+
+    def at_the_proxy(request: str, _body: Any) -> JSONResponse | None:
+        assert request.startswith("GET /k8s/clusters/c-x/")
+        items = [cluster.get("nodes", "head", "")]
+        return JSONResponse({"gitVersion": K3S, "items": items})
+
+    monkeypatch.setattr(cluster_join, "find_config", behind_a_proxy)
+    cluster.refuses = at_the_proxy
+    assert "K3S_URL=https://10.0.0.5:6443 " in run(*asked).output
 
 
 def test_a_line_that_fails_there_is_said(asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -62,7 +63,12 @@ class JoiningCluster:
     """
 
     def __init__(self, settings: KubernetesFile) -> None:
-        config = find_config(access_of(settings))
+        self._access = access_of(settings)
+        self._connect()
+
+    def _connect(self) -> None:
+        """With what the kubeconfig says by now."""
+        config = find_config(self._access)
         self._address = config.cluster.server
         self._client = sync_client(config)
 
@@ -109,9 +115,15 @@ class JoiningCluster:
         Raises:
             UnavailableError: it does not come, or nothing offers cards there.
         """
-        began, named = clock(), ""
+        began, named, trouble = clock(), "", ""
         while clock() - began < JOINS_WITHIN_S:
-            ready = {name: node for name, node in self.nodes().items() if name not in before and is_ready(node)}
+            try:
+                there, trouble = self.nodes(), ""
+            except UnavailableError as error:  # such as while the API server starts anew
+                there, trouble = {}, error.cause
+                with suppress(UnavailableError):
+                    self._connect()
+            ready = {name: node for name, node in there.items() if name not in before and is_ready(node)}
             for name, node in ready.items():
                 if not named:
                     named = name
@@ -120,6 +132,8 @@ class JoiningCluster:
                     yield f"it offers {cards} after {clock() - began:.0f} s"
                     return
             sleep(LOOK_EVERY_S)
+        if trouble:
+            raise UnavailableError(f"what became of the machine is not known: {trouble}", "see `pond kube check`")
         if not named:
             raise UnavailableError("no new node has become ready", "on the machine: journalctl -u k3s-agent")
         raise UnavailableError(
@@ -129,17 +143,19 @@ class JoiningCluster:
 
     def _server_address(self) -> str:
         """The address of the cluster as other machines reach it."""
-        host = urlsplit(self._address).hostname or ""
-        if not is_loopback(host):
+        parts = urlsplit(self._address)
+        is_proxy = bool(parts.path.strip("/"))  # such as Rancher's: machines join no cluster through it
+        if not is_proxy and not is_loopback(parts.hostname or ""):
             return self._address
+        port = _PORT if is_proxy else parts.port or _PORT
         for node in self._get("/api/v1/nodes")["items"]:
             if any(label in node["metadata"].get("labels", {}) for label in _CONTROL_PLANE):
                 for each in node.get("status", {}).get("addresses", []):
                     if each["type"] == "InternalIP":
                         address = f"[{each['address']}]" if ":" in each["address"] else each["address"]
-                        return f"https://{address}:{urlsplit(self._address).port or _PORT}"
+                        return f"https://{address}:{port}"
         raise UnavailableError(
-            f"the kubeconfig reaches the cluster at {self._address}, which other machines do not",
+            f"the kubeconfig reaches the cluster at {self._address}, by which other machines do not join",
             "say how they do: --server https://ADDRESS:6443",
         )
 
