@@ -125,12 +125,17 @@ def test_a_kubeconfig_that_is_half_written_fails_one_request(cluster: StandinClu
 
 @asynccontextmanager
 async def tls_server(
-    own: tuple[Path, Path], clients: list[Path], takes: list[str], port: int = 0
+    own: tuple[Path, Path],
+    clients: list[Path],
+    takes: list[str],
+    host: str = "127.0.0.1",
+    asked: list[str] | None = None,
 ) -> AsyncIterator[int]:
     """Gives the port where it listens, and knows clients by their certificates, on each request anew.
 
     Args:
         takes: names of those that it takes by now; none: all.
+        asked: is given the path of each request.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*own)
@@ -140,7 +145,9 @@ async def tls_server(
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         shown = (writer.get_extra_info("peercert") or {}).get("subject", ())
-        while await reader.readline():
+        while line := await reader.readline():
+            if asked is not None:
+                asked.append(line.split()[1].decode())
             while (await reader.readline()).strip():
                 pass
             is_taken = not takes or any((("commonName", name),) in shown for name in takes)
@@ -148,7 +155,7 @@ async def tls_server(
             writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\n\r\n{}")
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    server = await asyncio.start_server(answer, host, 0, ssl=context)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -355,6 +362,20 @@ def test_a_server_may_have_the_certificate_of_the_name_that_a_kubeconfig_says(tm
             return await reached(kubeconfig(tmp_path, f"https://127.0.0.1:{port}", {}, **about))
 
     assert asyncio.run(way()) == REACHED
+
+
+def test_a_cluster_may_lie_under_a_path_of_an_address_of_ipv6(tmp_path: Path) -> None:
+    own, asked = make_certificate(tmp_path / "own", "::1"), list[str]()
+
+    async def way() -> list[str]:
+        async with tls_server(own, [], [], "::1", asked) as port:
+            about = {"certificate-authority": str(own[0])}
+            return await reached(kubeconfig(tmp_path, f"https://[::1]:{port}/k8s/clusters/c-x/", {}, **about))
+
+    assert asyncio.run(way()) == REACHED
+    within = "/k8s/clusters/c-x"
+    pod = f"{within}/api/v1/namespaces/{NAMESPACE}/pods/train-abcde-1-0/exec"
+    assert asked == [f"{within}/version", pod, f"{within}/version"]
 
 
 # ---- several files ------------------------------------------------------------------------------------------------
