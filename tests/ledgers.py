@@ -99,7 +99,8 @@ def check_ledger(core: Scheduler) -> None:
     for index, amounts in devices.items():
         found = [arrays.compute_free_milli[index], arrays.limit_free_milli[index], arrays.device_memory_free_mib[index]]
         assert [int(amount) for amount in found] == amounts, f"device {cluster.device_ids[index]}"
-    assert cluster.free_gpu_milli == sum(amounts[0] for amounts in devices.values())
+    is_open = {card: arrays.node_usable[cluster.node_of(card)] and arrays.device_usable[card] for card in devices}
+    assert cluster.free_gpu_milli == sum(devices[card][0] for card in devices if is_open[card])
 
 
 def _kept(core: Scheduler, device: int, swapped_mib: int, unheld_mib: int) -> int:

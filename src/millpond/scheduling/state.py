@@ -159,23 +159,28 @@ class State:
 
     def holds_back(self, record: JobRecord) -> bool:
         """Whether the ordering leaves free room to others although the job might fit."""
-        cluster = self.cluster
         return (
             self._may_hold_back
             and not (record.elastic or record.overdue or record.job.is_background or record.group)
-            and self.ordering.holds_back(record, cluster.free_gpu_milli, cluster.capacity.gpu_milli, self.now)
+            and self.ordering.holds_back(record, *self._free_and_capacity_milli, self.now)
         )
 
     def held_lines(self) -> tuple[BoolArray, JobRecord | None]:
         """(lines,) the same of the first of each waiting line; and who of them waits for that no longer first."""
-        table, cluster = self.waiting.table, self.cluster
+        table = self.waiting.table
         if not self._may_hold_back:
             return np.zeros(len(table), dtype=np.bool_), None
         rigid = np.array([demand is not None and not demand.elastic for demand in table.requests.items], dtype=np.bool_)
-        held, soonest = self.ordering.held_lines(table, cluster.free_gpu_milli, cluster.capacity.gpu_milli, self.now)
+        held, soonest = self.ordering.held_lines(table, *self._free_and_capacity_milli, self.now)
         held &= rigid[table.number(REQUEST)] & (table.figure(KEY) >= 0.0)
         held &= (table.figure(PRIORITY) > Priority.BACKGROUND) & (table.figure(GROUPED) == 0.0)
         return held, None if soonest < 0 else table.firsts[soonest]
+
+    @property
+    def _free_and_capacity_milli(self) -> tuple[int, int]:
+        """Compute that is free, and all that there is, of open nodes and of those that are woken when needed."""
+        asleep_milli = self.cordons.asleep_milli(self.now)
+        return self.cluster.free_gpu_milli + asleep_milli, self.cluster.capacity.open_gpu_milli + asleep_milli
 
     @property
     def _may_hold_back(self) -> bool:

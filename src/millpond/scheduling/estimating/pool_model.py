@@ -18,6 +18,7 @@ from millpond.model.hardware.node_selection import NodeSelection
 from millpond.model.hardware.topology import Level
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
+from millpond.model.tenancy.tenants import ROOT_QUEUE
 from millpond.model.workloads import CheckpointMode, Job
 from millpond.scheduling.cycle.job_placement import Placer, spacing_of
 from millpond.scheduling.estimating.displacer import Displacer, Preemption
@@ -454,7 +455,7 @@ class PoolModeller:
         if not self._leaves_for_others:
             return None
         held = sum(amount for run in self.runs for _, amount in run.room.taken)
-        cards_held = state.cluster.capacity.gpu_milli - state.cluster.free_gpu_milli
+        cards_held = state.queues.by_name[ROOT_QUEUE].gpu_milli
         earned = PREEMPTION_BUDGET * cards_held / CARD_MILLI / self.every / max(held, 1)
         ranks = state.ordering.time_left.survival.rank_table
         budget = state.preemption_budget.left / self.every

@@ -21,8 +21,7 @@ class Capacity:
         self._milli, self._milli_at = 0, -1
         self._amount, self._amount_at = Amount(), -1
         self._milli_by_pool: dict[str, int] = {}
-        self._closed: dict[str, Int64Array] = {}
-        self._closed_at = -1
+        self._open_milli, self._open_at = 0, -1
 
     def copy_from(self, other: Capacity) -> None:
         """Take over what another one has summed up of the same hardware."""
@@ -67,22 +66,13 @@ class Capacity:
                     self._milli_by_pool[node.pool] += CARD_MILLI * usable
         return self._milli_by_pool.get(pool, 0)
 
-    def closed_devices(self) -> dict[str, Int64Array]:
-        """By pool: indices of the devices of present nodes that may not be handed out now."""
-        if self._closed_at != self._hardware.version:
-            arrays, devices = self._arrays, self._arrays.device_count
-            owner = self._node_of_devices()
-            is_open = arrays.node_usable[owner] & arrays.device_usable[:devices]
-            closed = np.flatnonzero(self._is_present()[owner] & (is_open ^ 1))
-            pools = arrays.pool[owner[closed]]
-            self._closed.clear()
-            for number in np.unique(pools):
-                of_pool = closed[pools == number]
-                node = self._hardware.nodes[owner[of_pool[0]]]
-                if node is not None:
-                    self._closed[node.pool] = of_pool
-            self._closed_at = self._hardware.version
-        return self._closed
+    @property
+    def open_gpu_milli(self) -> int:
+        """Compute of all devices that may be handed out and whose nodes are open."""
+        if self._open_at != self._hardware.version:
+            self._open_milli = int(self._is_open().sum()) * CARD_MILLI
+            self._open_at = self._hardware.version
+        return self._open_milli
 
     def open_card_mib(self) -> int:
         """The memory of all devices that may be handed out now, taken or free."""

@@ -47,7 +47,7 @@ class Cluster:
         self.lends_by_hours = self.consolidates = self.balances = self.packs = False
         """Whether any pool has hours of lending, or moves work together, off busy cards, or onto shared ones."""
         self.free_gpu_milli = 0
-        """Free guaranteed compute of all devices of present nodes: a quick first look."""
+        """Free guaranteed compute of all devices that may be handed out now: a quick first look."""
         self.closed, self.closed_cards = hardware.closed, hardware.closed_cards
         """Changed by ``set_closed`` and ``set_card_closed``."""
         self.swapped = SwappedOff(self.arrays, hardware)
@@ -83,10 +83,7 @@ class Cluster:
 
     def idle_milli(self) -> dict[str, int]:
         """By pool: free compute of the devices that may be handed out now."""
-        idle = dict(self._free_milli_of)
-        for pool, devices in self.capacity.closed_devices().items():
-            idle[pool] -= int(self.arrays.compute_free_milli[devices].sum())
-        return idle
+        return dict(self._free_milli_of)
 
     def node_name(self, index: int) -> str:
         """Name of the node at ``index``; empty when it is gone."""
@@ -174,7 +171,7 @@ class Cluster:
                 pool.limit_capacity_milli - old_pool.limit_capacity_milli
             )
             arrays.pool[index] = self.words.pools.number(node.pool)
-            free_milli = int(arrays.compute_free_milli[first : first + len(node.devices)].sum())
+            free_milli = self._free_milli_on(index)
             self._free(old.pool, -free_milli)
             self._free(node.pool, free_milli)
         self.nodes[index] = node
@@ -192,7 +189,7 @@ class Cluster:
         self.nodes[index] = None
         if node is not None:
             first = int(self.arrays.first_device[index])
-            self._free(node.pool, -int(self.arrays.compute_free_milli[first : first + len(node.devices)].sum()))
+            self._free(node.pool, -self._free_milli_on(index))
             self.arrays.device_usable[first : first + len(node.devices)] = 0
             for device in node.devices:
                 del self.device_index[device.uuid]
@@ -267,10 +264,11 @@ class Cluster:
             self.links.adopt(self.arrays, index)
 
     def _set_usable(self, index: int, node: Node) -> None:
-        first = int(self.arrays.first_device[index])
+        first, free_before = int(self.arrays.first_device[index]), self._free_milli_on(index)
         self.arrays.node_usable[index] = 1 if node.schedulable and node.name not in self.closed else 0
         for offset, device in enumerate(node.devices):
             self.arrays.device_usable[first + offset] = 1 if self.hardware.is_usable(device) else 0
+        self._free(node.pool, self._free_milli_on(index) - free_before)
         self.cells.node_changed(node)
         self._changed(index)
 
@@ -368,20 +366,33 @@ class Cluster:
         if not self._shared_cards.moves_compute(holding, sign):
             return
         compute, limit = sign * shape.compute_milli, sign * shape.limit_milli
-        there = self.nodes[node]
-        if there is not None:
-            self._free(there.pool, compute * len(devices))
-        compute_free, limit_free = arrays.compute_free_cells, arrays.limit_free_cells
+        compute_free, limit_free, usable = (
+            arrays.compute_free_cells,
+            arrays.limit_free_cells,
+            arrays.device_usable_cells,
+        )
+        open_devices = 0
         for device in devices:
             compute_free[device] += compute
             limit_free[device] += limit
+            open_devices += usable[device]
+        there = self.nodes[node]
+        if there is not None and arrays.node_usable_cells[node]:
+            self._free(there.pool, compute * open_devices)
         if self.swapped.mib:
             self.swapped.settle(devices)
 
     def _free(self, pool: str, milli: int) -> None:
-        """So much compute of a present node is free, or with an amount below 0 no longer."""
+        """So much compute that may be handed out is free, or with an amount below 0 no longer."""
         self.free_gpu_milli += milli
         self._free_milli_of[pool] = self._free_milli_of.get(pool, 0) + milli
+
+    def _free_milli_on(self, index: int) -> int:
+        """Free compute of the devices of one node that may be handed out now."""
+        arrays, first = self.arrays, int(self.arrays.first_device[index])
+        own = slice(first, first + int(arrays.device_total[index]))
+        free_milli = arrays.compute_free_milli[own] * arrays.device_usable[own]
+        return int(arrays.node_usable[index] * free_milli.sum())
 
     def lacks_compute(self, holding: Holding) -> bool:
         """Whether a device of a holding that is not taken has too little compute free: a quick first look."""

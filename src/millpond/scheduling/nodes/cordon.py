@@ -26,6 +26,7 @@ from millpond.model.codec import from_plain, to_plain
 from millpond.model.errors import ConflictError
 from millpond.model.hardware.node_power import NodePower, NodePowerState
 from millpond.model.hardware.nodes import Cordon
+from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import CheckpointMode
 from millpond.scheduling.ledger.cluster import Cluster
 from millpond.scheduling.ordering.forecasts import NEVER, debt_s
@@ -73,6 +74,7 @@ class Cordons:
         self._ahead: list[tuple[float, str]] = []
         self._kept_ahead: list[tuple[float, str]] = []
         self._masks: dict[tuple[int, int, int], NodeMask] = {}
+        self._asleep: tuple[int, int] | None = None
 
     def copy_from(self, other: Cordons) -> None:
         """Have the same closures, on a copy of the same cluster."""
@@ -132,6 +134,16 @@ class Cordons:
         found = (node for node in self._down if not any(each.covers(now) for each in self.by_node.get(node, ())))
         return sorted(found, key=lambda node: self.power[node].wake_rank)
 
+    def asleep_milli(self, now: float) -> int:
+        """Compute of these nodes but for those that failed to boot: what is to be had soon after it is needed."""
+        hardware = self._cluster.hardware
+        if self._asleep is None or self._asleep[0] != hardware.version:
+            names = (name for name in self.powered_down(now) if self.power[name].state is not NodePowerState.FAILED)
+            nodes = filter(None, map(self._cluster.node_named, names))
+            cards = sum(hardware.is_usable(device) for node in nodes for device in node.devices)
+            self._asleep = hardware.version, CARD_MILLI * cards
+        return self._asleep[1]
+
     @property
     def _down(self) -> list[str]:
         return [node for node, power in self.power.items() if power.is_closed]
@@ -169,6 +181,7 @@ class Cordons:
         left = ((node, *span) for node, spans in self.kept.items() for span in spans if span[1] > now)
         self._kept_ahead = sorted((begin if begin > now else -NEVER, node) for node, begin, _ in left)
         self._masks.clear()
+        self._asleep = None
 
     @contextmanager
     def without_kept(self) -> Iterator[None]:
