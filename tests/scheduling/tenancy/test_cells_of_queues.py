@@ -91,6 +91,29 @@ def test_the_node_on_which_the_least_work_is_lost_is_taken() -> None:
     assert world.state("old") is JobState.RUNNING
 
 
+@pytest.mark.parametrize("above", [Priority.HIGH, Priority.NORMAL])
+def test_an_idle_node_is_split_rather_than_a_socket_taken_that_work_lies_in(above: Priority) -> None:
+    queues = owed("lab", 4, cells={"socket": 1}), queue("stays", guarantee=4), queue("lent")
+    world = World(*machines(2), queues=queues)
+    world.submit(single("there", 4, queue="stays", preemptible=False))
+    owner = "lab" if above > Priority.NORMAL else "lent"
+    world.submit(single("lies", 4, queue=owner))
+    assert world.nodes_of("lies") == world.nodes_of("there")
+    world.submit(single("new", 4, queue="lab", priority=above))
+    assert world.running() == {"there", "lies", "new"}
+    assert not world.of_kind(Stop)
+
+
+def test_an_idle_node_that_is_owed_to_others_is_not_split() -> None:
+    queues = LAB, owed("half", 4, cells={"socket": 1}), queue("stays", guarantee=4), queue("lent")
+    world = World(*machines(2), queues=queues)
+    world.submit(single("there", 4, queue="stays", preemptible=False), single("lies", 4, queue="lent"))
+    assert world.nodes_of("lies") == world.nodes_of("there")
+    world.submit(single("new", 4, queue="half"))
+    assert [stop.job for stop in world.of_kind(Stop)] == ["lies"]
+    assert world.nodes_of("new") == world.nodes_of("there")
+
+
 def test_a_node_is_taken_back_however_many_others_hold_work_that_cannot_be_asked_yet() -> None:
     world = World(*machines(24), queues=(LAB, queue("others", minimum_run_s=3_600.0), queue("more")))
     world.submit(*(single(f"p{number}", 8, queue="others") for number in range(23)), single("open", 8, queue="more"))

@@ -3,7 +3,8 @@
 A gang is packed into one chain: its tasks, the smallest first, go to those bound units of its cluster that they fill
 best, else a further cell of the cluster is bound to hardware: the one with the fewest visitors or, where it is known
 what these would lose (``losses``), with the least of that. It is taken from the smallest clean cell that is large
-enough; from a larger one only if all that is owed to others still has a place. Where its cluster's own work of lower
+enough; from a larger one only if all that is owed to others still has a place, and where the smaller has visitors only
+if that spares them. Where its cluster's own work of lower
 classes is in the way, that loses its cells: it stays as a visitor unless its cards are needed. Tasks of parts of cards
 fill a card that has parts of the same cluster before they take another one.
 
@@ -382,20 +383,26 @@ class CellAllocator:
         return free if len(free) == cards else self._closest(domain, cell, cards, reach)
 
     def _find_clean(self, reach: _Reach, level: int) -> int | None:
-        """A clean cell of a level on nodes that may be used, of the smallest that is large enough."""
+        """A clean cell of a level on nodes that may be used: an idle one, else of the smallest that is large enough."""
+        smallest = None
+        for found in self._clean_cells(reach, level):
+            if not reach.chain.visitors[level][found]:
+                return found
+            smallest = found if smallest is None else smallest
+        return smallest
+
+    def _clean_cells(self, reach: _Reach, level: int) -> Iterator[int]:
+        """A cell of a level in clean ones of each size, from the smallest up, that leaves what is owed a place."""
         chain, passed_over = reach.chain, False
         for at in range(level, chain.top + 1):
             if not chain.clean[at]:
                 continue
-            for number in reach.in_order(at, chain.clean[at]):
-                if not reach.includes_any(at, number):
-                    continue
+            open_cells = (cell for cell in reach.in_order(at, chain.clean[at]) if reach.includes_any(at, cell))
+            if (number := next(open_cells, None)) is not None:
                 found = self._descend(reach, at, number, level)
-                if passed_over and not self.leaves_enough(chain, level, found):
-                    break
-                return found
+                if not passed_over or self.leaves_enough(chain, level, found):
+                    yield found
             passed_over = True
-        return None
 
     def _descend(self, reach: _Reach, at: int, number: int, level: int) -> int:
         """The first cell of a level in a clean one on nodes that may be used."""
