@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from worlds import World, asks, gang, machine, single
+from worlds import World, asks, elastic, gang, machine, queue, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Start
@@ -44,6 +44,21 @@ def test_the_new_ordering_may_displace_what_the_old_one_let_run() -> None:
     assert world.running() == {"long"}
     to(world, "srtf", preempt=True)
     assert world.running() == {"short"}
+
+
+def test_replanning_counts_an_elastic_gang_that_waits_as_large_as_it_can_be() -> None:
+    world = World(machine("a", 4), settings=Settings(ordering="tiresias", preempt=True))
+    world.submit(single("first", 3))
+    world.submit(elastic("grows", (1, 4, 4), asks(1)))
+    assert world.running() == {"first", "grows"}
+
+
+def test_replanning_counts_an_elastic_gang_that_runs_as_large_as_it_is() -> None:
+    settings, bounded = Settings(ordering="tiresias", preempt=True), queue("bounded", limit=2)
+    world = World(machine("a", 4), settings=settings, queues=(bounded,))
+    world.submit(elastic("grows", (1, 4, 4), asks(1), queue="bounded"))
+    world.submit(single("second", 2))
+    assert world.running() == {"grows", "second"}
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)

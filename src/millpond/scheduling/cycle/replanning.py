@@ -22,7 +22,7 @@ from millpond.model.resources import Amount
 from millpond.model.states import JobState, TaskState
 from millpond.scheduling import runs
 from millpond.scheduling.cycle.job_placement import Placed, Placer, spacing_of
-from millpond.scheduling.elastic.gang_sizes import spare_tasks
+from millpond.scheduling.elastic.gang_sizes import most_tasks, spare_tasks
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.nodes.topology_groups import required_groups
@@ -197,14 +197,16 @@ class Replanner:
         left = self._capacity_milli()
         for record in ranked:
             if self._is_protected(record):
-                left[record.job.pool] -= record.gpu_milli
+                left[record.job.pool] -= self._counted_milli(record)
         incoming: list[JobRecord] = []
         leaving: list[JobRecord] = []
         for record in ranked:
             if self._is_protected(record):
                 continue
-            if record.gpu_milli <= left.get(record.job.pool, 0):
-                left[record.job.pool] = left.get(record.job.pool, 0) - record.gpu_milli
+            its_left = left.get(record.job.pool, 0)
+            counted_milli = self._counted_milli(record, its_left)
+            if counted_milli <= its_left:
+                left[record.job.pool] = its_left - counted_milli
                 if record.slot < 0:
                     incoming.append(record)
             elif record.slot >= 0:
@@ -224,6 +226,15 @@ class Replanner:
             placed = self._place_admitted(record)
             if placed is not None:
                 self._start(record, placed)
+
+    def _counted_milli(self, record: JobRecord, left_milli: int = 0) -> int:
+        """How much work counts for: an elastic gang as large as it runs, or as what is left allows if it waits."""
+        if not record.elastic:
+            return record.gpu_milli
+        tasks = self._tasks(record)
+        if record.slot < 0:
+            tasks = most_tasks(record.job, tasks, lambda some: record.amount_of(some).gpu_milli <= left_milli) or tasks
+        return record.amount_of(tasks).gpu_milli
 
     def _capacity_milli(self) -> dict[str, int]:
         """Allocatable compute, by pool."""
