@@ -5,11 +5,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from millpond.scheduling.placement.arrays import DEVICE_TOTAL, NODE_USABLE, BoolArray, FloatArray, Int64Array
+from millpond.scheduling.placement.arrays import (
+    COMPUTE_FREE,
+    DEVICE_TOTAL,
+    FIRST_DEVICE,
+    NODE_USABLE,
+    BoolArray,
+    FloatArray,
+    Int64Array,
+)
 from millpond.scheduling.placement.filters import first_failure
 from millpond.scheduling.placement.kernels import kernel, lean_kernel
-from millpond.scheduling.placement.shapes import SHAPE_DEVICES
-from millpond.scheduling.reclaiming.roster import ROW_NEXT, ROW_SLOT
+from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_DEVICES
+from millpond.scheduling.reclaiming.roster import ROW_COMPUTE, ROW_DEVICES, ROW_NEXT, ROW_SLOT
 from millpond.scheduling.reclaiming.victims import MOST_ROWS, join, shift_row, shift_slot
 
 
@@ -123,6 +131,28 @@ def fit_if_all_leave(
 
 
 @lean_kernel
+def missing_compute(nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array) -> int:
+    """Milli of compute that departures have to free at least on the devices of a node for one task."""
+    first = nodes[FIRST_DEVICE, node]
+    wanted = shape[SHAPE_DEVICES]
+    missing = 0
+    level = 0
+    while wanted > 0:  # first the devices that lack least
+        at_level = 0
+        next_level = np.iinfo(np.int64).max
+        for device in range(first, first + nodes[DEVICE_TOTAL, node]):
+            lacks = max(shape[SHAPE_COMPUTE] - devices[COMPUTE_FREE, device], 0)
+            if lacks == level:
+                at_level += 1
+            elif level < lacks < next_level:
+                next_level = lacks
+        missing += min(at_level, wanted) * level
+        wanted -= at_level
+        level = next_level
+    return missing
+
+
+@lean_kernel
 def room_below(
     nodes: Int64Array,
     devices: Int64Array,
@@ -143,12 +173,13 @@ def room_below(
     """The bound below which work leaves a node that makes room for one task; ``least`` if it is no higher.
 
     A node that has room already counts with the highest of its bounds, as it may be filled until one asks. Where no two
-    of its jobs may leave within the budget, one alone has to make room.
+    of its jobs may leave within the budget, one alone has to make room; nor is there any where the compute that is
+    missing takes more of it, though it were freed by those that take least for what they free.
     """
     if nodes[NODE_USABLE, node] == 0 or nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
         return least
     found = 0
-    cheapest = dearer = np.inf
+    cheapest = dearer = rate = np.inf
     row = head
     while row >= 0 and found < MOST_ROWS:
         slot = rows[ROW_SLOT, row]
@@ -158,8 +189,11 @@ def room_below(
             if found > before:
                 dearer = min(dearer, max(cheapest, costs[slot]))
                 cheapest = min(cheapest, costs[slot])
+                rate = min(rate, costs[slot] / max(rows[ROW_COMPUTE, row] * rows[ROW_DEVICES, row], 1))
+            else:  # of several tasks there: what it frees for its cost is not counted
+                rate = 0.0
         row = rows[ROW_NEXT, row]
-    if found == 0:
+    if found == 0 or rate * missing_compute(nodes, devices, node, shape) > budget:
         return least
     released = 0
     alone = cheapest + dearer > budget
