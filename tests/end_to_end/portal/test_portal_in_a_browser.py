@@ -108,6 +108,19 @@ def test_the_output_waits_while_its_page_is_not_seen_so_that_many_pages_can_be_o
     pond("stop", job)
 
 
+def test_a_line_without_end_is_shown_in_parts_of_which_the_last_are_kept(pond: Pond, visit: Visit) -> None:
+    job = submit(pond, "head -c 5000000 /dev/zero | tr '\\0' x; printf end", "--gpus", "0")
+    pond("wait", job)
+    page = visit.enter(pond, job)
+    log = page.locator("#log-lines")
+    log.get_by_text("The output ends here.").wait_for()
+    expect(log).to_contain_text("… earlier lines are not shown")
+    lines = log.locator("div:not(.note)").all_text_contents()
+    assert 1_000_000 < sum(map(len, lines)) <= 2_000_000
+    assert max(map(len, lines)) < 200_000
+    assert lines[-1].endswith("xend")
+
+
 def test_a_search_goes_through_all_of_a_long_output_and_the_view_goes_where_it_leads(pond: Pond, visit: Visit) -> None:
     command = "seq 400000; echo ValueError: odd; seq 400001 2000000; echo 'loss: nan'; seq 9; echo Needle"
     job = submit(pond, command, "--gpus", "0")

@@ -3,6 +3,7 @@
 "use strict";
 
 const MOST_LINES = 5000, FIRST_LINES = 1000;
+const MOST_CHARACTERS = 2e6, LONGEST_LINE = 32768; // a longer line goes on in the next
 const TOGETHER_MS = 100; // what comes meanwhile is drawn at once
 const BYTES_AROUND = 16384; // before a place, and behind it
 // A page that is not seen takes none of the few connections that a browser has to one server.
@@ -42,11 +43,16 @@ class Output {
 
   empty() {
     this.stop?.abort();
-    this.box.replaceChildren();
-    this.open.clear();
+    this.removeLines();
     this.tasks.clear();
     this.come = [];
     this.isCut = false;
+  }
+
+  removeLines() {
+    this.box.replaceChildren();
+    this.open.clear();
+    this.characters = 0;
   }
 
   // The newest lines, and what comes.
@@ -106,14 +112,17 @@ class Output {
 
   // Those with the lines that stay in view: of a program that writes fast, most would be removed as soon as they are there.
   latest(chunks) {
-    let first = chunks.length, lines = 0;
-    while (first && lines <= MOST_LINES) lines += chunks[--first].data.split("\n").length - 1;
+    let first = chunks.length, lines = 0, characters = 0;
+    while (first && lines <= MOST_LINES && characters <= MOST_CHARACTERS) {
+      const { data } = chunks[--first];
+      lines += data.split("\n").length - 1;
+      characters += data.length;
+    }
     const left = new Map(); // by task and stream: what was left out last
     for (const chunk of chunks.slice(0, first)) left.set(`${chunk.task} ${chunk.stream}`, chunk.data);
     if (!left.size) return chunks;
     this.isCut = true;
-    this.open.clear();
-    this.box.replaceChildren();
+    this.removeLines();
     return chunks.slice(first).map((chunk) => {
       const key = `${chunk.task} ${chunk.stream}`, before = left.get(key);
       left.delete(key);
@@ -139,17 +148,25 @@ class Output {
           fresh.append(line);
         }
         if (line) {
-          line.written = ((line.written ?? "") + piece).split("\r").filter(Boolean).at(-1) ?? "";
+          const before = line.written ?? "";
+          line.written = (before + piece).split("\r").filter(Boolean).at(-1) ?? "";
           line.textContent = visible(line.written);
+          this.characters += line.written.length - before.length;
         }
-        if (isLast && piece !== "") this.open.set(key, line); else this.open.delete(key);
+        const goesOn = isLast && piece !== "" && line.written.length < LONGEST_LINE;
+        if (goesOn) this.open.set(key, line); else this.open.delete(key);
         if (isLast && piece === "" && index === 0 && line) this.open.set(key, line);
         if (line) this.judge(line);
       });
     }
     this.box.append(fresh);
     if (this.isPlace) return;
-    while (this.box.childElementCount > MOST_LINES) { this.isCut = true; this.box.firstElementChild.remove(); }
+    while (this.box.childElementCount > MOST_LINES || this.characters > MOST_CHARACTERS) {
+      const first = this.box.firstElementChild;
+      this.isCut = true;
+      this.characters -= first.written?.length ?? 0;
+      first.remove();
+    }
     if (this.isCut) {
       const first = this.box.firstElementChild;
       if (!first.classList.contains("note")) this.box.prepend(this.noteOf(said.saidCut));
