@@ -157,7 +157,7 @@ def test_a_command_whose_place_closes_without_a_word_says_what_that_may_mean() -
 
 
 def test_what_a_terminal_says_without_end_is_not_held_for_a_task_that_does_not_hear_it() -> None:
-    channel = TaskChannel(cast(GatewayControl, None), {}, asyncio.Event(), lambda: None)
+    channel = TaskChannel(cast(GatewayControl, None), {}, cast(Any, None), lambda: None)
     channel.pty_requested("xterm", (80, 24, 0, 0), None)
     for number in range(10_000):
         channel.terminal_size_changed(number, 24, 0, 0)
@@ -193,6 +193,21 @@ def test_what_a_client_does_not_read_stays_with_the_task_however_large_its_windo
             assert 60_000 <= await sent(tasks.ends[0]) < 10_000_000
             cast(asyncio.Transport, client._transport).resume_reading()
             assert await sent(tasks.ends[0]) > 1_000_000
+            client.abort()
+
+    asyncio.run(run())
+
+
+def test_no_output_is_taken_for_a_client_that_stays_in_a_key_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        tasks = SilentTasks()
+        async with connected(tasks) as client:
+            await client.create_process("yes", encoding=None, window=2**31)
+            while not tasks.ends:
+                await asyncio.sleep(0)
+            client._send_kexinit()
+            monkeypatch.setattr(client, "data_received", lambda _data, _datatype=None: None)
+            assert await sent(tasks.ends[0]) < 10_000_000
             client.abort()
 
     asyncio.run(run())

@@ -47,16 +47,20 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
 
     Args:
         claim: who they are, where from, and for which job.
-        may_send: set while the client reads.
+        until_room: waits until the client has taken what it was sent.
         on_end: called once it is over.
     """
 
     def __init__(
-        self, control: GatewayControl, claim: dict[str, Any], may_send: asyncio.Event, on_end: Callable[[], None]
+        self,
+        control: GatewayControl,
+        claim: dict[str, Any],
+        until_room: Callable[[], Awaitable[None]],
+        on_end: Callable[[], None],
     ) -> None:
         self._control = control
         self._claim = claim
-        self._may_send = may_send
+        self._until_room = until_room
         self._on_end = on_end
         self._order: dict[str, Any] = {}
         self._terminal: dict[str, Any] = {}
@@ -182,7 +186,7 @@ class TaskChannel(asyncssh.SSHServerSession[bytes]):
         loop = asyncio.get_running_loop()
         while message := await loop.sock_recv(connection, LARGEST_MESSAGE):
             await self._may_write.wait()
-            await self._may_send.wait()
+            await self._until_room()
             if message[:1] == b"{":
                 said = json.loads(message)
                 if "error" in said:
@@ -203,14 +207,16 @@ def _window(columns: int, rows: int) -> dict[str, int]:
     return {"rows": rows, "columns": columns}
 
 
-def relay_port(session: TaskSession, connection: socket.socket, may_send: asyncio.Event) -> SSHTCPStreamSession[bytes]:
+def relay_port(
+    session: TaskSession, connection: socket.socket, until_room: Callable[[], Awaitable[None]]
+) -> SSHTCPStreamSession[bytes]:
     """A session that carries a channel to a connection that the server has made.
 
     It lasts until both directions are done, or one side broke off, or the client is gone: a program may well keep its
     side open, and say nothing, for ever.
 
     Args:
-        may_send: set while the client reads.
+        until_room: as for ``TaskChannel``.
     """
 
     async def carry(from_client: asyncssh.SSHReader[bytes], to_client: asyncssh.SSHWriter[bytes]) -> None:
@@ -218,7 +224,7 @@ def relay_port(session: TaskSession, connection: socket.socket, may_send: asynci
             reader, writer = await asyncio.open_connection(sock=connection)
 
             async def read(most: int) -> bytes:
-                await may_send.wait()
+                await until_room()
                 return await reader.read(most)
 
             try:

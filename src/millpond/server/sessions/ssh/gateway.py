@@ -35,6 +35,7 @@ MOST_CONNECTIONS: Final = 256
 """Of one user: others need the gateway's memory and files too."""
 MOST_CHANNELS: Final = 256
 """Of one user, for commands, whether or not they were named: others need the gateway's memory too."""
+_KEYS_AGAIN_S: Final = 0.05
 _ASK_IF_THERE_S: Final = 30
 _THERE_TRIES: Final = 4
 _WEAK: Final = (b"ssh-rsa", b"ssh-dss", b"umac-64")
@@ -62,8 +63,8 @@ class SshConnection(asyncssh.SSHServer):
         self._lost = False
         self._user = ""
         self._tries = 0
-        self._may_send = asyncio.Event()
-        self._may_send.set()
+        self._reads = asyncio.Event()
+        self._reads.set()
         self.key = ""
 
     @property
@@ -140,7 +141,7 @@ class SshConnection(asyncssh.SSHServer):
         if self.channels[holder] >= MOST_CHANNELS:
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_RESOURCE_SHORTAGE, f"{MOST_CHANNELS} commands are open")
         self.channels[holder] += 1
-        return TaskChannel(self._control, self.claim, self._may_send, lambda: self.channels.subtract((holder,)))
+        return TaskChannel(self._control, self.claim, self._until_room, lambda: self.channels.subtract((holder,)))
 
     async def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:
         """A port of the job, as ``pond forward`` gives it."""
@@ -157,17 +158,23 @@ class SshConnection(asyncssh.SSHServer):
             connection.close()
             session.left()
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "the client is gone")
-        return relay_port(session, connection, self._may_send)
+        return relay_port(session, connection, self._until_room)
+
+    async def _until_room(self) -> None:
+        """Wait until the client reads, and has ended a key exchange: the library holds what is sent within one."""
+        await self._reads.wait()
+        while self._connection is not None and self._connection._deferred_packets:
+            await asyncio.sleep(_KEYS_AGAIN_S)
 
     def _pause_writing(self) -> None:
         """The client does not read: take nothing on that would be answered, and nothing from its tasks."""
-        self._may_send.clear()
+        self._reads.clear()
         if (transport := self._transport()) is not None:
             transport.pause_reading()
 
     def _resume_writing(self) -> None:
         """It reads again."""
-        self._may_send.set()
+        self._reads.set()
         if (transport := self._transport()) is not None:
             transport.resume_reading()
 
