@@ -167,6 +167,13 @@ def test_what_a_terminal_says_without_end_is_not_held_for_a_task_that_does_not_h
     assert channel._inward[-1] == b'{"eof": true}'
 
 
+async def begin_to_print(client: asyncssh.SSHClientConnection, tasks: SilentTasks) -> None:
+    """Run a command whose output the client's window does not bound."""
+    await client.create_process("yes", encoding=None, window=2**31)
+    while not tasks.ends:
+        await asyncio.sleep(0)
+
+
 async def sent(end: socket.socket) -> int:
     """Bytes that the task can send in many turns of the event loop."""
     end.setblocking(False)
@@ -186,9 +193,7 @@ def test_what_a_client_does_not_read_stays_with_the_task_however_large_its_windo
             if way == "port":
                 await client.open_connection("localhost", 80, window=2**31)
             else:
-                await client.create_process("yes", encoding=None, window=2**31)
-            while not tasks.ends:
-                await asyncio.sleep(0)
+                await begin_to_print(client, tasks)
             cast(asyncio.Transport, client._transport).pause_reading()
             assert 60_000 <= await sent(tasks.ends[0]) < 10_000_000
             cast(asyncio.Transport, client._transport).resume_reading()
@@ -202,9 +207,7 @@ def test_no_output_is_taken_for_a_client_that_stays_in_a_key_exchange(monkeypatc
     async def run() -> None:
         tasks = SilentTasks()
         async with connected(tasks) as client:
-            await client.create_process("yes", encoding=None, window=2**31)
-            while not tasks.ends:
-                await asyncio.sleep(0)
+            await begin_to_print(client, tasks)
             client._send_kexinit()
             monkeypatch.setattr(client, "data_received", lambda _data, _datatype=None: None)
             assert await sent(tasks.ends[0]) < 10_000_000
@@ -217,9 +220,7 @@ def test_nothing_is_taken_on_from_a_client_that_does_not_read() -> None:
     async def run() -> None:
         tasks = SilentTasks()
         async with connected(tasks) as client:
-            await client.create_process("yes", encoding=None, window=2**31)
-            while not tasks.ends:
-                await asyncio.sleep(0)
+            await begin_to_print(client, tasks)
             transport = cast(asyncio.Transport, client._transport)
             transport.pause_reading()
             await sent(tasks.ends[0])
