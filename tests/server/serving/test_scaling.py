@@ -68,6 +68,13 @@ def test_it_goes_up_at_once_down_only_after_a_while_and_never_out_of_bounds(wish
     assert wanted >= min(max(each.replicas for each in wishes if each.at >= now - 30.0), bounds[1])
 
 
+def test_of_wishes_for_as_many_replicas_the_latest_says_why() -> None:
+    at_start = ReplicaTarget(0.0, 1, "fewer have not been enough for 5 minutes yet")
+    assert desired([at_start, ReplicaTarget(0.0, 1, "no load")], 0.0, 300.0, (1, 4)).why == "no load"
+    more = ReplicaTarget(5.0, 2, "20 requests a second")
+    assert desired([at_start, more, ReplicaTarget(9.0, 1, "no load")], 9.0, 300.0, (1, 4)).why == more.why
+
+
 NOWHERE = LocalTaskAccess(Path("/nowhere"))
 
 

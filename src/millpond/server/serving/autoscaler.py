@@ -79,7 +79,7 @@ def desired(targets: Sequence[ReplicaTarget], now: float, down_after_s: float, b
         bounds: the fewest and the most.
     """
     lately = [each for each in targets if each.at >= now - down_after_s] or [targets[-1]]
-    highest = max(lately, key=lambda each: each.replicas)
+    highest = max(reversed(lately), key=lambda each: each.replicas)  # of equals the latest says why
     return Goal(min(max(highest.replicas, bounds[0]), bounds[1]), highest.why)
 
 
