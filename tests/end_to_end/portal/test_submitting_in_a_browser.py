@@ -147,9 +147,29 @@ def test_what_was_written_outlives_the_login(pond: Pond, visit: Visit) -> None:
     expect(page.locator("[name=name]")).to_have_value("<b>demo</b>")
     assert page.input_value("[name=until]") == "2099-01-02T06:00"
     assert page.get_by_label("whole nodes").is_checked()
-    page.reload()
-    assert page.input_value("[name=name]") == "", "it was put back once"
+    page.goto(page.url + "?days=1")
+    assert page.input_value("[name=name]") == "", "it is put back where it was written"
     visit.forgive_refusals()
+
+
+def test_what_was_written_into_a_form_is_there_when_one_comes_back_to_it_and_not_once_it_is_sent(
+    pond: Pond, visit: Visit
+) -> None:
+    page = visit.enter(pond)
+    page.goto(f"{base_of(page)}/portal/admin/users")
+    add = page.locator("form[data-send]")
+    add.locator("[name=name]").press_sequentially("grace")
+    add.get_by_label("Role").select_option("viewer")
+    page.get_by_role("link", name="Queues").click()
+    page.wait_for_url("**/portal/queues")
+    page.go_back()
+    expect(add.locator("[name=name]")).to_have_value("grace")
+    assert add.get_by_label("Role").input_value() == "viewer"
+    add.get_by_role("button", name="Add").click()
+    page.locator("#user-grace").wait_for()
+    page.reload()
+    expect(add.locator("[name=name]")).to_be_visible()
+    assert add.locator("[name=name]").input_value() == ""
 
 
 def test_what_would_help_a_waiting_job_is_shown_and_done(pond: Pond, visit: Visit) -> None:

@@ -1,17 +1,19 @@
-// What was written into a page whose login has ended: kept for this window while its user logs in again, and put back
-// on the same page for the same user. Fields of secrets are left out.
+// What was written into the forms of a page is kept in its entry of the browser's history, and put back for the same user
+// when they are there again: by the button back, by reading the page anew, or after they had to log in again. Fields of
+// secrets are left out, and those that are as the server made them.
 "use strict";
 
-const KEPT_FORMS = "millpond-kept-forms";
+const KEPT_ENTRY = "millpond-kept-entry";
 const nameOf = (field) => field.name || field.dataset.channel || "";
 const isKept = (field) => nameOf(field) && !["password", "file", "hidden", "submit", "button"].includes(field.type);
 
-function fieldsOf(form) {
-  return [...form.elements].filter(isKept).map((field) => {
-    if (["checkbox", "radio"].includes(field.type)) return [nameOf(field), field.checked];
-    return [nameOf(field), field.multiple ? [...field.selectedOptions].map((option) => option.value) : field.value];
-  });
+function writtenIn(field) {
+  if (["checkbox", "radio"].includes(field.type)) return field.checked === field.defaultChecked ? null : field.checked;
+  if (field.options) return [...field.selectedOptions].map((option) => option.value);
+  return field.value === field.defaultValue ? null : field.value;
 }
+
+const fieldsOf = (form) => [...form.elements].filter(isKept).map((field) => [nameOf(field), writtenIn(field)]);
 
 function putBack(form, fields) {
   const present = [...form.elements].filter(isKept);
@@ -19,27 +21,35 @@ function putBack(form, fields) {
   fields.forEach(([, value], place) => {
     const field = present[place];
     if (typeof value === "boolean") field.checked = value;
-    else if (field.multiple) for (const option of field.options) option.selected = value.includes(option.value);
-    else field.value = value;
+    else if (Array.isArray(value)) for (const option of field.options) option.selected = value.includes(option.value);
+    else if (value !== null) field.value = value;
   });
 }
 
 function keepForms() {
-  const address = location.pathname + location.search, forms = [...document.forms].map(fieldsOf);
-  try { sessionStorage.setItem(KEPT_FORMS, JSON.stringify({ user: said.user, address, forms, state: history.state })); } catch { /* not kept */ }
+  history.replaceState({ ...history.state, written: { user: said.user, forms: [...document.forms].map(fieldsOf) } }, "");
 }
 
-function takeKeptForms() {
-  if (!said.user) return; // the page to log in at: they are for the one behind it
-  let kept;
+// To log in leads on to another entry of the history.
+function keepEntry() {
+  keepForms();
+  const address = location.pathname + location.search;
+  try { sessionStorage.setItem(KEPT_ENTRY, JSON.stringify({ address, state: history.state })); } catch { /* not kept */ }
+}
+
+function takeEntry() {
   try {
-    kept = JSON.parse(sessionStorage.getItem(KEPT_FORMS));
-    sessionStorage.removeItem(KEPT_FORMS);
-  } catch { return; }
-  if (!kept || kept.user !== said.user || kept.address !== location.pathname + location.search) return;
-  if (kept.state) history.replaceState({ ...history.state, ...kept.state }, "");
-  [...document.forms].forEach((form, place) => { if (kept.forms[place]) putBack(form, kept.forms[place]); });
+    const kept = JSON.parse(sessionStorage.getItem(KEPT_ENTRY));
+    sessionStorage.removeItem(KEPT_ENTRY);
+    const isOwn = kept?.state.written.user === said.user && kept.address === location.pathname + location.search;
+    if (isOwn) history.replaceState({ ...history.state, ...kept.state }, "");
+  } catch { /* nothing was kept */ }
 }
 
-notice.addEventListener("click", (click) => { if (click.target.closest("a[data-again]")) keepForms(); });
-takeKeptForms();
+if (said.user) { // else it is the page to log in at: what is kept is for the one behind it
+  takeEntry();
+  const written = history.state?.written;
+  if (written?.user === said.user) [...document.forms].forEach((form, place) => { if (written.forms[place]) putBack(form, written.forms[place]); });
+  for (const change of ["input", "change", "reset"]) addEventListener(change, ({ target }) => { if (target.form || target.elements) setTimeout(keepForms); });
+  notice.addEventListener("click", (click) => { if (click.target.closest("a[data-again]")) keepEntry(); });
+}
