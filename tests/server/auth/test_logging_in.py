@@ -232,6 +232,14 @@ def test_a_page_of_this_server_may_change_things(browser: TestClient) -> None:
     assert browser.get(f"{API}/whoami", headers=headers).status_code == 401
 
 
+def test_a_page_of_an_earlier_login_is_told_to_load_itself_again(browser: TestClient) -> None:
+    headers = {"X-CSRF-Token": "0" * 64, "Origin": "http://testserver"}
+    answer = browser.post(f"{API}/tokens", json={"name": "t"}, headers=headers)
+    assert answer.status_code == 403
+    assert error_of(answer).cause == "this page is of an earlier login"
+    assert error_of(answer).remedy == "load it again"
+
+
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://[", "http://testserver.evil.example"])
 def test_a_page_of_another_site_may_not_even_with_the_right_header(browser: TestClient, origin: str) -> None:
     headers = {"X-CSRF-Token": browser.csrf, "Origin": origin}  # type: ignore[attr-defined]

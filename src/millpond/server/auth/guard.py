@@ -211,6 +211,9 @@ class RequestGuard:
         crossing = scope["type"] == "websocket" or scope["method"] not in _SAFE
         # The programs of jobs are served under this very name: to their pages too a cookie alone opens nothing.
         if (alone and not _logs_in(scope["path"])) or (crossing and not is_same_origin(headers)):
+            if headers.get(CSRF_HEADER) and "origin" in headers and is_same_origin(headers):
+                old = "this page is of an earlier login"
+                return 403, ErrorBody(cause=old, code="forbidden", remedy="load it again")
             return 403, ErrorBody(
                 cause="this request may come from another web page",
                 code="forbidden",
