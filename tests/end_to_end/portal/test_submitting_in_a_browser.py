@@ -156,6 +156,12 @@ def test_what_was_written_into_a_form_is_there_when_one_comes_back_to_it_and_not
     pond: Pond, visit: Visit
 ) -> None:
     page = visit.enter(pond)
+    page.goto(f"{base_of(page)}/portal/jobs")
+    page.get_by_label("User").fill("nobody")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**user=nobody**")
+    page.go_back()
+    expect(page.get_by_label("User")).to_have_value("")
     page.goto(f"{base_of(page)}/portal/admin/users")
     add = page.locator("form[data-send]")
     add.locator("[name=name]").press_sequentially("grace")
@@ -164,6 +170,11 @@ def test_what_was_written_into_a_form_is_there_when_one_comes_back_to_it_and_not
     page.wait_for_url("**/portal/queues")
     page.go_back()
     expect(add.locator("[name=name]")).to_have_value("grace")
+    page.get_by_role("link", name="简体中文").click()
+    page.locator("html[lang^=zh]").wait_for()
+    expect(add.locator("[name=name]")).to_have_value("grace")
+    page.get_by_role("link", name="English").click()
+    page.locator("html[lang=en]").wait_for()
     assert add.get_by_label("Role").input_value() == "viewer"
     add.get_by_role("button", name="Add").click()
     page.locator("#user-grace").wait_for()

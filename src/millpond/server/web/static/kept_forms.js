@@ -1,11 +1,11 @@
 // What was written into the forms of a page is kept in its entry of the browser's history, and put back for the same user
 // when they are there again: by the button back, by reading the page anew, or after they had to log in again. Fields of
-// secrets are left out, and those that are as the server made them.
+// secrets are left out, those that are as the server made them, and filters, which are in the address.
 "use strict";
 
 const KEPT_ENTRY = "millpond-kept-entry";
 const nameOf = (field) => field.name || field.dataset.channel || "";
-const isKept = (field) => nameOf(field) && !["password", "file", "hidden", "submit", "button"].includes(field.type);
+const isKept = (field) => nameOf(field) && !field.form.matches(".filters[method=get]") && !["password", "file", "hidden", "submit", "button"].includes(field.type);
 
 function writtenIn(field) {
   if (["checkbox", "radio"].includes(field.type)) return field.checked === field.defaultChecked ? null : field.checked;
@@ -30,7 +30,7 @@ function keepForms() {
   history.replaceState({ ...history.state, written: { user: said.user, forms: [...document.forms].map(fieldsOf) } }, "");
 }
 
-// To log in leads on to another entry of the history.
+// To log in, or to choose a language, leads on to another entry of the history.
 function keepEntry() {
   keepForms();
   const address = location.pathname + location.search;
@@ -40,9 +40,9 @@ function keepEntry() {
 function takeEntry() {
   try {
     const kept = JSON.parse(sessionStorage.getItem(KEPT_ENTRY));
-    sessionStorage.removeItem(KEPT_ENTRY);
-    const isOwn = kept?.state.written.user === said.user && kept.address === location.pathname + location.search;
-    if (isOwn) history.replaceState({ ...history.state, ...kept.state }, "");
+    const isOwn = kept.state.written.user === said.user, isHere = kept.address === location.pathname + location.search;
+    if (isHere || !isOwn) sessionStorage.removeItem(KEPT_ENTRY); // else there is a page before it, as the one to log in at
+    if (isHere && isOwn) history.replaceState({ ...history.state, ...kept.state }, "");
   } catch { /* nothing was kept */ }
 }
 
@@ -51,5 +51,5 @@ if (said.user) { // else it is the page to log in at: what is kept is for the on
   const written = history.state?.written;
   if (written?.user === said.user) [...document.forms].forEach((form, place) => { if (written.forms[place]) putBack(form, written.forms[place]); });
   for (const change of ["input", "change", "reset"]) addEventListener(change, ({ target }) => { if (target.form || target.elements) setTimeout(keepForms); });
-  notice.addEventListener("click", (click) => { if (click.target.closest("a[data-again]")) keepEntry(); });
+  document.addEventListener("click", (click) => { if (click.target.closest("a[data-again], .languages a")) keepEntry(); });
 }
