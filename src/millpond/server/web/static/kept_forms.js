@@ -9,7 +9,11 @@ const isKept = (field) => nameOf(field) && !field.form.matches(".filters[method=
 
 function writtenIn(field) {
   if (["checkbox", "radio"].includes(field.type)) return field.checked === field.defaultChecked ? null : field.checked;
-  if (field.options) return [...field.selectedOptions].map((option) => option.value);
+  if (field.options) {
+    const options = [...field.options], made = options.filter((option) => option.defaultSelected);
+    if (!made.length && !field.multiple) made.push(options[0]);
+    return options.every((option) => option.selected === made.includes(option)) ? null : [...field.selectedOptions].map((option) => option.value);
+  }
   return field.value === field.defaultValue ? null : field.value;
 }
 
