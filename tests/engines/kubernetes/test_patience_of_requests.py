@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import httpx2
+import msgspec
 import pytest
 
 from millpond.engines.kubernetes.cluster import cluster_api
-from millpond.engines.kubernetes.cluster.api_channel import ApiAnswer, ApiChannel
+from millpond.engines.kubernetes.cluster import reflector as reflector_module
+from millpond.engines.kubernetes.cluster.api_channel import ApiAnswer, ApiChannel, ErrorAnswerError
 from millpond.engines.kubernetes.cluster.cluster_api import LATE_ANSWERS, MOST_AT_ONCE, ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.objects import PodObject
+from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 from millpond.engines.kubernetes.cluster.request_turns import BINDING, CHANGE, WORDS, RequestTurn, making_for
 
 DONE = ApiAnswer(200, "OK", b"{}")
@@ -62,6 +66,63 @@ def waits_of(
         patched.setattr(asyncio, "sleep", noted)
         asyncio.run(ask())
     return waited
+
+
+def page(go_on: str) -> bytes:
+    return msgspec.json.encode({"metadata": {"resourceVersion": "7", "continue": go_on}, "items": []})
+
+
+class _Parts(ApiChannel):
+    """An API server that has these parts of lists, and follows nothing."""
+
+    def __init__(self, parts: Sequence[bytes | ApiAnswer]) -> None:
+        self._parts = list(parts)
+
+    async def get(self, *_words: object) -> bytes:
+        part = self._parts.pop(0)
+        if isinstance(part, ApiAnswer):
+            raise ErrorAnswerError(part)
+        return part
+
+    async def follow(self, *_words: object) -> AsyncGenerator[bytes, None]:
+        await asyncio.Event().wait()
+        yield b""
+
+
+def reflector_of(parts: Sequence[bytes | ApiAnswer]) -> Reflector[PodObject]:
+    return Reflector(_Parts(parts), ObjectKind("/api/v1/pods", PodObject), print, print)
+
+
+@pytest.mark.parametrize(("asked_s", "waits_s"), [(7.0, 7.0), (600.0, 60.0), (0.0, 0.2)])
+def test_the_next_part_of_a_list_is_asked_for_when_the_cluster_says(
+    monkeypatch: pytest.MonkeyPatch, asked_s: float, waits_s: float
+) -> None:
+    waited: list[float] = []
+
+    async def noted(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    asyncio.run(reflector_of([page("more"), busy(asked_s), page("")]).list_once())
+    assert waited == [waits_s]
+
+
+def test_a_list_whose_rest_is_too_old_is_trouble_until_one_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflector_module, "_FIRST_WAIT_S", 0.0)
+    old = ApiAnswer(410, "Gone", b'{"code": 410, "message": "The provided continue parameter is too old"}')
+
+    async def troubles() -> list[str]:
+        reflector = reflector_of([page("more"), old, page("")])
+        following = asyncio.create_task(reflector.run())
+        async with asyncio.timeout(30):
+            while not reflector.trouble:
+                await asyncio.sleep(0)
+        seen = [reflector.trouble]
+        await reflector.ready.wait()
+        following.cancel()
+        return [*seen, reflector.trouble]
+
+    assert asyncio.run(troubles()) == ["The provided continue parameter is too old", ""]
 
 
 @pytest.mark.parametrize(

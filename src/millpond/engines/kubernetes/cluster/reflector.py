@@ -152,7 +152,7 @@ class Reflector(Generic[T]):
             except HistoryGoneError:
                 self._version = ""
             except (httpx2.HTTPError, ErrorAnswerError, OSError, msgspec.DecodeError, WatchEndedError) as error:
-                if isinstance(error, ErrorAnswerError) and error.status_code == GONE:
+                if isinstance(error, ErrorAnswerError) and error.status_code == GONE and self._version:
                     self._version = ""
                 else:
                     self._note(error)
@@ -235,7 +235,8 @@ class Reflector(Generic[T]):
                 is_final = isinstance(error, ErrorAnswerError) and error.status_code not in PASSING
                 if is_final or clock.time() >= give_up_at:
                     raise
-            await asyncio.sleep(_FIRST_WAIT_S)
+                patience_s = _patience_of(error)
+            await asyncio.sleep(max(_FIRST_WAIT_S, patience_s))
 
     async def _watch(self) -> None:
         lasts_s = random.randint(*WATCH_S)
