@@ -24,7 +24,6 @@ from millpond.specs.source_positions import read_documents
 
 SYSTEM_PRIORITY: Final = 1_000_000_000
 """Priority classes from here on are the cluster's own."""
-_LONGEST_NAME: Final = 100
 _MARK: Final = 12
 _ANY: Final = GangKey("any", "any", "any")
 
@@ -72,7 +71,7 @@ def _user_of(namespace: str, account: str) -> str:
 
 def name_of(gang: FoundGang) -> str:
     """What the job that stands for a gang is called."""
-    return slug_of(gang.key.name)[:_LONGEST_NAME] or "pods"
+    return slug_of(gang.key.name) or "pods"
 
 
 def spec_of(gang: FoundGang, place: GangPlace, rules: AdoptFile) -> JobSpec:
