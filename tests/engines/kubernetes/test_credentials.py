@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import uvloop
 import yaml
 from pod_bench import PodBench, eventually
 from standin_cluster import NAMESPACE, StandinCluster, refusal
@@ -94,7 +96,7 @@ def test_a_server_that_is_not_reached_is_named_without_objects_of_the_library(tm
                 await ask(channel)
             return str(raised.value)
 
-    assert asyncio.run(words()).startswith("127.0.0.1:1 cannot be reached: [Errno 111] Connect")
+    assert uvloop.run(words()).startswith("127.0.0.1:1 cannot be reached: [Errno 111] Connect")
 
 
 def test_an_engine_has_its_token_from_a_plugin(cluster: StandinCluster, bench: PodBench, tmp_path: Path) -> None:
@@ -240,7 +242,7 @@ def test_requests_go_on_with_what_they_have_while_a_plugin_hangs_that_others_wai
             each.cancel()
         await asyncio.wait(renewing)
 
-    asyncio.run(answers())
+    uvloop.run(answers())
     _first, hanging = runs.read_text().split()
     assert procfs.start_ticks(int(hanging)) is None, "one for all, which ends with the channel"
 
@@ -275,8 +277,31 @@ def test_a_plugin_that_hangs_is_ended_with_all_that_it_began(tmp_path: Path, mon
             return str(raised.value)
 
     monkeypatch.setattr(credentials, "PLUGIN_WITHIN_S", 0.5)
-    assert asyncio.run(words()) == "the credentials cannot be had: sh was ended, as it took more than 0.5 s"
+    assert uvloop.run(words()) == "the credentials cannot be had: sh was ended, as it took more than 0.5 s"
     eventually(lambda: procfs.start_ticks(int(begun.read_text())) is None)
+
+
+def test_a_plugin_that_fails_when_nobody_waits_for_it_any_more_is_no_defect(tmp_path: Path) -> None:
+    runs, may_end = tmp_path / "runs", tmp_path / "may_end"
+    fails = f"touch {runs}; until [ -e {may_end} ]; do sleep 0.01; done; exit 1"
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", fails]}}
+    said: list[object] = []
+
+    async def answers() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: said.append(context))
+        async with aclosing(channel_by(kubeconfig(tmp_path, "https://127.0.0.1:1", user))) as channel:
+            with pytest.raises(httpx2.ConnectTimeout):
+                await channel.authorize(give_up_at=loop.time())
+            may_end.touch()
+            while len(asyncio.all_tasks()) > 1:
+                await asyncio.sleep(0.001)
+            with pytest.raises(httpx2.TransportError, match="the credentials cannot be had"):
+                await channel.authorize()
+            gc.collect()
+
+    uvloop.run(answers())
+    assert said == []
 
 
 def test_an_authority_that_is_replaced_in_the_kubeconfig_is_trusted_from_then_on(tmp_path: Path) -> None:

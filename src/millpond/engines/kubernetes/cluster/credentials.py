@@ -100,6 +100,7 @@ class Credentials:
             return self._header
         if self._renewal is None or self._renewal.done():
             self._renewal = asyncio.create_task(self._renew())
+            self._renewal.add_done_callback(_hear)
         renewal = self._renewal
         within_s = None if give_up_at == math.inf else give_up_at - asyncio.get_running_loop().time()
         await asyncio.wait((renewal,), timeout=within_s)
@@ -123,6 +124,12 @@ class Credentials:
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.wait((self._renewal,))
+
+
+def _hear(renewal: asyncio.Task[Mapping[str, str]]) -> None:
+    """Take a failure for heard: whoever waited for that renewal may have given up."""
+    if not renewal.cancelled():
+        renewal.exception()
 
 
 async def with_plugin(user: User) -> User:
