@@ -36,7 +36,7 @@ printf '{"kind": "ExecCredential", "status": {"token": "%s"}}' "$(cat "$1/token"
 """
 
 
-def kubeconfig(folder: Path, server: str, user: dict[str, Any], **cluster: str) -> Path:
+def kubeconfig(folder: Path, server: str, user: dict[str, Any], **cluster: Any) -> Path:
     path = folder / "kubeconfig"
     path.write_text(
         yaml.safe_dump(
@@ -264,6 +264,26 @@ def test_a_request_that_is_sent_again_with_new_credentials_has_no_more_time_for_
 
     cluster.refuses = late
     asyncio.run(answer())
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_a_plugin_is_told_of_its_cluster_where_the_kubeconfig_says_so(tmp_path: Path, is_wanted: bool) -> None:
+    (tmp_path / "token").write_text("first")
+    (tmp_path / "ca.crt").write_text("of the cluster")
+    calls = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "provideClusterInfo": is_wanted}
+    calls["args"] = ["-c", PLUGIN, "sh", str(tmp_path)]
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "pool"}}
+    about: dict[str, Any] = {"certificate-authority": "ca.crt", "extensions": [extension], "proxy-url": "http://proxy"}
+    config = find_config(ClusterAccess(str(kubeconfig(tmp_path, "https://here:6443", {"exec": calls}, **about))))
+    assert asyncio.run(credentials.shown_user(config)).token == "first"
+    cluster = {
+        "server": "https://here:6443",
+        "certificate-authority-data": "b2YgdGhlIGNsdXN0ZXI=",
+        "proxy-url": "http://proxy",
+        "config": {"audience": "pool"},
+    }
+    wanted = {"interactive": False, **({"cluster": cluster} if is_wanted else {})}
+    assert json.loads((tmp_path / "told").read_text())["spec"] == wanted
 
 
 def test_a_plugin_that_hangs_is_ended_with_all_that_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,12 +69,11 @@ def find_config(access: ClusterAccess) -> SingleConfig:
     require_client()
     from lightkube.config.models import User
     from lightkube.core.exceptions import ConfigError
-    from yaml import YAMLError
 
     remedy = "name the file with kubernetes.kubeconfig, and one of its contexts with kubernetes.context"
     try:
         config = _contexts(access.kubeconfig).get(access.context or None)
-    except (ConfigError, OSError, AttributeError, KeyError, TypeError, ValueError, YAMLError) as error:
+    except (ConfigError, OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnavailableError(f"the way to the Kubernetes cluster is not known: {error}", remedy) from error
     if config is None:
         raise UnavailableError("the kubeconfig has no current context", remedy)
@@ -99,7 +98,7 @@ def read_kubeconfig(places: str) -> dict[str, Any]:
     Source: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files
 
     Raises:
-        ConfigError: none is there.
+        ConfigError: none is there, or one is no YAML.
         OSError, ValueError: one cannot be read.
     """
     import yaml
@@ -110,7 +109,10 @@ def read_kubeconfig(places: str) -> dict[str, Any]:
         raise ConfigError(f"there is no file {places}")
     merged: dict[str, Any] = {"current-context": None, "clusters": {}, "contexts": {}, "users": {}}
     for path in files:
-        said = yaml.safe_load(path.read_text()) or {}
+        try:
+            said = yaml.safe_load(path.read_text()) or {}
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{path} is no YAML: {error}") from error
         merged["current-context"] = merged["current-context"] or said.get("current-context")
         for kind in ("clusters", "contexts", "users"):
             for each in said.get(kind) or ():
@@ -152,12 +154,12 @@ def sync_client(config: SingleConfig) -> httpx2.Client:
     """
     from lightkube.config.client_adapter import Client, ConnectionParams
 
-    from millpond.engines.kubernetes.cluster.credentials import connection_to, with_plugin
+    from millpond.engines.kubernetes.cluster.credentials import connection_to, shown_user
 
     with _useful_credentials(config):
         named = connection_to(config)
         if config.user is not None and config.user.exec is not None:
-            config = config._replace(user=asyncio.run(with_plugin(config.user)))
+            config = config._replace(user=asyncio.run(shown_user(config)))
         client = Client(config, ConnectionParams(proxy=named.proxy_url or None))
     if name := named.tls_server_name:
         client.event_hooks = {"request": [lambda request: request.extensions.update(sni_hostname=name)]}

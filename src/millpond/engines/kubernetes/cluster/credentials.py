@@ -14,7 +14,8 @@ import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import httpx2
 import msgspec
@@ -26,6 +27,14 @@ from lightkube.core.exceptions import ConfigError
 from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, read_kubeconfig
 from millpond.model.errors import UnavailableError
 
+_FOR_PLUGINS: Final = "client.authentication.k8s.io/exec"
+_TOLD_TO_PLUGINS: Final = (
+    "server",
+    "tls-server-name",
+    "insecure-skip-tls-verify",
+    "certificate-authority-data",
+    "proxy-url",
+)
 PLUGIN_WITHIN_S: Final = 60.0
 """A plugin that takes longer is ended."""
 
@@ -50,15 +59,19 @@ def connection_to(config: SingleConfig) -> KubeconfigConnection:
     """
     if config.fname is None:
         return KubeconfigConnection()
-    clusters = read_kubeconfig(str(config.fname))["clusters"]
-    found = (each["cluster"] for each in clusters if each["name"] == config.context.cluster)
-    return msgspec.convert(next(found, {}), KubeconfigConnection)
+    return msgspec.convert(_said_of(config, "cluster", config.context.cluster), KubeconfigConnection)
+
+
+def _said_of(config: SingleConfig, kind: str, name: str | None) -> dict[str, Any]:
+    """What a kubeconfig says of a ``cluster`` or a ``user``, all of it."""
+    found = (each[kind] for each in read_kubeconfig(str(config.fname))[f"{kind}s"] if each["name"] == name)
+    return next(found, {})
 
 
 class _PluginStatus(msgspec.Struct, rename="camel"):
-    token: str = ""
-    client_certificate_data: str = ""
-    client_key_data: str = ""
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
 
 
 class _PluginAnswer(msgspec.Struct):
@@ -111,7 +124,7 @@ class Credentials:
     async def _renew(self) -> Mapping[str, str]:
         try:
             config = self._config if self._header is None else _read_again(self._config)
-            user = await with_plugin(config.user or User())
+            user = await shown_user(config)
             trust = verify_cluster(config.cluster, user, config.abs_file)
             header = _header_by(user_auth(user), config.cluster.server)
         except (ConfigError, UnavailableError, OSError, ValueError) as error:
@@ -132,15 +145,16 @@ def _hear(renewal: asyncio.Task[Mapping[str, str]]) -> None:
         renewal.exception()
 
 
-async def with_plugin(user: User) -> User:
-    """A user with what its plugin shows for it, where it has one.
+async def shown_user(config: SingleConfig) -> User:
+    """The user of a context, with what its plugin shows for it where it has one.
 
     Raises:
         ConfigError, OSError: it fails, or says nothing in time.
     """
+    user = config.user or User()
     if user.exec is None or user.token or user.token_file:
         return user
-    output = await _output_of(user.exec)
+    output = await _output_of(user.exec, _told_to_plugin(config, user.exec))
     try:
         shown = msgspec.json.decode(output, type=_PluginAnswer).status
     except msgspec.DecodeError as error:
@@ -151,19 +165,30 @@ async def with_plugin(user: User) -> User:
     if not shown.client_certificate_data:
         return user
     pair = (shown.client_certificate_data, shown.client_key_data)
-    certificate, key = (base64.b64encode(text.encode()).decode() for text in pair)
+    certificate, key = (base64.b64encode((text or "").encode()).decode() for text in pair)
     return msgspec.structs.replace(user, client_cert_data=certificate, client_key_data=key)
 
 
-async def _output_of(plugin: UserExec) -> bytes:
-    """What a plugin writes, which is told what that is to be.
+def _told_to_plugin(config: SingleConfig, plugin: UserExec) -> dict[str, Any]:
+    """What a plugin is to write, and where the kubeconfig wants that, for which cluster.
 
     Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
     """
-    about = {"apiVersion": plugin.apiVersion, "kind": "ExecCredential", "spec": {"interactive": False}}
-    env = (
-        os.environ | {each.name: each.value for each in plugin.env or ()} | {"KUBERNETES_EXEC_INFO": json.dumps(about)}
-    )
+    told: dict[str, Any] = {"interactive": False}
+    if _said_of(config, "user", config.context.user).get("exec", {}).get("provideClusterInfo"):
+        cluster = _said_of(config, "cluster", config.context.cluster)
+        told["cluster"] = {name: cluster[name] for name in _TOLD_TO_PLUGINS if name in cluster}
+        if place := cluster.get("certificate-authority"):
+            told["cluster"]["certificate-authority-data"] = base64.b64encode(Path(place).read_bytes()).decode()
+        for each in cluster.get("extensions") or ():
+            if each["name"] == _FOR_PLUGINS:
+                told["cluster"]["config"] = each["extension"]
+    return {"apiVersion": plugin.apiVersion, "kind": "ExecCredential", "spec": told}
+
+
+async def _output_of(plugin: UserExec, about: Mapping[str, Any]) -> bytes:
+    named = {each.name: each.value for each in plugin.env or ()}
+    env = os.environ | named | {"KUBERNETES_EXEC_INFO": json.dumps(about)}
     command = (plugin.command, *(plugin.args or ()))
     process = await asyncio.create_subprocess_exec(
         *command, env=env, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
