@@ -287,10 +287,12 @@ def test_a_guarantee_below_what_is_reserved_is_refused_by_name_however_it_is_ask
         409,
         True,
     )
-    with pytest.raises(MillpondError, match="reservation 'demo' of 2 cards would no longer fit"):
-        queues.apply_file({"lab": {"guarantee": 1}})
-    begun = world.loop.query(lambda core: queues.begin(core, {"lab": {"guarantee": 1}})).result(60)
-    assert (begun, "reservation 'demo' of 2 cards would no longer fit" in queues.trouble) == ([], True)
+    config = read_cluster("queues:\n- {name: bench, weight: 2}\n- name: lab\n  guarantee: 1\n", "pond.yaml")
+    refused = "pond.yaml:3:3: queues.1: reservation 'demo' of 2 cards would no longer fit"
+    with pytest.raises(SpecError, match=re.escape(refused)):
+        queues.apply_file(config.queue_documents, config.located)
+    begun = world.loop.query(lambda core: queues.begin(core, config.queue_documents, config.located)).result(60)
+    assert (begun, refused in queues.trouble) == ([], True)
     assert (settings(world, "lab")[0], queue_of_core(world, "lab").guarantee.gpu_milli) == ({"guarantee": 2}, 2000)
     assert change(world, "lab", guarantee=3).status_code == 200
 

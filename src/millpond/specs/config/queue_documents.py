@@ -60,7 +60,7 @@ def at_its_line(problem: Problem, located: Located) -> Problem:
     name, _, field = problem.loc.partition(".")
     for index, queue in enumerate(located.value.get("queues") or ()):
         if queue["name"] == name:
-            return located.problem(("queues", index, *field.split(".")), problem.message, problem.hint)
+            return located.problem(("queues", index, *filter(None, field.split("."))), problem.message, problem.hint)
     return problem
 
 

@@ -30,7 +30,7 @@ from millpond.model.errors import (
 from millpond.model.events import Event, QueueChanged, QueueRemoved
 from millpond.model.hardware.nodes import Node
 from millpond.model.resources import Amount
-from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, ROOT_QUEUE
+from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, ROOT_QUEUE, Queue
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.auth.accounts import Accounts
 from millpond.server.runtime.core import Core
@@ -48,7 +48,7 @@ from millpond.specs.config.queue_documents import (
     with_field,
 )
 from millpond.specs.config.queues import QueueRules, parents_first
-from millpond.specs.errors import SpecError, suggest
+from millpond.specs.errors import Problem, SpecError, suggest
 from millpond.specs.source_positions import Located
 
 log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class QueueSettings:
                 self._require_cells(core, book, facts, joining)
                 known = core.scheduler.all_machines()
                 self._require_machines(core, book, facts, known if known != Amount() else machines)
-                changes = self._changes(core, book, facts)
+                changes = self._changes_of_file(core, book, facts)
         except MillpondError as error:
             self.trouble = f"warning: the queues stay as they were: {error}"
             log.warning("the queues stay as they were: %s", error)
@@ -177,7 +177,7 @@ class QueueSettings:
                 _require_places(book, facts)
                 self._ask(lambda core: self._require_cells(core, book, facts))
                 self._ask(lambda core: self._require_machines(core, book, facts))
-                changes = self._ask(lambda core: self._changes(core, book, facts))
+                changes = self._ask(lambda core: self._changes_of_file(core, book, facts))
             compared = self._ask(lambda core: self._compared(core, book, facts))
             self._keep(book, texts)
             self._loop.notify(changes)
@@ -412,6 +412,22 @@ class QueueSettings:
         core.scheduler.queue_statuses(_queues_of(changes))
         return changes
 
+    def _changes_of_file(self, core: Core, book: QueueBook, facts: QueueFacts) -> list[Event]:
+        """The same for a file, whose faults name a queue.
+
+        Raises:
+            SpecError: a reservation would no longer fit, with the first queue by which it would not.
+        """
+        try:
+            return self._changes(core, book, facts)
+        except ConflictError as refusal:
+            queues = _queues_of(book.events(read_queues(book.documents(facts)), facts, self._clock()))
+            name = next(
+                queue.name for number, queue in enumerate(queues) if _breaks_reservation(core, queues[: number + 1])
+            )
+            problem = Problem(refusal.cause, refusal.remedy, name)
+            raise SpecError([problem], "the queues do not go together with what is reserved") from refusal
+
     def _compared(
         self, core: Core, book: QueueBook, facts: QueueFacts
     ) -> tuple[Sequence[QueueStatus], Sequence[QueueStatus]]:
@@ -436,6 +452,17 @@ class QueueSettings:
         except TimeoutError as error:
             hint = "look whether it was done before you try again"
             raise UnavailableError(f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", hint) from error
+
+
+def _breaks_reservation(core: Core, queues: Sequence[Queue]) -> bool:
+    """Whether a reservation that fits now would not with these queues defined so."""
+    try:
+        core.scheduler.queue_statuses(queues)
+    except ConflictError:
+        return True
+    except InvalidInputError:
+        pass  # what follows belongs to it
+    return False
 
 
 def _queues_of(changes: Sequence[Event]) -> list[Any]:
