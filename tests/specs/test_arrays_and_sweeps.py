@@ -116,7 +116,7 @@ def test_the_file_of_a_member_is_the_same_without_being_checked_again(document: 
         ("0-9%0", "how many may run at once"),
         ("9%" + "9" * 5_000, "how many may run at once"),
         ("9" * 5_000, "is neither an index nor a range"),
-        (True, "True is not an array"),
+        (True, "true is not an array"),
         ({"parallel": 3}, "neither or both"),
         ({"count": 3, "indices": "1"}, "neither or both"),
         ({"indices": "0-9%3"}, "a limit within the indices"),

@@ -43,7 +43,7 @@ def test_a_price_may_have_hours_of_its_own_beside_the_one_of_all_others() -> Non
     ("written", "words"),
     [
         ("cheap", "'cheap' is no rate"),
-        ("true", "True is no rate"),
+        ("true", "true is no rate"),
         ("{hours: []}", "the field 'value' is missing"),
         ('{value: 1, hours: [{window: "25:00-26:00", value: 1}]}', "hours go from 00:00 to 24:00"),
         ('{value: 1, hours: [{window: "22:00-06:00"}]}', "the field 'value' is missing"),

@@ -32,6 +32,12 @@ def test_memory_without_a_unit_or_a_sensible_amount_is_refused(value: object) ->
     assert "GiB" in caught.value.hint
 
 
+@pytest.mark.parametrize(("value", "shown"), [(True, "true"), (False, "false"), (None, "null"), ("True", "'True'")])
+def test_a_fault_shows_a_value_as_files_write_it(value: object, shown: str) -> None:
+    with pytest.raises(BadValueError, match=f"^{shown} is not a number of CPUs"):
+        quantities.cpu_milli(value)
+
+
 @pytest.mark.parametrize(("value", "milli"), [(8, 8000), (0.5, 500), ("500m", 500), ("2", 2000), (0, 0), (0.1, 100)])
 def test_cpus_are_cores_or_milli_cores(value: object, milli: int) -> None:
     assert quantities.cpu_milli(value) == milli

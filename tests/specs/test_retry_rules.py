@@ -55,7 +55,7 @@ def test_daemons_are_roles_like_others() -> None:
         ("retry_on: [75]", "retry_on without retries"),
         ("retries: 1\nretry_on: [0]", "0 is no failure"),
         ("retries: 1\nretry_on: [256]", "256 is no failure"),
-        ("retries: 1\nretry_on: [true]", "True is no failure"),
+        ("retries: 1\nretry_on: [true]", "true is no failure"),
         ("retries: 1\nretry_on: [out-of-memroy]", "did you mean 'out-of-memory'?"),
         ("retries: 1\nfail_on: [SIGNOPE]", "'SIGNOPE' is no failure"),
         ("retries: 1\nfail_on: [time-limit]", "'time-limit' is no failure"),

@@ -61,6 +61,13 @@ class BadValueError(ValueError):
         self.hint = hint
 
 
+def as_written(value: object) -> str:
+    """A value as files write it: ``true`` and ``null``, text in quotes."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """A hint that names the nearest of the known words, or all of them when none is near."""
     choices = list(known)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from millpond.model.resources import CARD_MILLI
-from millpond.specs.errors import BadValueError
+from millpond.specs.errors import BadValueError, as_written
 
 LARGEST_MEMORY_MIB: Final = 2**40
 LARGEST_CPU_MILLI: Final = 10**9
@@ -41,10 +41,10 @@ def memory_mib(value: Any) -> int:
     hint = "write a number with a unit, such as 512MiB or 32GiB"
     if (bare := _bare(value)) is not None and bare != "0":
         likely = (f"{bare}MiB", f"{bare}GiB") if Fraction(bare) >= 256 else (f"{bare}GiB", f"{bare}MiB")
-        raise BadValueError(f"{value!r} has no unit", f"did you mean {likely[0]}, or {likely[1]}?")
+        raise BadValueError(f"{as_written(value)} has no unit", f"did you mean {likely[0]}, or {likely[1]}?")
     match = _MEMORY.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise BadValueError(f"{value!r} is not an amount of memory", hint)
+        raise BadValueError(f"{as_written(value)} is not an amount of memory", hint)
     number, letter, binary = match.groups()
     base = 1024 if binary else 1000
     size = Fraction(number) * base ** ("kmgtp".index(letter.lower()) + 1)
@@ -76,12 +76,12 @@ def compute_milli(value: Any) -> int:
         BadValueError: outside 0..100 %, finer than one percent, or not a part.
     """
     hint = "write a part of one card in steps of one percent, such as 25% or 0.25"
-    number, unit = _number(value, _PART, f"{value!r} is not a part of a card", hint)
+    number, unit = _number(value, _PART, f"{as_written(value)} is not a part of a card", hint)
     milli = number * {"%": 10, "m": 1, "": CARD_MILLI}[unit]
     if milli > CARD_MILLI:
-        raise BadValueError(f"{value!r} is more than one card", hint)
+        raise BadValueError(f"{as_written(value)} is more than one card", hint)
     if milli % 10:
-        raise BadValueError(f"{value!r} is finer than one percent of a card", hint)
+        raise BadValueError(f"{as_written(value)} is finer than one percent of a card", hint)
     return int(milli)
 
 
@@ -92,10 +92,10 @@ def slowdown(value: Any) -> float:
         BadValueError: outside 1..50 %, or not a part.
     """
     hint = "write a part from 0.01 to 0.5, or 5%"
-    number, unit = _number(value, _PERCENT, f"{value!r} is not a part", hint)
+    number, unit = _number(value, _PERCENT, f"{as_written(value)} is not a part", hint)
     part = number / 100 if unit else number
     if not Fraction(1, 100) <= part <= Fraction(1, 2):
-        raise BadValueError(f"{value!r} is less than a hundredth or more than a half", hint)
+        raise BadValueError(f"{as_written(value)} is less than a hundredth or more than a half", hint)
     return float(part)
 
 
@@ -106,10 +106,10 @@ def seconds(value: Any) -> float:
         BadValueError: negative, too long, or not a length of time.
     """
     hint = "write a length of time such as 90s, 30m, 2h, 1d12h or 1:30:00"
-    problem = BadValueError(f"{value!r} is not a length of time", hint)
+    problem = BadValueError(f"{as_written(value)} is not a length of time", hint)
     bare = _bare(value)
     if bare is not None and Fraction(bare) != 0:
-        raise BadValueError(f"{value!r} has no unit", f"did you mean {bare}s, {bare}m or {bare}h?")
+        raise BadValueError(f"{as_written(value)} has no unit", f"did you mean {bare}s, {bare}m or {bare}h?")
     if bare is not None:
         total = Fraction(0)
     elif isinstance(value, str) and (clock := _CLOCK.fullmatch(value.strip())):
@@ -126,15 +126,15 @@ def seconds(value: Any) -> float:
     else:
         raise problem
     if not 0 <= total <= LONGEST_S:
-        raise BadValueError(f"{value!r} is not between 0 and 100 years", hint)
+        raise BadValueError(f"{as_written(value)} is not between 0 and 100 years", hint)
     return float(total)
 
 
 def _milli(value: Any, what: str, hint: str) -> int:
-    number, unit = _number(value, _CPU, f"{value!r} is not a number of {what}s", hint)
+    number, unit = _number(value, _CPU, f"{as_written(value)} is not a number of {what}s", hint)
     milli = number if unit == "m" else number * 1000
     if milli.denominator != 1:
-        raise BadValueError(f"{value!r} is finer than a thousandth of a {what}", hint)
+        raise BadValueError(f"{as_written(value)} is finer than a thousandth of a {what}", hint)
     return _at_most(int(milli), LARGEST_CPU_MILLI, value, hint)
 
 
@@ -152,7 +152,7 @@ def _number(value: Any, pattern: re.Pattern[str], cause: str, hint: str) -> tupl
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         number = _finite(value, problem)
         if number < 0:
-            raise BadValueError(f"{value!r} is negative", hint)
+            raise BadValueError(f"{as_written(value)} is negative", hint)
         return number, ""
     match = pattern.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
@@ -169,7 +169,7 @@ def _finite(value: float, problem: BadValueError) -> Fraction:
 
 def _at_most(amount: int, largest: int, value: Any, hint: str) -> int:
     if amount > largest:
-        raise BadValueError(f"{value!r} is more than any machine has", hint)
+        raise BadValueError(f"{as_written(value)} is more than any machine has", hint)
     return amount
 
 

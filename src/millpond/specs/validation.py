@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, Wi
 from pydantic.fields import FieldInfo
 
 from millpond.model.amounts import decimal_text
-from millpond.specs.errors import BadValueError, Problem, SpecError, suggest
+from millpond.specs.errors import BadValueError, Problem, SpecError, as_written, suggest
 from millpond.specs.source_positions import Located, Path
 
 PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -247,7 +247,7 @@ def _unquoted(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = as_written(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

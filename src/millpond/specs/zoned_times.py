@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.windows import zone
-from millpond.specs.errors import BadValueError
+from millpond.specs.errors import BadValueError, as_written
 from millpond.specs.quantities import seconds
 
 _HINT: Final = "write 2026-12-01 18:00 Europe/Berlin, 2026-12-01T18:00Z, or a length of time from now: 6h"
@@ -34,16 +34,16 @@ def instant(value: Any, now: float) -> float:
         except BadValueError as error:
             if error.cause.endswith("has no unit"):
                 raise
-            raise BadValueError(f"{value!r} is neither an instant nor a length of time", _HINT) from error
+            raise BadValueError(f"{as_written(value)} is neither an instant nor a length of time", _HINT) from error
     day, hour, place = match.groups()
     if place is None:
         raise BadValueError(
-            f"{value!r} has no time zone", f"did you mean {value.strip()} UTC? Or Europe/Berlin, +01:00?"
+            f"{as_written(value)} has no time zone", f"did you mean {value.strip()} UTC? Or Europe/Berlin, +01:00?"
         )
     try:
         shown = datetime.fromisoformat(f"{day}T{hour}")
     except ValueError as error:
-        raise BadValueError(f"{value!r} is no day and hour", _HINT) from error
+        raise BadValueError(f"{as_written(value)} is no day and hour", _HINT) from error
     return shown.replace(tzinfo=_zone(place)).timestamp()
 
 

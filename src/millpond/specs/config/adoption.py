@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE
-from millpond.specs.errors import BadValueError
+from millpond.specs.errors import BadValueError, as_written
 from millpond.specs.job.fields import Name, PriorityName
 from millpond.specs.validation import Shortened, or_short
 
@@ -56,7 +56,7 @@ class AdoptFile(Shortened):
     def from_short(cls, value: Any) -> Any:
         if value is not True:
             raise BadValueError(
-                f"{value!r} is not true", "write true, or {namespaces: {team-a: QUEUE}}; or leave it out"
+                f"{as_written(value)} is not true", "write true, or {namespaces: {team-a: QUEUE}}; or leave it out"
             )
         return {"namespaces": {ALL_NAMESPACES: DEFAULT_QUEUE}}
 

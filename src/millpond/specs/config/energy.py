@@ -21,7 +21,7 @@ from millpond.model.energy import (
     regular_steps,
 )
 from millpond.specs.config.files import bounded_text
-from millpond.specs.errors import BadValueError, Problem
+from millpond.specs.errors import BadValueError, Problem, as_written
 from millpond.specs.job.mounts import HostPath
 from millpond.specs.job.windows import MOST_WINDOWS, WindowFile
 from millpond.specs.source_positions import Located
@@ -65,7 +65,7 @@ class RateFile(Shortened):
     def from_short(cls, value: Any) -> Any:
         """A number as the long form."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise BadValueError(f"{value!r} is no rate", "write a number, or {value: 0.31, hours: [...]}")
+            raise BadValueError(f"{as_written(value)} is no rate", "write a number, or {value: 0.31, hours: [...]}")
         return {"value": value}
 
     def rate(self) -> Rate:

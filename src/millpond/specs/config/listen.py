@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from millpond.specs.errors import BadValueError
+from millpond.specs.errors import BadValueError, as_written
 from millpond.specs.job.mounts import HostPath
 from millpond.specs.validation import Strict
 
@@ -32,7 +32,7 @@ def _network(value: Any) -> Any:
             ipaddress.ip_network(value)
         except ValueError as error:
             raise BadValueError(
-                f"{value!r} is neither an address nor a network", "write 127.0.0.1 or 10.0.0.0/8"
+                f"{as_written(value)} is neither an address nor a network", "write 127.0.0.1 or 10.0.0.0/8"
             ) from error
     return value
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, model_validator
 
 from millpond.specs.config.listen import is_loopback
-from millpond.specs.errors import BadValueError
+from millpond.specs.errors import BadValueError, as_written
 from millpond.specs.job.fields import SecretName
 from millpond.specs.validation import Strict
 
@@ -32,13 +32,13 @@ def _sender(value: Any) -> Any:
         return value
     name, address = parseaddr(value)
     if not value.isprintable() or value not in (address, f"{name} <{address}>") or not is_mail_address(address):
-        raise BadValueError(f"{value!r} is no sender", "write an address, or Name <address>")
+        raise BadValueError(f"{as_written(value)} is no sender", "write an address, or Name <address>")
     return value
 
 
 def _domain(value: Any) -> Any:
     if isinstance(value, str) and not is_mail_address(f"a@{value}"):
-        raise BadValueError(f"{value!r} is no domain of mail addresses", "write it as example.org")
+        raise BadValueError(f"{as_written(value)} is no domain of mail addresses", "write it as example.org")
     return value.lower() if isinstance(value, str) else value
 
 
@@ -61,7 +61,9 @@ def _origin(value: Any) -> Any:
         return value
     origin = origin_of(value)
     if not origin or value.rstrip("/").lower() != origin:
-        raise BadValueError(f"{value!r} is no origin", "write scheme and host alone, as https://hooks.slack.com")
+        raise BadValueError(
+            f"{as_written(value)} is no origin", "write scheme and host alone, as https://hooks.slack.com"
+        )
     return origin
 
 

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from millpond.specs.api.accounts.accounts import AccountName, GroupRole
 from millpond.specs.config.listen import is_loopback
-from millpond.specs.errors import BadValueError
+from millpond.specs.errors import BadValueError, as_written
 from millpond.specs.validation import Strict
 
 CALLBACK_PATH: Final = "/oidc/callback"
@@ -32,7 +32,9 @@ def is_safe_url(url: str) -> bool:
 
 def _issuer(value: Any) -> Any:
     if isinstance(value, str) and (not is_safe_url(value) or {"?", "#", "@", " "} & set(value)):
-        raise BadValueError(f"{value!r} is no issuer", "write its address, for example https://login.example.org")
+        raise BadValueError(
+            f"{as_written(value)} is no issuer", "write its address, for example https://login.example.org"
+        )
     return value
 
 

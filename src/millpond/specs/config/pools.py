@@ -14,7 +14,7 @@ from millpond.model.hardware.power import PowerRule, PowerSetting
 from millpond.model.hardware.topology import LINK_MAPS
 from millpond.model.sharing import EscapePolicy, MigLayout, ShareClass, SliceHold, SliceRules
 from millpond.specs.config.power_saving import PowerSavingFile
-from millpond.specs.errors import BadValueError, suggest
+from millpond.specs.errors import BadValueError, as_written, suggest
 from millpond.specs.job.fields import Cpus, Duration, Extras, Memory, Name
 from millpond.specs.job.windows import Windows, model_of
 from millpond.specs.validation import Strict
@@ -192,7 +192,7 @@ class PoolFile(Strict):
 
 def _link_map(value: Any) -> Any:
     if isinstance(value, str) and value not in LINK_MAPS:
-        raise BadValueError(f"unknown link map {value!r}", suggest(value, LINK_MAPS))
+        raise BadValueError(f"unknown link map {as_written(value)}", suggest(value, LINK_MAPS))
     return value
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, model_validator
 
 from millpond.model.hardware.node_power import PowerSavingRule
-from millpond.specs.errors import BadValueError
+from millpond.specs.errors import BadValueError, as_written
 from millpond.specs.job.fields import Duration, Name
 from millpond.specs.job.mounts import HostPath
 from millpond.specs.validation import Strict
@@ -25,7 +25,7 @@ _MAC: Final = re.compile(r"[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}")
 
 def _mac(value: Any) -> Any:
     if not isinstance(value, str) or _MAC.fullmatch(value) is None:
-        raise BadValueError(f"{value!r} is no MAC address", "write 52:54:00:12:34:56")
+        raise BadValueError(f"{as_written(value)} is no MAC address", "write 52:54:00:12:34:56")
     return value
 
 
@@ -33,7 +33,7 @@ def _system(value: Any) -> Any:
     parts = urlsplit(value) if isinstance(value, str) and value.isprintable() and " " not in value else None
     if parts is None or parts.scheme not in ("http", "https") or not parts.netloc or _NODE not in value:
         example = "https://$NODE-bmc.example.org/redfish/v1/Systems/1"
-        raise BadValueError(f"{value!r} is no address of a machine of each node", f"write {example}")
+        raise BadValueError(f"{as_written(value)} is no address of a machine of each node", f"write {example}")
     if "@" in parts.netloc:
         raise BadValueError("an address with a user", "name the user in `user`, and the password in `password_file`")
     return value

@@ -19,7 +19,7 @@ from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.tenants import ROOT_QUEUE, Queue, pinned_twice
 from millpond.model.workloads import Priority
 from millpond.specs.config.pools import Registries
-from millpond.specs.errors import BadValueError
+from millpond.specs.errors import BadValueError, as_written
 from millpond.specs.job.fields import Cpus, Duration, Memory, Name, PriorityName
 from millpond.specs.job.mounts import HostPath
 from millpond.specs.validation import Shortened, Strict, or_short
@@ -80,7 +80,7 @@ class AmountFile(Shortened):
             return {"gpus": value}
         if isinstance(value, str | bool):
             hint = f"write a number of cards, or {{name: value}}; fields are {', '.join(cls.model_fields)}"
-            raise BadValueError(f"{value!r} is not a number", hint)
+            raise BadValueError(f"{as_written(value)} is not a number", hint)
         return value
 
     def amount(self, unwritten: int) -> Amount:

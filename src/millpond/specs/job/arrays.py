@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
 
-from millpond.specs.errors import BadValueError
+from millpond.specs.errors import BadValueError, as_written
 from millpond.specs.job.fields import MOST_TASKS
 from millpond.specs.validation import Shortened, or_short
 
@@ -136,7 +136,7 @@ class ArrayFile(Shortened):
                 raise BadValueError(f"an array of {value} members", f"use 1 to {MOST_MEMBERS}")
             return {"count": value}
         if not isinstance(value, str) or not value or len(value) > LONGEST_INDICES:
-            raise BadValueError(f"{value!r} is not an array", _HINT)
+            raise BadValueError(f"{as_written(value)} is not an array", _HINT)
         given, limited, most = value.partition("%")
         if _COUNT.fullmatch(given):
             form: dict[str, Any] = {"count": int(given)}

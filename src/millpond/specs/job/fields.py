@@ -12,7 +12,7 @@ from millpond.model import amounts
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import Outcome
 from millpond.specs import quantities, zoned_times
-from millpond.specs.errors import BadValueError, suggest
+from millpond.specs.errors import BadValueError, as_written, suggest
 from millpond.specs.validation import PLAIN_NAME, VARIABLE, Shortened, Unit, or_short
 
 MOST_TASKS = 100_000
@@ -81,7 +81,7 @@ def _preemptible(value: Any) -> Any:
     if isinstance(value, bool) or value == "beyond-min":
         return value
     hint = "write true or false, or beyond-min for the tasks beyond the minimum alone"
-    raise BadValueError(f"{value!r} is neither true nor false", hint)
+    raise BadValueError(f"{as_written(value)} is neither true nor false", hint)
 
 
 Preemptible = Annotated[
@@ -121,7 +121,7 @@ def _failure(value: Any) -> Any:
         return str(_KILLED_BY + signal.Signals[name])
     near = suggest(value, _CLASSES) if isinstance(value, str) else ""
     hint = f"write an exit code from 1 to 255, a signal such as SIGKILL, or one of {', '.join(_CLASSES)}"
-    raise BadValueError(f"{value!r} is no failure", f"{near} {hint}" if near.endswith("?") else hint)
+    raise BadValueError(f"{as_written(value)} is no failure", f"{near} {hint}" if near.endswith("?") else hint)
 
 
 Failures = Annotated[
@@ -182,7 +182,7 @@ class Gpus(Shortened):
         if isinstance(value, str) and value.strip().endswith("%"):
             return {"compute": value}
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise BadValueError(f"{value!r} is not a number of GPUs", hint)
+            raise BadValueError(f"{as_written(value)} is not a number of GPUs", hint)
         if value < 0:
             raise BadValueError(f"a negative share of GPUs ({value})", hint)
         if value == int(value):
@@ -231,7 +231,7 @@ class Tasks(Shortened):
         """``4`` is exactly four."""
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_TASKS:
             hint = f"write a whole number from 1 to {MOST_TASKS}, or {{min: 2, max: 8}}"
-            raise BadValueError(f"{value!r} is not a number of tasks", hint)
+            raise BadValueError(f"{as_written(value)} is not a number of tasks", hint)
         return {"desired": value, "min": value, "max": value}
 
     @model_validator(mode="after")
@@ -259,7 +259,7 @@ def _place(value: Any) -> Any:
         if word not in _PLACES:
             near = suggest(word, _PLACES)
             hint = f"{near} allowed: {', '.join(_PLACES)}" if near.endswith("?") else near
-            raise BadValueError(f"{value!r} is not a place", hint)
+            raise BadValueError(f"{as_written(value)} is not a place", hint)
         return word
     return value
 
@@ -285,7 +285,9 @@ class Topology(Shortened):
     @classmethod
     def from_short(cls, value: Any) -> Any:
         if not isinstance(value, str):
-            raise BadValueError(f"{value!r} is not a place", "write node, rack, zone or any, or {prefer: rack}")
+            raise BadValueError(
+                f"{as_written(value)} is not a place", "write node, rack, zone or any, or {prefer: rack}"
+            )
         return {"require": value}
 
     @model_validator(mode="after")
@@ -303,7 +305,7 @@ def _signal(value: Any) -> Any:
     if name not in known:
         near = suggest(name, known)
         hint = near if near.endswith("?") and name not in ("SIGKILL", "SIGSTOP") else "use SIGTERM, SIGINT or SIGUSR1"
-        raise BadValueError(f"{value!r} is not a signal that a program can catch", hint)
+        raise BadValueError(f"{as_written(value)} is not a signal that a program can catch", hint)
     return name
 
 
@@ -328,6 +330,7 @@ class CheckpointFile(Shortened):
     def from_short(cls, value: Any) -> Any:
         if not isinstance(value, str):
             raise BadValueError(
-                f"{value!r} is not a checkpoint", "write none, signal, transparent, or {signal: SIGUSR1, grace: 60s}"
+                f"{as_written(value)} is not a checkpoint",
+                "write none, signal, transparent, or {signal: SIGUSR1, grace: 60s}",
             )
         return {"mode": value}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from millpond.specs.errors import BadValueError
+from millpond.specs.errors import BadValueError, as_written
 from millpond.specs.job.fields import Name
 from millpond.specs.validation import Shortened, Strict, or_short
 
@@ -41,7 +41,7 @@ def is_reference(text: str) -> bool:
 
 def _reference(value: Any) -> Any:
     if not isinstance(value, str) or not is_reference(value):
-        raise BadValueError(f"{value!r} is not the name of an image", _SPELLING)
+        raise BadValueError(f"{as_written(value)} is not the name of an image", _SPELLING)
     return value
 
 

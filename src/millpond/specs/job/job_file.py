@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
 from millpond.model.hardware.nodes import DEFAULT_POOL
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE
-from millpond.specs.errors import BadValueError
+from millpond.specs.errors import BadValueError, as_written
 from millpond.specs.job.adopted import AdoptedPods
 from millpond.specs.job.arrays import ArrayFile
 from millpond.specs.job.dataset_refs import dataset_ref
@@ -56,7 +56,7 @@ def _command(value: Any, info: ValidationInfo) -> Any:
             raise BadValueError(f"{str(word).lower()} is not text", "put it in quotes")
     if any(not isinstance(word, (str, int, float)) for word in words):
         raise BadValueError(
-            f"{value!r} is not a command", "write a shell line, or a list of a program and its arguments"
+            f"{as_written(value)} is not a command", "write a shell line, or a list of a program and its arguments"
         )
     texts = tuple(str(word) for word in words)
     if not texts or not texts[0].strip():

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from millpond.model.workloads import LONGEST_JOB_ID
-from millpond.specs.errors import BadValueError
+from millpond.specs.errors import BadValueError, as_written
 from millpond.specs.job.dataset_refs import DATASET_PREFIX, dataset_ref
 from millpond.specs.job.snapshots import DIGEST_PATTERN, is_digest
 from millpond.specs.validation import Shortened, or_short
@@ -23,13 +23,15 @@ _SENT_OR_NOT: Final[dict[str, Any]] = {"oneOf": [{"type": "boolean"}, {"type": "
 def _ship(value: Any) -> Any:
     if isinstance(value, bool) or (isinstance(value, str) and is_digest(value)):
         return value
-    raise BadValueError(f"{value!r} is neither true nor false", "write true to send the working directory with the job")
+    raise BadValueError(
+        f"{as_written(value)} is neither true nor false", "write true to send the working directory with the job"
+    )
 
 
 def _data(value: Any) -> Any:
     if isinstance(value, str) and value.startswith(DATASET_PREFIX):
         if dataset_ref(value) is None:
-            raise BadValueError(f"{value!r} is not a dataset", "write dataset/NAME or dataset/NAME@VERSION")
+            raise BadValueError(f"{as_written(value)} is not a dataset", "write dataset/NAME or dataset/NAME@VERSION")
         return value
     return _absolute(value, "write an absolute path, or dataset/NAME")
 
@@ -40,9 +42,9 @@ def _path(value: Any) -> Any:
 
 def _absolute(value: Any, remedy: str) -> Any:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise BadValueError(f"{value!r} is not a path", "write the path of a folder of the machine")
+        raise BadValueError(f"{as_written(value)} is not a path", "write the path of a folder of the machine")
     if not FilePath(value).is_absolute():
-        raise BadValueError(f"the path {value!r} is relative", remedy)
+        raise BadValueError(f"the path {as_written(value)} is relative", remedy)
     return value
 
 
@@ -78,7 +80,9 @@ class After(Shortened):
             return {"ok": [value]}
         if isinstance(value, list):
             return {"ok": value}
-        raise BadValueError(f"{value!r} names no jobs", "write [JOB, ...] or {ok: [JOB], any: [JOB], failed: [JOB]}")
+        raise BadValueError(
+            f"{as_written(value)} names no jobs", "write [JOB, ...] or {ok: [JOB], any: [JOB], failed: [JOB]}"
+        )
 
     @property
     def jobs(self) -> list[str]:

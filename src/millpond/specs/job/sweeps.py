@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from millpond.specs.errors import BadValueError
+from millpond.specs.errors import BadValueError, as_written
 from millpond.specs.job.arrays import LONGEST_INDICES, MOST_MEMBERS, Members, parse_members
 from millpond.specs.validation import Shortened, Strict, or_short
 
@@ -60,7 +60,9 @@ class Space(Shortened):
     def from_short(cls, value: Any) -> Any:
         if isinstance(value, list):
             return {"values": value}
-        raise BadValueError(f"{value!r} has no values", "write [a, b], {range: [1, 10]} or {log_uniform: [1e-5, 1e-1]}")
+        raise BadValueError(
+            f"{as_written(value)} has no values", "write [a, b], {range: [1, 10]} or {log_uniform: [1e-5, 1e-1]}"
+        )
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Space:

@@ -10,7 +10,7 @@ from pydantic_core import CoreSchema
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.windows import DAY_NAMES, Window, zone
-from millpond.specs.errors import BadValueError, suggest
+from millpond.specs.errors import BadValueError, as_written, suggest
 from millpond.specs.validation import Shortened, or_short
 
 MOST_WINDOWS: Final = 20
@@ -26,11 +26,11 @@ def _hours(value: Any) -> Any:
     """Minutes of the day of begin and end."""
     match = _HOURS.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise BadValueError(f"{value!r} are no hours", _HINT)
+        raise BadValueError(f"{as_written(value)} are no hours", _HINT)
     from_hour, from_minute, to_hour, to_minute = map(int, match.groups())
     begin, end = from_hour * 60 + from_minute, to_hour * 60 + to_minute
     if begin >= 24 * 60 or end > 24 * 60:
-        raise BadValueError(f"{value!r} are no hours of a day", "hours go from 00:00 to 24:00")
+        raise BadValueError(f"{as_written(value)} are no hours of a day", "hours go from 00:00 to 24:00")
     return begin, end
 
 
@@ -38,7 +38,7 @@ def _days(value: Any) -> Any:
     """Numbers of days of the week, 0 is Monday; text such as ``Mon-Fri`` or ``Sat,Sun``."""
     parts = [part for part in re.split(r"[,\s]+", value) if part] if isinstance(value, str) else value
     if not isinstance(parts, list) or not parts or not all(isinstance(part, str) for part in parts):
-        raise BadValueError(f"{value!r} are no days of a week", f"use {', '.join(DAY_NAMES)}, or Mon-Fri")
+        raise BadValueError(f"{as_written(value)} are no days of a week", f"use {', '.join(DAY_NAMES)}, or Mon-Fri")
     days: set[int] = set()
     for part in parts:
         first, _, last = part.partition("-")
@@ -86,7 +86,7 @@ class WindowFile(Shortened):
         """``Mon-Fri 20:00-08:00 Europe/Berlin`` as the long form."""
         match = _SHORT.fullmatch(value.strip()) if isinstance(value, str) else None
         if match is None:
-            raise BadValueError(f"{value!r} is no window", _HINT)
+            raise BadValueError(f"{as_written(value)} is no window", _HINT)
         parts = {"hours": match["hours"], "days": match["days"], "time_zone": match["zone"]}
         return {name: part for name, part in parts.items() if part}
 
