@@ -53,7 +53,11 @@ def test_with_models_spacing_and_divided_cards_it_comes_to_rest_and_its_twins_ag
     ("kind", "seed"),
     few_then_many(
         [(DenseWorld, 1), (VariedWorld, 1), (StayingWorld, 562)],
-        [*product((DenseWorld, VariedWorld), (*range(2, 6), 49)), *product((StayingWorld,), (512, 689, 1027))],
+        [
+            *product((DenseWorld, VariedWorld), (*range(2, 6), 49)),
+            *product((StayingWorld,), (512, 689, 1027)),
+            (DenseWorld, 4009),
+        ],
         [*product((DenseWorld, VariedWorld), (*range(6, 49), *range(50, 60))), *product((StayingWorld,), range(30))],
     ),
 )

@@ -17,6 +17,7 @@ from millpond.model.events import (
     JobSubmitted,
     NodeClosed,
     NodeLost,
+    NodeOpened,
     PolicyChanged,
     QueueChanged,
     ReservationCancelled,
@@ -285,6 +286,19 @@ def test_cards_that_fail_and_nodes_that_are_to_be_closed_are_no_choice() -> None
     world.tell(NodeClosed(world.now, "n1", Cordon(1_500.0, 1_600.0, planned=True, drain=True)))
     reserve(world, 8, whole_nodes=True)
     assert world.core.reservations()[0].cards_on == {"n2": 4, "n3": 4}
+
+
+def test_work_that_would_start_on_reserved_cards_but_for_a_closure_of_their_node_is_told_that() -> None:
+    world = two_teams(nodes=1)
+    reserve(world, 2, begin=world.now)
+    world.tell(NodeClosed(world.now, "n0", Cordon(UNTIL + 1.0, UNTIL + 300.0, "works", planned=True, drain=True)))
+    world.submit(single("stays", queue="vision", preemptible=False))
+    why = world.why("stays")
+    assert (why.cause, why.blocked_by) == (Cause.NODES_CLOSED, "n0")
+    assert "n0, which closes too soon for it (works); its queue has reserved cards there" in why.summary
+    world.tell(NodeOpened(world.now, "n0", planned=True))
+    world.settle()
+    assert world.running() == {"stays"}
 
 
 def test_nodes_are_chosen_a_day_before_it_begins() -> None:

@@ -36,6 +36,7 @@ from millpond.scheduling.explaining.kept_room import KeptRoom
 from millpond.scheduling.explaining.protected import behind_ended, ended_in_the_way, protected_in_the_way
 from millpond.scheduling.explaining.quota import closed_models, quota_in_the_way, quota_on_larger_models, until_lent
 from millpond.scheduling.explaining.reserved import (
+    closed_on_reserved,
     sooner_by_reservation,
     why_not_begun,
     why_reservation_full,
@@ -240,6 +241,9 @@ class Explainer:
         with turn_of(self._state, self._claims, record):
             first = first_in_the_way(self._state, self._claims, record)
             reason = self._explain_waiting(record) if first is None else self._behind(record, first)
+        if reason.cause is Cause.GUARANTEE_OF_OTHERS:
+            closed = closed_on_reserved(self._state, self._placer, self._claims, record)
+            reason = reason if closed is None else replace(closed, nodes=self._capacity_gap.filters(record))
         reason = with_scattered_cards(self._state, record, self._with_prefetches(record, reason))
         return with_cells(self._state, record, reason)
 

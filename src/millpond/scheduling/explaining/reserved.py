@@ -7,7 +7,11 @@ from dataclasses import replace
 from millpond.model.reasons import Cause, Reason, StartEstimate
 from millpond.model.resources import CARD_MILLI
 from millpond.scheduling.cycle.claims import Claims
+from millpond.scheduling.cycle.job_placement import Placer
+from millpond.scheduling.cycle.reserved_places import ReservedPlaces
+from millpond.scheduling.explaining.cordon_reasons import closed_for
 from millpond.scheduling.explaining.quota import bounds_in_the_way
+from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
@@ -44,6 +48,31 @@ def why_reservation_full(state: State, claims: Claims, record: JobRecord) -> Rea
         (("reserved", kept), ("left", left)),
         opens_at=room.wanted.until,
     )
+
+
+def closed_on_reserved(state: State, placer: Placer, claims: Claims, record: JobRecord) -> Reason | None:
+    """The reason of a job that would start on cards that its queue has reserved, if their nodes did not close too soon.
+
+    Others it cannot have, as what is reserved counts for the guarantee of its queue.
+    """
+    rooms = state.reserved.open_to(record, state.now) if record.gpu_milli else []
+    if not rooms or claims.mask_on_reserved(record) is None:
+        return None
+    places = ReservedPlaces(state)
+
+    def fits(mask: NodeMask | None) -> list[int]:
+        mark = state.journal.begin()
+        places.begin_walk()
+        placed = next(filter(None, (places.place(placer, record, room, mask) for room in rooms)), ())
+        state.journal.rollback(mark)
+        return [holding.node for _, holding in placed]
+
+    mark = state.journal.begin()
+    claims.charge(1, but=record.id)
+    reason = closed_for(state, claims, record, fits)
+    state.journal.rollback(mark)
+    there = "its queue has reserved cards there"
+    return None if reason is None else replace(reason, summary=f"{reason.summary}; {there}")
 
 
 def with_scattered_cards(state: State, record: JobRecord, reason: Reason) -> Reason:
