@@ -60,6 +60,7 @@ from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause, Filter, Reason, Remedy
+from millpond.model.resources import Amount
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Job, Role
@@ -424,16 +425,24 @@ class Oracle:
         lasts_s = max(next((seconds for seconds in stated if seconds is not None), 0.0), victim.job.minimum_run_s)
         if now < (now if victim.started_at is None else victim.started_at) + lasts_s:
             return False
-        amount, with_cards = record.demand.least_amount, victim.gpu_milli > 0
-        guarantor = queues.guarantor(record.queue, amount)
-        if guarantor is not None and guarantor not in queues.by_name[victim.queue].path:
-            may_leave = spared or not self._owers(victim, beside=record)
-            return may_leave and queues.may_take_back(record.queue, amount, victim.queue, with_cards=with_cards)
+        with_cards, choices = victim.gpu_milli > 0, self._choices_beside(record, victim)
+        guarantors = [queues.guarantor(record.queue, amount) for amount in choices]
+        for guarantor, amount in zip(guarantors, choices, strict=True):
+            if guarantor is not None and guarantor not in queues.by_name[victim.queue].path:
+                may_leave = spared or not self._owers(victim, beside=record)
+                return may_leave and queues.may_take_back(record.queue, amount, victim.queue, with_cards=with_cards)
         if spared:
             shielded = queues.shields(victim.queue, record.queue, with_cards=with_cards)
         else:
             shielded = self._is_shielded(record, victim)
         return victim.job.priority < record.job.priority and not shielded
+
+    def _choices_beside(self, record: JobRecord, victim: JobRecord) -> list[Amount]:
+        """What a job counts for on the models of the cards that running work has, where guarantees name models."""
+        state = self.core._state
+        held = {state.cluster.model_of(card) for task in victim.tasks if task.holding for card in task.holding.devices}
+        choices = state.entitlements.choices(record, record.demand.least_amount)
+        return [each for each in choices if not each.models or held.intersection(dict(each.models))]
 
     def _is_shielded(self, record: JobRecord, victim: JobRecord) -> bool:
         """Whether a guarantee may keep running work of a lower class where it is."""
