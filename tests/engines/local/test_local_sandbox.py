@@ -147,10 +147,10 @@ class TestASandboxedTask:
     def test_has_shared_memory_of_its_own_as_large_as_its_memory_and_sees_what_it_names_there(
         self, apart: Bench, tmp_path: Path
     ) -> None:
-        shared = Path("/dev/shm") / tmp_path.name
+        shared, own = Path("/dev/shm") / tmp_path.name, Path("/dev/shm") / f"{tmp_path.name}-own"
         (shared / "venv").mkdir(parents=True)
         (shared / "venv" / "marker").write_text("here\n")
-        command = f"cat {shared}/venv/marker; head -c 20M /dev/zero > /dev/shm/x; stat -c %s /dev/shm/x; ls {shared}"
+        command = f"cat {shared}/venv/marker; head -c 20M /dev/zero > {own}; stat -c %s {own}; ls {shared}"
         settings = {"role_amounts": {"worker": Amounts(1000, 16)}, "env": {"VIRTUAL_ENV": str(shared / "venv")}}
         try:
             apart.define("apart", command, own_shared_memory=True, **settings)
@@ -162,7 +162,7 @@ class TestASandboxedTask:
         assert b"No space left on device" in apart.log("apart")
         lines = apart.log("apart").decode().splitlines()
         assert [line for line in lines if ":" not in line] == ["here", str(16 * 2**20), "venv"]
-        assert not Path("/dev/shm/x").exists()
+        assert not own.exists()
 
     def test_reads_its_virtual_environment_through_links_to_it(self, apart: Bench, tmp_path: Path) -> None:
         environment = tmp_path / "real" / "venv"
