@@ -156,11 +156,11 @@ class StateDir:
             time.sleep(_LOOKS_EVERY_S)
 
     def _outwait_the_dead(self) -> None:
-        """Wait for a lock that was a killed server's: a child between fork and exec has it still, for an instant."""
+        """Wait for a lock that a killed server's last thread, or a child between fork and exec, has for an instant."""
         give_up_at = time.monotonic() + _LETS_GO_WITHIN_S
         while not try_lock(self._lock) and time.monotonic() < give_up_at:
             holder = self._holder()
-            if not holder.isdecimal() or procfs.start_ticks(int(holder)) is not None:
+            if not (holder.isdecimal() and procfs.is_ending(int(holder))):
                 return
             time.sleep(_LOOKS_EVERY_S)
 

@@ -8,6 +8,7 @@ import fcntl
 import os
 import sqlite3
 import stat
+import subprocess
 import sys
 import time
 from dataclasses import fields
@@ -78,6 +79,39 @@ def test_a_state_directory_whose_server_was_killed_is_had_when_what_that_was_sta
     monkeypatch.setattr(state_dir, "time", pauses)
     with StateDir(tmp_path):
         assert lock.closed
+
+
+HOLDS_LOCK = """
+import ctypes, fcntl, os, sys, threading
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print(os.getpid(), file=lock, flush=True)
+def stay():
+    while open("/proc/self/stat").read().rpartition(")")[2].split()[0] != "Z":
+        os.sched_yield()
+    print(flush=True)
+    threading.Event().wait()
+threading.Thread(target=stay).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_state_directory_whose_server_is_being_killed_is_had_once_the_last_thread_of_that_has_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-c", HOLDS_LOCK, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server, contextlib.ExitStack() as stack:
+        stack.callback(server.kill)
+        assert server.stdout is not None
+        server.stdout.readline()
+
+        def end(_: float) -> None:
+            server.kill()
+            server.wait()
+
+        monkeypatch.setattr(state_dir, "time", SimpleNamespace(monotonic=time.monotonic, sleep=end))
+        with StateDir(tmp_path):
+            assert server.returncode is not None
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])

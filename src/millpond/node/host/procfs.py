@@ -32,6 +32,12 @@ def start_ticks(pid: int) -> int | None:
     return None if stat is None or _is_over(stat) else int(stat[19])
 
 
+def is_ending(pid: int) -> bool:
+    """Whether a process has ended or does, as its first thread has: of a killed one, others let go a moment later."""
+    stat = _stat(pid)
+    return stat is None or stat[0] in _DEAD
+
+
 def _is_over(stat: Sequence[str]) -> bool:
     """Whether a process has ended: with its first thread (``pthread_exit``) alone it has not."""
     return stat[0] in _DEAD and int(stat[17]) < 2
