@@ -23,8 +23,14 @@ from starlette.responses import Response
 
 from certificates import make_certificate
 from millpond.engines.kubernetes.cluster import api_channel as api_channel_module
-from millpond.engines.kubernetes.cluster import credentials
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config, sync_client
+from millpond.engines.kubernetes.cluster import credential_plugins
+from millpond.engines.kubernetes.cluster.access import (
+    ClusterAccess,
+    api_channel,
+    connection_to,
+    find_config,
+    sync_client,
+)
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.streams.channels import PodChannels
 from millpond.model.errors import UnavailableError
@@ -275,7 +281,7 @@ def test_a_plugin_is_told_of_its_cluster_where_the_kubeconfig_says_so(tmp_path: 
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "pool"}}
     about: dict[str, Any] = {"certificate-authority": "ca.crt", "extensions": [extension], "proxy-url": "http://proxy"}
     config = find_config(ClusterAccess(str(kubeconfig(tmp_path, "https://here:6443", {"exec": calls}, **about))))
-    assert asyncio.run(credentials.shown_user(config)).token == "first"
+    assert asyncio.run(credential_plugins.shown_user(config)).token == "first"
     cluster = {
         "server": "https://here:6443",
         "certificate-authority-data": "b2YgdGhlIGNsdXN0ZXI=",
@@ -296,7 +302,7 @@ def test_a_plugin_that_hangs_is_ended_with_all_that_it_began(tmp_path: Path, mon
                 await ask(channel)
             return str(raised.value)
 
-    monkeypatch.setattr(credentials, "PLUGIN_WITHIN_S", 0.5)
+    monkeypatch.setattr(credential_plugins, "PLUGIN_WITHIN_S", 0.5)
     assert uvloop.run(words()) == "the credentials cannot be had: sh was ended, as it took more than 0.5 s"
     eventually(lambda: procfs.start_ticks(int(begun.read_text())) is None)
 
@@ -448,7 +454,7 @@ def test_the_files_of_the_environment_count_together_and_of_one_name_the_first(
     )
     assert found.user is not None
     assert found.user.token_file == f"{tmp_path}/users/token"
-    assert credentials.connection_to(found).tls_server_name == "east.test"
+    assert connection_to(found).tls_server_name == "east.test"
 
 
 def test_a_token_that_is_replaced_in_one_of_several_files_is_taken_from_there(

@@ -121,6 +121,35 @@ def read_kubeconfig(places: str) -> dict[str, Any]:
     return {kind: list(found.values()) if isinstance(found, dict) else found for kind, found in merged.items()}
 
 
+class KubeconfigConnection(msgspec.Struct):
+    """What a kubeconfig says of the way to a cluster and the library does not read.
+
+    Attributes:
+        proxy_url: empty: what the environment says.
+        tls_server_name: that of the server's certificate; empty: the host of its address.
+    """
+
+    proxy_url: str = msgspec.field(name="proxy-url", default="")
+    tls_server_name: str = msgspec.field(name="tls-server-name", default="")
+
+
+def connection_to(config: SingleConfig) -> KubeconfigConnection:
+    """The way to the cluster of a context; of a pod's own account it is straight.
+
+    Raises:
+        OSError, ValueError: the kubeconfig cannot be read.
+    """
+    if config.fname is None:
+        return KubeconfigConnection()
+    return msgspec.convert(said_of(config, "cluster", config.context.cluster), KubeconfigConnection)
+
+
+def said_of(config: SingleConfig, kind: str, name: str | None) -> dict[str, Any]:
+    """What a kubeconfig says of a ``cluster`` or a ``user``, all of it."""
+    found = (each[kind] for each in read_kubeconfig(str(config.fname))[f"{kind}s"] if each["name"] == name)
+    return next(found, {})
+
+
 def _name_whole(said: dict[str, Any], folder: Path) -> None:
     """Files that a part of a kubeconfig names are looked for beside it; a plugin is, where its path has folders."""
     for name in _PATHS:
@@ -154,7 +183,7 @@ def sync_client(config: SingleConfig) -> httpx2.Client:
     """
     from lightkube.config.client_adapter import Client, ConnectionParams
 
-    from millpond.engines.kubernetes.cluster.credentials import connection_to, shown_user
+    from millpond.engines.kubernetes.cluster.credential_plugins import shown_user
 
     with _useful_credentials(config):
         named = connection_to(config)
