@@ -38,7 +38,7 @@ from millpond.scheduling.reclaiming.roster import (
     SLOT_STARTED,
 )
 from millpond.scheduling.reclaiming.running_work import RunningWork
-from millpond.scheduling.reclaiming.searching import ROUNDING, Plan, VictimSearch
+from millpond.scheduling.reclaiming.searching import Plan, VictimSearch
 from millpond.scheduling.reclaiming.shrink import Shrink, ShrinkPart
 from millpond.scheduling.reclaiming.vain_searches import Judged, VainSearches
 from millpond.scheduling.records import JobRecord, TaskRecord
@@ -304,7 +304,7 @@ class Planner:
             partial(is_admitted, self.state, record),
             judged.move_harm,
             charges=self._running.costs(),
-            budget=self._running.budget * ROUNDING,
+            budget=self._running.payable,
             still=self._entitled(record, Entitlement.ORDERING)[1],
             by_ordering=True,
         )

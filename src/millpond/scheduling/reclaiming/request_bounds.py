@@ -58,9 +58,6 @@ class Reach(NamedTuple):
         return cls(key, owners, kept, queue)
 
 
-_ROUNDING = 1.0 + 1e-9
-"""Costs are held against the budget up to this much rounding."""
-
 EVERYWHERE = Reach.of(None, None)
 
 
@@ -103,7 +100,7 @@ class RequestBounds:
         No lower than what is of interest.
         """
         arrays, roster, below = self._state.cluster.arrays, self._state.roster, asked.above.copy()
-        budget = self._running.budget * _ROUNDING
+        budget = self._running.payable
         open_nodes = np.ones((len(asked.reaches), arrays.node_count), dtype=np.uint8)
         for number, reach in enumerate(asked.reaches):
             if reach.kept is not None:

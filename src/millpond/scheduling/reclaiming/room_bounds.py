@@ -61,10 +61,11 @@ def rooms_below(
     fits = np.zeros((place_nodes.shape[0], shapes.shape[0]), dtype=np.bool_)
     number_of = np.full(highest.shape[0], -1, dtype=np.int64)
     known = 0
+    lowest_of_all = below.min()
     for node in place_nodes:
         if number_of[node] < 0:
             fit_if_all_leave(
-                nodes, devices, node, shapes, rows, row_devices, row_memory, node_head[node], bounds, below.min(),
+                nodes, devices, node, shapes, rows, row_devices, row_memory, node_head[node], bounds, lowest_of_all,
                 fits[known],
             )  # fmt: skip
             number_of[node] = known
@@ -179,7 +180,8 @@ def room_below(
     if nodes[NODE_USABLE, node] == 0 or nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
         return least
     found = 0
-    cheapest = dearer = rate = np.inf
+    cheapest = dearer = np.inf
+    cost_of_milli = np.inf  # at least
     row = head
     while row >= 0 and found < MOST_ROWS:
         slot = rows[ROW_SLOT, row]
@@ -189,11 +191,12 @@ def room_below(
             if found > before:
                 dearer = min(dearer, max(cheapest, costs[slot]))
                 cheapest = min(cheapest, costs[slot])
-                rate = min(rate, costs[slot] / max(rows[ROW_COMPUTE, row] * rows[ROW_DEVICES, row], 1))
+                milli = rows[ROW_COMPUTE, row] * rows[ROW_DEVICES, row]
+                cost_of_milli = min(cost_of_milli, costs[slot] / max(milli, 1))
             else:  # of several tasks there: what it frees for its cost is not counted
-                rate = 0.0
+                cost_of_milli = 0.0
         row = rows[ROW_NEXT, row]
-    if found == 0 or rate * missing_compute(nodes, devices, node, shape) > budget:
+    if found == 0 or cost_of_milli * missing_compute(nodes, devices, node, shape) > budget:
         return least
     released = 0
     alone = cheapest + dearer > budget

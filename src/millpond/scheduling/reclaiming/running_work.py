@@ -13,6 +13,8 @@ from millpond.scheduling.reclaiming.victims import unprotected
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
+_ROUNDING = 1.0 + 1e-9
+
 
 class RunningWork:
     """Arrays over the slots of a state's roster, kept for as long as they hold.
@@ -58,6 +60,11 @@ class RunningWork:
     def budget(self) -> float:
         """What displacing equals may still cost in this walk, in card-seconds."""
         return self._state.preemption_budget.left - self._spent
+
+    @property
+    def payable(self) -> float:
+        """The most that what leaves together may cost by ``costs``, which are rounded."""
+        return self.budget * _ROUNDING
 
     def keys(self) -> FloatArray:
         """(slots,) the keys of running work, computed once an instant as long as the roster does not change."""

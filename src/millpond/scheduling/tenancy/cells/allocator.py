@@ -4,9 +4,9 @@ A gang is packed into one chain: its tasks, the smallest first, go to those boun
 best, else a further cell of the cluster is bound to hardware: the one with the fewest visitors or, where it is known
 what these would lose (``losses``), with the least of that. It is taken from the smallest clean cell that is large
 enough; from a larger one only if all that is owed to others still has a place, and where the smaller has visitors only
-if that spares them. Where its cluster's own work of lower
-classes is in the way, that loses its cells: it stays as a visitor unless its cards are needed. Tasks of parts of cards
-fill a card that has parts of the same cluster before they take another one.
+if that spares them. Where its cluster's own work of lower classes is in the way, that loses its cells: it stays as a
+visitor unless its cards are needed. Tasks of parts of cards fill a card that has parts of the same cluster before they
+take another one.
 
 All clusters together are owed no more than there is at any level, and nothing that cannot leave takes what the rest
 needs, so a request that fits what its cluster has left finds hardware with visitors on it at most. Hardware that breaks
