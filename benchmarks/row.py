@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from reporting import Table, verdict
+from benchmarks.reporting import Table, verdict
 
 
 @dataclass(frozen=True, slots=True)

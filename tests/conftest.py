@@ -21,12 +21,12 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
 os.environ.setdefault("MILLPOND_CORE", "interpreted")  # whatever is compiled here for these sources
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.server.own_postgresql import own_postgresql, what_is_missing
 from fake_driver.building import build as build_fake_driver
 from fake_driver.building import what_is_missing as what_the_fake_driver_misses
 from fake_driver.driver import FakeDriver
-from own_postgresql import own_postgresql, what_is_missing
 from real_containers import RealPodman, make_real_podman
 
 # What is drawn is the same in every run, and no example may fail for its slowness: neither lots nor load decide.

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpu.bench import Bench, Measurement, find_card
-from gpu.catalogue import CATALOGUE, file_of
-from gpu.children import ChildError
-from gpu.orphans import end_with
-from gpu.results import Journal, Result, Status, Verdict
+from benchmarks.gpu.bench import Bench, Measurement, find_card
+from benchmarks.gpu.catalogue import CATALOGUE, file_of
+from benchmarks.gpu.children import ChildError
+from benchmarks.gpu.orphans import end_with
+from benchmarks.gpu.results import Journal, Result, Status, Verdict
 from millpond.model.errors import UnavailableError
 
 _LEAVING_S = 10.0

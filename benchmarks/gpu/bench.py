@@ -16,9 +16,9 @@ from typing import Any
 
 import psutil
 
-from gpu import guard
-from gpu.children import Child
-from gpu.results import Journal, Place, Verdict
+from benchmarks.gpu import guard
+from benchmarks.gpu.children import Child
+from benchmarks.gpu.results import Journal, Place, Verdict
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.node.devices.nvidia import NvidiaVendor

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpu import (
+from benchmarks.gpu import (
     m00_probe,
     m01_context,
     m02_memcap,

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_ROOM = Path(__file__).resolve().parents[1]
-_TORCH = {False: "gpu.driver_worker", True: "gpu.torch_worker"}
+_ROOM = Path(__file__).resolve().parents[2]
+_TORCH = {False: "benchmarks.gpu.driver_worker", True: "benchmarks.gpu.torch_worker"}
 
 
 class ChildError(Exception):

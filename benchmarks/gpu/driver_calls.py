@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from gpu import guard, ptx
+from benchmarks.gpu import guard, ptx
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB

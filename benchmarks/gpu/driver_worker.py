@@ -10,14 +10,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from gpu import guard
-from gpu.driver_calls import MIB, OUT_OF_MEMORY, Cuda, RefusedError
-from gpu.working import Kind, Work, main
+from benchmarks.gpu import guard
+from benchmarks.gpu.driver_calls import MIB, OUT_OF_MEMORY, Cuda, RefusedError
+from benchmarks.gpu.working import Kind, Work, main
 
 _LENGTHS_US = {Kind.LARGE: 1000, Kind.STEP: 500}
 _SMALL_US, _SMALL_COUNT = 20, 20
 _REQUEST_US, _REQUEST_COUNT = 100, 20
 _LONG_US, _LONG_COUNT = 1000, 30
+_HANDLE_BYTES, _LAZY_PEER_ACCESS = 64, 1
 _ODD_BYTES = (1, 511, 4097, MIB - 1, MIB + 1, 2 * MIB + 1, 5 * MIB - 1, 33 * MIB + 7)
 
 
@@ -151,9 +152,16 @@ class DriverWork(Work):
 
     # ---- what is hard to move ---------------------------------------------------------------------------------------
 
-    def export(self) -> None:
-        """Let other processes open what is held first (IPC)."""
-        self._cuda.call("cuIpcGetMemHandle", self._held[0][0])
+    def export(self) -> str:
+        """Let other processes open what is held first (IPC); its handle."""
+        handle = self._cuda.call("cuIpcGetMemHandle", self._held[0][0])
+        return ctypes.string_at(handle.getPtr(), _HANDLE_BYTES).hex()
+
+    def open_exported(self, handle: str) -> None:
+        """Open what another process holds, for as long as this one lives."""
+        found = self._cuda.binding.CUipcMemHandle()
+        ctypes.memmove(found.getPtr(), bytes.fromhex(handle), _HANDLE_BYTES)
+        self._cuda.call("cuIpcOpenMemHandle", found, _LAZY_PEER_ACCESS)
 
     def fork(self) -> int:
         """A child that never uses the card; its process id. It ends with us."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpu.bench import Bench
+from benchmarks.gpu.bench import Bench
 from millpond.model.decisions import Grant
 from millpond.model.sharing import ShareClass
 from millpond.node.sharing.backend import EnforcementRequest

@@ -10,11 +10,11 @@ from typing import Any
 
 import psutil
 
-from gpu import guard
-from gpu.bench import Bench, Measurement
-from gpu.children import ChildError, exported
-from gpu.results import Status, Verdict
-from gpu.swapping import state
+from benchmarks.gpu import guard
+from benchmarks.gpu.bench import Bench, Measurement
+from benchmarks.gpu.children import ChildError, exported
+from benchmarks.gpu.results import Status, Verdict
+from benchmarks.gpu.swapping import state
 from millpond.node.sharing.helper import CheckpointHelper
 
 _CHECKPOINT_CALLS = ("Lock", "Checkpoint", "Restore", "Unlock", "GetState", "GetRestoreThreadId")

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from gpu.bench import Bench, Measurement
-from gpu.results import Verdict, held
+from benchmarks.gpu.bench import Bench, Measurement
+from benchmarks.gpu.results import Verdict, held
 
 _CONTEXTS = 8
 _EVERY_S = 0.1

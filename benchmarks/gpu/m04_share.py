@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from gpu.bench import Bench, Measurement
-from gpu.children import Child
-from gpu.gated import Slice, cut
-from gpu.results import Verdict, held
-from gpu.working import Kind
+from benchmarks.gpu.bench import Bench, Measurement
+from benchmarks.gpu.children import Child
+from benchmarks.gpu.gated import Slice, cut
+from benchmarks.gpu.results import Verdict, held
+from benchmarks.gpu.working import Kind
 
 _KINDS = (Kind.GRAPH,)
 _LIMITS_MILLI = (100, 250, 500, 750)

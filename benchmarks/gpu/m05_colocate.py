@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpu import mps
-from gpu.bench import Bench, Measurement
-from gpu.children import Child
-from gpu.gated import granted
-from gpu.results import Verdict, held, spread
-from gpu.working import Kind
+from benchmarks.gpu import mps
+from benchmarks.gpu.bench import Bench, Measurement
+from benchmarks.gpu.children import Child
+from benchmarks.gpu.gated import granted
+from benchmarks.gpu.results import Verdict, held, spread
+from benchmarks.gpu.working import Kind
 from millpond.model.errors import UnavailableError
 from millpond.model.sharing import ShareClass
 

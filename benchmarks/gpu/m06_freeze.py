@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from gpu.bench import Bench, Measurement
-from gpu.children import Child
-from gpu.results import Verdict, held, percentile, spread
-from gpu.working import Kind
+from benchmarks.gpu.bench import Bench, Measurement
+from benchmarks.gpu.children import Child
+from benchmarks.gpu.results import Verdict, held, percentile, spread
+from benchmarks.gpu.working import Kind
 
 _CYCLES = 100
 _RUN_S, _STAND_S = 0.05, 0.1

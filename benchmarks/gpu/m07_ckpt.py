@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from gpu.bench import Bench, Measurement
-from gpu.children import Child
-from gpu.results import Verdict, held, spread
-from gpu.swapping import BACK, OUT, cycle, gigabytes_per_s, helper, move
-from gpu.working import Kind
+from benchmarks.gpu.bench import Bench, Measurement
+from benchmarks.gpu.children import Child
+from benchmarks.gpu.results import Verdict, held, spread
+from benchmarks.gpu.swapping import BACK, OUT, cycle, gigabytes_per_s, helper, move
+from benchmarks.gpu.working import Kind
 from millpond.node.sharing.helper import CheckpointHelper
 
 AIM_GB_PER_S = 10.0

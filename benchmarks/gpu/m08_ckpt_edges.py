@@ -10,13 +10,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from gpu import guard, mps
-from gpu.bench import Bench, Measurement
-from gpu.children import Child, ChildError
-from gpu.gated import cut
-from gpu.results import Verdict, held
-from gpu.swapping import attempt, helper, move, state, undone
-from gpu.working import Kind
+from benchmarks.gpu import guard, mps
+from benchmarks.gpu.bench import Bench, Measurement
+from benchmarks.gpu.children import Child, ChildError
+from benchmarks.gpu.gated import cut
+from benchmarks.gpu.results import Verdict, held
+from benchmarks.gpu.swapping import attempt, helper, move, state, undone
+from benchmarks.gpu.working import Kind
 from millpond.model.errors import UnavailableError
 from millpond.node.sharing.helper import CheckpointHelper, DriverError, DriverHungError
 
@@ -153,7 +153,8 @@ def _helper_killed(bench: Bench, driver: CheckpointHelper) -> dict[str, Any]:
         mover.join()
     said = {"state": state(driver, child.pid), "left_mib": bench.mib_of(child.pid)}
     said |= {f"then {step}": answer for step, answer in undone(driver, child.pid).items()}
-    return said | _goes_on(child) | {"equal": child.ask("checksum") == before}
+    said |= _goes_on(child)
+    return said | {"equal": said["goes on"] is True and child.ask("checksum") == before}
 
 
 def _other_user(bench: Bench, driver: CheckpointHelper) -> dict[str, Any]:

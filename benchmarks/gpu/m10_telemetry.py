@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from gpu import guard
-from gpu.bench import Bench, Measurement
-from gpu.results import Verdict, held
-from gpu.working import Kind
+from benchmarks.gpu import guard
+from benchmarks.gpu.bench import Bench, Measurement
+from benchmarks.gpu.results import Verdict, held
+from benchmarks.gpu.working import Kind
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.devices.nvml.sampling import NvidiaSampler
 

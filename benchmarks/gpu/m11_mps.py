@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpu import mps
-from gpu.bench import Bench, Measurement
-from gpu.children import ChildError
-from gpu.results import Verdict, held
-from gpu.working import Kind
+from benchmarks.gpu import mps
+from benchmarks.gpu.bench import Bench, Measurement
+from benchmarks.gpu.children import ChildError
+from benchmarks.gpu.results import Verdict, held
+from benchmarks.gpu.working import Kind
 
 _LIMIT_MIB = 1024
 _PERCENTS = (10, 25, 30, 50, 100)

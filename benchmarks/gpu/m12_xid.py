@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from gpu.bench import Bench, Measurement
-from gpu.children import ChildError
-from gpu.results import Verdict, held
-from gpu.working import Kind
+from benchmarks.gpu.bench import Bench, Measurement
+from benchmarks.gpu.children import ChildError
+from benchmarks.gpu.results import Verdict, held
+from benchmarks.gpu.working import Kind
 from millpond.model.errors import UnavailableError
 from millpond.node.devices.nvml.faults import NvmlEvents
 

@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from gpu import guard
-from gpu.bench import Bench, Measurement
-from gpu.children import Child
-from gpu.results import Verdict, held
-from gpu.swapping import OUT, STEP_S, helper, move, state
+from benchmarks.gpu import guard
+from benchmarks.gpu.bench import Bench, Measurement
+from benchmarks.gpu.children import Child
+from benchmarks.gpu.results import Verdict, held
+from benchmarks.gpu.swapping import OUT, STEP_S, helper, move, state
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.devices.nvml.library import text

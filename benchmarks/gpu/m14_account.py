@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpu.bench import Bench, Measurement
-from gpu.children import Child, ChildError
-from gpu.gated import cut
-from gpu.results import Verdict, held
-from gpu.working import Kind
+from benchmarks.gpu.bench import Bench, Measurement
+from benchmarks.gpu.children import Child, ChildError
+from benchmarks.gpu.gated import Slice, cut
+from benchmarks.gpu.results import Verdict, held
+from benchmarks.gpu.working import Kind
 from millpond.node.sharing.gate_enforcer import CONTEXT_MIB
 
 _MOST_OFF = 0.02
 _MIB = 1024 * 1024
+_OPENED = "memory that a sibling opened"
 
 
 def measure(bench: Bench) -> dict[str, Any]:
@@ -29,6 +30,9 @@ def measure(bench: Bench) -> dict[str, Any]:
             except ChildError as error:
                 found[name] = {"child": error.name}
         bench.journal.case(name, found[name])
+    with bench.passing():
+        found[_OPENED] = _counted_of_two(bench)
+    bench.journal.case(_OPENED, found[_OPENED])
     return {"context_mib": CONTEXT_MIB, "cases": found}
 
 
@@ -45,7 +49,24 @@ def _counted(bench: Bench, name: str, act: Callable[[Child], Any], torch: bool) 
     part = cut(bench, name.replace(" ", "-"), context_mib=CONTEXT_MIB)
     child = bench.child(part.env, torch=torch)
     act(child)
-    counted, on_card = part.region.usage().used_bytes, bench.bytes_of(child.pid)
+    return _held_against_driver(bench, part, [child])
+
+
+def _counted_of_two(bench: Bench) -> dict[str, Any]:
+    """Memory of one program of a slice that another of it opens: the gate counts it once, and the driver?"""
+    part = cut(bench, "opened", context_mib=CONTEXT_MIB)
+    one, other = bench.children([part.env, part.env])
+    try:
+        one.ask("hold", mib=1024)
+        other.ask("open_exported", handle=one.ask("export"))
+    except ChildError as error:
+        return {"child": error.name}
+    return _held_against_driver(bench, part, [one, other])
+
+
+def _held_against_driver(bench: Bench, part: Slice, children: Sequence[Child]) -> dict[str, Any]:
+    counted, each_on_card = part.region.usage().used_bytes, [bench.bytes_of(child.pid) for child in children]
+    on_card = None if None in each_on_card else sum(each or 0 for each in each_on_card)
     if not on_card:
         return {"counted_mib": counted / _MIB, "on_card_mib": on_card, "off": None}
     part.region.match_driver(on_card, counted)

@@ -7,11 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpu.bench import Bench, Measurement
-from gpu.children import Child
-from gpu.gated import cut
-from gpu.results import Verdict, held
-from gpu.working import Kind
+from benchmarks.gpu.bench import Bench, Measurement
+from benchmarks.gpu.children import Child
+from benchmarks.gpu.gated import cut
+from benchmarks.gpu.results import Verdict, held
+from benchmarks.gpu.working import Kind
 
 _COUNTS = (1, 2, 4, 8)
 _LEAST_RATIO = 0.95

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from gpu.bench import Bench, Measurement
-from gpu.gated import cut
-from gpu.results import Verdict, held
+from benchmarks.gpu.bench import Bench, Measurement
+from benchmarks.gpu.gated import cut
+from benchmarks.gpu.results import Verdict, held
 
 _AT_ONCE = 4
 _WITHIN_S = 10.0
@@ -19,15 +19,22 @@ def measure(bench: Bench) -> dict[str, Any]:
     """As many as there is time for, some at once, all in one slice."""
     part, until, codes = cut(bench, "slice"), time.monotonic() + bench.seconds, Counter[str]()
     before = bench.used_mib()
-    while not codes or time.monotonic() < until:
-        with bench.passing():
-            children = bench.children([part.env] * _AT_ONCE)
-            for child in children:
-                child.send("leave")
-            for child in children:
-                code = child.exit_code(_WITHIN_S)
-                codes["hung" if code is None else str(code)] += 1
+    try:
+        while not codes or time.monotonic() < until:
+            _begin_and_end_some(bench, part.env, codes)
+    finally:
+        bench.journal.case("exits", dict(codes))  # of one that is ended, too
     return {"exits": dict(codes), "left_mib": bench.used_mib() - before}
+
+
+def _begin_and_end_some(bench: Bench, env: Mapping[str, str], codes: Counter[str]) -> None:
+    with bench.passing():
+        children = bench.children([env] * _AT_ONCE)
+        for child in children:
+            child.send("leave")
+        for child in children:
+            code = child.exit_code(_WITHIN_S)
+            codes["hung" if code is None else str(code)] += 1
 
 
 def judge(figures: Mapping[str, Any]) -> Verdict:

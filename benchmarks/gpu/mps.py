@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gpu.bench import Bench
+from benchmarks.gpu.bench import Bench
 from millpond.model.decisions import Grant
 from millpond.model.errors import UnavailableError
 from millpond.node.sharing.backend import EnforcementRequest

@@ -14,23 +14,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import psutil
 
-from gpu.bench import Measurement, find_card
-from gpu.catalogue import CATALOGUE, ON_REQUEST, file_of
-from gpu.results import Result, Status
+from benchmarks.gpu.bench import Measurement, find_card
+from benchmarks.gpu.catalogue import CATALOGUE, ON_REQUEST, file_of
+from benchmarks.gpu.results import Result, Status
+from benchmarks.reporting import Table, command_line, emit, note, program
 from millpond.model.errors import InvalidInputError, UnavailableError
-from reporting import Table, command_line, emit, note, program
 
-_ROOMS = [str(Path(__file__).resolve().parents[up] / name) for up, name in ((1, ""), (2, "src"))]
+_ROOMS = [str(Path(__file__).resolve().parents[2] / name) for name in ("", "src")]
 """Where the measurements and what they measure lie: a machine that is lent for minutes need not have it installed."""
 
 NO_CARD = os.EX_UNAVAILABLE
@@ -55,14 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--host-mib", type=int, default=0, metavar="MIB", help="host memory to fill; by default what is free"
     )
     parser.add_argument("--out", type=Path, default=_RESULTS, metavar="DIR", help="where the files of results go")
-    parser.add_argument("--list", action="store_true", help="say what there is, and measure nothing")
+    parser.add_argument("--list", action="store_true", help="say what there is and how long it is planned to take")
     options = parser.parse_args(arguments)
     chosen = choose(options.only)
-    if options.list:
-        emit({"measurements": [each.name for each in chosen]}, options.json, [_listed(chosen)])
-        return 0
     if not options.limit_s > 0:
         raise InvalidInputError(f"--limit-s {options.limit_s:g}: no time at all", "give it seconds above 0")
+    if options.list:
+        planned = planned_s(chosen, options.limit_s)
+        emit({"measurements": list(planned), "planned_s": planned}, options.json, [_listed(chosen, planned)])
+        return 0
     try:
         find_card()
     except UnavailableError as error:
@@ -101,16 +102,18 @@ def planned_s(chosen: Sequence[Measurement], limit_s: float) -> dict[str, float]
 
 
 def measure_all(chosen: Sequence[Measurement], limit_s: float, folder: Path, host_mib: int) -> list[Result]:
-    """One after the other; those for which no time is left are skipped."""
+    """One after the other, each in its part of the time that is left; those for which there is none are skipped."""
     until, planned, results = time.monotonic() + limit_s, planned_s(chosen, limit_s), []
-    for each in chosen:
+    for number, each in enumerate(chosen):
         left = until - time.monotonic()
         if planned[each.name] / 2 > left:
-            result = _without(each, Status.SKIPPED, "the time was used up before it")
+            result = _without(each, Status.SKIPPED, "the time was used up before it", time.monotonic())
             result.append(file_of(each.name, folder))
         else:
-            note(f"{each.name}: {each.question}, about {planned[each.name]:.0f} s")
-            result = measure_alone(each, planned[each.name], left, folder, host_mib)
+            seconds = planned_s(chosen[number:], left)[each.name]
+            note(f"{each.name}: {each.question}, about {seconds:.0f} s")
+            others = sum(planned[other.name] for other in chosen[number + 1 :]) / 2  # which is the least they need
+            result = measure_alone(each, seconds, max(seconds, left - others), folder, host_mib)
         # Said at once, whoever listens: a machine that is lent may be taken back before the table is printed.
         why = f": {result.reason}" if result.reason else ""
         sys.stderr.write(f"{each.name} {result.status} in {result.seconds:.0f} s{why}\n")
@@ -121,11 +124,11 @@ def measure_all(chosen: Sequence[Measurement], limit_s: float, folder: Path, hos
 def measure_alone(measurement: Measurement, seconds: float, left_s: float, folder: Path, host_mib: int) -> Result:
     """In a process of its own, which is ended when it takes far longer than it should, or no time is left."""
     path = file_of(measurement.name, folder)
-    before = path.stat().st_size if path.exists() else 0
+    before, began = path.stat().st_size if path.exists() else 0, time.monotonic()
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     arguments = (measurement.name, str(seconds), str(folder), str(host_mib), str(os.getpid()))
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpu.alone", *arguments],
+        [sys.executable, "-m", "benchmarks.gpu.alone", *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (*_ROOMS, *inherited)))},
         stderr=subprocess.PIPE,
         text=True,
@@ -142,7 +145,7 @@ def measure_alone(measurement: Measurement, seconds: float, left_s: float, folde
     if result is not None:
         return result
     last = said.strip().splitlines()[-1:] or ["it said nothing"]
-    result = _without(measurement, Status.FAIL, f"it broke off: {last[0]}")
+    result = _without(measurement, Status.FAIL, f"it broke off: {last[0]}", began)
     result.append(path)
     return result
 
@@ -157,9 +160,10 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.communicate()
 
 
-def _without(measurement: Measurement, status: Status, reason: str) -> Result:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Result(measurement.name, measurement.question, measurement.pass_line, status, reason, now, 0.0)
+def _without(measurement: Measurement, status: Status, reason: str, began: float) -> Result:
+    seconds = round(time.monotonic() - began, 1)
+    when = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="seconds")
+    return Result(measurement.name, measurement.question, measurement.pass_line, status, reason, when, seconds)
 
 
 def _make(folder: Path) -> None:
@@ -169,10 +173,10 @@ def _make(folder: Path) -> None:
         raise InvalidInputError(f"--out {folder}: {error.strerror}", "name a folder that can be made") from error
 
 
-def _listed(chosen: Sequence[Measurement]) -> Table:
+def _listed(chosen: Sequence[Measurement], planned: Mapping[str, float]) -> Table:
     table = Table("measurement", "what it asks", "pass line", "seconds", texts=3)
     for each in chosen:
-        table.add(each.name, each.question, each.pass_line, f"{each.seconds:g}")
+        table.add(each.name, each.question, each.pass_line, f"{planned[each.name]:.0f}")
     return table
 
 

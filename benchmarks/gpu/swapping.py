@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from gpu.bench import Bench
+from benchmarks.gpu.bench import Bench
 from millpond.model.errors import UnavailableError
 from millpond.node.sharing.helper import CheckpointHelper, DriverError, DriverHungError, ProcessState
 
 OUT = ("lock", "checkpoint")
 BACK = ("restore", "unlock")
 STEP_S = 90.0
+_LOOK_S = 0.02
 
 
 @contextlib.contextmanager
@@ -76,7 +77,7 @@ def undone(driver: CheckpointHelper, pid: int) -> dict[str, str]:
     """Bring a program back from wherever it is, as far as that goes: what the driver said to each step."""
     said = {}
     for step, fits in (("restore", ProcessState.CHECKPOINTED), ("unlock", ProcessState.LOCKED)):
-        if state(driver, pid) == fits:
+        if _settled(driver, pid) == fits:
             said[step] = _said(driver, step, pid, STEP_S / 3)
     return said
 
@@ -89,6 +90,14 @@ def state(driver: CheckpointHelper, pid: int) -> str:
         return error.name
     except DriverHungError:
         return "hung"
+
+
+def _settled(driver: CheckpointHelper, pid: int) -> str:
+    """The state when a move that is under way has ended, if it does in time."""
+    until = time.monotonic() + STEP_S / 3
+    while (found := state(driver, pid)) == ProcessState.MOVING and time.monotonic() < until:
+        time.sleep(_LOOK_S)
+    return found
 
 
 def gigabytes_per_s(mib: int, *seconds: float) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpu.working import Kind, Work, main
+from benchmarks.gpu.working import Kind, Work, main
 
 _MIB = 1024 * 1024
 _GEMM = 8192

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
-from gpu.driver_calls import RefusedError
-from gpu.orphans import end_with
+from benchmarks.gpu.driver_calls import RefusedError
+from benchmarks.gpu.orphans import end_with
 
 _TRIES = 5
 _SEED = 1

@@ -6,7 +6,7 @@ import itertools
 import json
 import sys
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "engines"
 import control_plane
 from control_plane import ADMIN, ControlPlane
 
-from kubernetes.api_client import ApiClient, Ask
-from kubernetes.pod_ledger import CARD, PodLedger
+from benchmarks.kubernetes.api_client import ApiClient, Ask
+from benchmarks.kubernetes.pod_ledger import CARD, PodLedger
 from millpond.model.errors import UnavailableError
 
 NAMESPACE = "millpond"
@@ -27,6 +27,8 @@ MIX = ((0.7, 1), (0.2, 2), (0.1, 8))
 """Part of the pods, and cards of each."""
 _PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _OK = {200, 201}
+_ASKED_FOR = ("name", "labels", "annotations")
+"""What of a pod's metadata its maker has chosen."""
 _NAME, _NODE = "@name@", "@node@"
 
 
@@ -74,13 +76,25 @@ class BenchCluster:
         """A kubeconfig with the namespace of the benchmark."""
         return self.plane.kubeconfig(ADMIN, NAMESPACE)
 
-    def create(self, prefix: str, count: int, scheduler: str) -> None:
-        """Pods in the mix of cards, that wait for a scheduler, by a request each."""
-        self._all(Ask("POST", _PODS_PATH, pod) for pod in _mixed_pods(prefix, count, scheduler))
+    def create(self, pods: Iterable[dict[str, Any]]) -> None:
+        """Pods that wait for a scheduler, by a request each."""
+        self._all(Ask("POST", _PODS_PATH, pod) for pod in pods)
+
+    def bare_copies(self) -> list[dict[str, Any]]:
+        """All pods as whoever made them asked for them, but that nobody binds them."""
+        found = self.api.ask("GET", _PODS_PATH).json()["items"]
+        return [
+            {
+                "metadata": {name: each["metadata"][name] for name in _ASKED_FOR if name in each["metadata"]},
+                "spec": {name: part for name, part in each["spec"].items() if name != "nodeName"}
+                | {"schedulerName": "nobody"},
+            }
+            for each in found
+        ]
 
     def store(self, prefix: str, count: int, scheduler: str) -> None:
         """The same pods, at once."""
-        self._store(_PODS_PATH, f"/registry/pods/{NAMESPACE}", _mixed_pods(prefix, count, scheduler))
+        self._store(_PODS_PATH, f"/registry/pods/{NAMESPACE}", mixed_pods(prefix, count, scheduler))
         self._await_pods(prefix, count)
 
     def store_bound(self, prefix: str, count: int) -> None:
@@ -112,21 +126,13 @@ class BenchCluster:
             text, uid = made[alike]
             yield plain, text.replace(uid, str(uuid.uuid4())).replace(_NAME, name).replace(_NODE, node)
 
-    def bind(self, prefix: str, count: int) -> None:
-        """Bind such pods to nodes, whichever: as many requests as a scheduler would make, with no thought at all."""
+    def bind(self, pods: Sequence[dict[str, Any]]) -> None:
+        """Bind pods to nodes, whichever: as many requests as a scheduler would make, with no thought at all."""
+        names = [pod["metadata"]["name"] for pod in pods]
         self._all(
-            Ask("POST", f"{_PODS_PATH}/{prefix}-{number}/binding", _binding(f"{prefix}-{number}", node))
-            for number, node in zip(range(count), self._rooms(count), strict=False)
+            Ask("POST", f"{_PODS_PATH}/{name}/binding", _binding(name, node))
+            for name, node in zip(names, _rooms(map(_cards_of, pods)), strict=True)
         )
-
-    def _rooms(self, count: int) -> Iterator[str]:
-        """A node with room for each of the pods of a mix: no card twice, as the ledger would say."""
-        place, left = 0, CARDS
-        for cards in mixed(count):
-            if cards > left:
-                place, left = place + 1, CARDS
-            left -= cards
-            yield node_name(place)
 
     def clear(self) -> None:
         """Delete all pods, and wait until they are gone."""
@@ -143,13 +149,28 @@ class BenchCluster:
             raise UnavailableError(f"the API server answered {dict(seen)}", f"see {self.folder}/kube-apiserver.log")
 
 
+def _rooms(asked: Iterable[int]) -> Iterator[str]:
+    """A node with room for each of some pods: no card twice, as the ledger would say."""
+    place, left = 0, CARDS
+    for cards in asked:
+        if cards > left:
+            place, left = place + 1, CARDS
+        left -= cards
+        yield node_name(place)
+
+
+def _cards_of(pod: dict[str, Any]) -> int:
+    return sum(int(each["resources"]["requests"].get(CARD, "0")) for each in pod["spec"]["containers"])
+
+
 def _marked(text: str, name: str, node: str) -> str:
     """JSON of an object with marks in place of its name and its node."""
     marked = text.replace(f'"{node}"', f'"{_NODE}"') if node else text
     return marked.replace(f'"{name}"', f'"{_NAME}"')
 
 
-def _mixed_pods(prefix: str, count: int, scheduler: str) -> Iterator[dict[str, Any]]:
+def mixed_pods(prefix: str, count: int, scheduler: str) -> Iterator[dict[str, Any]]:
+    """Pods in the mix of cards, that wait for a scheduler."""
     return (pod_object(f"{prefix}-{number}", cards, scheduler) for number, cards in enumerate(mixed(count)))
 
 

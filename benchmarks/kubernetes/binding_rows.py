@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kubernetes.bench_cluster import CARDS, NAMESPACE, BenchCluster, batches, mixed
+from benchmarks.kubernetes.bench_cluster import CARDS, NAMESPACE, BenchCluster, batches, mixed
+from benchmarks.server.served import ServedPond
 from millpond.engines.kubernetes.cluster.cluster_lease import LeaseTimes
-from served import ServedPond
 
 IDLE_S = 15.0
 """A scheduler that binds nothing for so long is through."""
@@ -28,21 +28,34 @@ class Drain:
     Attributes:
         rate: pods a second, from the beginning to the last one bound.
         cpu_ms: of the scheduler's process, per pod bound.
+        cluster_ms: the same of the API server and etcd: what a scheduler asks of them, and they of the machine.
         decided_rate: pods a second while the scheduler decides, and does nothing else; 0 where it does not tell.
     """
 
     bound: int
     rate: float
     cpu_ms: float
+    cluster_ms: float
     decided_rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """What the API server can do, in requests of one kind a second."""
+    """What the API server can do, in requests of one kind a second.
+
+    Attributes:
+        created_ms, bound_ms: CPU of the API server and etcd, per pod.
+    """
 
     created: float
     bound: float
+    created_ms: float
+    bound_ms: float
+
+    @property
+    def both(self) -> float:
+        """Pods made, then bound."""
+        return 1 / (1 / self.created + 1 / self.bound)
 
 
 def cpu_s(pid: int) -> float:
@@ -64,27 +77,35 @@ def job(cards: int, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def measure_ceiling(cluster: BenchCluster, pods: int) -> Ceiling:
-    """How many pods a second can be made, and bound, where nobody chooses."""
-    began = time.monotonic()
-    cluster.create("ceiling", pods, "nobody")
-    created_s = time.monotonic() - began
-    began = time.monotonic()
-    cluster.bind("ceiling", pods)
-    bound_s = time.monotonic() - began
+def cluster_cpu_s(cluster: BenchCluster) -> float:
+    """CPU seconds that the API server and etcd have used."""
+    return sum(cpu_s(cluster.plane.pid(name)) for name in ("kube-apiserver", "etcd"))
+
+
+def measure_ceiling(cluster: BenchCluster, pods: Sequence[dict[str, Any]]) -> Ceiling:
+    """How many such pods a second can be made, and bound, where nobody chooses."""
+    began, used = time.monotonic(), cluster_cpu_s(cluster)
+    cluster.create(pods)
+    made, used_by_then = time.monotonic(), cluster_cpu_s(cluster)
+    cluster.bind(pods)
+    bound_s, bound_cpu_s = time.monotonic() - made, cluster_cpu_s(cluster) - used_by_then
     cluster.clear()
-    return Ceiling(pods / created_s, pods / bound_s)
+    count = len(pods)
+    per_pod = 1e3 / count
+    return Ceiling(count / (made - began), count / bound_s, per_pod * (used_by_then - used), per_pod * bound_cpu_s)
 
 
 def drained(cluster: BenchCluster, pid: int, pods: int, begin: Callable[[], object]) -> Drain:
     """Watch a scheduler until it has bound all, or binds nothing any more."""
-    used, began = cpu_s(pid), time.monotonic()
+    used, used_beside, began = cpu_s(pid), cluster_cpu_s(cluster), time.monotonic()
     begin()
     cluster.ledger.wait(lambda: cluster.ledger.bound >= pods, IDLE_S)
     times = cluster.ledger.bound_between()
     if not times:
-        return Drain(0, 0.0, 0.0)
-    return Drain(len(times), len(times) / (times[-1] - began), 1e3 * (cpu_s(pid) - used) / len(times))
+        return Drain(0, 0.0, 0.0, 0.0)
+    per_pod = 1e3 / len(times)
+    cluster_ms = per_pod * (cluster_cpu_s(cluster) - used_beside)
+    return Drain(len(times), len(times) / (times[-1] - began), per_pod * (cpu_s(pid) - used), cluster_ms)
 
 
 def drain_by_kube_scheduler(cluster: BenchCluster, pods: int) -> Drain:

@@ -1,6 +1,6 @@
 """All kubelets of a cluster whose nodes are status alone, in one process: what is bound runs, and ends when it is told.
 
-    python fake_kubelets.py URL TOKEN KUBECONFIG LOG_PORT STATUS_EVERY_S NODES
+    python -m benchmarks.kubernetes.fake_kubelets URL TOKEN KUBECONFIG LOG_PORT STATUS_EVERY_S NODES
 
 Each node's status is written every so often, as kubelets do. (They also renew a lease each, which no scheduler looks
 at, and which is left out here.) A pod that is deleted is gone at once. Lines on standard input tell the rest:
@@ -16,17 +16,15 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import uvloop
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from kubernetes.api_client import Ask, Connection
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
+from benchmarks.kubernetes.api_client import Ask, Connection
+from millpond.engines.kubernetes.cluster.access import api_channel
 from millpond.engines.kubernetes.cluster.cluster_view import PODS
+from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess, find_config
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.cluster.reflector import Reflector
 

@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kubernetes.bench_cluster import NAMESPACE, BenchCluster
-from kubernetes.binding_rows import job
-from kubernetes.standing_rows import KubeletProcess
+from benchmarks.kubernetes.bench_cluster import NAMESPACE, BenchCluster
+from benchmarks.kubernetes.binding_rows import job
+from benchmarks.kubernetes.standing_rows import KubeletProcess
+from benchmarks.server.served import ServedPond
 from millpond.model.errors import MillpondError
-from served import ServedPond
 
 SHORT_S, LONG_S = (0.2, 2.0), (11.0, 14.0)
 """How long a fault lasts; one in five of those of the server is long enough for its lease to run out."""

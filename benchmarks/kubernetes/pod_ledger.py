@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
+from millpond.engines.kubernetes.cluster.access import api_channel
 from millpond.engines.kubernetes.cluster.cluster_view import PODS
+from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess, find_config
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.cluster.reflector import Reflector
 from millpond.engines.kubernetes.pods.pod_marks import TaskMark

@@ -1,8 +1,8 @@
 """What Millpond does on a cluster of many nodes: pods bound a second beside kube-scheduler and the API server's own
 ceiling, gangs, taking back, restarts, outages. A real control plane, nodes that are status alone.
 
-    python benchmarks/kubernetes/run.py --nodes 100 --pods 400
-    python benchmarks/kubernetes/run.py --nodes 5000 --pods 10000 --only binding
+    python -m benchmarks.kubernetes.run --nodes 100 --pods 400
+    python -m benchmarks.kubernetes.run --nodes 5000 --pods 10000 --only binding
 
 It takes the programs of Kubernetes (`make kubernetes`, once, as root). All of it shares this machine: the API server,
 etcd, kubelets and whoever schedules. So figures beside each other say more than a figure alone.
@@ -20,11 +20,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from calibration import calibration_rate
-from kubernetes.bench_cluster import CARDS, BenchCluster, require_programs
-from kubernetes.binding_rows import (
+from benchmarks.calibration import calibration_rate
+from benchmarks.kubernetes.bench_cluster import CARDS, BenchCluster, mixed_pods, require_programs
+from benchmarks.kubernetes.binding_rows import (
     drain_adopted_by_millpond,
     drain_by_kube_scheduler,
     drain_by_millpond,
@@ -33,8 +31,8 @@ from kubernetes.binding_rows import (
     measure_ceiling,
     pond_on,
 )
-from kubernetes.faults import FaultWalk
-from kubernetes.standing_rows import (
+from benchmarks.kubernetes.faults import FaultWalk
+from benchmarks.kubernetes.standing_rows import (
     FILLER_PODS,
     QUEUES,
     fill,
@@ -45,11 +43,11 @@ from kubernetes.standing_rows import (
     reclaim,
     restart,
 )
+from benchmarks.reporting import command_line, emit, note, program
+from benchmarks.row import Row, table_of
+from benchmarks.server.served import ServedPond
 from millpond.model.errors import UnavailableError
 from millpond.server.runtime.kernel_compilation import WORTHWHILE_NODES
-from reporting import command_line, emit, note, program
-from row import Row, table_of
-from served import ServedPond
 
 NO_CLUSTER = os.EX_UNAVAILABLE
 LARGEST_GANG = 512
@@ -134,35 +132,43 @@ def served(cluster: BenchCluster, folder: Path, **settings: object) -> Iterator[
 def binding(folder: Path, scale: Scale) -> list[Row]:
     """Pods in a mix of one, two and eight cards, and a gang."""
     with cluster_of(folder, scale) as cluster:
-        ceiling = measure_ceiling(cluster, scale.pods)
+        ceiling = measure_ceiling(cluster, list(mixed_pods("ceiling", scale.pods, "nobody")))
         peer = drain_by_kube_scheduler(cluster, scale.pods)
-        both = 1 / (1 / ceiling.created + 1 / ceiling.bound)
         size = min(LARGEST_GANG, scale.nodes)
         with served(cluster, folder / "gang") as pond:
             gang_s = gang(cluster, pond, size)
         cluster.clear()
         with served(cluster, folder / "drain") as pond:
             own = drain_by_millpond(cluster, pond, scale.pods)
+        same = cluster.bare_copies()
         cluster.clear()
+        ceiling_of_own = measure_ceiling(cluster, same)
         with served(cluster, folder / "adopting") as pond:
             adopted = drain_adopted_by_millpond(cluster, pond, scale.pods)
         return [
             Row("API server alone: pods made", ceiling.created, "1/s"),
             Row("API server alone: pods bound", ceiling.bound, "1/s"),
-            Row("API server alone: pods made, then bound", both, "1/s"),
+            Row("API server alone: pods made, then bound", ceiling.both, "1/s"),
+            Row("  CPU of it and etcd per pod made", ceiling.created_ms, "ms"),
+            Row("  CPU of it and etcd per pod bound", ceiling.bound_ms, "ms"),
             Row("kube-scheduler: bound", peer.rate, "1/s"),
             Row("  never placed", scale.pods - peer.bound, "pods"),
             Row("  CPU per bound pod", peer.cpu_ms, "ms"),
+            Row("  CPU of the API server and etcd beside it", peer.cluster_ms, "ms"),
             Row("Millpond: pods of others, made before: bound", adopted.rate, "1/s", 0.5 * ceiling.bound, least=True),
             Row("  beside kube-scheduler", adopted.rate / peer.rate, "times", 5.0, least=True),
             Row("  never placed", scale.pods - adopted.bound, "pods", 0.0),
             Row("  CPU per bound pod", adopted.cpu_ms, "ms", 2.0),
+            Row("  CPU of the API server and etcd beside it", adopted.cluster_ms, "ms"),
             Row("  decided, while it decides", adopted.decided_rate, "1/s", 5000.0, least=True),
-            Row("Millpond: jobs made into pods and bound", own.rate, "1/s", 0.5 * both, least=True),
+            Row("Millpond: jobs made into pods and bound", own.rate, "1/s", 0.5 * ceiling.both, least=True),
             Row("  beside kube-scheduler, which makes none", own.rate / peer.rate, "times"),
             Row("  never placed", scale.pods - own.bound, "pods", 0.0),
             Row("  CPU per bound pod, from job to binding", own.cpu_ms, "ms", 2.0),
-            Row(f"gang of {size}: submitted to all bound", gang_s, "s", 1.5 * size / both),
+            Row("  CPU of the API server and etcd beside it", own.cluster_ms, "ms"),
+            Row("  API server alone: the same pods made, then bound", ceiling_of_own.both, "1/s"),
+            Row("  CPU of it and etcd per such pod", ceiling_of_own.created_ms + ceiling_of_own.bound_ms, "ms"),
+            Row(f"gang of {size}: submitted to all bound", gang_s, "s", 1.5 * size / ceiling.both),
         ]
 
 

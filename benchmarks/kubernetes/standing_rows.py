@@ -13,9 +13,10 @@ from pathlib import Path
 
 from control_plane import ADMIN
 
-from kubernetes.bench_cluster import CARDS, BenchCluster, batches
-from kubernetes.binding_rows import LARGEST_ARRAY, job
-from served import ServedPond
+from benchmarks.kubernetes import fake_kubelets
+from benchmarks.kubernetes.bench_cluster import CARDS, BenchCluster, batches
+from benchmarks.kubernetes.binding_rows import LARGEST_ARRAY, job
+from benchmarks.server.served import ServedPond
 
 FILLER_PODS = "jfiller-"
 """What the names of the pods of ``fill`` begin with: those of an array's members are made of the job's id."""
@@ -39,9 +40,9 @@ class KubeletProcess:
 @contextmanager
 def kubelets(cluster: BenchCluster, status_every_s: float) -> Iterator[KubeletProcess]:
     """All nodes are alive for as long as this lasts."""
-    program = Path(__file__).with_name("fake_kubelets.py")
     arguments = [cluster.plane.url, ADMIN, cluster.way, cluster.log_port, status_every_s, cluster.nodes]
-    process = subprocess.Popen([sys.executable, str(program), *map(str, arguments)], stdin=subprocess.PIPE)
+    order = [sys.executable, "-m", fake_kubelets.__name__, *map(str, arguments)]
+    process = subprocess.Popen(order, stdin=subprocess.PIPE)
     try:
         yield KubeletProcess(process)
     finally:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-import adaptation
-from adaptation import RULE, played
+from benchmarks.traces import adaptation
+from benchmarks.traces.adaptation import RULE, played
 from millpond.model.resources import SliceRequest, TaskRequest
 from millpond.model.workloads import Job, Role
 from millpond.simulation.trace import TraceJob, Workload

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from balance import ROWS, STEP_S, SharedCardsWorld, lost_of
+from benchmarks.traces.balance import ROWS, STEP_S, SharedCardsWorld, lost_of
 from millpond.model.decisions import Start, Stop
 from millpond.model.reasons import Cause
 

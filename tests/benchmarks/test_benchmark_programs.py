@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
+import pkgutil
 import shutil
 import signal
 import subprocess
@@ -13,28 +15,19 @@ from typing import Any
 
 import pytest
 
-import bounded_cycles
-import chaos
-import core_speed
-import cycle_scenes
-import evictions
-import gate_overhead
-import gate_shares
-import hostile_clients
-import ordering_quality
-import placement_quality
-import platform_speed
-import restoring
-import simulator_speed
-import tenancy
-import twin
+import benchmarks
+from benchmarks.cycles import bounded_cycles, core_speed, cycle_scenes, restoring
+from benchmarks.server import chaos, hostile_clients, platform_speed, twin
+from benchmarks.server.own_postgresql import what_is_missing
+from benchmarks.sharing import gate_overhead, gate_shares
+from benchmarks.tenancy import evictions, tenancy
+from benchmarks.traces import ordering_quality, placement_quality, simulator_speed
 from millpond.simulation import packing, queueing
-from own_postgresql import what_is_missing
 
 pytestmark = pytest.mark.long
 
 DATA = Path(__file__).resolve().parents[1] / "data"
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+REPOSITORY = Path(__file__).resolve().parents[2]
 COPIES = {
     "trace1.csv": "muri.csv",
     "trace3.csv": "muri.csv",
@@ -67,6 +60,15 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> None:
 def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """The JSON on standard output."""
     return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("module", [found.name for found in pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")])
+def test_every_module_of_the_benchmarks_can_be_imported(module):
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":  # which only machines with a card have
+            raise
 
 
 def test_ordering_quality_holds_each_row_against_its_peer(traces, capsys):
@@ -177,8 +179,8 @@ def test_a_path_that_is_not_there_is_named_in_one_line(tmp_path, monkeypatch, ca
 
 def test_a_benchmark_that_is_asked_to_end_ends_what_it_has_started():
     body = "try:\n  print('up', flush=True)\n  time.sleep(60)\n finally:\n  print('down')"
-    code = f"import time, reporting\n@reporting.program\ndef main(_):\n {body}\nmain()"
-    with subprocess.Popen([sys.executable, "-c", code], cwd=BENCHMARKS, stdout=subprocess.PIPE, text=True) as running:
+    code = f"import time\nfrom benchmarks import reporting\n@reporting.program\ndef main(_):\n {body}\nmain()"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout.readline() == "up\n"
         running.terminate()
         assert (running.stdout.read(), running.wait()) == ("down\n", 128 + signal.SIGTERM)

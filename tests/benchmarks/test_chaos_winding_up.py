@@ -6,8 +6,8 @@ import random
 import threading
 from contextlib import contextmanager
 
-import chaos
-import chaos_jobs as jobs
+from benchmarks.server import chaos
+from benchmarks.server import chaos_jobs as jobs
 
 ENDLESS = next(kind for kind in jobs.KINDS if kind.stopped)
 

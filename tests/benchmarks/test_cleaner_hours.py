@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cleaner_hours import (
+from benchmarks.energy.cleaner_hours import (
     HOUR_S,
     Emitted,
     Intensity,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from energy_saved import CARD_W, NODE_W, RULE, Drawn, is_met, measured, saved_percent
+from benchmarks.energy.energy_saved import CARD_W, NODE_W, RULE, Drawn, is_met, measured, saved_percent
 from millpond.model.resources import SliceRequest, TaskRequest
 from millpond.model.workloads import Job, Role
 from millpond.scheduling.scheduler import Scheduler

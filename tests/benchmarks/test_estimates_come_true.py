@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-import estimate_quality
-from estimate_quality import Row, figures, samples_of, with_tenants
+from benchmarks.traces import estimate_quality
+from benchmarks.traces.estimate_quality import Row, figures, samples_of, with_tenants
 from millpond.scheduling.scheduler import Scheduler
 from millpond.simulation.clusters import uniform_cluster
 from millpond.simulation.kernel import World

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.forecasting.power_off_peers import ces, time_out
+from benchmarks.forecasting.powered_pool import PoweredPool, score
+from benchmarks.forecasting.replicas_ahead import PlayedService
 from millpond.model.hardware.node_power import PowerSavingRule
-from power_off_peers import ces, time_out
-from powered_pool import PoweredPool, score
-from replicas_ahead import PlayedService
 
 RULE = PowerSavingRule(idle_s=600.0, spare=1, least_on_s=0.0, least_off_s=0.0, boot_s=300.0)
 

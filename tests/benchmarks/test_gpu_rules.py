@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu import guard
+from benchmarks.gpu import guard
 
 ROOM = Path(guard.__file__).parent
 MIB = 1024 * 1024

@@ -9,16 +9,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from benchmarks.gpu import run
+from benchmarks.gpu.bench import Measurement
+from benchmarks.gpu.catalogue import CATALOGUE, ON_REQUEST, file_of
+from benchmarks.gpu.results import Result, Status, append
+from benchmarks.gpu.swapping import move, state, undone
 from fake_driver.driver import MIB, Action, FakeDriver
 from fake_driver.program import Program
-from gpu import run
-from gpu.catalogue import CATALOGUE, ON_REQUEST, file_of
-from gpu.results import Result, Status, append
+from millpond.node.sharing.helper import CheckpointHelper, ProcessState
 
 PROGRAM = Path(run.__file__)
 
@@ -103,11 +108,40 @@ def test_what_is_planned_takes_four_fifths_of_the_limit(limit_s: float) -> None:
     assert not planned.keys() & ON_REQUEST
 
 
+def test_what_takes_longer_than_planned_leaves_out_nothing_of_what_comes_after_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    now = [0.0]
+
+    def measured(each: Measurement, seconds: float, left_s: float, *_: object) -> Result:
+        hangs = each.name in ("m02_memcap", "m08_ckpt_edges")
+        now[0] += left_s if hangs else seconds
+        return Result(each.name, each.question, each.pass_line, Status.PASS, "", "", seconds)
+
+    monkeypatch.setattr(run, "measure_alone", measured)
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    results = run.measure_all(run.choose(""), 600.0, tmp_path, 0)
+    assert {result.status for result in results} == {Status.PASS}
+    assert now[0] <= 600.0
+
+
+def test_what_is_planned_for_each_is_listed_by_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["--list", "--limit-s", "300", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["planned_s"] == run.planned_s(run.choose(""), 300.0)
+
+
 def test_truth_comes_before_time_and_moves_come_last() -> None:
     files = [file_of(each.name, Path()).stem for each in run.choose("")]
     assert list(dict.fromkeys(files)) == ["truth", "time", "moves"]
     assert [each.name for each in run.choose("m00")] == ["m00_probe"]
     assert [each.name for each in run.choose("m")] == list(CATALOGUE)
+
+
+def test_a_measurement_that_is_ended_says_how_long_it_had(tmp_path: Path) -> None:
+    result = run.measure_alone(CATALOGUE["m00_probe"], 60.0, 0.1, tmp_path, 0)
+    assert (result.status, result.reason) == (Status.FAIL, "it broke off: it did not end within 0 s")
+    assert result.seconds >= 0.1
+    assert lines(tmp_path / "truth.jsonl")[-1]["seconds"] == result.seconds
 
 
 @pytest.mark.long
@@ -152,7 +186,7 @@ def test_cheap_measurements_say_where_they_were_made_and_what_was_found(
 
 FIND = """
 import os, sys
-from gpu.bench import find_card
+from benchmarks.gpu.bench import find_card
 from millpond.model.errors import UnavailableError
 for visible in sys.argv[1:]:
     os.environ["CUDA_VISIBLE_DEVICES"] = visible
@@ -168,7 +202,7 @@ def test_only_cards_that_may_be_seen_are_measured(fake_driver: FakeDriver) -> No
     found = {"1": "1", "GPU-00000002": "1", "7,0": "0", "GPU-f": "True", "": "True"}
     done = subprocess.run(
         [sys.executable, "-c", FIND, *found],
-        env={**os.environ, **fake_driver.env(), "PYTHONPATH": str(PROGRAM.parents[1])},
+        env={**os.environ, **fake_driver.env(), "PYTHONPATH": str(PROGRAM.parents[2])},
         capture_output=True,
         text=True,
         check=True,
@@ -195,6 +229,24 @@ def test_whatever_ends_the_program_ends_all_that_it_started(
     assert not list(tmp_path.glob("*.jsonl"))
 
 
+def test_a_program_whose_move_is_under_way_is_brought_back_once_it_is_done(fake_driver: FakeDriver) -> None:
+    driver, other = (CheckpointHelper({**os.environ, **fake_driver.env()}) for _ in range(2))
+    with Program(fake_driver.env()) as program, ThreadPoolExecutor() as pool:
+        assert program("start") == [0]
+        move(other, program.pid, "lock")
+        fake_driver.take_time()
+        out = pool.submit(move, other, program.pid, "checkpoint")
+        until(lambda: state(driver, program.pid) == ProcessState.MOVING)
+        back = pool.submit(undone, driver, program.pid)
+        with pytest.raises(TimeoutError):
+            back.result(0.2)
+        while not back.done():
+            fake_driver.pass_time(0.1)
+        assert back.result() == {"restore": "ok", "unlock": "ok"}
+        assert list(out.result()) == ["checkpoint_s"]
+    driver.close(), other.close()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_measurement_runs_to_its_end_and_leaves_the_card_empty(
@@ -204,8 +256,8 @@ def test_every_measurement_runs_to_its_end_and_leaves_the_card_empty(
     fake_driver.set("context_bytes", 200 * MIB)
     fake_driver.set("bytes_per_second", 100_000 * MIB)
     subprocess.run(
-        [sys.executable, "-m", "gpu.alone", name, "2", str(tmp_path), "4096", str(os.getpid())],
-        env={**os.environ, **fake_driver.env(), "PYTHONPATH": str(PROGRAM.parents[1])},
+        [sys.executable, "-m", "benchmarks.gpu.alone", name, "2", str(tmp_path), "4096", str(os.getpid())],
+        env={**os.environ, **fake_driver.env(), "PYTHONPATH": str(PROGRAM.parents[2])},
         check=True,
         timeout=180,
     )

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpu import m05_colocate, m06_freeze
-from gpu.catalogue import CATALOGUE
-from gpu.results import Status, held, percentile, spread
+from benchmarks.gpu import m05_colocate, m06_freeze
+from benchmarks.gpu.catalogue import CATALOGUE
+from benchmarks.gpu.results import Status, held, percentile, spread
 
 MS = 1_000_000
 

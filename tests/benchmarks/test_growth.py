@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from growth import CARDS, StepTimes, played
+from benchmarks.traces.growth import CARDS, StepTimes, played
 
 
 def write_tables(folder: Path) -> None:

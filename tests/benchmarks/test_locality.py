@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from locality import LOAD_S, NODES, Request, Served, by_preference, least_loaded, placed
+from benchmarks.traces.locality import LOAD_S, NODES, Request, Served, by_preference, least_loaded, placed
 
 
 def burst(*models: str, every_s: float = 0.0, length_s: float = 10.0) -> list[Request]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cases import PHILLY_LOG
-from nodes_in_use import NodesInUse, judged, played
+from benchmarks.traces.cases import PHILLY_LOG
+from benchmarks.traces.nodes_in_use import NodesInUse, judged, played
 
 ROWS = "\n".join(
     (

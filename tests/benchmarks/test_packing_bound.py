@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packing_bound import most_allocated_milli
+from benchmarks.traces.packing_bound import most_allocated_milli
 
 
 @pytest.mark.parametrize(

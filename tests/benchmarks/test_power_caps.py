@@ -6,8 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.energy.power_caps import (
+    MAX_SLOWDOWN,
+    MOST_SLOWDOWN,
+    compared,
+    is_met,
+    oracle,
+    played,
+    read_curves,
+    world_of,
+)
 from millpond.model.errors import InvalidInputError
-from power_caps import MAX_SLOWDOWN, MOST_SLOWDOWN, compared, is_met, oracle, played, read_curves, world_of
 
 SAMPLE = """\
 dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power

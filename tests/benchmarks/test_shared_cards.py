@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_cards import MOST_JCT_S, MOST_MAKESPAN_S, SPEEDS, TRACE, Played, judged, played
+from benchmarks.traces.shared_cards import MOST_JCT_S, MOST_MAKESPAN_S, SPEEDS, TRACE, Played, judged, played
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boosted_trees import boosted_trees
+from benchmarks.forecasting.boosted_trees import boosted_trees
 from millpond.forecasting.forecasters import DAY, FORECASTERS, NAIVE, RIDGE, WEEK, LoadForecaster, Repeated
 from millpond.forecasting.outlook import MEDIAN, LoadForecast, forecast_load, roll
 from millpond.forecasting.scores import coverage
@@ -131,3 +131,10 @@ def test_a_forecast_that_was_worse_than_the_present_value_is_not_served() -> Non
     found = forecast_load(load, HOUR_S, 0.9, FORECASTERS)
     assert isinstance(found, NoForecast)
     assert found.reason.startswith("it would be worse than the present value (skill -")
+
+
+def test_of_a_load_that_has_stood_still_all_the_tested_days_nothing_else_than_its_value_is_served() -> None:
+    load = by_the_day(28, noise=0.2)
+    load.values[-7 * 24 - 1 :] = load.values[-1]
+    found = forecast_load(load, HOUR_S, 0.9, FORECASTERS)
+    assert isinstance(found, NoForecast) or (found.likely, found.upper) == (load.values[-1], load.values[-1])

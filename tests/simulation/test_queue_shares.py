@@ -6,8 +6,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.tenancy.queue_shares import (
+    DAY_S,
+    NESTED,
+    Case,
+    Crowd,
+    Policy,
+    Saturation,
+    entitled,
+    finish_times,
+    measured,
+)
 from millpond.model.tenancy.tenants import Queue
-from queue_shares import DAY_S, NESTED, Case, Crowd, Policy, Saturation, entitled, finish_times, measured
 from seeds import few_then_many
 
 WITHIN = 0.05

@@ -10,7 +10,7 @@ The cards bound the live makespan, not the rate of submission. For how long a li
 command's own length (the supervisor's start, the report of the end, on a busy machine the wait for a core) is not the
 scheduler's doing: it is measured on this very run, as the mean over all jobs, and given to the simulator as its start
 cost. Whatever else differed, an order, an idle card, a gang that waits for two, would show in the makespan.
-`benchmarks/twin.py` goes further: more jobs, the overhead measured beforehand, and starts and waits compared.
+`benchmarks/server/twin.py` goes further: more jobs, the overhead measured beforehand, and starts and waits compared.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 from real_pond import Pond, until
 
+from benchmarks.server.twin import Run, live_course, simulated_course, stored_run
 from event_logs import replay_log
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import ENDED
 from millpond.model.events import Ended
 from millpond.scheduling.scheduler import Scheduler
-from twin import Run, live_course, simulated_course, stored_run
 
 pytestmark = pytest.mark.long
 

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from fake_device import FakeNode, FakeProcess
+from benchmarks.sharing.fake_device import FakeNode, FakeProcess
+from benchmarks.sharing.sharing_walk import DEADLINE_S, Walk
 from millpond.node.sharing.desired_state import DesiredState
 from millpond.node.sharing.helper import ProcessState
 from millpond.node.sharing.ledger import LedgerEntry, Residence
 from millpond.node.task.records import TaskId
-from sharing_walk import DEADLINE_S, Walk
 
 TASK = TaskId("job", 1, 0)
 ENTRY = LedgerEntry(TASK, "node", {"gpu-0": 40_000})
@@ -47,6 +47,13 @@ def test_one_that_nobody_wants_halted_goes_on(walk: Walk) -> None:
     found = process(walk.node, halted=True)
     recover(walk)
     assert not found.halted
+
+
+def test_one_whose_agent_was_killed_as_it_began_to_make_room_launches_again(walk: Walk) -> None:
+    process(walk.node)
+    walk.node.hold_launches(TASK, held=True)
+    recover(walk)
+    assert walk.node.held == set()
 
 
 def test_one_that_was_to_be_frozen_and_runs_is_halted(walk: Walk) -> None:

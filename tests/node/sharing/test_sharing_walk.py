@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from benchmarks.sharing.sharing_walk import walk
 from seeds import few_then_many
-from sharing_walk import walk
 
 
 def test_two_hundred_walks_hold() -> None:

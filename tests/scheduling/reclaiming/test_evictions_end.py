@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import World, asks, elastic, gang, machine, queue, single
 
-from evictions import Walk
+from benchmarks.tenancy.evictions import Walk
 from millpond.model.decisions import Stop, Suspend
 from millpond.model.hardware.nodes import Pool
 from millpond.model.tenancy.tenants import Queue

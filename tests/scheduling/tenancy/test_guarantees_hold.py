@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from worlds import World, machine, queue, single
 
-from guarantee_walk import GuaranteeWalk
+from benchmarks.tenancy.guarantee_walk import GuaranteeWalk
 from millpond.model.decisions import Stop
 from millpond.model.states import JobState
 from seeds import few_then_many

@@ -11,7 +11,7 @@ and off each card at most ``MOST_A_DAY`` jobs move in a day. As both cards count
 before the next measurement.
 
 Source: Xiao et al., "Gandiva: introspective cluster scheduling for deep learning", OSDI 2018, section 3.3; bounds
-measured by ``benchmarks/balance.py``.
+measured by ``benchmarks/traces/balance.py``.
 """
 
 from __future__ import annotations

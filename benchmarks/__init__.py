@@ -1,0 +1,1 @@
+"""Programs that measure how fast Millpond is, and how good its decisions are."""

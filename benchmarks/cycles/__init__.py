@@ -1,0 +1,1 @@
+"""How fast the scheduler decides, forks and explains."""

@@ -1,0 +1,1 @@
+"""What part of energy and CO2 is saved."""

@@ -1,0 +1,1 @@
+"""How fast and robust a real server is."""

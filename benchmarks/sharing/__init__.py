@@ -1,0 +1,1 @@
+"""What sharing a card costs and keeps to, on pretended cards."""

@@ -1,0 +1,1 @@
+"""Whether queues and users get what they should, and whether evictions end."""

@@ -1,0 +1,1 @@
+"""How good decisions are on traces, beside published figures."""
