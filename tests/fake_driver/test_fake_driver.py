@@ -107,6 +107,55 @@ def test_what_a_killed_process_held_is_free_again(fake_driver: FakeDriver) -> No
         assert later("alloc", 4096 * MIB)[0] == 0
 
 
+SMALL_ALLOCATIONS = r"""
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stddef.h>
+
+enum { THREADS = 2, PAIRS = 300 };
+static void *context;
+static int failed;
+int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+int cuMemAlloc_v2(unsigned long *, size_t), cuMemFree_v2(unsigned long);
+
+// Wherever the driver gives a lock back, another thread goes first.
+int pthread_mutex_unlock(pthread_mutex_t *mutex) {
+    static _Atomic unsigned unlocks;
+    int result = ((int (*)(pthread_mutex_t *))dlsym(RTLD_NEXT, "pthread_mutex_unlock"))(mutex);
+    unsigned own = ++unlocks;
+    for (int times = 0; times < 20 && unlocks == own; times++) sched_yield();
+    return result;
+}
+
+static void *allocate_and_free(void *nothing) {
+    unsigned long pointer;
+    cuCtxSetCurrent(context);
+    for (int pair = 0; pair < PAIRS; pair++)
+        if (cuMemAlloc_v2(&pointer, 512) || cuMemFree_v2(pointer)) failed = 1;
+    return nothing;
+}
+
+int main(void) {
+    pthread_t threads[THREADS];
+    unsigned long large;
+    if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0)) return 2;
+    for (int number = 0; number < THREADS; number++) pthread_create(&threads[number], NULL, allocate_and_free, NULL);
+    for (int number = 0; number < THREADS; number++) pthread_join(threads[number], NULL);
+    cuCtxSetCurrent(context);
+    return failed || cuMemAlloc_v2(&large, 4ul << 30);
+}
+"""
+
+
+def test_two_threads_that_allocate_and_free_little_by_turns_leave_the_whole_card_free(
+    fake_driver: FakeDriver, tmp_path: Path
+) -> None:
+    program = compile_program(SMALL_ALLOCATIONS, fake_driver.libraries, tmp_path / "small-allocations")
+    done = subprocess.run([program], env=os.environ | fake_driver.env(), timeout=60)
+    assert done.returncode == 0
+
+
 def test_two_processes_with_work_share_the_time_of_a_card(fake_driver: FakeDriver) -> None:
     [card] = fake_driver.cards
     with Program(fake_driver.env()) as one, Program(fake_driver.env()) as other:

@@ -74,6 +74,8 @@ struct alloc_node_parameters {
 
 bool process_ready(void);
 int process_await_unlocked(void);
+// A function of the program's own that a stream waits for; the driver may not be called from it.
+void process_call_host(void (*function)(void *), void *argument);
 // A kernel touched memory that is not there: all further calls fail, as those of the other clients of MPS do.
 void process_fault(int device);
 // The context of the calling thread: its number among the shared ones, -1 where there is none.

@@ -101,7 +101,9 @@
     ENTRY(cuGraphUpload, cuGraphUpload, 11010) \
     ENTRY(cuInit, cuInit, 2000) \
     ENTRY(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010) \
+    ENTRY(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000) \
     ENTRY(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000) \
+    ENTRY(cuLaunchHostFunc, cuLaunchHostFunc, 10000) \
     ENTRY(cuLaunchKernel, cuLaunchKernel, 4000) \
     ENTRY(cuLaunchKernelEx, cuLaunchKernelEx, 11060) \
     ENTRY(cuMemAddressFree, cuMemAddressFree, 10020) \

@@ -160,6 +160,15 @@ void fake_use_word(struct fake_queue queue, enum fake_word_use use, uint64_t add
     fake_unlock();
 }
 
+void fake_write_word(int slot, uint64_t address, uint32_t value) {
+    struct fake_context *context = &fake->contexts[slot];
+    fake_lock();
+    fake_refresh();
+    *word_at(context, address) = value;
+    fake_execute(context->device, fake->devices[context->device].advanced_ns);
+    fake_unlock();
+}
+
 uint64_t fake_last(struct fake_queue queue) {
     const struct fake_context *context = &fake->contexts[queue.context];
     uint64_t last = 0;

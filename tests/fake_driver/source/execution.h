@@ -22,6 +22,9 @@ void fake_hold(struct fake_queue queue, int context, uint64_t sequence);
 // What is queued from now on waits until a word of memory has so large a value at least; or it gets that value.
 void fake_use_word(struct fake_queue queue, enum fake_word_use use, uint64_t address, uint32_t value);
 
+// It gets a value at once.
+void fake_write_word(int context, uint64_t address, uint32_t value);
+
 // Waits until one operation of the context is done; all before it, too, where `all`.
 void fake_await(int context, uint64_t sequence, bool all);
 

@@ -1,4 +1,5 @@
 // Graphs: the sum of their kernels, launched as one.
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "driver_api.h"
@@ -18,15 +19,18 @@ uint64_t kernel_ns(CUfunction function, void **parameters);
 // Of all graphs of this process. Assumed: what a graph takes with its first launch or upload is in use until the end of
 // what was launched, and kept then.
 static struct { int context; uint64_t reserved, used; } kept;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // of it
 
 bool graph_memory_take(CUgraphExec exec) {
     if (!exec->bytes || exec->taken) return true;
+    pthread_mutex_lock(&mutex);
     uint64_t wanted = kept.used + exec->bytes;
     if (!kept.reserved) kept.context = exec->context;
-    if (wanted > kept.reserved && !memory_take(kept.context, wanted - kept.reserved)) return false;
-    if (wanted > kept.reserved) kept.reserved = wanted;
-    kept.used = wanted;
-    return exec->taken = true;
+    bool fits = wanted <= kept.reserved || memory_take(kept.context, wanted - kept.reserved);
+    if (fits && wanted > kept.reserved) kept.reserved = wanted;
+    if (fits) kept.used = wanted;
+    pthread_mutex_unlock(&mutex);
+    return exec->taken = fits;
 }
 
 CUresult graph_add_allocation(CUgraph graph, struct alloc_node_parameters *about, void **node) {
@@ -43,16 +47,20 @@ CUresult graph_add_allocation(CUgraph graph, struct alloc_node_parameters *about
 API cuDeviceGetGraphMemAttribute(CUdevice device, int attribute, uint64_t *value) {
     ENTER("cuDeviceGetGraphMemAttribute");
     if (visible_device(device) < 0) return INVALID_DEVICE;
+    pthread_mutex_lock(&mutex);
     if (!fake->contexts[kept.context].used) kept.reserved = kept.used = 0;
     *value = attribute == GRAPHS_RESERVED ? kept.reserved : kept.used;
+    pthread_mutex_unlock(&mutex);
     return attribute == GRAPHS_RESERVED || attribute == GRAPHS_USED ? SUCCESS : INVALID_VALUE;
 }
 
 API cuDeviceGraphMemTrim(CUdevice device) {
     ENTER("cuDeviceGraphMemTrim");
     if (visible_device(device) < 0) return INVALID_DEVICE;
+    pthread_mutex_lock(&mutex);
     memory_give(kept.context, kept.reserved - kept.used);
     kept.reserved = kept.used;
+    pthread_mutex_unlock(&mutex);
     return SUCCESS;
 }
 
@@ -165,7 +173,9 @@ API cuGraphLaunch(CUgraphExec exec, CUstream stream) {
 
 API cuGraphExecDestroy(CUgraphExec exec) {
     ENTER("cuGraphExecDestroy");
+    pthread_mutex_lock(&mutex);
     if (exec->taken) kept.used -= exec->bytes;
+    pthread_mutex_unlock(&mutex);
     free(exec);
     return SUCCESS;
 }

@@ -22,7 +22,7 @@ struct allocation {
 };
 
 static struct allocation *table[BUCKETS];
-static CUhandle last_handle = 1;
+static _Atomic CUhandle last_handle = 1;
 
 struct array { uint64_t bytes; int context; };
 
@@ -88,7 +88,7 @@ uint64_t memory_rounded(uint64_t bytes, uint64_t unit) { return (bytes + unit - 
 // Small allocations share granules, one after the other; a granule is given back with the last of them. Assumed.
 struct slab { int context; uint64_t filled; int live; };
 
-static struct slab *last_slab;
+static struct slab *last_slab;  // with the shared lock, too
 
 static struct slab *take_from_slab(int context, uint64_t bytes) {
     bytes = memory_rounded(bytes, SMALLEST);
@@ -99,16 +99,19 @@ static struct slab *take_from_slab(int context, uint64_t bytes) {
     if (slab || !memory_take(context, GRANULE)) return slab;
     slab = calloc(1, sizeof *slab);
     *slab = (struct slab){context, bytes, 1};
-    return last_slab = slab;
+    fake_lock();
+    last_slab = slab;
+    fake_unlock();
+    return slab;
 }
 
 static void give_to_slab(struct slab *slab) {
     fake_lock();
     bool last = --slab->live == 0;
+    if (last && slab == last_slab) last_slab = NULL;
     fake_unlock();
     if (!last) return;
     memory_give(slab->context, GRANULE);
-    if (slab == last_slab) last_slab = NULL;
     free(slab);
 }
 
@@ -366,6 +369,17 @@ API cuIpcGetMemHandle(unsigned char handle[64], CUdeviceptr pointer) {
     ENTER("cuIpcGetMemHandle");
     memset(handle, 0, 64);
     memcpy(handle, &pointer, sizeof pointer);
+    fake_self()->uses |= FAKE_USES_IPC;
+    return SUCCESS;
+}
+
+struct ipc_handle { unsigned char bytes[64]; };
+
+// Of what is opened nothing counts as this process's (assumed); there are no bytes of the other's in it.
+API cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, struct ipc_handle handle, unsigned flags) {
+    ENTER("cuIpcOpenMemHandle_v2");
+    (void)handle, (void)flags;
+    *pointer = memory_map(GRANULE);
     fake_self()->uses |= FAKE_USES_IPC;
     return SUCCESS;
 }

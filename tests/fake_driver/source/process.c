@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "driver_api.h"
@@ -10,6 +12,7 @@
 
 #define STACK 32
 #define THREADS_OF_A_MULTIPROCESSOR 2048
+#define TEAR_DOWN_NS 2000000
 
 static pid_t ready_in;
 static int visible[FAKE_DEVICES], visible_number;
@@ -19,16 +22,29 @@ static int primary[FAKE_DEVICES], primary_uses[FAKE_DEVICES];
 static __thread int stack[STACK], depth;
 
 // A thread that is still in the driver as it is torn down finds its memory gone, as in the real one. The one that ends the
-// process is answered.
-static void tear_down(void) { torn_down = true; }
+// process is answered. That takes a while, of the machine's own time, so that such a thread is met.
+static void tear_down(void) {
+    struct timespec span = {0, TEAR_DOWN_NS};
+    torn_down = true;
+    syscall(SYS_nanosleep, &span, NULL);
+}
 
 bool process_ready(void) {
     if (torn_down && gettid() != getpid()) __builtin_trap();
     return ready_in && ready_in == getpid() && !torn_down;
 }
 
+static __thread bool in_host_function;
+
+void process_call_host(void (*function)(void *), void *argument) {
+    in_host_function = true;
+    function(argument);
+    in_host_function = false;
+}
+
 int process_await_unlocked(void) {
     struct fake_process *process = fake_self();
+    if (in_host_function) return NOT_PERMITTED;
     while (process->state != FAKE_RUNNING) {
         if (process->state == FAKE_FAILED) return DEINITIALIZED;
         fake_sleep(500000);

@@ -1,4 +1,5 @@
 // Streams, events and captures.
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "driver_api.h"
@@ -11,6 +12,7 @@ struct stream {
     CUgraph capture;
     bool spoilt, blocking;
     enum capture_mode mode;
+    uint32_t host_calls;
     struct stream *next;  // among those that capture
 };
 
@@ -21,6 +23,7 @@ struct event {
 };
 
 static struct stream *capturing;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // of those that capture
 static __thread enum capture_mode thread_mode;
 
 // The default streams (none, legacy, per thread) are small numbers in place of a pointer.
@@ -45,9 +48,11 @@ CUgraph stream_capture(CUstream stream) { return made(stream) ? stream->capture 
 
 CUresult unsafe_during_capture(void) {
     CUresult result = SUCCESS;
+    pthread_mutex_lock(&mutex);
     for (struct stream *stream = capturing; stream; stream = stream->next)
         if (stream->mode == CAPTURE_GLOBAL && thread_mode != CAPTURE_RELAXED)
             stream->spoilt = true, result = CAPTURE_UNSUPPORTED;
+    pthread_mutex_unlock(&mutex);
     return result;
 }
 
@@ -137,19 +142,23 @@ API cuStreamBeginCapture_v2(CUstream stream, enum capture_mode mode) {
     stream->capture->context = stream->context;
     stream->spoilt = false;
     stream->mode = mode;
+    pthread_mutex_lock(&mutex);
     stream->next = capturing;
     capturing = stream;
+    pthread_mutex_unlock(&mutex);
     return SUCCESS;
 }
 
 API cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     ENTER("cuStreamEndCapture");
     if (!made(stream) || !stream->capture) return INVALID_VALUE;
+    pthread_mutex_lock(&mutex);
     for (struct stream **link = &capturing; *link; link = &(*link)->next)
         if (*link == stream) {
             *link = stream->next;
             break;
         }
+    pthread_mutex_unlock(&mutex);
     *graph = stream->spoilt ? NULL : stream->capture;
     stream->capture = NULL;
     return *graph ? SUCCESS : CAPTURE_INVALIDATED;
@@ -158,10 +167,12 @@ API cuStreamEndCapture(CUstream stream, CUgraph *graph) {
 API cuStreamIsCapturing(CUstream stream, int *status) {
     ENTER("cuStreamIsCapturing");
     if (!made(stream)) {  // the legacy stream cannot be asked while one that waits for it captures
-        for (struct stream *other = capturing; other; other = other->next)
-            if (other->blocking && (uintptr_t)stream < 2) return CAPTURE_IMPLICIT;
+        bool waits = false;
+        pthread_mutex_lock(&mutex);
+        for (struct stream *other = capturing; other; other = other->next) waits |= other->blocking && (uintptr_t)stream < 2;
+        pthread_mutex_unlock(&mutex);
         *status = 0;
-        return SUCCESS;
+        return waits ? CAPTURE_IMPLICIT : SUCCESS;
     }
     *status = !stream->capture ? 0 : stream->spoilt ? 2 : 1;
     return SUCCESS;
@@ -243,6 +254,32 @@ API cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr word, uint32_t value, un
 API cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr word, uint32_t value, unsigned flags) {
     ENTER("cuStreamWriteValue32_v2");
     return flags ? NOT_SUPPORTED : use_word(stream, FAKE_WRITES_WORD, word, value);
+}
+
+struct host_call { void (*function)(void *); void *argument; int context; uint64_t after, word; uint32_t number; };
+
+static void *call_host(void *about) {
+    struct host_call call = *(struct host_call *)about;
+    free(about);
+    fake_await(call.context, call.after, false);
+    process_call_host(call.function, call.argument);
+    fake_write_word(call.context, call.word, call.number);
+    return NULL;
+}
+
+// After what is on a stream, which goes on when the function has returned. Of streams that were made, and one at a time of each.
+API cuLaunchHostFunc(CUstream stream, void (*function)(void *), void *argument) {
+    ENTER("cuLaunchHostFunc");
+    pthread_t thread;
+    if (!made(stream) || stream->capture) return NOT_SUPPORTED;
+    struct host_call *call = malloc(sizeof *call);
+    uint64_t word = (uintptr_t)stream;
+    uint64_t after = last_of(stream_queue(stream));
+    *call = (struct host_call){function, argument, stream->context, after, word, ++stream->host_calls};
+    fake_use_word(stream_queue(stream), FAKE_AWAITS_WORD, word, call->number);
+    if (pthread_create(&thread, NULL, call_host, call)) return OUT_OF_MEMORY;
+    pthread_detach(thread);
+    return SUCCESS;
 }
 
 API cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {

@@ -21,3 +21,12 @@ def test_the_second_is_told_who_was_first_and_gets_the_lock_after_it(tmp_path: P
     with pytest.raises(AnotherAgentError, match="process 8"):
         first.take("process 7")
     second.release()
+
+
+def test_a_file_that_a_link_in_place_of_the_lock_leads_to_is_left_as_it_is(tmp_path: Path) -> None:
+    victim, lock = tmp_path / "victim", tmp_path / "lock"
+    victim.write_text("a file of the server's account")
+    lock.symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic links"):
+        AgentLock(lock).take("process 7")
+    assert victim.read_text() == "a file of the server's account"

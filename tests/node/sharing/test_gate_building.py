@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,22 @@ def test_why_there_is_no_library_is_said(
         library(tmp_path / "cache")
     assert raised.value.remedy
     assert [path.name for path in (tmp_path / "cache").iterdir()] == []
+
+
+def test_starts_that_need_the_library_at_the_same_time_build_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = tmp_path / "built"
+    compiler = tmp_path / "bin" / "gcc"
+    compiler.parent.mkdir()
+    compiler.write_text(f"""#!/bin/sh
+echo . >> {built}
+sleep 0.1
+for argument; do [ "$before" = -o ] && : > "$argument"; before=$argument; done
+""")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(compiler.parent), prepend=":")
+    with ThreadPoolExecutor(4) as starts:
+        libraries = set(starts.map(library, [tmp_path / "cache"] * 4))
+    assert [path.is_file() for path in libraries] == [True]
+    assert built.read_text() == ".\n"

@@ -1,7 +1,5 @@
 #include "graph_memory.h"
 
-#include <sys/mman.h>
-
 #include "hooks.h"
 #include "ledger.h"
 #include "quota.h"
@@ -10,12 +8,6 @@
 #define DEEPEST 8
 
 struct live { CUdeviceptr pointer; uint64_t bytes; };
-
-// Pages of the gate's own, with room for so many of anything.
-static void *room_for(size_t count, size_t size) {
-    void *found = mmap(NULL, count * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return found == MAP_FAILED ? NULL : found;
-}
 
 static uint64_t most_of(CUgraph graph, int depth);
 
@@ -50,8 +42,8 @@ static uint64_t most_of(CUgraph graph, int depth) {
     int (*get)(CUgraph, void **, size_t *) = REAL_AS(cuGraphGetNodes, CUresult(CUgraph, void **, size_t *));
     size_t count = 0, live_count = 0;
     if (depth > DEEPEST || get(graph, NULL, &count) || !count) return 0;
-    void **nodes = room_for(count, sizeof *nodes);
-    struct live *live = room_for(count, sizeof *live);
+    void **nodes = fresh_pages(count * sizeof *nodes);
+    struct live *live = fresh_pages(count * sizeof *live);
     int64_t now = 0, most = 0;
     if (nodes && live && !get(graph, nodes, &count)) {
         for (size_t index = 0; index < count; index++) {

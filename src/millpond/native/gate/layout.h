@@ -20,7 +20,7 @@ struct gate_control {
     uint64_t magic;
     uint32_t version;
     uint32_t member;                       // its number in the card file
-    _Atomic uint64_t sequence;             // counts the agent's changes
+    uint64_t reserved0;
     _Atomic uint64_t cap_bytes;            // device memory of the slice; 0 for no cap
     _Atomic uint64_t context_bytes;        // what a context counts for
     _Atomic uint32_t guarantee_milli;      // share of device time when others want the card too
@@ -40,7 +40,7 @@ struct gate_control {
 struct gate_slot {
     _Atomic uint64_t pid;             // in the process's own namespace
     _Atomic uint64_t used_bytes;
-    _Atomic uint64_t peak_bytes;
+    uint64_t reserved0;
     _Atomic uint64_t launches;
     _Atomic uint64_t busy_ns;         // measured device time
     _Atomic uint64_t last_launch_ns;
@@ -59,7 +59,7 @@ struct gate_slot {
 struct gate_usage {
     uint64_t magic;
     uint32_t version;
-    uint32_t slots;
+    _Atomic uint32_t clocked_milli;    // the limit that limit_clock_ns goes by; 0 for none yet
     _Atomic uint64_t busy_clock_ns;    // busy time of all processes together is counted up to here
     _Atomic uint64_t limit_clock_ns;   // when the limit allows the next launch
     _Atomic uint64_t floor_clock_ns;   // when the floor does

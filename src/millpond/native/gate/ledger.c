@@ -1,7 +1,5 @@
 #include "ledger.h"
 
-#include <sys/mman.h>
-
 #include "quota.h"
 
 // An open-addressed table in pages of its own: the program's malloc may be one that allocates device memory. What is
@@ -22,12 +20,14 @@ void ledger_reset(void) {
 static size_t place_of(uint64_t key) { return (size_t)((key ^ key >> 9) * 0x9e3779b97f4a7c15ull >> 20) & (capacity - 1); }
 static size_t behind(size_t at) { return (at + 1) & (capacity - 1); }
 
+// What a context that goes had is handed out again before its entries are known to be gone: of several contexts the latest
+// counts. Of handles, which no context has, the earliest does: it is let go of first.
 static struct charge *find(uint64_t key) {
+    struct charge *found = NULL;
     if (!table || !key) return NULL;
-    for (size_t at = place_of(key);; at = behind(at)) {
-        if (table[at].key == key) return &table[at];
-        if (!table[at].key) return NULL;
-    }
+    for (size_t at = place_of(key); table[at].key; at = behind(at))
+        if (table[at].key == key && (!found || table[at].context != found->context)) found = &table[at];
+    return found;
 }
 
 static void insert(struct charge charge) {
@@ -52,12 +52,16 @@ static void take_out(struct charge *entry) {
 
 static bool grow(void) {
     size_t before = capacity, wanted = before ? before * 2 : FIRST_CAPACITY;
-    void *fresh = mmap(NULL, wanted * sizeof *table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (fresh == MAP_FAILED) return false;
+    void *fresh = fresh_pages(wanted * sizeof *table);
+    if (!fresh) return false;
     struct charge *old = table;
     table = fresh, capacity = wanted, filled = 0;
-    for (size_t at = 0; at < before; at++)
-        if (old[at].key) insert(old[at]);
+    size_t first = 0;  // behind an empty place: those of one key keep their order
+    while (old && old[first].key) first++;
+    for (size_t count = 0; count < before; count++) {
+        const struct charge *charge = &old[(first + count) & (before - 1)];
+        if (charge->key) insert(*charge);
+    }
     if (old) munmap(old, before * sizeof *old);
     return true;
 }

@@ -46,13 +46,15 @@ class AgentLock:
                     os.pwrite(self._file, f"{who}\n".encode(), 0)
 
     def _locked(self) -> int:
+        # Every account may lay a link there, to a file that would be emptied and overwritten.
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW
         # Opened without O_CREAT first: the kernel refuses to create over another user's file in /tmp.
         try:
-            file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            file = os.open(self._path, os.O_RDWR | flags)
         except FileNotFoundError:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | flags, 0o644)
         except PermissionError:
-            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(self._path, os.O_RDONLY | flags)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

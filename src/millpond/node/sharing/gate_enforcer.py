@@ -64,8 +64,10 @@ class GateEnforcer(SliceEnforcer):
             )
         [grant] = request.grants
         built, folder = library(self._cache), request.folder
-        region = GateRegion.create(folder, self._cards / grant.device, settings_of(grant, request))
-        with self._guard:
+        with self._guard:  # several starts at the same time would find the same place of a card free
+            region = GateRegion.create(folder, self._cards / grant.device, settings_of(grant, request))
+            if earlier := self._regions.get(request.task):
+                earlier.detach()
             self._regions[request.task] = region
         mounts = (
             Mount(built, writable=False),
@@ -78,12 +80,12 @@ class GateEnforcer(SliceEnforcer):
 
     def adopt(self, task: TaskId, folder: Path, devices: Sequence[str]) -> bool:
         """See ``SliceEnforcer``."""
-        region = GateRegion.open(folder, self._cards)
-        if region is None:
-            return False
-        if region.settings.uuid != devices[0]:  # the agent before this one was killed as it moved the task
-            region.move(self._cards / devices[0], devices[0])
         with self._guard:
+            region = GateRegion.open(folder, self._cards)
+            if region is None:
+                return False
+            if region.settings.uuid != devices[0]:  # the agent before this one was killed as it moved the task
+                region.move(self._cards / devices[0], devices[0])
             self._regions[task] = region
         return True
 

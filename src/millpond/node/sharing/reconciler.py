@@ -84,7 +84,8 @@ class Reconciler:
                 self.trees.hold_launches(entry.task, held=True)
                 if not any(self.trees.halt(entry.task, LOOK_S) for _ in range(_TRIES)) and self.trees.pids(entry.task):
                     return "its processes cannot be halted again"
-            case Whereabouts.FROZEN if desired is not DesiredState.FROZEN:
+            case Whereabouts.FROZEN | Whereabouts.RUNNING if desired is not DesiredState.FROZEN:
+                # Its launches are held, too, when the agent was killed as it began to take it off its device.
                 self.trees.hold_launches(entry.task, held=False)
                 self.trees.go_on(entry.task)
         # One that was to be swapped and runs was not yet, or has returned already: the decision that says which is

@@ -9,8 +9,10 @@ import ctypes
 import functools
 import json
 import sys
+import threading
 from collections.abc import Callable
 from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
+from pathlib import Path
 
 MIB = 1024 * 1024
 OUT_OF_MEMORY = 2
@@ -29,6 +31,17 @@ class Driver:
 
 
 cuda = Driver()
+
+
+def begin_stuck(call: Callable[[], int]) -> None:
+    """Returns once a thread sleeps in a call of the driver that hangs."""
+    begun: list[bool] = []
+    sys.setswitchinterval(1000)  # from the mark on, it runs up to the driver
+    thread = threading.Thread(target=lambda: (begun.append(True), call()), daemon=True)
+    thread.start()
+    stat = Path(f"/proc/self/task/{thread.native_id}/stat")
+    while not begun or stat.read_text().split()[2] != "S":
+        pass
 
 
 class AllocationProperties(ctypes.Structure):

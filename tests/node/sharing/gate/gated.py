@@ -101,6 +101,12 @@ class GatedCard:
         spent = [now - earlier for now, earlier in zip(self.busy_ns(tasks), before, strict=True)]
         return [100 * each / sum(spent) for each in spent]
 
+    def busy_points(self, tasks: Sequence[Task], window_s: float) -> list[float]:
+        """The same in points of the window itself, whose rest the card was idle."""
+        before = self.busy_ns(tasks)
+        self.pass_time(window_s)
+        return [(now - then) / window_s / 1e7 for now, then in zip(self.busy_ns(tasks), before, strict=True)]
+
     def pass_time(self, seconds: float) -> None:
         """Let so much time pass for all who use the card, and no more."""
         assert self.timed
@@ -156,6 +162,20 @@ def write_slot(task: Task, index: int, **words: int) -> None:
         for name, value in {"pid": 1, **words}.items():
             file.seek(slot + getattr(layout.Slot, name).offset)
             file.write(value.to_bytes(8, "little"))
+
+
+def shared_by(card: GatedCard) -> layout.Card:
+    """What the slices of the card share, as it is."""
+    return layout.Card.from_buffer_copy((card.card_folder / "card").read_bytes())
+
+
+def write_member(card: GatedCard, member: int, **words: int) -> None:
+    """What any slice of the card may write of one, a word at a time."""
+    with (card.card_folder / "card").open("r+b") as file:
+        for name, value in words.items():
+            word = getattr(layout.CardMember, name)
+            at = layout.Card.member.offset + member * ctypes.sizeof(layout.CardMember) + word.offset
+            os.pwrite(file.fileno(), value.to_bytes(word.size, "little"), at)
 
 
 def last_launch_ns(task: Task) -> int:

@@ -99,14 +99,38 @@ def used_again_from_a_pool() -> None:
     pooled(12)
 
 
-def in_a_pool_that_is_destroyed() -> None:
-    pool, properties = c_void_p(), (c_int * 22)(1, 0, 1, 0)
+def pool_with_an_allocation() -> tuple[c_void_p, c_uint64]:
+    pool, pointer, properties = c_void_p(), c_uint64(), (c_int * 22)(1, 0, 1, 0)
     assert cuda.cuMemPoolCreate(byref(pool), properties) == 0
-    pointer = c_uint64()
     assert cuda.cuMemAllocFromPoolAsync(byref(pointer), c_size_t(20 * MIB), pool, None) == 0
+    return pool, pointer
+
+
+def in_a_pool_that_is_destroyed() -> None:
+    pool, pointer = pool_with_an_allocation()
     assert cuda.cuMemFree_v2(pointer) == 0
     assert cuda.cuMemPoolDestroy(pool) == 0
     allocate(10 * MIB, 1)
+
+
+def in_a_pool_that_was_destroyed_before() -> None:
+    pool, _ = pool_with_an_allocation()
+    assert cuda.cuMemPoolDestroy(pool) == 0
+
+
+def freed_to_a_pool_that_was_destroyed_before() -> None:
+    for free in (lambda pointer: cuda.cuMemFreeAsync(pointer, None), cuda.cuMemFree_v2):
+        pool, pointer = pool_with_an_allocation()
+        assert cuda.cuMemPoolDestroy(pool) == 0
+        assert free(pointer) == 0
+    cuda.cuCtxSynchronize()
+    allocate(10 * MIB, 1)
+
+
+def in_a_pool_that_nobody_may_destroy() -> None:
+    pooled()
+    assert cuda.cuMemPoolDestroy(current_pool()) != 0
+    pooled()
 
 
 def in_a_pool_of_the_host() -> None:
@@ -277,6 +301,9 @@ WAYS: dict[str, Callable[[], object]] = {
         trimmed_from_a_pool,
         used_again_from_a_pool,
         in_a_pool_that_is_destroyed,
+        in_a_pool_that_was_destroyed_before,
+        freed_to_a_pool_that_was_destroyed_before,
+        in_a_pool_that_nobody_may_destroy,
         in_a_pool_of_the_host,
         in_default_pools_of_the_host,
         captured_and_not_launched,

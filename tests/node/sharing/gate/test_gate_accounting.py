@@ -11,7 +11,7 @@ import pytest
 from gated import GatedCard
 from holding import WAYS
 
-from fake_driver.driver import MIB
+from fake_driver.driver import MIB, Action
 
 HOLDING = Path(__file__).with_name("holding.py")
 TOLERANCE = 0.02
@@ -69,6 +69,20 @@ def test_what_a_pool_keeps_is_given_back_before_an_allocation_is_refused(card: G
     assert said(card, source, cap_mib=64) == ["44", "14"]
 
 
+def test_memory_of_a_pool_is_freed_while_the_driver_gives_back_what_pools_keep(card: GatedCard) -> None:
+    source = """
+import os
+from allocating import begin_stuck
+pointer = c_uint64()
+cuda.cuMemAllocAsync(byref(pointer), c_size_t(10 * MIB), None)
+begin_stuck(lambda: cuda.cuMemAlloc_v2(byref(c_uint64()), c_size_t(60 * MIB)))
+print(cuda.cuMemFreeAsync(pointer, None), flush=True)
+os._exit(0)
+"""
+    card.driver.plan("cuMemPoolTrimTo", Action.HANG)
+    assert said(card, source, cap_mib=64) == ["0"]
+
+
 def test_an_allocation_for_which_a_pool_takes_more_than_the_cap_is_undone(card: GatedCard) -> None:
     card.driver.set("pool_piece_bytes", 32 * MIB)
     source = "print(take(2), take(30), take(2)); cuda.cuCtxSynchronize(); print(left())"
@@ -94,6 +108,19 @@ print(take(10), take(40))
     assert program.stdout.readline() == "70\n"
     task.region.set(cap_mib=20)
     assert program.communicate("\n")[0] == "0 2\n"
+
+
+def test_a_program_with_hundreds_of_pools_has_all_of_them_counted_and_gives_them_back(card: GatedCard) -> None:
+    source = """
+about, pools = (c_int * 22)(1, 0, 1, 0), [c_void_p() for _ in range(600)]
+results = {cuda.cuMemPoolCreate(byref(pool), about) for pool in pools}
+pointers = [c_uint64() for _ in pools]
+results |= {cuda.cuMemAllocFromPoolAsync(byref(at), c_size_t(MIB), pool, None) for at, pool in zip(pointers, pools)}
+print(*results, left())
+results = {cuda.cuMemFreeAsync(at, None) for at in pointers} | {cuda.cuMemPoolDestroy(pool) for pool in pools}
+print(*results, left())
+"""
+    assert said(card, source, cap_mib=2000) == ["0", "800", "0", "2000"]
 
 
 def test_a_graph_that_needs_more_than_the_cap_is_not_launched(card: GatedCard) -> None:

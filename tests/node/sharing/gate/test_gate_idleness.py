@@ -117,15 +117,15 @@ def test_what_a_program_wants_is_known_when_it_comes_back(
     timed_card: GatedCard, guarantees: list[int], kernels_ns: list[int], wanted: list[float]
 ) -> None:
     tasks = come_back(timed_card, guarantees, kernels_ns, kernels_ns)
-    assert points(timed_card, tasks, FIRST_S) == pytest.approx(wanted, abs=FIRST_POINTS)
-    assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
+    assert timed_card.busy_points(tasks, FIRST_S) == pytest.approx(wanted, abs=FIRST_POINTS)
+    assert timed_card.busy_points(tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
 
 
 @pytest.mark.long
 def test_those_that_have_all_they_can_use_do_not_drive_each_other_on(timed_card: GatedCard) -> None:
     kernels_ns = [QUARTER, QUARTER, QUARTER, KERNEL_NS]
     tasks = come_back(timed_card, [200, 200, 450, 150], kernels_ns, kernels_ns)
-    assert points(timed_card, tasks, 3) == pytest.approx([25] * 4, abs=POINTS)
+    assert timed_card.busy_points(tasks, 3) == pytest.approx([25] * 4, abs=POINTS)
 
 
 OTHERS: dict[str, tuple[list[int], list[int], list[int], list[float]]] = {
@@ -147,7 +147,7 @@ def test_a_program_that_does_something_else_when_it_comes_back_is_found_out(
 ) -> None:
     tasks = come_back(timed_card, guarantees, before_ns, after_ns)
     timed_card.pass_time(FOUND_OUT_S)
-    assert points(timed_card, tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
+    assert timed_card.busy_points(tasks, LATER_S) == pytest.approx(wanted, abs=POINTS)
     assert all(task.region.usage().turn_timeouts == 0 for task in tasks)
 
 
@@ -175,7 +175,7 @@ def test_a_few_short_launches_do_not_pass_for_what_a_program_wants(timed_card: G
     for task in tasks:
         begin_at_once(task, "busy", MORE, FOR_EVER_MS)
     timed_card.pass_time(FOUND_OUT_S)
-    assert points(timed_card, tasks, LATER_S) == pytest.approx([40, 60], abs=POINTS)
+    assert timed_card.busy_points(tasks, LATER_S) == pytest.approx([40, 60], abs=POINTS)
 
 
 def rest_after(card: GatedCard, task: Task) -> None:
@@ -183,12 +183,6 @@ def rest_after(card: GatedCard, task: Task) -> None:
     assert task.program is not None
     card.pass_time(0.2)
     task.program.answer()
-
-
-def points(card: GatedCard, tasks: Sequence[Task], seconds: float) -> list[float]:
-    before = card.busy_ns(tasks)
-    card.pass_time(seconds)
-    return [(now - then) / seconds / 1e7 for now, then in zip(card.busy_ns(tasks), before, strict=True)]
 
 
 def stretch_s(name: str, phases: Sequence[tuple[str, float]]) -> float:

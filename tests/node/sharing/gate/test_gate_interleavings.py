@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from gated import GatedCard
 from holding import WAYS
-from sanitized import SanitizedCard, sanitized_library, what_is_missing
+from sanitized import UNDER, SanitizedCard, what_is_missing
 
 from fake_driver.building import compile_program
 from fake_driver.driver import FakeDriver
@@ -271,9 +271,9 @@ def test_thousands_of_rounds_of_many_threads_leave_nothing_behind(card: GatedCar
 
 @pytest.mark.long
 def test_sanitizers_find_nothing_in_what_the_gate_does(fake_driver: FakeDriver, tmp_path: Path) -> None:
-    if missing := what_is_missing():
+    if missing := what_is_missing("address"):
         pytest.skip(missing)
-    card = SanitizedCard(fake_driver, sanitized_library(tmp_path), tmp_path)
+    card = SanitizedCard(fake_driver, tmp_path, "address")
     program = compile_program(RANDOM_WALK, fake_driver.libraries, tmp_path / "random-walk")
     walk(card, program, 40, longest_ms=60_000)
     takes_memory_in_every_way = [["allocating.py"], *(["holding.py", way] for way in WAYS)]
@@ -291,6 +291,15 @@ def test_sanitizers_find_nothing_in_what_the_gate_does(fake_driver: FakeDriver, 
         assert (done.returncode, done.stderr) == (0, ""), arguments
     with pytest.raises(AssertionError, match="heap-use-after-free"):
         card.python(card.slice(), USES_WHAT_IS_FREE)
+
+
+@pytest.mark.long
+def test_no_thread_touches_what_another_does_without_a_lock(fake_driver: FakeDriver, tmp_path: Path) -> None:
+    if missing := what_is_missing("thread"):
+        pytest.skip(missing)
+    card = SanitizedCard(fake_driver, tmp_path, "thread")
+    program = compile_program(RANDOM_WALK, fake_driver.libraries, tmp_path / "random-walk")
+    walk(card, program, 2 * len(PLACES), (RETURNING,), UNDER["thread"], longest_ms=60_000)
 
 
 @pytest.mark.long

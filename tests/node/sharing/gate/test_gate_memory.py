@@ -13,7 +13,7 @@ import pytest
 from allocating import ROWS
 from gated import GatedCard, until
 
-from fake_driver.driver import MIB, FakeDriver
+from fake_driver.driver import MIB, Action, FakeDriver
 from fake_driver.program import Program
 
 OUT_OF_MEMORY, NOT_SUPPORTED = 2, 801
@@ -135,6 +135,22 @@ def test_a_context_that_threads_retain_together_counts_once(card: GatedCard, tmp
     task = card.slice(cap_mib=1024, context_mib=100)
     assert run(card, task.env, str(linked(card, TOGETHER, tmp_path / "together", "-pthread"))) == "924\n"
     assert task.region.usage().used_bytes == 0
+
+
+def test_a_thread_waits_for_another_that_makes_the_context_it_asks_for(card: GatedCard) -> None:
+    card.driver.plan("cuDevicePrimaryCtxRetain", Action.HANG, times=1)
+    source = """
+import os
+from allocating import *
+def retain():
+    return cuda.cuDevicePrimaryCtxRetain(byref(c_void_p()), 0)
+cuda.cuInit(0)
+begin_stuck(retain)
+begin_stuck(retain)
+print("both wait", flush=True)
+os._exit(0)
+"""
+    assert card.python(card.slice(), source, PYTHONPATH=str(Path(__file__).parent)) == "both wait\n"
 
 
 RACING = """
@@ -283,6 +299,22 @@ for attempt in range(2):
 """
     task = card.slice(cap_mib=20, context_mib=4)
     assert card.python(task, source, PYTHONPATH=str(ALLOCATING.parent)).splitlines() == ["16 0"] * 5
+
+
+@pytest.mark.parametrize("way", ["cuCtxCreate_v2(byref(other), 0, 0)", "cuDevicePrimaryCtxRetain(byref(other), 0)"])
+def test_a_context_is_made_while_the_driver_has_not_ended_another(card: GatedCard, way: str) -> None:
+    source = f"""
+import os
+from allocating import *
+ended, other = c_void_p(), c_void_p()
+cuda.cuInit(0), cuda.cuCtxCreate_v2(byref(ended), 0, 0)
+begin_stuck(lambda: cuda.cuCtxDestroy_v2(ended))
+print(cuda.{way}, flush=True)
+os._exit(0)
+"""
+    task = card.slice(context_mib=4)
+    card.driver.plan("cuCtxDestroy_v2", Action.HANG)
+    assert card.python(task, source, PYTHONPATH=str(ALLOCATING.parent)) == "0\n"
 
 
 def test_what_a_context_holds_that_was_attached_to_is_free_with_the_last_to_detach(card: GatedCard) -> None:

@@ -23,6 +23,7 @@ PROGRAM = r"""
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,11 @@ static void launch(void) {
 }
 static void close_all(void) {
     for (int file = 3; file < 256; file++) close(file);
+}
+static struct sigaction before;
+static void pass_on(int number) {
+    sigaction(number, &before, NULL);
+    raise(number);
 }
 static void say(int number) { printf("%d\n", number), fflush(stdout); }
 static void ask_for_memory_of_the_card(void) {
@@ -152,6 +158,21 @@ def test_a_card_file_that_a_neighbour_damaged_keeps_no_program_from_starting(car
         assert started("alloc", 65 * MIB)[0] == OUT_OF_MEMORY
     assert not task.region.verify_card()
     assert task.region.verify_card()
+
+
+def test_a_program_that_passes_bus_errors_on_outlives_a_card_file_that_is_cut_short(card: GatedCard) -> None:
+    body = """
+    struct sigaction own = {.sa_handler = pass_on, .sa_flags = SA_NODEFER};
+    start(), launch();
+    sigaction(SIGBUS, &own, &before);
+    for (int times = 0; times < 3; times++) {
+        if (truncate("CARD", 0)) return 1;
+        for (int launches = 0; launches < 1000; launches++) launch();
+    }
+    say(cuCtxSynchronize());
+    """
+    body = body.replace("CARD", str(card.card_folder / "card"))
+    assert said(card.slice(), program(card, body)) == "0\n"
 
 
 def test_a_program_that_has_closed_its_output_does_not_get_a_file_of_the_gate_in_place_of_it(card: GatedCard) -> None:

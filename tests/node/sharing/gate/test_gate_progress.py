@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from gated import GatedCard, Task, keep_busy, last_launch_ns, until, write_slot
+from gated import GatedCard, Task, keep_busy, last_launch_ns, shared_by, until, write_member, write_slot
 
 from fake_driver.program import Program
 from millpond.model.sharing import ShareClass
@@ -119,9 +119,9 @@ def test_who_was_killed_a_while_ago_is_not_waited_for_by_several_others(timed_ca
     timed_card.until(lambda: all(task.region.usage().launches > 10 for task in others))
     gone = _without_a_process(timed_card)
     if was == "waiting":
-        _write(timed_card, gone, virtual_ns=1, waiting_ns=_now(timed_card))  # it has had least
+        write_member(timed_card, gone, virtual_ns=1, waiting_ns=_now(timed_card))  # it has had least
     else:
-        _write(timed_card, gone, active_ns=1, active_until_ns=1)
+        write_member(timed_card, gone, active_ns=1, active_until_ns=1)
         _give_turn(timed_card, gone)
     launches = [task.region.usage().launches for task in others]
     timed_card.pass_time(0.5)
@@ -138,7 +138,7 @@ def test_one_that_keeps_the_turn_without_end_holds_others_up_for_a_while_only(ti
     keeps, launches = _without_a_process(timed_card), other.region.usage().launches
     for _ in range(250):
         now = _now(timed_card)
-        _write(timed_card, keeps, active_ns=now, active_until_ns=now + 20_000_000)
+        write_member(timed_card, keeps, active_ns=now, active_until_ns=now + 20_000_000)
         _give_turn(timed_card, keeps)
         timed_card.pass_time(0.01)
     assert other.region.usage().launches > launches + 100
@@ -158,8 +158,8 @@ def test_a_virtual_time_that_no_slice_can_have_says_nothing_of_where_one_comes_b
     stays, comes_back = tasks
     keep_busy(stays)
     timed_card.pass_time(0.1)
-    now, virtual_ns = _now(timed_card), max(member.virtual_ns for member in _shared_by(timed_card).member)
-    _write(
+    now, virtual_ns = _now(timed_card), max(member.virtual_ns for member in shared_by(timed_card).member)
+    write_member(
         timed_card,
         _without_a_process(timed_card),
         guarantee_milli=1000,
@@ -183,11 +183,11 @@ def test_a_virtual_time_that_no_slice_can_have_is_not_taken_over_where_nobody_el
         task.program.send("launch", 1_000_000, 20)
     timed_card.until(lambda: all(task.region.usage().launches == 20 for task in tasks))
     timed_card.pass_time(0.1)
-    gone, virtual_ns = _without_a_process(timed_card), max(each.virtual_ns for each in _shared_by(timed_card).member)
-    _write(timed_card, gone, virtual_ns=virtual_ns + 2**50)
+    gone, virtual_ns = _without_a_process(timed_card), max(each.virtual_ns for each in shared_by(timed_card).member)
+    write_member(timed_card, gone, virtual_ns=virtual_ns + 2**50)
     keep_busy(tasks[0])
     timed_card.pass_time(0.2)
-    times = [each.virtual_ns for index, each in enumerate(_shared_by(timed_card).member) if index != gone]
+    times = [each.virtual_ns for index, each in enumerate(shared_by(timed_card).member) if index != gone]
     assert max(times) < virtual_ns + 10_000_000_000
 
 
@@ -196,8 +196,8 @@ def test_what_one_had_too_much_is_paid_back_for_half_a_second_at_most(timed_card
     for task in tasks:
         keep_busy(task)
     timed_card.until(lambda: all(task.region.usage().launches > 10 for task in tasks))
-    place = next(index for index, member in enumerate(_shared_by(timed_card).member) if member.present)
-    _write(timed_card, place, virtual_ns=_shared_by(timed_card).member[place].virtual_ns + 10_000_000_000)
+    place = next(index for index, member in enumerate(shared_by(timed_card).member) if member.present)
+    write_member(timed_card, place, virtual_ns=shared_by(timed_card).member[place].virtual_ns + 10_000_000_000)
     assert min(timed_card.busy_shares(tasks, 0.4)) < 10
     timed_card.pass_time(0.2)
     assert timed_card.busy_shares(tasks, 0.5) == pytest.approx([50, 50], abs=5)
@@ -236,50 +236,36 @@ def test_work_of_a_process_that_was_killed_holds_up_its_slice_and_others_for_a_m
 def _leave_with_the_turn(card: GatedCard, *, announced_ns: int) -> None:
     """What a process of the other slice leaves in the file, killed in its turn with so much work on the card."""
     gone, now = _without_a_process(card), _now(card)
-    _write(card, gone, active_ns=now, active_until_ns=now + announced_ns)
+    write_member(card, gone, active_ns=now, active_until_ns=now + announced_ns)
     _give_turn(card, gone)
 
 
 def _say_that_nothing_is_wanted(card: GatedCard, *, guarantee_milli: int) -> None:
     """Write so for all slices of that guarantee, which any of them may."""
     now = _now(card)
-    for number, member in enumerate(_shared_by(card).member):
+    for number, member in enumerate(shared_by(card).member):
         if member.present and member.guarantee_milli == guarantee_milli:
-            _write(card, number, demand_milli=0, demand_until_ns=now + 1_000_000_000)
-
-
-def _shared_by(card: GatedCard) -> layout.Card:
-    """What the slices of the card share, as it is."""
-    return layout.Card.from_buffer_copy((card.card_folder / "card").read_bytes())
+            write_member(card, number, demand_milli=0, demand_until_ns=now + 1_000_000_000)
 
 
 def _turn(card: GatedCard) -> layout.Turn:
     """Whose turn it is among those of no class of their own, and until when."""
-    return _shared_by(card).turn[ShareClass.NORMAL.rank]
+    return shared_by(card).turn[ShareClass.NORMAL.rank]
 
 
 def _now(card: GatedCard) -> int:
     """When a slice last launched or waited."""
-    return max(max(member.active_ns, member.waiting_ns) for member in _shared_by(card).member)
+    return max(max(member.active_ns, member.waiting_ns) for member in shared_by(card).member)
 
 
 def _without_a_process(card: GatedCard) -> int:
     """The place of the slice that has launched nothing."""
-    [number] = [index for index, each in enumerate(_shared_by(card).member) if each.present and not each.active_ns]
+    [number] = [index for index, each in enumerate(shared_by(card).member) if each.present and not each.active_ns]
     return number
 
 
-def _write(card: GatedCard, member: int, **words: int) -> None:
-    """What any slice of the card may write, a word at a time."""
-    with (card.card_folder / "card").open("r+b") as file:
-        for name, value in words.items():
-            word = getattr(layout.CardMember, name)
-            at = layout.Card.member.offset + member * ctypes.sizeof(layout.CardMember) + word.offset
-            os.pwrite(file.fileno(), value.to_bytes(word.size, "little"), at)
-
-
 def _give_turn(card: GatedCard, member: int) -> None:
-    place = _shared_by(card).member[member].present - 1
+    place = shared_by(card).member[member].present - 1
     with (card.card_folder / "card").open("r+b") as file:
         at = layout.Card.turn.offset + place * ctypes.sizeof(layout.Turn) + layout.Turn.holder.offset
         os.pwrite(file.fileno(), (member + 1).to_bytes(4, "little"), at)

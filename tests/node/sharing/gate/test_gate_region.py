@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -132,12 +135,15 @@ def test_a_file_of_which_an_agent_wrote_but_a_part_is_written_anew(tmp_path: Pat
     assert ((tmp_path / name).stat().st_size, (tmp_path / name).stat().st_mode & 0o777) == (whole, 0o666)
 
 
-def test_the_place_of_a_slice_whose_files_are_gone_is_free(tmp_path: Path) -> None:
+@pytest.mark.parametrize("undo", [shutil.rmtree, lambda folder: os.truncate(folder / "control", 0)])
+def test_the_place_of_a_slice_whose_files_are_gone_or_were_never_whole_is_free(
+    tmp_path: Path, undo: Callable[[Path], None]
+) -> None:
     for index in range(layout.MEMBERS):
         GateRegion.create(tmp_path / str(index), tmp_path / "card", SETTINGS).detach()
     with pytest.raises(UnavailableError, match="shared by 64 tasks already"):
         GateRegion.create(tmp_path / "one-more", tmp_path / "card", SETTINGS)
-    shutil.rmtree(tmp_path / "7")
+    undo(tmp_path / "7")
     GateRegion.create(tmp_path / "one-more", tmp_path / "card", SETTINGS)
     assert member_of(tmp_path / "one-more") == 7
 
@@ -160,6 +166,20 @@ def test_only_those_who_go_before_all_others_may_have_any_amount_of_work_in_flig
         floor_milli=floor_milli,
         uuid="GPU-1",
     )
+
+
+def test_slices_that_are_made_at_the_same_time_have_places_of_their_own(gate_library: Path, tmp_path: Path) -> None:
+    enforcer, at_once = GateEnforcer(gate_library.parent.parent, tmp_path / "cards"), threading.Barrier(6)
+
+    def make(number: int) -> None:
+        grant = Grant(f"GPU-{number // 6}", 100, 1000, 1024)
+        at_once.wait()
+        enforcer.prepare(EnforcementRequest(TaskId(f"job-{number}", 1, 0), tmp_path / str(number), [grant]))
+
+    with ThreadPoolExecutor(at_once.parties) as starts:
+        list(starts.map(make, range(60)))
+    for card in range(0, 60, 6):
+        assert {member_of(tmp_path / str(number)) for number in range(card, card + 6)} == set(range(6))
 
 
 def test_an_agent_is_told_of_what_a_slice_changed_that_is_not_its_own(gate_library: Path, tmp_path: Path) -> None:

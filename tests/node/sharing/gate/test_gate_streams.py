@@ -116,6 +116,45 @@ def test_work_that_waits_for_later_work_does_not_hold_that_back(
         assert task.region.usage().processes[task.program.pid].outstanding_ns == 0
 
 
+HOST = """
+def host(what, stream):
+    calls.append(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: what()))
+    assert cuda.cuLaunchHostFunc(stream, calls[-1], None) == 0
+calls, mine, duration = [], stream(), ctypes.c_uint64(20_000)
+"""
+
+
+def test_a_launch_from_a_function_that_a_stream_waits_for_is_the_drivers_to_refuse(card: GatedCard) -> None:
+    task, neighbour = card.programs({}, {})
+    keep_busy(neighbour)
+    source = """
+answers, parameters = [], (ctypes.c_void_p * 1)(ctypes.addressof(duration))
+for _ in range(4):
+    launch(mine)
+    host(lambda: answers.append(cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, mine, parameters, None)), mine)
+    launch(mine)
+assert cuda.cuCtxSynchronize() == 0
+assert answers == [800] * 4, answers
+sys.stdin.read()
+"""
+    card.python_until(
+        task, PREAMBLE + HOST + source, lambda: task.region.usage().launches >= 8 and in_flight(task) == 0
+    )
+
+
+def test_a_stream_that_waits_for_a_thread_which_is_held_back_goes_on(card: GatedCard) -> None:
+    source = """
+lock = threading.Lock()
+with lock:
+    host(lambda: lock.acquire(), mine)
+    for _ in range(900):
+        launch(mine)
+assert cuda.cuCtxSynchronize() == 0
+print(lock.locked())
+"""
+    assert card.python(card.slice(), PREAMBLE + HOST + source) == "True\n"
+
+
 def has_launched_since(task: Task, before_ns: int) -> bool:
     return last_launch_ns(task) != before_ns
 
@@ -166,12 +205,14 @@ cuda.cuCtxSynchronize()
 """
 
 RELEASE_BESIDE_LAUNCHES = """
-stop = threading.Event()
+begun, stop = threading.Event(), threading.Event()
 def work():
     own = stream()
     while not stop.is_set():
         launch(own)
+        begun.set()
 def release():
+    begun.wait()
     for _ in range(400):
         again = ctypes.c_void_p()
         assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(again), 0) == 0

@@ -104,6 +104,16 @@ def test_a_limit_holds_while_others_are_idle_and_can_be_changed(card: GatedCard)
     assert idle.region.usage().busy_ns == 0
 
 
+def test_what_was_used_by_a_lower_limit_is_soon_paid_by_one_that_is_raised(card: GatedCard) -> None:
+    [task] = card.programs({"limit_milli": 10})
+    assert task.program is not None
+    task.program.send("busy", 10 * KERNEL_NS, FOR_EVER_MS)
+    card.until(lambda: task.region.usage().busy_ns > 0)  # 2 s of the lower limit, and of the higher one 0.04
+    task.region.set(limit_milli=500)
+    card.pass_time(SETTLING_S)
+    assert duty(card, task, 1.0) == pytest.approx(50, abs=POINTS)
+
+
 def duty(card: GatedCard, task: Task, window_s: float) -> float:
     """Points of the time for which the card was busy with the task."""
     assert task.program is not None

@@ -64,8 +64,8 @@ HOOK CUresult cuMemFree_v2(CUdeviceptr pointer) {
     bool known = gate_ready() && ledger_take(pointer, &charge);
     CUresult result = REAL(cuMemFree_v2)(pointer);
     if (known && result) ledger_add(charge);
-    else if (known) quota_refund(charge.bytes);
-    else if (gate_ready()) reserves_settle();
+    else if (known) reserve_refund(&charge);
+    if (gate_ready() && (!known || charge.owner)) reserves_settle();
     return result;
 }
 

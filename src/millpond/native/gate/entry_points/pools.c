@@ -34,7 +34,9 @@ static enum verdict admit(void *pool, CUstream stream, uint64_t bytes, struct re
 
 // What a pool has taken beyond the allocation may be more than the cap allows: then the allocation is undone.
 static CUresult settle(struct reserve *reserve, uint64_t claimed, CUresult result, const CUdeviceptr *pointer, CUstream stream) {
-    if (reserve_settle(reserve, claimed) || result) return result;
+    bool fits = reserve_settle(reserve, claimed);
+    if (fits && !result) reserve_note(reserve, *pointer);
+    if (fits || result) return result;
     REAL_AS(cuMemFreeAsync, CUresult(CUdeviceptr, CUstream))(*pointer, stream);
     gate.slot->denials++;
     return CUDA_OUT_OF_MEMORY;
@@ -71,7 +73,7 @@ ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, OF_THREAD)
         bool known = gate_ready() && !captures(own_stream) && ledger_take(pointer, &charge); \
         CUresult result = REAL(name)(pointer, stream);                          \
         if (known && result) ledger_add(charge);                                \
-        if (known && !result) quota_refund(charge.bytes);                       \
+        if (known && !result) reserve_refund(&charge);                          \
         return result;                                                          \
     }
 FREE_ASYNC(cuMemFreeAsync, stream)
@@ -102,8 +104,7 @@ POOL_AT(cuMemGetDefaultMemPool)
 POOL_AT(cuMemGetMemPool)
 
 HOOK CUresult cuMemPoolDestroy(void *pool) {
-    if (gate_ready()) reserve_end_pool(pool);
-    return REAL(cuMemPoolDestroy)(pool);
+    return gate_ready() ? reserve_end_pool(pool, REAL(cuMemPoolDestroy)) : REAL(cuMemPoolDestroy)(pool);
 }
 
 // After these the driver may have given back what pools and graphs had reserved.

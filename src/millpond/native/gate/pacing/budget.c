@@ -34,10 +34,19 @@ void budget_begin(uint64_t now) {
     if (before < now && !budget_in_flight(now)) atomic_compare_exchange_strong(&gate.usage->busy_clock_ns, &before, now);
 }
 
+// What was used by another limit than holds now comes to another time.
+static _Atomic uint64_t *limit_clock(uint64_t now, uint32_t limit) {
+    _Atomic uint64_t *clock = &gate.usage->limit_clock_ns;
+    uint64_t ahead = *clock, other = atomic_exchange(&gate.usage->clocked_milli, limit);
+    if (!other || other == limit) return clock;
+    while (ahead > now && !atomic_compare_exchange_weak(clock, &ahead, now + (ahead - now) * other / limit)) continue;
+    return clock;
+}
+
 uint64_t budget_limit_wait(uint64_t now, uint64_t outstanding_ns) {
-    uint64_t limit = gate.control->limit_milli;
+    uint32_t limit = gate.control->limit_milli;
     if (limit >= WHOLE || !limit) return 0;
-    uint64_t clock = gate.usage->limit_clock_ns, earliest = now - LIMIT_WINDOW_NS;
+    uint64_t clock = *limit_clock(now, limit), earliest = now - LIMIT_WINDOW_NS;
     uint64_t start = clock > earliest ? clock : earliest;
     uint64_t ahead = start + outstanding_ns * WHOLE / limit;
     return ahead > now + BURST_NS ? ahead - now - BURST_NS : 0;
@@ -56,8 +65,8 @@ void budget_charge_fill(uint64_t busy_ns, uint64_t now, uint32_t room_milli) {
 
 // What a slice could not use within the window, as it was another's turn, it may use later.
 void budget_charge(uint64_t busy_ns, uint64_t now) {
-    uint64_t limit = gate.control->limit_milli;
-    if (limit && limit < WHOLE) advance(&gate.usage->limit_clock_ns, now - LIMIT_WINDOW_NS, busy_ns * WHOLE / limit);
+    uint32_t limit = gate.control->limit_milli;
+    if (limit && limit < WHOLE) advance(limit_clock(now, limit), now - LIMIT_WINDOW_NS, busy_ns * WHOLE / limit);
 }
 
 bool budget_floor_allows(uint64_t now) {

@@ -32,6 +32,7 @@ static uint64_t queued_from_ns;  // since when all work of this process had to w
 static bool remembered;          // what is known is from before the slice was idle, and was not in doubt since
 
 bool demand_is_hindered(void) { return hindered; }
+bool demand_is_doubted(uint64_t now) { return now - doubted_ns < DOUBT_NS; }
 
 // What is remembered is seen not to hold: the next turn is the slice's alone, and says.
 static void forget(void) {
@@ -92,7 +93,7 @@ static void take(uint64_t now, uint64_t at_least, uint64_t next, bool beside) {
 
 void demand_correct(uint64_t now) {
     corrected = true;
-    if (now - doubted_ns < DOUBT_NS || !demand_is_known(now)) return;
+    if (demand_is_doubted(now) || !demand_is_known(now)) return;
     doubted_ns = now;
     forget();
 }

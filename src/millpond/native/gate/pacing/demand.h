@@ -8,6 +8,7 @@
 
 uint32_t demand_of(const struct gate_member *member, uint64_t now);  // in thousandths; all of it while unknown
 bool demand_is_known(uint64_t now);   // one's own
+bool demand_is_doubted(uint64_t now); // a moment ago it was seen not to hold, as launches take something else
 bool demand_is_hindered(void);        // beside others much less of it came, when last seen
 
 // A slice's use from now on says what it would use by itself; up to `demand_end`, which says it if that was long enough.

@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "hooks.h"
 
@@ -71,11 +70,6 @@ static struct lane *look_up(const struct key *key) {
     }
 }
 
-static void *pages(size_t size) {
-    void *found = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return found == MAP_FAILED ? NULL : found;
-}
-
 static void put(struct index *index, struct lane *lane) {
     struct key key = key_of_lane(lane);
     size_t place = place_of(&key, index->size);
@@ -101,7 +95,7 @@ static bool make_room(void) {
     for (unsigned number = 0; number < lane_count; number++) live += lane_at(number)->state == LANE_LIVE;
     if (!before || live > before->size / 2) {
         size_t size = before ? before->size * 2 : FIRST_INDEX;
-        if (!(after = pages(sizeof *after + size * sizeof *after->place))) return false;
+        if (!(after = fresh_pages(sizeof *after + size * sizeof *after->place))) return false;
         after->size = size;
     } else {
         for (size_t place = 0; place < after->size; place++) after->place[place] = NULL;
@@ -121,7 +115,7 @@ static struct lane *fresh(void) {
     }
     unsigned count = lane_count, block = count / BLOCK;
     if (block == BLOCKS) return NULL;
-    if (count % BLOCK == 0 && !(blocks[block] = pages(BLOCK * sizeof(struct lane)))) return NULL;
+    if (count % BLOCK == 0 && !(blocks[block] = fresh_pages(BLOCK * sizeof(struct lane)))) return NULL;
     lane_count = count + 1;
     return &blocks[block][count % BLOCK];
 }
@@ -136,8 +130,10 @@ static struct lane *make(const struct key *key) {
     CUcontext context = key->context ? key->context : context_of(key->stream);
     struct lane *lane = context && make_room() ? fresh() : NULL;
     if (!lane) return NULL;
-    memset(lane, 0, sizeof *lane);
-    lane->stream = key->stream, lane->context = context, lane->thread = key->thread;
+    memset((char *)lane + offsetof(struct lane, remaining), 0, sizeof *lane - offsetof(struct lane, remaining));
+    lane->stream = key->stream;
+    lane->context = context;
+    lane->thread = key->thread;
     lane->state = LANE_LIVE;
     put(current, lane);
     return lane;
@@ -158,7 +154,7 @@ static APART struct lane *find_or_make(CUstream stream) {
 struct lane *lane_find(CUstream stream) {
     struct lane *lane = latest;
     bool is_made = (uintptr_t)stream > 2;
-    if (LIKELY(is_made && lane && lane->stream == stream && lane->state == LANE_LIVE)) return lane;
+    if (LIKELY(is_made && lane && lane->state == LANE_LIVE && lane->stream == stream)) return lane;
     return latest = find_or_make(stream);
 }
 

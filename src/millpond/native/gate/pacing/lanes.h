@@ -34,10 +34,11 @@ struct batch {
 
 // A stream: launches on it are counted off in batches, and each batch lies between two events.
 struct lane {
+    // Threads look at these without a lock, for a lane that may be another's by now: the others hold while it is LIVE.
     _Atomic int state;
-    CUstream stream;
-    CUcontext context;
-    uint64_t thread;              // of a stream that is the thread's own
+    _Atomic(CUstream) stream;
+    _Atomic(CUcontext) context;
+    _Atomic uint64_t thread;      // of a stream that is the thread's own
     _Atomic int32_t remaining;    // launches that the open batch still takes; below 1 when none is open
     _Atomic int32_t unlaunched;   // of the open batch, with those that are under way: who makes the last closes it
     _Atomic uint64_t last_ns;

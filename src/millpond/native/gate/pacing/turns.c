@@ -368,7 +368,7 @@ static void begin_turn(uint64_t now) {
 }
 
 // What a slice wants is not seen while what a peer had queued drains, and from its end on again: else what is seen in a turn
-// begins with it.
+// begins with it. Nor while it is in doubt what launches take; the next turn may be far off then.
 static void look_beside_draining(uint64_t now) {
     static bool dropped;
     if (has_draining(now)) {
@@ -376,7 +376,7 @@ static void look_beside_draining(uint64_t now) {
         dropped = true;
         return;
     }
-    if (dropped) demand_begin(now);
+    if (dropped || !demand_is_doubted(now)) demand_begin(now);
     dropped = false;
     demand_look(now, !is_exclusive(self(), now));
 }

@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import subprocess
 import tempfile
+import threading
 from importlib import resources
 from pathlib import Path
 
@@ -33,10 +34,11 @@ FLAGS = (
 _LIBRARIES = ("-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libpthread.so.0")
 _COMPILERS = ("gcc", "cc", "clang")
 _BUILD_TIMEOUT_S = 120
+_building = threading.Lock()
 
 
 def library(cache: Path) -> Path:
-    """The library, built if it is not in the cache yet. Several processes may ask at once.
+    """The library, built if it is not in the cache yet. Several processes may ask at once; threads wait for the first.
 
     Raises:
         UnavailableError: there is no compiler, or it fails.
@@ -47,8 +49,9 @@ def library(cache: Path) -> Path:
     for file in files:
         digest.update(file.read_bytes())
     built = cache / f"gate-{digest.hexdigest()[:16]}" / LIBRARY
-    if not built.exists():
-        _build(source, [file for file in files if file.suffix == ".c"], built)
+    with _building:
+        if not built.exists():
+            _build(source, [file for file in files if file.suffix == ".c"], built)
     return built
 
 

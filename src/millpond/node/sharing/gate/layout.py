@@ -23,7 +23,7 @@ class SliceControl(ctypes.Structure):
         ("magic", ctypes.c_uint64),
         ("version", ctypes.c_uint32),
         ("member", ctypes.c_uint32),
-        ("sequence", ctypes.c_uint64),
+        ("reserved0", ctypes.c_uint64),
         ("cap_bytes", ctypes.c_uint64),
         ("context_bytes", ctypes.c_uint64),
         ("guarantee_milli", ctypes.c_uint32),
@@ -45,7 +45,7 @@ class Slot(ctypes.Structure):
     _fields_ = (
         ("pid", ctypes.c_uint64),
         ("used_bytes", ctypes.c_uint64),
-        ("peak_bytes", ctypes.c_uint64),
+        ("reserved0", ctypes.c_uint64),
         ("launches", ctypes.c_uint64),
         ("busy_ns", ctypes.c_uint64),
         ("last_launch_ns", ctypes.c_uint64),
@@ -67,7 +67,7 @@ class TaskUsage(ctypes.Structure):
     _fields_ = (
         ("magic", ctypes.c_uint64),
         ("version", ctypes.c_uint32),
-        ("slots", ctypes.c_uint32),
+        ("clocked_milli", ctypes.c_uint32),
         ("busy_clock_ns", ctypes.c_uint64),
         ("limit_clock_ns", ctypes.c_uint64),
         ("floor_clock_ns", ctypes.c_uint64),

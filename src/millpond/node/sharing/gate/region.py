@@ -96,7 +96,7 @@ class GateRegion:
         self.folder = folder
         self.settings = settings
         self._card_folder = card_folder
-        self._control = _control(member, settings, sequence=1)
+        self._control = _control(member, settings)
         self._files = {name: os.open(folder / name, os.O_RDWR | os.O_CLOEXEC) for name in (CONTROL, USAGE)}
 
     @classmethod
@@ -112,12 +112,12 @@ class GateRegion:
         folder.mkdir(parents=True, exist_ok=True)
         card = _make_card(card_folder)
         member = _take_place(card_folder, folder)
-        usage = layout.TaskUsage(magic=layout.MAGIC, version=layout.VERSION, slots=layout.SLOTS)
+        usage = layout.TaskUsage(magic=layout.MAGIC, version=layout.VERSION)
         if not _is_whole(folder / USAGE, bytes(usage)):
             _write(folder / USAGE, bytes(usage), 0o666)
         if not (folder / SHARED / CARD).exists():
             _link(card, folder)
-        _write(folder / CONTROL, bytes(_control(member, settings, sequence=1)), 0o644)
+        _write(folder / CONTROL, bytes(_control(member, settings)), 0o644)
         region = cls(folder, card_folder, member, settings)
         region._announce()
         return region
@@ -145,7 +145,7 @@ class GateRegion:
             if other[0] != card_folder:
                 _leave(*other)
         region = cls(folder, card_folder, member, settings)
-        region._control.sequence, region._control.cards = control.sequence, control.cards
+        region._control.cards = control.cards
         return region
 
     def move(self, card_folder: Path, uuid: str) -> None:
@@ -158,8 +158,7 @@ class GateRegion:
         member = _take_place(card_folder, self.folder)
         _link(card, self.folder)
         self._card_folder, self.settings = card_folder, replace(self.settings, uuid=uuid)
-        cards = self._control.cards + 1
-        self._control = _control(member, self.settings, self._control.sequence + 1, cards)
+        self._control = _control(member, self.settings, self._control.cards + 1)
         self._write_control()
         self._announce()
         _leave(*left)
@@ -167,7 +166,7 @@ class GateRegion:
     def set(self, **changes: int | bool | ShareClass) -> None:
         """Change settings by name; in force from the next launch or allocation on."""
         self.settings = replace(self.settings, **changes)  # type: ignore[arg-type]
-        self._control = _control(self._control.member, self.settings, self._control.sequence + 1, self._control.cards)
+        self._control = _control(self._control.member, self.settings, self._control.cards)
         self._write_control()
         self._announce()
 
@@ -301,12 +300,11 @@ class GateRegion:
         self._ask(fcntl.F_OFD_SETLK, layout.LIVE_LOCK + slot, fcntl.F_UNLCK)
 
 
-def _control(member: int, settings: GateSettings, sequence: int, cards: int = 0) -> layout.SliceControl:
+def _control(member: int, settings: GateSettings, cards: int = 0) -> layout.SliceControl:
     return layout.SliceControl(
         magic=layout.MAGIC,
         version=layout.VERSION,
         member=member,
-        sequence=sequence,
         cap_bytes=settings.cap_mib * MIB,
         context_bytes=settings.context_mib * MIB,
         guarantee_milli=settings.guarantee_milli,
@@ -345,10 +343,9 @@ def _read(kind: type[_S], data: bytes) -> _S:
 
 def _write(path: Path, data: bytes, mode: int) -> None:
     """Writes in place, so that who has the file mapped goes on seeing it."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode)
-    os.fchmod(file, mode)  # whatever the umask takes away
-    os.pwrite(file, data, 0)
-    os.close(file)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, mode), "wb") as file:
+        os.fchmod(file.fileno(), mode)  # whatever the umask takes away
+        file.write(data)
 
 
 def _is_whole(path: Path, data: bytes) -> bool:
@@ -401,13 +398,13 @@ def _place_of(card_folder: Path, folder: Path) -> int | None:
 
 
 def _take_place(card_folder: Path, folder: Path) -> int:
-    """The slice's own place, or a free one; that of a slice whose files are gone is free."""
+    """The slice's own place, or a free one; that of a slice whose files are gone, or were never whole, is free."""
     places = _places(card_folder)
     own = _place_of(card_folder, folder)
     if own is not None:
         return own
     for member in range(layout.MEMBERS):
-        if member in places and (places[member] / CONTROL).exists():
+        if member in places and _is_whole(places[member] / CONTROL, bytes(layout.SliceControl())):
             continue
         (card_folder / _MEMBERS / str(member)).write_text(str(folder.absolute()))
         return member
