@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from millpond.forecasting.accuracy import accuracy
 from millpond.forecasting.durations import DurationPredictor, Forecast
 from millpond.model.resources import TaskRequest
 from millpond.model.workloads import Job, Role
+from millpond.simulation.queueing import accuracy
 
 
 def job(user: str = "ada", name: str = "train", gpus: int = 1) -> Job:

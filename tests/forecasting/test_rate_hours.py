@@ -85,6 +85,12 @@ def test_nothing_is_said_of_a_series_that_has_ended_and_the_reason_names_the_day
     assert found.missing == "the latest price of its series is of 1970-01-19 22:00 UTC"
 
 
+@pytest.mark.parametrize("until", [NOW - 20 * DAY_S + HOUR_S, NOW + 3 * DAY_S], ids=["long over", "yet to begin"])
+def test_nothing_is_said_of_a_series_without_a_value_of_late(until: float) -> None:
+    found = predict_rate(series(until, until - HOUR_S), PRICE, NOW)
+    assert (found.values, found.missing) == ((), "its series has no price of the last 14 days")
+
+
 def test_nothing_is_said_where_no_day_knows_the_present_hour_or_nothing_is_configured() -> None:
     number = int(NOW // HOUR_S)
     unknown = series(NOW, **{f"h{number - 24 * day}": None for day in range(1, 15)})

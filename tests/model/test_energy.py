@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +55,25 @@ def test_hours_of_a_tariff_follow_the_clock_of_their_place() -> None:
     begin = 19_905 * 24 * HOUR  # 1 July 2024, UTC
     steps = list(tariff.steps(begin, begin + 24 * HOUR))
     assert [((since - begin) / HOUR, value) for since, _, value in steps] == [(0.0, 0.1), (4.0, 0.3), (20.0, 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("day", "charged"),
+    [
+        ("2026-03-29", [0, 1, 3, 4, 5, 6]),  # 02:00 is 03:00
+        ("2026-10-25", [0, 1, 2, 2, 3, 4]),  # 03:00 is 02:00
+        ("2026-06-01", [0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_a_tariff_by_each_hour_charges_the_hour_that_its_clock_shows_when_that_is_put(
+    day: str, charged: list[int]
+) -> None:
+    hours = tuple((Window(60 * hour, 60 * (hour + 1), (), "Europe/Berlin"), float(hour)) for hour in range(24))
+    midnight = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+    for listed in (hours, hours[::-1]):
+        tariff = RateHours(99.0, listed)
+        spans = [(midnight + hour * HOUR, midnight + (hour + 1) * HOUR) for hour in range(6)]
+        assert [tariff.mean(*span)[0] for span in spans] == pytest.approx(charged)
 
 
 def test_declared_power_follows_use_and_is_told_apart_from_measured() -> None:

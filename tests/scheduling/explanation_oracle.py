@@ -64,6 +64,7 @@ from millpond.model.resources import Amount
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Job, Role
+from millpond.scheduling.nodes.views import DeviceUse, node_views
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.counted_reservations import charge_kept
 from millpond.scheduling.scheduler import Scheduler
@@ -624,11 +625,32 @@ class Oracle:
         if sum(counts.values()) != len(nodes):
             found.append(f"{sum(counts.values())} of {len(nodes)} nodes are counted")
         numbers = dict(reason.numbers)
+        found += self._free(job, numbers) if reason.cause is Cause.NO_ROOM else []
         if reason.cause is Cause.NO_ROOM and numbers["nodes_that_fit_one_task"] != counts.get(Filter.FITS, 0):
             found.append("the numbers differ")
         if reason.cause is Cause.NO_ROOM and numbers["tasks"] == 1 and counts.get(Filter.FITS, 0):
             found.append("a node fits")
         return found
+
+    def _free(self, job: str, numbers: dict[str, int]) -> list[str]:
+        """What is said to be free is so on cards that the job could use; all of it, where no room is kept for others.
+
+        What limits of models close to it is not counted; CPUs are, where it asks for no cards.
+        """
+        state, record = self.core._state, self.core.jobs[job]
+        takes_cards = any(role.request.devices for role in record.job.roles)
+        limited = state.queues.counts_cards and takes_cards
+        free_milli = 0
+        for view in node_views(state):
+            node = view.node
+            if node.pool != record.job.pool or not node.schedulable or node.name in state.cluster.closed:
+                continue
+            cards = [use.compute_free_milli for use in view.devices if _suits(record, use)]
+            free_milli += sum(cards) if takes_cards else max(view.free.cpu_milli, 0)
+        said = numbers["free_milli" if takes_cards else "free_cpu_milli"]
+        bounded = limited or self._keepers(job) - {job} or state.cordons.has_closings_ahead
+        wrong = said > free_milli if bounded else said != free_milli
+        return [f"{said} are said to be free, {free_milli} are"] if wrong else []
 
     # ---- remedies -----------------------------------------------------------------------------------------------
 
@@ -661,6 +683,19 @@ def is_familiar(core: Scheduler) -> bool:
     cards = state.card_cordons.by_card or any(node is not None and node.divisible for node in state.cluster.nodes)
     pairs = any(pool.packs for pool in state.cluster.pools.values())
     return not (cards or pairs or state.cluster.cells.allocator or state.replans)
+
+
+def _suits(record: JobRecord, use: DeviceUse) -> bool:
+    """Whether some role of a job takes parts of such a card, and the card works and has memory left."""
+    card, mib = use.device, use.device.memory_mib
+    if card.health is not DeviceHealth.OK or use.closure is not None or (mib and not use.memory_free_mib):
+        return False
+    return any(
+        role.request.devices
+        and (not role.request.models or card.model in role.request.models)
+        and (role.request.slice.memory_mib <= mib or (not mib and bool(role.request.slice.compute_milli)))
+        for role in record.job.roles
+    )
 
 
 def _goes_before(core: Scheduler, first: str, job: str) -> bool:

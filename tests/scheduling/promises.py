@@ -16,6 +16,7 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
+from millpond.scheduling.suspension.suspension import is_suspending
 
 MOST_ROUNDS = 3
 """Cycles of a fork until those have started that have room at once."""
@@ -100,7 +101,7 @@ def _is_covered(core: Scheduler, record: JobRecord) -> bool:
 def _let_go(core: Scheduler, record: JobRecord, now: float) -> None:
     if record.state is not JobState.QUEUED:
         is_leaving = any(task.state is TaskState.STOPPING for task in record.tasks)
-        if is_leaving or not record.job.preemptible or record.job.minimum_run_s:
+        if is_leaving or is_suspending(core._state, record) or not record.job.preemptible or record.job.minimum_run_s:
             return
     attempt, is_queued = record.attempt, record.state is JobState.QUEUED
     core.handle(StopRequested(now, record.id))

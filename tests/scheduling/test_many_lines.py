@@ -32,7 +32,7 @@ from millpond.scheduling.cycle.admission_cycle import AdmissionCycle, AdmissionV
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.prospects import Prospects
 from millpond.scheduling.ordering import waiting_lines
-from millpond.scheduling.placement.arrays import NodeMask
+from millpond.scheduling.placement.arrays import BoolArray, Int64Array, NodeMask
 from millpond.scheduling.reclaiming import preemption_budget
 from millpond.scheduling.reclaiming.attempts import Rule
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
@@ -49,13 +49,15 @@ from seeds import few_then_many
 pytestmark = pytest.mark.sources
 
 NEVER_MANY, ALWAYS_MANY = 1_000_000, -1
+CHUNK = 4
+"""So many lines are sorted at a time."""
 
 
 @pytest.fixture(autouse=True)
 def _look_as_far_as_there_is_need(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no line that has no prospects use up what others are allowed to look further."""
     monkeypatch.setattr(admission_cycle, "LINE_DEPTH", 1_000_000)
-    monkeypatch.setattr(line_heads, "CHUNK", 4)
+    monkeypatch.setattr(line_heads, "CHUNK", CHUNK)
 
 
 class Recorder(Scheduler):
@@ -290,6 +292,36 @@ def test_once_the_last_room_is_taken_one_job_is_looked_at_in_vain_of_those_for_w
     assert looked_at == ["wide", "waits0", "waits1"]
 
 
+def test_after_a_plan_it_is_found_for_those_that_come_next_whether_others_may_leave_and_then_for_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def counted(self: Prospects, rows: Int64Array, *, at_first_glance: bool = False) -> BoolArray:
+        if not at_first_glance:
+            asked.append(len(rows))
+        return make_room(self, rows, at_first_glance=at_first_glance)
+
+    make_room = Prospects.make_room
+    monkeypatch.setattr(Prospects, "make_room", counted)
+    monkeypatch.setattr(waiting_lines, "FEW", ALWAYS_MANY)
+    monkeypatch.setattr(preemption_budget, "PREEMPTION_BUDGET", 1.0)
+    world = World(machine("a", 4), settings=Settings(ordering="default", preempt=True))
+    world.submit(single("stays", 1, preemptible=False), lasting=1e7, known=True)
+    able = Checkpoint(CheckpointMode.SIGNAL)
+    for number in range(3):
+        world.submit(single(f"leaves{number}", 1, checkpoint=able), lasting=1e7, known=True)
+    world.submit(gang("without_cards", 1, asks(0, card_mib=0), checkpoint=able), lasting=1e7, known=True)
+    world.go_to(world.now + 20_000.0)
+    world.tell(JobSubmitted(world.now, single("wide", 4, priority=Priority.HIGH)))
+    for number in range(20):
+        job = gang(f"waits{number}", 1, asks(1, cpus=number + 1))
+        world.tell(JobSubmitted(world.now, job))
+        world.tell(DurationPredicted(world.now, job.id, 100.0 + number, 200.0))
+    assert {each.job for each in world.core.decide(world.now)} == {"leaves0", "leaves1", "leaves2"}
+    assert asked == [20, CHUNK, CHUNK, CHUNK, 13]  # without_cards could still leave, but not make room
+
+
 @pytest.mark.parametrize("few", [NEVER_MANY, ALWAYS_MANY])
 @pytest.mark.parametrize("seeds", few_then_many([range(5, 6)], [range(6, 12)]), ids=str)
 def test_no_plan_is_missed_where_none_is_looked_for(seeds: range, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +358,7 @@ def test_no_line_is_left_out_that_could_displace_work(seeds: range, monkeypatch:
             with in_a_walk(world) as (prospects, firsts, planner, claims):
                 kept_off += int(prospects.is_kept_off().sum())
                 holders = {kept.job for kept in claims.reservations.values()}  # who have had their turns
-                for first, makes_room in zip(firsts, prospects.makes_room.tolist(), strict=True):
+                for first, makes_room in zip(firsts, prospects.make_room(np.arange(len(firsts))).tolist(), strict=True):
                     if first.id in holders:
                         continue
                     plan = planner.by_ordering(first, claims.mask(first))

@@ -9,7 +9,7 @@ from worlds import World, asks, machine, single
 
 from millpond.model.decisions import Start, Stop
 from millpond.model.errors import InvalidInputError
-from millpond.model.events import NodeLost, StopRequested
+from millpond.model.events import Ended, NodeJoined, NodeLost, StopRequested
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.workloads import FailureRule, GangRule, Job, RetryDelay, Role
@@ -79,6 +79,25 @@ def test_a_job_that_failed_waits_out_its_delay_and_says_so() -> None:
     assert world.state("j") is RUNNING
     world.end("j", NODE, 0)
     assert world.state("j") is RUNNING, "what is lost waits for nothing"
+
+
+def test_after_runs_that_are_lost_as_soon_as_they_begin_the_next_ones_begin_later_and_later() -> None:
+    world = World(machine("n", 1))
+    world.submit(single("j"))
+    for attempt in range(1, 1_200):
+        began_at = world.now
+        world.tell(Ended(began_at, "j", attempt, NODE, detail="its supervisor is gone"))
+        world.settle()
+        assert world.state("j") is QUEUED
+        assert "its supervisor is gone" in world.why("j").summary
+        next_at = world.core.next_wakeup(world.now)
+        assert next_at == began_at + (2.0 ** (attempt - 1) if attempt < 10 else 300.0)
+        world.go_to(next_at)
+        assert world.state("j") is RUNNING
+    world.tell(NodeLost(world.now, "n"))
+    world.tell(NodeJoined(world.now, machine("n", 1)))
+    world.settle()
+    assert world.state("j") is RUNNING, "with its node: that is no fault of the run"
 
 
 def test_a_delay_outlives_a_snapshot() -> None:

@@ -31,6 +31,7 @@ from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, Amount, SliceReq
 from millpond.model.states import JobState, Outcome
 from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import CheckpointMode, Job, Role
+from millpond.scheduling.ordering.queueing import LONGEST_PAUSE_S
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
@@ -180,7 +181,9 @@ class World:
                 return
 
     def end(self, job: str, outcome: Outcome = Outcome.SUCCESS, task: int = -1, **fields: Any) -> list[Decision]:
-        """A run (or one task of it) is over."""
+        """A run (or one task of it) is over; one that is lost has run for long enough by then to run anew at once."""
+        if outcome is Outcome.NODE_LOST:
+            self.go_to(self.now + LONGEST_PAUSE_S)
         self.tell(Ended(self.now, job, self.core.jobs[job].attempt, outcome, task, **fields))
         return self.settle()
 

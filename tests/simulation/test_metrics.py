@@ -76,6 +76,14 @@ def test_finish_time_fairness_compares_with_an_equal_part_of_the_cluster(history
     assert bob.gpu_hours == pytest.approx((2 * 50 + 80) / 3600)
 
 
+def test_a_job_of_less_than_a_second_that_never_waits_is_neither_faster_than_it_is_nor_favoured() -> None:
+    workload = Workload((TraceJob(Job("a", gang_roles(1, 4)), 0, 0.5, "1"),), "test")
+    simulation = Simulation(World(uniform_cluster("1x4"), workload, costs=Costs()), FirstCome())
+    simulation.run()
+    metrics = measure(history_of(simulation))
+    assert (metrics.slowdown.mean, metrics.jain_index, metrics.worst_rho) == (1, 1, 1)
+
+
 def test_allocation_and_queue_length_over_time(history: History) -> None:
     held = allocation(history)
     assert list(zip(held.at, held.value, strict=True)) == [(0, 4000), (100, 3000), (150, 1000), (180, 0)]

@@ -117,6 +117,32 @@ def test_runs_that_fail_are_tried_again_from_the_last_checkpoint() -> None:
     assert failing.lost_percent == 0  # nothing of it was taken back for others
 
 
+TURNS = """
+name: turns
+begin: 2026-01-05 09:00
+warm_up: 0
+weeks: 1
+groups: {red: 1}
+durations: exact
+rows:
+- name: row
+  cluster:
+    pools: [{name: default, suspends: true, turn: 10m}]
+    nodes: [{name: gpu, devices: 2, device_memory: 32GiB, memory: 512GiB, cpus: 64, remaps: REMAPS}]
+  demand: [{job: {gpus: 1, command: train}, hours: Mon 09:00-10:00, times: 3, takes: 8h}]
+"""
+
+
+@pytest.mark.parametrize(("remaps", "hours_of_turns"), [("false", 16), ("true", 8)])
+def test_turns_end_with_a_free_card_where_a_node_says_that_memory_can_come_back_on_another(
+    remaps: str, hours_of_turns: int
+) -> None:
+    """Two of three jobs share a card; the third ends after eight hours."""
+    figures = played(read_scenario(TURNS.replace("REMAPS", remaps), "turns.yaml"))
+    assert (figures.tasks_per_week, figures.cards.work_hours_per_week) == (3, 24)
+    assert figures.suspensions_per_week == pytest.approx(6 * hours_of_turns, abs=2)  # turns of ten minutes
+
+
 def test_of_users_in_part_the_first_of_each_group_come() -> None:
     scenario = small()
     demand = tuple(replace(each, users=0.5) for each in scenario.rows[0].demand)

@@ -34,9 +34,12 @@ def predict_rate(rate: Rate | None, measure: RateMeasure, now: float) -> EnergyR
         return EnergyRatePredicted(now, measure, begin, (), f"no {_NAMES[measure]} of energy is configured")
     known = _known_hours(rate, begin)
     latest = np.flatnonzero(~np.isnan(known[: _BEHIND_HOURS + 1]))
-    if not len(latest) or (_BEHIND_HOURS - latest[-1]) * HOUR_S > DAY_S:
-        when = f"is of {_time(begin - (_BEHIND_HOURS - latest[-1]) * HOUR_S)}" if len(latest) else "lies far behind"
-        missing = f"the latest {_NAMES[measure]} of its series {when}"
+    if not len(latest):
+        missing = f"its series has no {_NAMES[measure]} of the last {PATTERN_DAYS} days"
+        return EnergyRatePredicted(now, measure, begin, (), missing)
+    age_s = (_BEHIND_HOURS - latest[-1]) * HOUR_S
+    if age_s > DAY_S:
+        missing = f"the latest {_NAMES[measure]} of its series is of {_time(begin - age_s)}"
         return EnergyRatePredicted(now, measure, begin, (), missing)
     ahead = known[_BEHIND_HOURS:]
     said = np.where(np.isnan(ahead), _as_before(known, int(latest[-1])), ahead)

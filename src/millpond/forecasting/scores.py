@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 
@@ -17,8 +19,10 @@ def coverage(said: np.ndarray, came: np.ndarray) -> float:
 
 
 def skill(loss: float, naive_loss: float) -> float:
-    """What part of the naive loss is saved: 1 is perfect, 0 is no better, below 0 is worse."""
-    return 1.0 - loss / naive_loss if naive_loss > 0.0 else 0.0
+    """What part of the naive loss is saved: 1 is perfect, 0 is no better, below 0 is worse, at last without bound."""
+    if naive_loss > 0.0:
+        return 1.0 - loss / naive_loss
+    return -math.inf if loss > 0.0 else 0.0
 
 
 def known_in(*series: np.ndarray) -> np.ndarray:

@@ -41,6 +41,7 @@ class Confinement:
         slices: what keeps them to their parts of devices.
         slices_reason: why nothing does.
         network: whose network they are in.
+        memory_by_kernel: the kernel bounds their device memory by control group, beside what ``slices`` says.
     """
 
     sandboxed: bool = True
@@ -48,6 +49,7 @@ class Confinement:
     slices: SliceHold = SliceHold.UNKNOWN
     slices_reason: str = ""
     network: NetworkScope = NetworkScope.UNKNOWN
+    memory_by_kernel: bool = False
 
 
 UNTOLD = Confinement()
@@ -64,4 +66,5 @@ def loosest(of: Sequence[Confinement]) -> Confinement:
     reason = next((each.slices_reason for each in of if each.slices is slices), "")
     scopes = (NetworkScope.HOST, NetworkScope.PRIVATE, NetworkScope.UNKNOWN)
     network = min((each.network for each in of), key=scopes.index, default=NetworkScope.UNKNOWN)
-    return Confinement(all(each.sandboxed for each in of), limits, slices, reason, network)
+    by_kernel = bool(of) and all(each.memory_by_kernel for each in of)
+    return Confinement(all(each.sandboxed for each in of), limits, slices, reason, network, by_kernel)

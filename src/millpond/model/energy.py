@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from millpond.model.units import DAY_S
-from millpond.model.windows import Window, is_open, next_change
+from millpond.model.windows import Window, shown_spans
 
 J_PER_KWH: Final = 3_600_000.0
 
@@ -80,7 +80,8 @@ class RateHours(Rate):
 
     Attributes:
         value: at all other hours.
-        hours: windows with the value that holds in them; the first that is open counts.
+        hours: windows with the value that holds in them; the first that is open counts. In spring, hours of which the
+            clock skips all have no part of the day.
     """
 
     value: float
@@ -103,9 +104,13 @@ class RateHours(Rate):
 @lru_cache(maxsize=10_000)
 def _step_at(rate: RateHours, minute: float) -> tuple[float, float]:
     """The value in a minute, as windows open and close with one, and until when it holds at least."""
-    value = next((value for window, value in rate.hours if is_open((window,), minute)), rate.value)
-    changes = (next_change((window,), minute) for window, _ in rate.hours)
-    return value, min((change for change in changes if change is not None), default=minute + DAY_S)
+    found, change = rate.value, minute + DAY_S
+    for window, value in reversed(rate.hours):
+        for begin, end in shown_spans(window, minute):
+            if begin <= minute < end:
+                found = value
+            change = min([change, *(edge for edge in (begin, end) if edge > minute)])
+    return found, change
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,8 @@ class Filter(StrEnum):
     """It belongs to another pool."""
     NOT_SELECTED = "not-selected"
     """It has not the labels that the job asks for."""
+    MODEL_LIMIT = "model-limit"
+    """It has cards of a model of which limits, or guarantees, leave the job too few."""
     KEPT_FOR_OTHERS = "kept-for-others"
     """What is free there is kept for other jobs."""
     CPU = "cpu"

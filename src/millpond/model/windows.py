@@ -104,8 +104,20 @@ def spans(window: Window, begin: float, end: float) -> list[tuple[float, float]]
     return sorted(found)
 
 
-def _openings(windows: Iterable[Window], instant: float) -> Iterator[tuple[float, float]]:
-    """All spans (begin, end) of the windows in the days around an instant."""
+def shown_spans(window: Window, instant: float) -> list[tuple[float, float]]:
+    """The spans (begin, end) of a window in the days around an instant, without those in hours that the clock skips.
+
+    So hours that follow one another, as those of a tariff, never overlap.
+    """
+    return list(_openings((window,), instant, is_kept=False))
+
+
+def _openings(windows: Iterable[Window], instant: float, *, is_kept: bool = True) -> Iterator[tuple[float, float]]:
+    """All spans (begin, end) of the windows in the days around an instant.
+
+    Args:
+        is_kept: a span of which skipped hours leave nothing lasts as long as on other days; else there is none.
+    """
     for window in windows:
         place = zone(window.time_zone)
         today = datetime.fromtimestamp(instant, UTC).astimezone(place).date()
@@ -116,7 +128,8 @@ def _openings(windows: Iterable[Window], instant: float) -> Iterator[tuple[float
             if not window.days or day.weekday() in window.days:
                 begin = _instant(day, window.begin_minute, place)
                 end = _instant(day + timedelta(days=length_days), window.end_minute, place)
-                yield begin, end if begin < end else begin + length_s
+                if begin < end or is_kept:
+                    yield begin, end if begin < end else begin + length_s
 
 
 def _instant(day: date, minute: int, place: ZoneInfo) -> float:

@@ -141,7 +141,7 @@ class JobRecord:
         debt_s: seconds that the next or present run needs to catch up after a preemption.
         expected_s, cautious_s: forecast of the whole run; None when there is none.
         failures, out_of_memory_failures: runs that failed by the program's own fault.
-        retry_at: until when it waits after such a failure before it lines up again.
+        retry_at: until when it waits after such a failure, or a lost run, before it lines up again.
         held_until: when it lines up, where it is held back for cheaper or cleaner hours (``shifting``); 0: it is not.
         group: those whose order is its queue's or its kind's own, see ``ordering.turns``; None: the cluster's decides.
         key: its place among them, or in the order of all that wait; lower goes first.

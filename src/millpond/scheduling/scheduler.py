@@ -319,9 +319,9 @@ class Scheduler:
         """
         require_kept(self._state, self._state.queues, limit)
 
-    def node_views(self) -> list[NodeView]:
-        """Every node with what is free and who holds what, for display."""
-        return node_views(self._state)
+    def node_views(self, name: str = "") -> list[NodeView]:
+        """Every node with what is free and who holds what, for display, or the one of this name."""
+        return node_views(self._state, name)
 
     def jobs_on(self, node: str) -> set[str]:
         """The jobs that have a place on a node, or had their last one there."""

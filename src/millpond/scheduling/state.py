@@ -158,15 +158,17 @@ class State:
         """Whether any job or queue was ever promised a minimum run time."""
 
     def holds_back(self, record: JobRecord) -> bool:
-        """Whether the ordering leaves free room to others although the job might fit."""
+        """Whether the ordering leaves free room to others although the job might fit; not if a guarantee covers it."""
         return (
             self._may_hold_back
             and not (record.elastic or record.overdue or record.job.is_background or record.group)
             and self.ordering.holds_back(record, *self._free_and_capacity_milli, self.now)
+            and (not self.queues.has_guarantees or self.entitlements.borrows(record, record.demand.least_amount))
         )
 
     def held_lines(self) -> tuple[BoolArray, JobRecord | None]:
-        """(lines,) the same of the first of each waiting line; and who of them waits for that no longer first."""
+        """(lines,) the same of the first of each waiting line, covered or not; and who of them waits for that no longer
+        first."""
         table = self.waiting.table
         if not self._may_hold_back:
             return np.zeros(len(table), dtype=np.bool_), None

@@ -132,6 +132,24 @@ def test_cards_of_unknown_range_and_elastic_jobs_are_never_capped() -> None:
         assert not programs.here.of_kind(CapPower)
 
 
+@pytest.mark.parametrize(
+    ("node", "asked", "why"),
+    [
+        (cards(range_w=None), job("a"), "its cards have no power cap, as nothing says which caps they can have"),
+        (cards(range_w=(200.0, 200.0)), job("a"), "its cards have no power cap, as one cap does not suit all of them"),
+        (cards(), job("a", 0), "a job without cards has no power cap"),
+        (cards(), job("a", 0.5), "a part of a card has no power cap of its own"),
+        (cards(), job("a", name=""), "only training jobs with a name and a fixed size have a power cap"),
+        (cards(), job("a"), ""),
+        (cards(range_w=None), job("a", max_slowdown=0.0), ""),
+    ],
+)
+def test_a_job_that_may_take_longer_is_told_why_nothing_caps_its_cards(node: Node, asked: Any, why: str) -> None:
+    here = World(node)
+    here.submit(asked)
+    assert here.why("a").summary == "running on n, run 1" + (f"; {why}" if why else "")
+
+
 def _elastic(id_: str) -> Any:
     return elastic(id_, (1, 2, 2), asks(1), name="bert", max_slowdown=0.05)
 
@@ -206,6 +224,8 @@ def test_cards_that_a_second_job_comes_to_share_have_no_cap(guest_slowdown: floa
     here.submit(job("guest", max_slowdown=guest_slowdown, **saves))
     assert here.core.jobs["guest"].packed_with == "host"
     assert [here.core.jobs[id_].cap_w for id_ in ("host", "guest")] == [0.0, 0.0]
+    is_told = here.why("guest").summary.endswith("; cards that two jobs share have no power cap")
+    assert is_told is bool(guest_slowdown)
     here.end("guest")
     assert programs.measure("host") == 0.0
     check_everything(here.core)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -14,28 +15,34 @@ from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 
 from millpond.model.contents import Content
 from millpond.model.events import (
+    CardClosed,
     DurationPredicted,
     JobSubmitted,
     LimitChanged,
     NodeContents,
     QueueRemoved,
+    ReservationMade,
     StopRequested,
 )
 from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement, NodeSelection
+from millpond.model.hardware.nodes import Cordon
 from millpond.model.hardware.topology import Level
 from millpond.model.reasons import StartEstimate
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
 from millpond.model.task_spacing import SpacingKind, SpacingRule
+from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.units import HOUR_S
 from millpond.model.workloads import Checkpoint, CheckpointMode, Priority
 from millpond.scheduling.estimating import estimate, pool_model
 from millpond.scheduling.estimating.displacer import Displacer, Preemption
+from millpond.scheduling.estimating.guaranteed_runs import GuaranteedRuns
+from millpond.scheduling.estimating.held_nodes import HeldNodes, HeldOnNode
 from millpond.scheduling.estimating.lengths import Length
 from millpond.scheduling.estimating.newcomers import Newcomers
 from millpond.scheduling.estimating.pool_model import PoolModeller, view_of
-from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, HeldRoom
+from millpond.scheduling.estimating.possible_jobs import Candidate, Counted, Demand, Guarantor, HeldRoom
 from millpond.scheduling.estimating.rooms import Rooms
 from millpond.scheduling.ordering.arrivals import REMEMBERED, ArrivalHistory
 from millpond.scheduling.ordering.forecast_errors import ForecastErrors
@@ -362,6 +369,91 @@ def test_a_job_that_will_displace_running_work_does_not_wait_for_its_end() -> No
     assert world.core.jobs["wide"].started_at == start.likely_at == 3_000.0
 
 
+@pytest.mark.parametrize("protects", ["job", "queue"])
+def test_a_job_of_a_higher_class_waits_until_those_below_it_have_run_for_as_long_as_they_are_left_alone(
+    protects: str,
+) -> None:
+    alone_s = 900.0
+    world = World(machine("a", 4), queues=[Queue("q", minimum_run_s=alone_s if protects == "queue" else None)])
+    minimum_run_s = alone_s if protects == "job" else 0.0
+    for number in range(2):
+        world.go_to(100.0 * number)
+        low = single(f"low-{number}", 2, queue="q", priority=Priority.LOW, minimum_run_s=minimum_run_s)
+        world.submit(low, lasting=10_000.0, known=True)
+    for number in range(2):
+        world.submit(single(f"high-{number}", 2, priority=Priority.HIGH), lasting=5_000.0, known=True)
+    foreseen = [start_of(world, f"high-{number}").likely_at for number in range(2)]
+    world.go_to(1_200.0)
+    assert foreseen == [world.core.jobs[f"high-{number}"].started_at for number in range(2)] == [900.0, 1_000.0]
+
+
+def test_what_is_borrowed_leaves_for_a_guarantee_once_it_may_and_no_more_of_it_than_that_covers() -> None:
+    world = World(machine("a", 4), queues=[queue("team", guarantee=2), queue("guest", minimum_run_s=900.0)])
+    world.submit(single("long", 2, queue="guest"), lasting=20_000.0, known=True)
+    world.go_to(100.0)
+    world.submit(single("late", 2, queue="guest"), lasting=10_000.0, known=True)
+    for number in range(2):
+        world.submit(single(f"own-{number}", 2, queue="team"), lasting=5_000.0, known=True)
+    foreseen = [start_of(world, f"own-{number}").likely_at for number in range(2)]
+    world.go_to(1_000.0)
+    first_at = world.core.jobs["own-0"].started_at
+    world.go_to(6_000.0)
+    assert foreseen == [first_at, world.core.jobs["own-1"].started_at] == [900.0, 5_900.0]
+
+
+def test_a_job_that_a_guarantee_will_cover_then_leaves_no_room_to_shorter_work() -> None:
+    world = World(machine("a", 8), queues=[queue("team", guarantee=8), queue("guest")])
+    for number in range(30):
+        world.submit(single(f"short{number}", queue="guest"), lasting=60.0, known=True)
+        world.go_to(world.now + 60.0)
+    world.submit(single("own", 8, queue="team", preemptible=False), lasting=600.0, known=True)
+    world.submit(single("next", 8, queue="team"), lasting=36_000.0, known=True)
+    foreseen = start_of(world, "next").likely_at
+    world.go_to(world.now + 600.0)
+    assert foreseen == pytest.approx(world.core.jobs["next"].started_at)
+    assert world.state("next") is JobState.RUNNING
+
+
+def test_whoever_a_guarantee_will_cover_then_starts_before_those_that_would_borrow() -> None:
+    world = World(
+        machine("a", 4), queues=[queue("team", guarantee=2), queue("guest")], settings=Settings(ordering="fifo")
+    )
+    world.submit(single("own", 2, queue="team"), lasting=500.0, known=True)
+    world.submit(single("long", 2, queue="guest"), lasting=9_000.0, known=True)
+    world.submit(single("first", 2, queue="guest"), lasting=3_000.0, known=True)
+    world.submit(single("second", 2, queue="team"), lasting=4_000.0, known=True)
+    foreseen = [start_of(world, job).likely_at for job in ("second", "first")]
+    world.go_to(600.0)
+    second_at = world.core.jobs["second"].started_at
+    world.go_to(4_600.0)
+    assert foreseen == [second_at, world.core.jobs["first"].started_at] == [500.0, 4_500.0]
+
+
+def test_only_those_are_expected_to_leave_for_a_reservation_who_are_in_its_way() -> None:
+    queues = [queue("team", guarantee=1), queue("own", guarantee=3), queue("guest", minimum_run_s=3_000.0)]
+    world = World(machine("a", 4), queues=queues)
+    for number in range(2):
+        world.submit(single(f"g{number}", 2, queue="guest"), lasting=20_000.0, known=True)
+    world.tell(ReservationMade(world.now, AdvanceReservation("demo", "team", 1, 1_000.0, 9_000.0)))
+    world.settle()
+    world.submit(single("x", 3, queue="own"), lasting=500.0, known=True)
+    foreseen = start_of(world, "x").likely_at
+    world.go_to(3_100.0)
+    assert foreseen == world.core.jobs["x"].started_at == 3_000.0
+
+
+def test_within_a_group_that_is_guaranteed_all_of_it_only_that_leaves_which_its_own_queue_is_not_guaranteed() -> None:
+    members = [queue(name, parent="group", guarantee=2, minimum_run_s=900.0) for name in ("own", "other")]
+    world = World(machine("a", 4), queues=[queue("group", guarantee=4), *members])
+    for number in range(2):
+        world.go_to(100.0 * number)
+        world.submit(single(f"o{number}", 2, queue="other"), lasting=10_000.0, known=True)
+    world.submit(single("x", 2, queue="own"), lasting=5_000.0, known=True)
+    foreseen = start_of(world, "x").likely_at
+    world.go_to(1_200.0)
+    assert foreseen == world.core.jobs["x"].started_at == 1_000.0
+
+
 def test_work_of_a_higher_class_that_is_to_come_takes_the_room_of_what_runs() -> None:
     def likely(priority: Priority) -> float:
         world = World(machine("a", 4), machine("b", 4), settings=Settings(ordering="fifo"))
@@ -439,6 +531,19 @@ def test_a_future_that_is_cut_off_goes_on_at_its_pace(monkeypatch: pytest.Monkey
         world.submit(single(f"j{number}", 4), lasting=100.0, known=True)
     monkeypatch.setattr(estimate, "MOST_STEPS", 60 * estimate.FUTURES)
     assert start_of(world, "j59").likely_at == pytest.approx(5900.0, rel=0.1)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_nothing_is_foreseen_of_a_job_for_which_closed_cards_leave_no_node_large_enough(is_held: bool) -> None:
+    """Whether work was on them, which ends; futures into which newcomers come are cut off without its start."""
+    world = busy_world()
+    if not is_held:
+        world.go_to(world.now + 3_600.0)
+    for node in ("a", "b"):
+        world.tell(CardClosed(world.now, node, f"{node}-0", Cordon(world.now)))
+    world.submit(single("whole", 4))
+    start = start_of(world, "whole")
+    assert start.unknown == "what runs and what comes before it leave it no room that can be foreseen"
 
 
 def test_a_part_of_a_large_pool_stands_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -527,7 +632,7 @@ def newcomers_of(world: World) -> Newcomers:
 
 def coming(world: World, until_s: float) -> list[tuple[float, Candidate]]:
     """Who comes in a future of a world before an instant."""
-    return list(takewhile(lambda each: each[0] < until_s, newcomers_of(world).stream(np.random.default_rng(1))))
+    return list(takewhile(lambda each: each[0] < until_s, newcomers_of(world).stream(np.random.default_rng(1), 0.5)))
 
 
 def came_by_hour(world: World, hours: int, futures: int = 200) -> np.ndarray:
@@ -535,7 +640,7 @@ def came_by_hour(world: World, hours: int, futures: int = 200) -> np.ndarray:
     newcomers = newcomers_of(world)
     found = np.zeros((futures, hours))
     for future in range(futures):
-        for at, _ in newcomers.stream(np.random.default_rng(future)):
+        for at, _ in newcomers.stream(np.random.default_rng(future), (future + 0.5) / futures):
             if at >= hours * HOUR_S:
                 break
             found[future, int(at // HOUR_S)] += 1
@@ -571,6 +676,27 @@ def test_in_quiet_hours_a_burst_may_come() -> None:
     came = came_by_hour(remembering(*[4, 4, 4, 4, 80, 80] * 4, 4, 4), 6).sum(axis=1)
     assert np.quantile(came, 0.1) < 60.0
     assert np.quantile(came, 0.9) > 100.0
+
+
+def test_jobs_that_came_once_are_not_expected_to_come_for_days() -> None:
+    world = World(machine("a", 4), machine("b", 4))
+    for number in range(8):
+        world.submit(single(f"s{number}", 2), lasting=1_800.0, known=True)
+    world.submit(gang("wide", 2, asks(4)), lasting=HOUR_S, known=True)
+    start = start_of(world, "wide")
+    assert "the last 9 submissions for later ones" in start.basis
+    assert start.likely_at is not None
+    assert start.latest_at is not None
+    assert start.likely_at < 3.0 * HOUR_S
+    assert start.latest_at < 12.0 * HOUR_S
+
+
+def test_what_came_for_a_short_time_is_over_soon_in_half_of_the_futures() -> None:
+    came = came_by_hour(remembering(6, 6), 8)
+    goes_on = (came > 0).mean(axis=0)
+    assert goes_on[0] > 0.7
+    assert goes_on[4] == pytest.approx(0.5, abs=0.1)
+    assert came[came > 0].mean() == pytest.approx(6.0, abs=1.0)
 
 
 def test_nothing_more_is_expected_of_a_queue_that_was_deleted() -> None:
@@ -610,26 +736,78 @@ def three_that_run(priority: Priority) -> Displacer:
     for number in range(3):
         runs = of_class(priority, 4)
         entry = (runs.rank, number, 0.0, runs)
-        displacer.add(number, HeldRoom(entry, [(number, 4000)], 60.0, -100.0 + number, ()))
+        displacer.add(number, HeldRoom(entry, [(number, 4000)], 60.0, -100.0 + number, Counted()))
     return displacer
 
 
 def test_nobody_leaves_for_one_class_and_somebody_for_a_higher_one_that_asks_for_the_same() -> None:
     future = three_that_run(Priority.NORMAL)
-    assert future.leaving_for(of_class(Priority.NORMAL, 4), [0, 0, 0], (), 0.0) == []
-    assert len(future.leaving_for(of_class(Priority.HIGH, 4), [0, 0, 0], (), 0.0)) == 1
+    assert future.leaving_for(of_class(Priority.NORMAL, 4), [0, 0, 0], (), 0.0, ()) == []
+    assert len(future.leaving_for(of_class(Priority.HIGH, 4), [0, 0, 0], (), 0.0, ())) == 1
 
 
 def test_futures_that_begin_alike_have_others_leave_independently_of_each_other() -> None:
     begin, high = three_that_run(Priority.LOW), of_class(Priority.HIGH, 4)
     for _ in range(2):
-        future = begin.fork()
+        future = begin.fork(())
         for leaves in (2, 1, 0):  # the youngest has lost least
-            assert [each.number for each in future.leaving_for(high, [0, 0, 0], (), 0.0)] == [leaves]
+            assert [each.number for each in future.leaving_for(high, [0, 0, 0], (), 0.0, ())] == [leaves]
             future.remove(leaves)
-        future.add(3, HeldRoom((high.rank, 3, 0.0, high), [(2, 4000)], 60.0, 0.0, ()))
-        assert future.leaving_for(high, [0, 0, 0], (), 0.0) == []
-    assert [each.number for each in begin.leaving_for(high, [0, 0, 0], (), 0.0)] == [2]
+        future.add(3, HeldRoom((high.rank, 3, 0.0, high), [(2, 4000)], 60.0, 0.0, Counted()))
+        assert future.leaving_for(high, [0, 0, 0], (), 0.0, ()) == []
+    assert [each.number for each in begin.leaving_for(high, [0, 0, 0], (), 0.0, ())] == [2]
+
+
+def least_harm(held: Sequence[HeldOnNode], harm: Sequence[float], missing: int) -> float:
+    """Of those leaving a node, the last first, until so much is free."""
+    done = 0.0
+    for each in reversed(held):
+        if missing <= 0:
+            break
+        if harm[each.number] < math.inf:
+            done, missing = done + harm[each.number], missing - each.amount
+    return done if missing <= 0 else math.inf
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_room_on_a_node_costs_no_less_than_its_bound_and_no_node_is_left_out_that_may_have_any(seed: int) -> None:
+    draws, nodes = random.Random(seed), HeldNodes()
+    begun = {number: (draws.uniform(-60.0, 0.0), [(draws.randrange(8), draws.randint(1, 8))]) for number in range(40)}
+    for number, (begun_s, taken) in begun.items():
+        nodes.add(number, begun_s, taken)
+    for number in draws.sample(range(40), 10):
+        nodes.remove(number, *begun.pop(number))
+    harm = [draws.uniform(1.0, 9.0) if each in begun and draws.random() < 0.6 else math.inf for each in range(40)]
+    free = [draws.randrange(4) for _ in range(8)]
+    bounds, count = nodes.bounds(np.array(harm), 8, free)
+    assert bounds == sorted(bounds)
+    assert count == sum(any(harm[each.number] < math.inf for each in held) for held in nodes.on_node.values())
+    costs = {node: least_harm(held, harm, 8 - free[node]) for node, held in nodes.on_node.items()}
+    assert all(bound <= costs[node] * (1.0 + 1e-12) for bound, _, node in bounds)
+    assert {node for _, _, node in bounds} == {node for node, cost in costs.items() if cost < math.inf}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_guarantee_is_owed_to_the_same_runs_however_they_came_and_went(seed: int) -> None:
+    draws, spare, running = random.Random(seed), [20], dict[int, HeldRoom]()
+    watched = GuaranteedRuns()
+    for number in range(60):
+        if running and draws.random() < 0.4:
+            gone = draws.choice(list(running))
+            watched.remove(gone, run := running.pop(gone))
+            spare[0] += dict(run.counted.guarantors[0].charges).get(0, 0)
+        charge = draws.choice((0, 1, 2, 5))
+        runs = replace(of_class(draws.choice((Priority.NORMAL, Priority.HIGH)), 1), may_leave=draws.random() < 0.7)
+        guarantor = Guarantor(0, ((0, charge),) if charge else ())
+        begun_s = draws.choice((float(number), -float(number)))
+        running[number] = HeldRoom((runs.rank, number, 0.0, runs), [], 60.0, begun_s, Counted((), (guarantor,)))
+        watched.add(number, running[number])
+        spare[0] -= charge
+        numbers, anew = np.array(list(running), dtype=np.int64), GuaranteedRuns()
+        for each, run in running.items():
+            anew.add(each, run)
+        assert watched.owed_beside((), numbers, spare).tolist() == anew.owed_beside((), numbers, spare).tolist()
+        assert not watched.owed_beside((0,), numbers, spare).any()
 
 
 # ---- rooms ----------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_where_nobody_waits_the_order_is_empty() -> None:
 
 def test_an_estimate_that_may_be_old_says_how_old_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_estimates, "FEW_WAITING", 1)
-    world = crowded("fifo")
+    world = crowded("default")
     job = waiting(world)[-1]
     first = world.core.explain(job, world.now).start
     assert isinstance(first, StartEstimate)

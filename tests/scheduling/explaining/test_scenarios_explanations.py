@@ -148,7 +148,33 @@ def test_a_job_is_told_which_cards_are_out_of_use_and_what_is_wrong_with_them() 
 def test_what_all_nodes_lack_is_named_first() -> None:
     world = World(replace(machine("n", 2), cpu_milli=2000))
     world.submit(gang("runs", 1, asks(1, cpus=2)), single("waits"))
-    assert world.why("waits").summary == "it asks for 1 GPU; 1 GPU is free, and no node has enough free CPUs"
+    assert world.why("waits").summary == "it asks for 1 GPU; 1 GPU is free for it, and no node has enough free CPUs"
+
+
+def test_cards_that_a_job_could_not_use_are_not_counted_as_free_for_it() -> None:
+    nodes = (machine("n", 2), machine("old", 8, model="V100"), machine("small", 4, card_mib=8_000))
+    world = World(*nodes)
+    world.submit(gang("runs", 1, asks(2, models=["A100"], card_mib=16_000)))
+    world.submit(gang("waits", 1, asks(2, models=["A100"], card_mib=16_000)))
+    reason = world.why("waits")
+    assert dict(reason.numbers)["free_milli"] == 0
+    assert reason.summary.startswith("it asks for 2 GPUs; 0 GPUs are free for it, and no node has ")
+
+
+def test_a_job_without_cards_is_told_how_many_cpus_are_free() -> None:
+    world = World(replace(machine("n", 2), cpu_milli=4_000), machine("other", 2, pool="other"), pools=(Pool("other"),))
+    world.submit(gang("runs", 1, asks(1, cpus=3)))
+    world.submit(gang("waits", 1, asks(0, cpus=2)))
+    reason = world.why("waits")
+    assert reason.summary == "it asks for 1 CPU task; 1 CPU is free for it, and no node has enough free CPUs"
+    assert dict(reason.numbers)["free_cpu_milli"] == 1_000
+
+
+def test_a_slice_by_memory_alone_is_not_called_a_cpu_task() -> None:
+    world = World(machine("n", 1, pool="shared"), pools=(Pool("shared", SharingPolicy.OVERCOMMITTED),))
+    slices = [gang(name, 1, asks(0, card_mib=9_216), pool="shared") for name in ("runs", "waits")]
+    world.submit(*slices)
+    assert world.why("waits").summary.startswith("it asks for 9 GiB of card memory; ")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +192,7 @@ def test_where_all_nodes_of_a_job_are_closed_by_those_who_offer_them_it_is_told_
     world = World(closed, other, pools=(Pool("others"),))
     world.submit(replace(single("waits"), only_on=only_on))
     summary = world.why("waits").summary
-    assert summary == f"it asks for 1 GPU; 0 GPUs are free, and {who} takes new work (it is cordoned)"
+    assert summary == f"it asks for 1 GPU; 0 GPUs are free for it, and {who} takes new work (it is cordoned)"
 
 
 def test_positions_follow_the_order_and_count_from_one() -> None:
@@ -383,7 +409,7 @@ def test_a_card_whose_memory_halted_work_keeps_is_not_counted_as_free() -> None:
     world.submit(single("wide", 2))
     reason = world.why("wide")
     assert dict(reason.numbers)["free_milli"] == 1000
-    assert reason.summary.startswith("it asks for 2 GPUs; 1 GPU is free, and no node has ")
+    assert reason.summary.startswith("it asks for 2 GPUs; 1 GPU is free for it, and no node has ")
 
 
 def test_work_that_people_halted_is_not_expected_to_end() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -135,3 +136,12 @@ def starts(world: World, job: Job) -> bool:
     fork = world.core.fork()
     fork.handle(JobSubmitted(world.now, job))
     return job.id in {decision.job for decision in fork.decide(world.now)}
+
+
+def test_a_gang_on_many_nodes_names_the_first_of_them() -> None:
+    world = World(*(machine(f"n{number}", 1) for number in range(12)))
+    world.submit(gang("two", 2, asks(1)))
+    world.submit(gang("ten", 10, asks(1)))
+    summary = world.core.explain("ten", world.now).summary
+    assert re.fullmatch(r"running on n\d+, n\d+, n\d+ and 7 more, run 1", summary), summary
+    assert re.fullmatch(r"running on n\d+ and n\d+, run 1", world.core.explain("two", world.now).summary)

@@ -227,7 +227,7 @@ def test_a_pool_without_nodes_is_told_with_those_that_have_some() -> None:
     assert reason.remedy is not None
     assert (reason.summary, reason.remedy.change) == (
         "pool 'gold' has no nodes",
-        "add a node to it, or use one of: default",
+        "add a node to it, or set `pool` to one of: default",
     )
     assert (reason.remedy.field, reason.remedy.value) == ("pool", "default")
     alone = World(pools=[Pool("gold")]).core.check(single("j", pool="gold"))

@@ -94,6 +94,24 @@ def test_a_job_says_which_closed_card_it_waits_for_by_whom_and_why() -> None:
     assert reason.blocked_by == "a"
 
 
+@pytest.mark.parametrize(
+    ("tasks", "cards", "named"),
+    [
+        (1, 2, "card 0 of a, card 1 of a, which are closed by ada"),
+        (2, 3, "card 0 of a, card 1 of a, card 2 of a and 3 more, which are closed by ada"),
+    ],
+)
+def test_of_the_closed_cards_those_alone_are_named_that_a_job_needs(tasks: int, cards: int, named: str) -> None:
+    world = World(machine("a", 4), machine("b", 4))
+    for node in "ab":
+        for number in range(4):
+            close(world, f"{node}-{number}", by="ada")
+    world.submit(gang("g", tasks, asks(cards)))
+    reason = world.why("g")
+    assert reason.summary == f"it would fit with {named}"
+    assert dict(reason.numbers) == {"cards": tasks * cards}
+
+
 def test_a_closed_card_that_would_not_be_enough_is_named_beside_what_is_missing() -> None:
     world = World(machine("a", 2))
     world.submit(single("old"))

@@ -89,8 +89,10 @@ def test_a_job_that_no_layout_takes_has_an_idle_card_divided_and_starts() -> Non
     world.submit(wants("large", "7g.80gb"))
     world.submit(wants("small", "1g.10gb"))
     assert world.core.layout_step(world.now) is None  # it has come just now
-    assert world.why("small").summary.endswith("; a card is divided into 7 x 1g.10gb for it once one is idle")
+    divided = "; a card is divided into 7 x 1g.10gb for it once one is idle"
+    assert world.why("small").summary.endswith(f"{divided} and it has waited for 10s")
     wanted = step(world)
+    assert world.why("small").summary.endswith(divided)
     assert wanted == LayoutStep("a", "a-1", SEVENTHS, "small")  # not the card that has work
     tell(world, CHANGING, wanted)
     reason = world.core.explain("small", world.now)

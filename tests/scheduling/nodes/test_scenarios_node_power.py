@@ -17,8 +17,9 @@ from millpond.model.events import (
     PoolChanged,
     QueueChanged,
     ReservationMade,
+    StopRequested,
 )
-from millpond.model.hardware.node_power import NodePowerState
+from millpond.model.hardware.node_power import RETRY_S, NodePowerState
 from millpond.model.hardware.nodes import Cordon, Pool
 from millpond.model.reasons import Cause, Filter, StartEstimate
 from millpond.model.resources import Amount
@@ -314,9 +315,20 @@ def test_a_snapshot_keeps_what_is_off_and_a_replay_comes_to_the_same() -> None:
     assert again.snapshot() == world.core.snapshot()
     assert again.power_overview().wanted == world.core.power_overview().wanted == {"b": "two"}
     assert again.fork().power_overview().wanted == {"b": "two"}
-    assert (
-        again.explain("two", world.now).summary == "it waits for node b, which is off, as it failed to boot: no answer"
-    )
+    why = "it waits for node b, which is off after a failed boot, not tried again for about 15 min: no answer"
+    assert again.explain("two", world.now).summary == why
+    assert again.explain("two", world.now + RETRY_S).summary.endswith("which is off after a failed boot: no answer")
+
+
+def test_a_job_waits_for_no_more_nodes_that_failed_to_boot_than_it_needs_beside_those_that_are_on() -> None:
+    world = World(*(machine(name, 2) for name in "abcd"))
+    for node in "bcd":
+        gone(world, node)
+        switch(world, node, BOOTING, FAILED, detail="no answer")
+    world.submit(gang("two", 2, asks(2)), gang("three", 3, asks(2)))
+    assert world.why("two").summary.startswith("it waits for node b, which is off")
+    world.tell(StopRequested(world.now, "two"))
+    assert world.why("three").summary.startswith("it waits for nodes b and c, which are off")
 
 
 def reserved_of_two(*, off: bool) -> World:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from millpond.scheduling.ordering.gittins import NOBODY_LEFT, ends, gittins_ranks
-from millpond.scheduling.ordering.survival import CLASSES, EDGES, hazards
+from millpond.scheduling.ordering.survival import CLASSES, EDGES, NOBODY_LEFT, ends, gittins_ranks, hazards
 
 
 def step_by_step(chances: list[float], reached: int) -> tuple[float, float, float]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from worlds import World, machine, single
+from worlds import World, machine, queue, single
 
 from millpond.model.events import DeviceHealthChanged, Event, NodeClosed, NodePowerChanged
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause
+from millpond.model.workloads import Priority
+from millpond.scheduling.cycle import admission_cycle
+from millpond.scheduling.ordering import waiting_lines
 
 
 def expecting_short_work(*events: Event) -> World:
@@ -50,3 +53,21 @@ def test_of_closed_machines_no_part_is_kept_free() -> None:
         world.go_to(world.now + 60.0)
     world.submit(single("long", 4), lasting=36_000.0, known=True)
     assert "long" in world.running()
+
+
+@pytest.mark.parametrize("few", [1_000, -1], ids=["few lines", "many lines"])
+def test_of_what_is_guaranteed_nothing_is_left_to_short_work(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_lines, "FEW", few)
+    monkeypatch.setattr(admission_cycle, "LINE_DEPTH", 1)
+    world = World(machine("a", 8), machine("b", 8), queues=(queue("owner", guarantee=12), queue("guest")))
+    for number in range(30):
+        world.submit(single(f"short{number}", queue="guest"), lasting=60.0, known=True)
+        world.go_to(world.now + 60.0)
+    borrowed = [single(f"borrowed{number}", 6, queue="guest") for number in range(2)]
+    world.lingering.update(job.id for job in borrowed)
+    world.submit(*borrowed)
+    world.submit(single("awaits room", 6, queue="owner"))
+    world.submit(single("guest", 2, queue="guest"), lasting=36_000.0, known=True)
+    assert world.why("guest").cause is Cause.HELD_BACK
+    world.submit(single("owner", 2, queue="owner", priority=Priority.LOW), lasting=36_000.0, known=True)
+    assert "owner" in world.running()

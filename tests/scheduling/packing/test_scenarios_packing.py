@@ -411,6 +411,31 @@ def test_a_guest_has_cards_for_itself_once_nobody_waits() -> None:
     check_everything(here.core)
 
 
+@pytest.mark.parametrize(("settings", "host"), [(Settings(preempt=True), ""), (Settings(), "a1")])
+def test_a_guest_has_idle_cards_that_are_too_few_for_who_waits_unless_they_are_reserved(
+    settings: Settings, host: str
+) -> None:
+    here = world(2, settings=settings)
+    known(here, "a", "b")
+    here.submit(single("x", 1), job("a1"), job("b1"), single("wide", 2))
+    here.go_to(MEASURED_AFTER_S + 1.0)
+    assert here.core.jobs["b1"].packed_with == "a1"
+    here.end("x")
+    assert here.running() == {"a1", "b1"}
+    assert here.core.jobs["b1"].packed_with == host
+    check_everything(here.core)
+
+
+def test_a_guest_stays_where_one_that_waits_takes_the_idle_cards() -> None:
+    here = world(2)
+    known(here, "a", "b")
+    here.submit(single("x", 1), job("a1"), job("b1"), single("next", 1))
+    here.go_to(MEASURED_AFTER_S + 1.0)
+    here.end("x")
+    assert here.running() == {"a1", "b1", "next"}
+    assert here.core.jobs["b1"].packed_with == "a1"
+
+
 # ---- others need the cards ---------------------------------------------------------------------------------------
 
 
@@ -494,3 +519,53 @@ def test_pairs_stay_when_the_pool_packs_no_more() -> None:
     here.settle()
     assert here.running() == {"a1", "b1"}
     check_everything(here.core)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"kind": Kind.DEV}, "only training jobs with a name and one task of whole cards share cards"),
+        (
+            {"checkpoint": Checkpoint()},
+            "it shares no cards, as it does not save itself on notice, or is protected from being asked to leave",
+        ),
+        ({"priority": Priority.LOW}, "it shares no cards, as no job of its queue and class has as many for itself"),
+        ({"name": "new"}, "it shares no cards, as no job of its name was measured alone on such cards"),
+        ({}, "it shares no cards, as those who have them were not measured alone"),
+    ],
+)
+def test_a_job_that_finds_no_room_is_told_why_it_shares_no_cards(fields: dict[str, Any], why: str) -> None:
+    here = world(1)
+    known(here, "b")
+    here.submit(job("host"))
+    here.submit(job("b1", **{"name": "b", **fields}))
+    assert here.running() == {"host"}
+    assert here.why("b1").summary.endswith(f", and no node has room; {why}")
+
+
+@pytest.mark.parametrize(
+    ("memory_mib", "beside", "why"),
+    [
+        (None, 10.0, "it is not known to fit into their memory beside another"),
+        (20_000, 10.0, "it is not known to fit into their memory beside another"),
+        (1_000, 1.0, "it is expected to be too slow beside another"),
+    ],
+)
+def test_a_job_that_would_not_fit_or_be_too_slow_beside_another_is_told_so(
+    memory_mib: int | None, beside: float, why: str
+) -> None:
+    here = world(1)
+    known(here, "a", "b", memory_mib=memory_mib)
+    here.submit(job("a1"))
+    here.submit(job("b1"))
+    if "b1" in here.running():
+        measure(here, {"a1": beside, "b1": beside}, memory_mib)
+        here.go_to(here.now + MEASURED_AFTER_S + 1.0)
+        measure(here, {"a1": beside, "b1": beside}, memory_mib)
+        here.end("b1")
+        here.submit(job("b2", "b"))
+    waiting = "b2" if "b2" in here.core.jobs else "b1"
+    assert here.running() == {"a1"}
+    assert here.why(waiting).summary.endswith(f"; it shares no cards, as {why}")
+    here.tell(PoolChanged(here.now, Pool()))
+    assert "shares" not in here.why(waiting).summary

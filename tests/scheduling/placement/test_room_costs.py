@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from worlds import World, asks, gang, machine, single
 
@@ -15,6 +16,9 @@ from millpond.scheduling.reclaiming.attempts import Attempt, RoomCosts
 from millpond.scheduling.reclaiming.room_costs import RoomSearch
 from millpond.scheduling.settings import Settings
 from seeds import few_then_many
+
+NOTHING_KNOWN = np.array([[0.0], [0.0], [np.inf]])
+"""Bounds of the costs of room on a node by which there may be room at any cost."""
 
 
 def crowded(seed: int, preempt: bool) -> World:
@@ -33,7 +37,7 @@ def crowded(seed: int, preempt: bool) -> World:
 
 @pytest.mark.parametrize("preempt", [False, True])
 @pytest.mark.parametrize("seed", few_then_many([0], range(1, 4)))
-def test_costs_kept_between_the_tasks_of_a_gang_are_those_found_anew(
+def test_costs_kept_between_the_tasks_of_a_gang_are_those_found_anew_on_each_node(
     monkeypatch: pytest.MonkeyPatch, seed: int, preempt: bool
 ) -> None:
     asked = 0
@@ -44,6 +48,10 @@ def test_costs_kept_between_the_tasks_of_a_gang_are_those_found_anew(
         asked += known.as_of >= 0
         fresh = search(self, attempt, shape, RoomCosts(len(known.costs)))
         assert search(self, attempt, shape, known) == fresh
+        bounds = attempt.bounds
+        attempt.bounds = np.tile(NOTHING_KNOWN, len(known.costs))  # so each node is looked at
+        assert search(self, attempt, shape, RoomCosts(len(known.costs))) == fresh
+        attempt.bounds = bounds
         return fresh
 
     monkeypatch.setattr(RoomSearch, "cheapest", checked)

@@ -64,10 +64,10 @@ def test_a_job_that_starts_says_how_long_its_slowest_node_fetches_until_that_tel
     world.core.handle(JobSubmitted(world.now, gang("gang", 2, asks(4), contents=NEEDED)))
     world.tick()
     assert world.core.explain("gang", world.now).summary == (
-        "starting on b, c, run 1; what it needs takes 6s to fetch to b"
+        "starting on b and c, run 1; what it needs takes 6s to fetch to b"
     )
     world.core.handle(NodeContents(world.now, "b", NEEDED, 1_000))
-    assert world.core.explain("gang", world.now).summary == "starting on b, c, run 1"
+    assert world.core.explain("gang", world.now).summary == "starting on b and c, run 1"
 
 
 def test_a_gang_goes_where_its_slowest_node_is_ready_soonest(world: World) -> None:

@@ -22,7 +22,7 @@ def test_of_a_node_whose_work_has_ended_nobody_is_said_to_hold_anything(restores
     others = [index for index in state.cluster.node_index.values() if index != used]
     assert state.roster.slots_on(np.array(others)).tolist() == []
     assert [state.roster.records[slot].id for slot in state.roster.slots_on(np.array([used]))] == ["narrow"]
-    assert state.roster.nodes_with(everyone).tolist() == [used]
+    assert state.roster.places_of(everyone)[0].tolist() == [used]
 
 
 def test_who_is_asked_to_leave_is_no_longer_among_those_whom_the_roster_counts() -> None:

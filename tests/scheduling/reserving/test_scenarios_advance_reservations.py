@@ -254,6 +254,24 @@ def test_the_guarantee_of_another_queue_holds_while_it_lasts() -> None:
     assert {f"s{number}" for number in range(8)} <= world.running()
 
 
+@pytest.mark.parametrize(("at", "guests"), [(0.0, 4), (BEGIN, 3)])
+def test_another_guarantee_takes_back_what_is_borrowed_of_the_cards_beside_those_that_are_reserved(
+    at: float, guests: int
+) -> None:
+    world = two_teams(nodes=1)
+    reserve(world, 1)
+    fill(world, guests)
+    world.go_to(at)
+    world.submit(*(single(f"own{number}", queue="speech") for number in range(3)))
+    world.settle()
+    assert [world.state(f"own{number}") for number in range(3)] == [JobState.RUNNING] * 2 + [JobState.QUEUED]
+    world.go_to(BEGIN + 1.0)
+    world.submit(single("job", queue="vision", reservation="demo"))
+    world.settle()
+    assert [world.state(job) for job in ("job", "own0", "own1")] == [JobState.RUNNING] * 3
+    assert len(world.of_kind(Stop)) == guests - 1
+
+
 @pytest.mark.parametrize("ordering", ["default", "fifo", "sjf", "ssf", "edf", "fair"])
 def test_it_holds_under_every_ordering_that_keeps_room(ordering: str) -> None:
     world = two_teams(settings=Settings(ordering=ordering))
@@ -340,7 +358,8 @@ def test_the_last_choice_takes_the_nodes_with_the_least_to_end() -> None:
         ({"of": "root"}, InvalidInputError, "takes no jobs"),
         ({"pool": "dev"}, NotFoundError, "no pool 'dev'"),
         ({"models": ("V100",)}, InvalidInputError, "no card of model 'V100'"),
-        ({"cards": 6, "whole_nodes": True}, InvalidInputError, "6 cards are no whole nodes: each has 4"),
+        ({"cards": 6, "whole_nodes": True}, InvalidInputError, "6 cards cannot be had as whole nodes: each has 4"),
+        ({"cards": 1, "whole_nodes": True}, InvalidInputError, "1 card cannot be had as whole nodes: each has 4"),
         ({"cards": 9, "beyond_guarantee": True}, ConflictError, "1 of its cards are guaranteed to other queues"),
     ],
 )
@@ -355,6 +374,13 @@ def test_what_cannot_be_reserved_is_named_and_changes_nothing(
     assert cause in caught.value.cause
     assert caught.value.remedy
     assert json.dumps(world.core.snapshot()) == before
+
+
+def test_a_reservation_in_a_pool_without_nodes_is_told_which_pools_have_some() -> None:
+    world = World(machine("n0", 4), queues=(queue("vision", guarantee=4),), pools=[Pool("gold")])
+    with pytest.raises(InvalidInputError, match="pool 'gold' has no nodes") as caught:
+        reserve(world, 1, pool="gold")
+    assert caught.value.remedy == "set `pool` to one of: default"
 
 
 def test_a_job_is_told_that_the_cards_its_queue_has_reserved_are_on_too_many_nodes_for_it() -> None:

@@ -12,8 +12,9 @@ from millpond.model.events import DurationPredicted, Event
 from millpond.model.states import JobState
 from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.tenancy.cells import CellCount
-from millpond.model.workloads import Job, Priority
-from millpond.scheduling.cycle.overdue import COST_PART, CROWDING, NEXT_LOOK
+from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Priority
+from millpond.scheduling.cycle.overdue import COST_PART, CROWDING, NEXT_LOOK, SMALL_CROWDING, bound_s
+from millpond.scheduling.ordering.backlog import SMALL_WORK_S
 from millpond.scheduling.ordering.queueing import FIRST_LOOK_S
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -105,6 +106,27 @@ def test_what_waited_for_too_long_is_not_displaced_by_its_equals_again() -> None
     assert world.core.jobs["big"].state is JobState.SUCCEEDED
 
 
+@pytest.mark.parametrize(("length_s", "latest"), [(1_500, 3_600), (2_500, 12_001)])
+def test_a_job_that_is_small_beside_its_pool_displaces_its_equals_once_it_is_overdue(
+    length_s: float, latest: float
+) -> None:
+    world = World(machine("n", 4), settings=Settings(preempt=True))
+    saving = Checkpoint(CheckpointMode.SIGNAL)
+    world.submit(*(single(f"running-{number}", checkpoint=saving) for number in range(4)), lasting=12_000, known=True)
+    world.go_to(2_000)
+    world.submit(single("wide", 4), lasting=length_s, known=True)
+    while world.now < 13_000:
+        world.go_to(world.now + 300)
+        world.tick()
+    assert latest - 1_000 < started_at(world, "wide") < latest
+
+
+def test_a_small_job_waits_many_times_a_backlog_that_is_far_more_than_its_own_length() -> None:
+    little, much = (bound_s(3_600.0, 900.0, backlog_s, 10.0, crowds=True) for backlog_s in (1_800.0, 36_000.0))
+    assert little < 1.1 * (3_600.0 + 1_800.0)
+    assert much > 6 * 36_000.0
+
+
 def test_a_higher_class_goes_before_a_job_that_waited_for_too_long() -> None:
     world = World(machine("n", 4), settings=Settings(preempt_by_priority=False))
     stream(world, 1_200)
@@ -182,9 +204,11 @@ def test_no_job_waits_longer_than_the_law_allows(seed: int, ordering: str, preem
     simulation = Simulation(world, watched)
     simulation.run()
     work = simulation.engine.works[watched_id]
-    crowding = (1 + (watched.backlog_s / wide_s) ** 2) ** CROWDING if preempt else 1
-    bound_s = wide_s + watched.backlog_s * crowding + COST_PART * watched.waiting * wide_s * wide / cards
-    promised_s = (1 + NEXT_LOOK) * bound_s + FIRST_LOOK_S + longest_s
+    is_small = wide_s * wide / cards <= SMALL_WORK_S
+    crowding = (1 + (watched.backlog_s / wide_s) ** 2) ** (SMALL_CROWDING if is_small else CROWDING) if preempt else 1
+    cost_s = 0 if preempt and is_small else COST_PART * watched.waiting * wide_s * wide / cards
+    law_s = wide_s + watched.backlog_s * crowding + cost_s
+    promised_s = (1 + NEXT_LOOK) * law_s + FIRST_LOOK_S + (0 if is_small and ordering == "default" else longest_s)
     assert work.first_start_at - 5 * longest_s <= promised_s + 2 * longest_s
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from worlds import CARD_MIB, World, asks, gang, machine, queue, single
 
 from ledgers import check_everything
@@ -88,6 +89,39 @@ def test_a_third_job_gets_turns_like_the_two_before_it() -> None:
     served = [world.core.jobs[job].service_s(world.now) for job in "abc"]
     assert max(served) - min(served) <= QUANTUM_S
     assert sum(served) == 30 * QUANTUM_S
+    check_everything(world.core)
+
+
+@pytest.mark.parametrize("remaps", [True, False])
+def test_one_that_waits_for_its_turn_goes_on_with_another_card_that_comes_free(*, remaps: bool) -> None:
+    world = plain(machine("n", 2, swap_mib=8 * CARD_MIB, remaps=remaps))
+    world.submit(single("a"), single("b"), single("c"))
+    world.go_to(1.5 * QUANTUM_S)
+    (waits,) = {"a", "b", "c"} - world.running()
+    alone = next(job for job in world.running() if job != world.of_kind(Suspend)[0].for_job)
+    world.end(alone)
+    assert world.running() == ({"a", "b", "c"} - {alone} if remaps else {"a", "b", "c"} - {alone, waits})
+    if remaps:
+        assert [(each.job, each.cause) for each in world.of_kind(Resume)] == [(waits, Cause.TURN_TAKEN)]
+    check_everything(world.core)
+    suspended = len(world.of_kind(Suspend))
+    world.go_to(9 * QUANTUM_S)
+    assert (len(world.of_kind(Suspend)) == suspended) is remaps
+
+
+def test_one_that_its_engine_cannot_bring_to_another_card_takes_turns_again() -> None:
+    world = plain(machine("n", 2, swap_mib=8 * CARD_MIB, remaps=True))
+    world.submit(single("a"), single("b"), single("c"))
+    world.go_to(1.5 * QUANTUM_S)
+    (waits,) = {"a", "b", "c"} - world.running()
+    world.clinging = {waits}
+    world.end(next(job for job in world.running() if job != world.of_kind(Suspend)[0].for_job))
+    assert world.state(waits) is JobState.SUSPENDED
+    world.go_to(1.9 * QUANTUM_S)
+    assert world.running() == {"c"}
+    world.go_to(2 * QUANTUM_S)
+    assert world.running() == {waits, "c"}  # it has its own card again, and the other job goes on with the free one
+    assert [resume.job for resume in world.of_kind(Resume)] == [waits, waits, "c"]
     check_everything(world.core)
 
 

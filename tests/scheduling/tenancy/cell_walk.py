@@ -42,7 +42,7 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.tenancy.cells.book import CellBook
 from millpond.scheduling.tenancy.cells.chains import Chain
-from millpond.scheduling.tenancy.cells.domains import CardPart
+from millpond.scheduling.tenancy.cells.uses import CardPart
 
 OWNERS = ("a", "b", "c")
 CARDS = {"8 cards": 8, "socket": 4, "switch": 2, "card": 1}

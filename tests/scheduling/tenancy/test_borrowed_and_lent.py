@@ -180,7 +180,7 @@ def _change_queue(world: World, name: str, parent: str, cards: int) -> None:
     known = tree.by_name.get(name)
     above = tree.by_name[parent] if known is None else known.parent
     assert above is not None
-    others = sum(tree.by_name[child].queue.guarantee.gpu_milli for child in above.children if child != name)
+    others = sum(child.queue.guarantee.gpu_milli for child in above.children if child.queue.name != name)
     milli = 1_000 * cards
     if above.queue.guarantee.gpu_milli:
         milli = min(milli, max(above.queue.guarantee.gpu_milli - others, 0))

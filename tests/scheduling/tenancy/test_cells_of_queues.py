@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from millpond.model.events import (
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.nodes import Cordon, Node
 from millpond.model.reasons import Cause
+from millpond.model.resources import Amount
 from millpond.model.states import JobState
 from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.tenants import Queue
@@ -267,6 +269,54 @@ def test_more_cells_than_there_are_machines_are_refused_and_nothing_changes() ->
     world.tell(QueueChanged(world.now, owed("others", 8, cells={"node": 1})))
     world.submit(single("mine", 8, queue="lab"), single("theirs", 8, queue="others"))
     assert world.running() == {"mine", "theirs"}
+
+
+def guaranteed(name: str, *models: tuple[str, int], **fields: Any) -> Queue:
+    """A queue that is guaranteed so many cards of each model."""
+    amounts = tuple(sorted((model, 1000 * cards) for model, cards in models))
+    cells = tuple(CellCount(level, count) for level, count in fields.pop("cells", {}).items())
+    return replace(
+        queue(name, cells=cells, **fields), guarantee=Amount(sum(milli for _, milli in amounts), models=amounts)
+    )
+
+
+TWO_MODELS = (machine("a0", 8), machine("a1", 8), machine("h0", 8, model="H100"), machine("h1", 8, model="H100"))
+
+
+def test_cells_are_on_cards_of_the_models_that_the_guarantee_names() -> None:
+    lab = guaranteed("lab", ("H100", 8), cells={"node": 1})
+    world = World(*TWO_MODELS, queues=(lab, queue("others")))
+    world.submit(*(single(f"s{number}", queue="others") for number in range(32)))
+    world.submit(single("big", 8, queue="lab"))
+    assert world.state("big") is JobState.RUNNING
+    assert world.nodes_of("big")[0] in ("h0", "h1")
+    (domain,) = world.core._state.cluster.cells.domains_of("lab")
+    assert domain.chain.spec.model == "H100"
+
+
+def test_cells_of_a_queue_below_are_on_cards_that_its_own_guarantee_names() -> None:
+    group = guaranteed("group", ("A100", 8), ("H100", 8), cells={"node": 2})
+    lab = guaranteed("lab", ("H100", 8), cells={"node": 1}, parent="group")
+    world = World(*TWO_MODELS, queues=(group, lab, queue("others")))
+    world.submit(single("big", 8, queue="lab"))
+    assert [each.chain.spec.model for each in world.core._state.cluster.cells.domains_of("lab")] == ["H100"]
+
+
+@pytest.mark.parametrize("fields", [{"cells": {"node": 2}}, {"pinned": ("a0", "h0")}])
+def test_cells_on_cards_that_a_guarantee_does_not_name_are_refused(fields: dict[str, Any]) -> None:
+    world = World(*TWO_MODELS, queues=(queue("lab"), queue("others")))
+    with pytest.raises(
+        InvalidInputError, match="1 x node of queue 'lab' have no place beside all other cells on cards that"
+    ):
+        world.tell(QueueChanged(world.now, guaranteed("lab", ("H100", 8), **fields)))
+
+
+def test_a_guarantee_that_no_longer_names_the_models_of_its_cells_is_refused() -> None:
+    world = World(*TWO_MODELS, queues=(guaranteed("lab", ("H100", 8), cells={"node": 1}), queue("others")))
+    with pytest.raises(
+        InvalidInputError, match="1 x node of queue 'lab' have no place beside all other cells on cards that"
+    ):
+        world.tell(QueueChanged(world.now, guaranteed("lab", ("A100", 4), ("H100", 4), cells={"node": 1})))
 
 
 def test_a_machine_that_does_not_exist_is_named() -> None:

@@ -14,7 +14,7 @@ from millpond.model.decisions import Stop
 from millpond.model.errors import ConflictError
 from millpond.model.events import MigrateRequested, QueueChanged, SuspendRequested
 from millpond.model.hardware.nodes import Node, Pool
-from millpond.model.reasons import Cause
+from millpond.model.reasons import Cause, Filter
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
 from millpond.model.tenancy.tenants import Queue
@@ -46,7 +46,9 @@ def test_a_queue_holds_no_more_cards_of_a_model_than_its_limit_and_goes_on_other
     assert on(world) == {"old": 4, "new": 1}
     reason = world.why("j5")
     assert reason.cause is Cause.NO_ROOM
+    assert "it asks for 1 GPU; 0 GPUs are free for it, and no node has room" in reason.summary
     assert "queue lab holds 1 GPU of model H100, of at most 1 GPU" in reason.summary
+    assert dict(reason.nodes) == {Filter.DEVICE_COMPUTE: 1, Filter.MODEL_LIMIT: 1}
     check_everything(world.core)
 
 

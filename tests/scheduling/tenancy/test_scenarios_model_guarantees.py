@@ -323,3 +323,17 @@ def test_a_limit_of_a_model_bounds_what_is_reserved_of_it() -> None:
         reserve(world, 1, name="more", models=("A100",))
     reserve(world, 4, name="others")
     assert world.core.reservations()[1].reservation.models == ("V100",)
+
+
+@pytest.mark.parametrize(
+    ("models", "largest"),
+    [(["A100"], "2 GPUs of model A100"), (["V100"], "0 GPUs of other models"), ([], "2 GPUs of model A100")],
+)
+def test_what_stays_and_no_guarantee_covers_is_told_the_largest_of_its_own_models(
+    models: list[str], largest: str
+) -> None:
+    world = world_of(guaranteed("group", A100=2, H100=16), guaranteed("lab", parent="group", A100=1))
+    refusal = world.core.check(gang("stays", 1, asks(4, models=models), queue="lab", preemptible=False))
+    assert refusal is not None
+    assert f"(the largest is of {largest})" in refusal.summary
+    assert dict(refusal.numbers)["limit"] == int(largest[0])

@@ -97,7 +97,8 @@ class Node:
         divisible: those of its cards whose layout may change while the server runs.
         schedulable: false while its engine lets nothing new start there; what runs there goes on. Cordons
             are apart, see ``Cordon``.
-        is_silent: its engine has not heard from it of late, and loses it if that lasts; it is not schedulable then.
+        is_silent: its engine has not heard of it of late; it is not schedulable then. One that is silent alone, and not
+            with all of its cluster, is lost if that lasts.
         rack_name, zone_name: its place; empty means the one unnamed rack or zone.
     """
 

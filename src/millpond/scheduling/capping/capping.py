@@ -35,6 +35,7 @@ PATIENCE_S: Final = 300.0
 SLACK_W: Final = 1.0
 """Drivers round caps."""
 _NO_CAP: Final = TriedCap(0, 0.0, 0.0)
+_SHARED: Final = "cards that two jobs share have no power cap"
 
 
 def begin_capping(state: State, record: JobRecord) -> None:
@@ -50,8 +51,8 @@ def begin_capping(state: State, record: JobRecord) -> None:
     caps = state.caps
     caps.prune(state.jobs)
     record.cap_w = 0.0
-    found = None if host is not None else _cards_of(state, record)
-    if found is None:
+    found = _SHARED if host is not None else _cards_of(state, record)
+    if isinstance(found, str):
         caps.runs.pop(record.id, None)
         return
     kind, range_w = found
@@ -84,6 +85,14 @@ def end_capping(state: State, record: JobRecord) -> None:
     run = state.caps.runs.get(record.id)
     if run is not None and not run.is_over:
         _keep_at(state, record, replace(run, is_over=True), _NO_CAP, Cause.CAP_LIFTED)
+
+
+def why_never_capped(state: State, record: JobRecord) -> str:
+    """Why the cards of a running job that may take longer are kept at no cap in this run; empty of all others."""
+    if not record.job.max_slowdown or record.state is not JobState.RUNNING or record.id in state.caps.runs:
+        return ""
+    found = _SHARED if record.packed_with else _cards_of(state, record)
+    return found if isinstance(found, str) else ""
 
 
 def carry_out_cap(state: State, record: JobRecord, decision: CapPower) -> None:
@@ -141,24 +150,26 @@ def _keep_at(state: State, record: JobRecord, run: CappedRun, chosen: TriedCap, 
         )
 
 
-def _cards_of(state: State, record: JobRecord) -> tuple[CapKind, tuple[float, float]] | None:
-    """What kind of job a run is, and the range of caps of its cards; None where they cannot be kept at one."""
+def _cards_of(state: State, record: JobRecord) -> tuple[CapKind, tuple[float, float]] | str:
+    """What kind of job a run is, and the range of caps of its cards; in words why they cannot be kept at one."""
     job = record.job
     if job.kind is not Kind.TRAIN or not job.name or record.elastic:
-        return None
+        return "only training jobs with a name and a fixed size have a power cap"
     models, least_w, most_w, cards = set[str](), 0.0, float("inf"), 0
     for task in record.tasks:
         if task.holding is None or task.placement is None:
             continue
         if any(grant.compute_milli < CARD_MILLI for grant in task.placement.grants):
-            return None
+            return "a part of a card has no power cap of its own"
         for index in task.holding.devices:
             found = state.cluster.device(index)
             if found is None or found[1].cap_range_w is None:
-                return None
+                return "its cards have no power cap, as nothing says which caps they can have"
             models.add(found[1].model)
             least_w, most_w = max(least_w, found[1].cap_range_w[0]), min(most_w, found[1].cap_range_w[1])
             cards += 1
+    if not cards:
+        return "a job without cards has no power cap"
     if len(models) != 1 or not 0.0 < least_w < most_w:
-        return None
+        return "its cards have no power cap, as one cap does not suit all of them"
     return (job.user, record.queue, job.name, models.pop(), cards), (least_w, most_w)

@@ -21,8 +21,8 @@ from millpond.scheduling.ordering.queueing import group_of, new_record
 from millpond.scheduling.reclaiming.roster import SLOT_BIN
 from millpond.scheduling.records import JobRecord, Migration, MigrationStage, TaskRecord
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.cells.domains import CellUse
-from millpond.scheduling.tenancy.cells.stakes import Stake, class_in_cells, leaving_stake, part_of, stake_of
+from millpond.scheduling.tenancy.cells.stakes import class_in_cells, leaving_stake, part_of, stake_of
+from millpond.scheduling.tenancy.cells.uses import CellUse, Stake
 
 _MADE_ANEW = {
     "demand", "id", "queue", "group", "gpu_milli", "elastic", "amount", "state", "line", "slot", "_common_tasks",

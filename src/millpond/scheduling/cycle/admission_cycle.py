@@ -30,6 +30,7 @@ from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.migration.consolidation import Consolidation
 from millpond.scheduling.ordering.line_table import LineKey
 from millpond.scheduling.packing.packing import PairPacking
+from millpond.scheduling.packing.partners import packs
 from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.reclaiming.plans import Planner
 from millpond.scheduling.reclaiming.searching import Plan
@@ -48,9 +49,8 @@ PLANS_PER_CYCLE = 32
 LINE_DEPTH = 16
 """How far down lines one cycle looks, in all, past jobs that are kept out although others of their line are not."""
 
-
 LAST: Rank = (float("inf"),)
-"""Behind all that there are."""
+"""A rank behind that of every job."""
 
 
 class AdmissionVerdict(Enum):
@@ -217,7 +217,7 @@ class AdmissionCycle:
                 if record.job.pool not in self._blocked and not is_background:
                     self._block(record, standing)
                     pool = record.job.pool
-                    if not (self._time_slicing.takes_place_in(pool) or self._packing.packs(pool)):
+                    if not (self._time_slicing.takes_place_in(pool) or packs(state, pool)):
                         lines.pass_over(record.job.pool, wholly=state.ordering.strict and not self._reserved.is_used)
                 if record.group is not None and state.orderings.of(record.group).strict:
                     self._closed.add(record.group)
@@ -408,7 +408,7 @@ class AdmissionCycle:
         return plan
 
     def _place_on_guaranteed(self, record: JobRecord, tasks: list[TaskRecord] | None) -> Placed | None:
-        """The same on cards of those models of which a guarantee covers the job, where it does not of all."""
+        """As ``_place``, on cards of the models that a guarantee covers the job on; None if it covers all or none."""
         choices = self._state.entitlements.guaranteed_choices(record)
         if not choices or len(choices) == len(self._state.entitlements.choices(record, record.demand.least_amount)):
             return None
@@ -445,10 +445,7 @@ class AdmissionCycle:
     def _is_kept_off_as_much(self, record: JobRecord) -> bool:
         """Whether one of its like has found no room on the nodes open to it; only a shorter job may do better."""
         before = self._kept_out.get(record.line)
-        if before is None:
-            return False
-        now = self._claims.kept_off(record)
-        return is_as_much(now, before)
+        return before is not None and is_as_much(self._claims.kept_off(record), before)
 
     def _may_have_room(self, record: JobRecord) -> bool:
         """Whether, counting free compute alone, the job might fit."""

@@ -227,13 +227,17 @@ class Claims:
         if not self.by_job and not self.reservations:
             return
         for job, claim in list(self.by_job.items()):
-            if not self._waits(job) or self._is_clung_to(claim) or any(self._is_lost(node) for node in claim.nodes):
+            if (
+                not self._waits(job)
+                or self._is_suspend_refused(claim)
+                or any(self._is_lost(node) for node in claim.nodes)
+            ):
                 self.drop(job)
         for pool, kept in list(self.reservations.items()):
             if not self._waits(kept.job):
                 self.keep(pool, None)
 
-    def _is_clung_to(self, claim: Claim) -> bool:
+    def _is_suspend_refused(self, claim: Claim) -> bool:
         """Whether a victim runs on, as the engine could not suspend it."""
         return not claim.asks and any(
             not numbers and victim.state is JobState.RUNNING for victim, numbers in self.present(claim)
@@ -411,13 +415,11 @@ class Claims:
 
     def mask_of_others(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where room is kept for others; None when none is kept from this job."""
-        if not self.by_job and not self.reservations:
-            return None
         is_kept_off = self.keeps_out(record)
         if not is_kept_off and not self.by_job:
             return None
         if record.id in self.by_job:
-            return self._mask_without((record.id,), self.reservations[record.job.pool] if is_kept_off else None)
+            return self.mask_without(record, ())
         return self.mask_in(record.job.pool, is_kept_off=is_kept_off)
 
     def mask_in(self, pool: str, *, is_kept_off: bool) -> NodeMask:

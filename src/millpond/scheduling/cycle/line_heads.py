@@ -126,8 +126,12 @@ class TableHeads(Heads):
         self._prospects, self._departures = prospects, departures
         prospects.look(departures())
         self._left_out: BoolArray = ~prospects.admitted
+        self._only_by_departures = np.zeros(len(lines.table), dtype=np.bool_)
+        """(lines,) that are left out too if nobody may leave for their first: that is found when one is wanted."""
         self._is_outdated = False
-        """Whether more lines may have to be left out than ``_left_out`` says: that is found when one is wanted."""
+        """Whether there may be no room for more lines than these say."""
+        self._looks_at_all = True
+        """Whether it is found for all lines; after a plan first for those that come next: it may be found at once."""
         self._rest: Int64Array = np.flatnonzero(prospects.admitted)
         self._lined_up_to: Place = ((), 0.0)
         """The heap has all lines that stood before this, or there, when the walk began."""
@@ -147,7 +151,9 @@ class TableHeads(Heads):
         if self._ranked_at != self._standing.version:
             self._rank_again(self._risen())
         if self._is_outdated:
-            self._leave_out_hopeless()
+            self._is_outdated = False
+            self._need_departures(~self._prospects.fits & self._table.are_of(POOL, self._passed_over))
+            self._drop_left_out()
         while True:
             if len(self._rest) and (not self._heap or self._heap[0][:2] > self._lined_up_to):
                 self._sort_more()
@@ -155,6 +161,8 @@ class TableHeads(Heads):
                 return None
             elif (row := self._heap[0][4]) >= 0 and self._left_out[row]:
                 heapq.heappop(self._heap)
+            elif row >= 0 and self._only_by_departures[row]:
+                self._leave_out_hopeless()
             elif self._heap[0][5] == self._standing.version or not self._has_risen():
                 self._had_turn[row] |= row >= 0
                 self._row = row
@@ -172,10 +180,8 @@ class TableHeads(Heads):
     def look_no_further(self) -> JobRecord | None:
         self._is_short = True
         self._prospects.look(self._departures(), is_short=True)
-        kept, released_first = self._prospects.kept_waiting()
-        self._leave_out(kept)
         self._is_outdated = True
-        return released_first
+        return self._keep_waiting()
 
     def close(self, group: Group) -> None:
         has_reserved = self._prospects.has_reserved
@@ -192,17 +198,15 @@ class TableHeads(Heads):
         if self._has_less_room:  # others than this one may have lost theirs, too
             self._has_less_room, self._is_outdated = False, True
             self._prospects.look_for_room(~(self._left_out | self._had_turn))
-            if self._row >= 0 and self._prospects.makes_room[self._row]:
+            if self._row >= 0 and self._prospects.was_to_displace(self._row):
                 self._prospects.look_for_departures()
         if is_kept_off and not self._is_short:
             return
         if (record.demand, is_kept_off) in self._without_room:
             return
         self._without_room.add((record.demand, is_kept_off))
-        prospects = self._prospects
-        alike = np.flatnonzero(table.number(REQUEST) == request)
-        alike = alike[~(prospects.makes_room[alike] | prospects.must_be_seen[alike])]
-        self._left_out[alike[prospects.is_kept_off(alike)] if is_kept_off else alike] = True
+        alike = table.number(REQUEST) == request
+        self._need_departures(alike & self._prospects.is_kept_off() if is_kept_off else alike)
 
     def reconsider(self) -> None:
         self._prospects.look(self._departures(), is_short=self._is_short)
@@ -212,8 +216,16 @@ class TableHeads(Heads):
         if self._standing.may_fall or self._passed_over or self._is_short or (self._left_out & ~left_out).any():
             self._line_up_again()
         self._left_out, self._is_outdated = left_out, bool(self._passed_over)
+        self._only_by_departures[:], self._looks_at_all = False, False
         if self._is_short:
-            self._leave_out(self._prospects.kept_waiting()[0])
+            self._keep_waiting()
+
+    def _keep_waiting(self) -> JobRecord | None:
+        """Those drop out for whom no room is left that is not kept for others; see ``look_no_further``."""
+        held, reserved, released_first = self._prospects.kept_waiting()
+        self._leave_out(held)
+        self._need_departures(reserved)
+        return released_first
 
     def _line_up_again(self) -> None:
         """All that may have been left out and have their turns to come are looked at again.
@@ -248,12 +260,28 @@ class TableHeads(Heads):
         for column, found in zip(self._places, self._standing.places(self._table.only(rows)), strict=True):
             column[rows] = found
 
+    def _need_departures(self, lines: BoolArray) -> None:
+        """(lines,): they drop out, if their first has not had its turn, unless others may leave for it."""
+        rows = np.flatnonzero(lines & ~(self._prospects.must_be_seen | self._left_out))
+        may_make_room = self._prospects.make_room(rows, at_first_glance=True)
+        self._left_out[rows[~may_make_room]] = True
+        self._only_by_departures[rows[may_make_room]] = True
+
     def _leave_out_hopeless(self) -> None:
-        """Those of pools whose first has found no room drop out, where nor is there any for them."""
-        self._is_outdated = False
-        hopeless: BoolArray = ~(self._prospects.fits | self._prospects.makes_room)
-        hopeless &= self._table.are_of(POOL, self._passed_over)
-        self._leave_out(hopeless)
+        """See for which lines others may leave: of those that are lined up, or of all."""
+        rows = np.array([entry[4] for entry in self._heap if entry[4] >= 0], dtype=np.int64)
+        if self._looks_at_all:
+            rows = np.concatenate([rows, self._rest])
+        self._looks_at_all = True
+        rows = rows[self._only_by_departures[rows] & ~self._left_out[rows]]
+        self._only_by_departures[rows] = False
+        self._left_out[rows[~self._prospects.make_room(rows)]] = True
+        self._drop_left_out()
+
+    def _drop_left_out(self) -> None:
+        """Those lined up that have dropped out go at once: one by one takes longer."""
+        self._heap = [entry for entry in self._heap if entry[4] < 0 or not self._left_out[entry[4]]]
+        heapq.heapify(self._heap)
 
     def _behind(self, rows: Int64Array) -> BoolArray:
         """(rows,) which of them stand behind the job popped last by the ranks that were found last."""
@@ -270,6 +298,8 @@ class TableHeads(Heads):
 
     def _sort_more(self) -> None:
         """Line up those of the rest that come next."""
+        if self._looks_at_all and self._only_by_departures[self._rest].any():
+            self._leave_out_hopeless()
         rest = chosen = self._rest[~self._left_out[self._rest]]
         *columns, arrivals = self._places
         for column in columns:

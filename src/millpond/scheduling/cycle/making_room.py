@@ -8,6 +8,7 @@ asked for is known before anything is searched, as far as it can be. ``reclaimin
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from millpond.model.states import TaskState
@@ -16,7 +17,7 @@ from millpond.scheduling.cycle.cell_placement import CellPlacer
 from millpond.scheduling.cycle.claims import Claims, KeptOff, both
 from millpond.scheduling.cycle.prospects import Departures
 from millpond.scheduling.cycle.reservations import Reserver
-from millpond.scheduling.cycle.reserved_places import ReservedPlaces
+from millpond.scheduling.cycle.reserved_places import ReservedPlaces, leaves_kept
 from millpond.scheduling.elastic.gang_sizes import first_tasks
 from millpond.scheduling.elastic.growth import mask_for_growth, may_join, missing_tasks
 from millpond.scheduling.feasibility.request_classes import RequestClass
@@ -109,7 +110,7 @@ class RoomMaker:
         """The least disruptive allowed plan that gives the job its whole place; None for background work."""
         if record.job.is_background:
             return None
-        return self._cells.keep_sound(lambda: self._by_any_rule(record))
+        return self._cells.keep_sound(lambda: next((plan for plan in self._plans(record) if plan is not None), None))
 
     def plan_moves(self, record: JobRecord) -> Plan | None:
         """A plan by which others are moved together, in pools that want that; for the first job without room."""
@@ -121,26 +122,22 @@ class RoomMaker:
             self._planner.leave(plan)
         return plan
 
-    def _by_any_rule(self, record: JobRecord) -> Plan | None:
+    def _plans(self, record: JobRecord) -> Iterator[Plan | None]:
+        """What each rule comes to that may have work leave for the job, the least disruptive first.
+
+        A plan stays on the trial ledger, so no rule is asked once one has found a plan.
+        """
         if self._has_background:
-            plan = self._clear_background(record)
-            if plan is not None:
-                return plan
+            yield self._clear_background(record)
         if is_guaranteed(self._state, record) and is_covered_beside_reserved(self._state, record):
-            plan = self._planner.by_guarantee(record, self._mask_for_guarantee(record))
-            if plan is not None:
-                return plan
+            yield self._planner.by_guarantee(record, self._mask_for_guarantee(record))
+            yield self._beside_kept(record)
         if self._state.settings.preempt_by_priority and self._lowest < record.job.priority:
-            plan = self._planner.by_priority(record, self._claims.mask(record))
-            if plan is not None:
-                return plan
+            yield self._planner.by_priority(record, self._claims.mask(record))
         if self._has_grown:
-            plan = self._planner.of_growth(record, self._claims.mask(record))
-            if plan is not None:
-                return plan
+            yield self._planner.of_growth(record, self._claims.mask(record))
         if self._might_displace(record):
-            return self._planner.by_ordering(record, self._claims.mask(record))
-        return None
+            yield self._planner.by_ordering(record, self._claims.mask(record))
 
     def _clear_background(self, record: JobRecord) -> Plan | None:
         """A plan by which background work alone leaves."""
@@ -201,11 +198,24 @@ class RoomMaker:
             for other in self._state.running.values()
         )
 
+    def _beside_kept(self, record: JobRecord) -> Plan | None:
+        """A plan for a job within its guarantee by which work leaves other cards of nodes of which some are kept."""
+        if not self._reserved.is_used:
+            return None
+        mask = self._mask_for_guarantee(record)
+
+        def accepts(plan: Plan) -> bool:
+            return leaves_kept(self._state, record, plan.placed, plan.leaving)
+
+        with self._reserved.kept_as_held(record, mask, self._mask_if_nothing_reserved(record)) as wider:
+            return None if wider is None else self._planner.by_guarantee(record, wider, accepts)
+
     def _mask_for_guarantee(self, record: JobRecord) -> NodeMask | None:
         """(nodes,), 0 where nobody may be asked to leave for a job within its guarantee."""
-        claims = self._claims
-        mask = claims.mask(record)
+        mask = self._claims.mask(record)
         if not self._reserved.is_used:
             return mask
-        wider = both(claims.mask_without_reservations(record), self._state.cluster.cells.mask(record))
-        return self._reserved.mask_for_plans(record, mask, wider)
+        return self._reserved.mask_for_plans(record, mask, self._mask_if_nothing_reserved(record))
+
+    def _mask_if_nothing_reserved(self, record: JobRecord) -> NodeMask | None:
+        return both(self._claims.mask_without_reservations(record), self._state.cluster.cells.mask(record))

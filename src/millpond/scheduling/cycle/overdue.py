@@ -10,7 +10,13 @@ many wait there. The last term is a part of what going first costs them, as each
 work. Where equals displace each other the backlog counts ``(1 + (backlog / length) ** 2) ** CROWDING`` times: where it
 is large, what waits there is long itself, and a job that went first is not displaced while it runs.
 
-It is overdue at once where, while it waited, cards stood idle (``ordering.idle_time``) that could have done
+Where equals displace each other, a job that is small beside its pool, as it would keep all cards of that busy for at
+most ``SMALL_WORK_S``, delays the others little. Its bound has the exponent ``SMALL_CROWDING`` and no last term. It is
+overdue as soon as it has waited for its bound, without a promise, and then displaces its equals as if its key were
+``SMALL_LEAD`` of what it is. Its bound is still long where far more waits than its own length, as in an overload: if
+most jobs became overdue, they would displace each other for nothing.
+
+Any job is overdue at once where, while it waited, cards stood idle (``ordering.idle_time``) that could have done
 ``IDLE_PART`` of its own work and of ``IDLE_BACKLOG`` times the backlog, if it has waited for ``IDLE_LENGTH`` of its
 length: it lacks a place, not time on the cards.
 
@@ -27,8 +33,8 @@ import heapq
 
 from millpond.model.resources import CARD_MILLI
 from millpond.scheduling.cycle.reservations import Reserver
-from millpond.scheduling.ordering.backlog import length_s
-from millpond.scheduling.ordering.queueing import FIRST_LOOK_S, in_line, line_up
+from millpond.scheduling.ordering.backlog import SMALL_WORK_S, length_s
+from millpond.scheduling.ordering.queueing import FIRST_LOOK_S, capacity_of_pool, in_line, line_up
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import admitted_tasks
@@ -38,6 +44,9 @@ COST_PART = 0.25
 
 CROWDING = 2
 """How strongly, with preemption, a backlog that is large beside the job itself lets it wait."""
+
+SMALL_CROWDING = 0.4
+"""The same exponent for a job that is small beside its pool: a backlog of twice its length counts 1.9 times, not 25."""
 
 IDLE_PART, IDLE_BACKLOG = 0.25, 2.0
 """A job goes first at once where, while it waited, cards stood idle that could have done this part of its own work and
@@ -77,14 +86,14 @@ class Overdue:
             if record.look_at <= now:
                 record.overdue = True
                 state.waiting.backlog.forget(record)
-                key, turn, _, _ = line_up(state, record)
+                key, turn, record.displaces_above, _ = line_up(state, record)
                 state.waiting.rekey(record, key, turn)
             else:
                 heapq.heappush(looks, (record.look_at, sequence, job))
 
     def _next_look(self, record: JobRecord) -> tuple[float, bool]:
         """When a job is to be looked at next, now if it is overdue; and whether running work was read for that."""
-        now = self._state.now
+        state, now = self._state, self._state.now
         waited, own_s = now - record.requeued_at, length_s(record)
         again = now + max(NEXT_LOOK * waited, FIRST_LOOK_S)
         at_once = self._was_enough_idle(record, waited, own_s)
@@ -96,6 +105,8 @@ class Overdue:
             if found is None:
                 return again, True
             record.promised_at = max(found.at, now)
+        if state.ordering.displaces and state.orderings.of(record.group).promotes:
+            at_once = at_once or record.work <= SMALL_WORK_S * capacity_of_pool(state, record)
         return now if at_once else min(max(record.promised_at, now), again), is_new
 
     def _was_enough_idle(self, record: JobRecord, waited_s: float, own_s: float) -> bool:
@@ -112,14 +123,13 @@ class Overdue:
 
     def _bound_s(self, record: JobRecord, own_s: float) -> float:
         """How long a job may wait, by the backlog of now."""
-        state = self._state
-        capacity = max(state.cluster.capacity.gpu_milli_of(record.job.pool), CARD_MILLI)
+        state, capacity = self._state, capacity_of_pool(self._state, record)
         work, jobs = state.waiting.backlog.beside(record)
         return bound_s(own_s, record.work / capacity, work / capacity, jobs, crowds=state.ordering.displaces)
 
 
 def bound_s(own_s: float, work_s: float, backlog_s: float, jobs: float, *, crowds: bool) -> float:
-    """How long a job may wait, in seconds, until it is promised to go first.
+    """How long a job may wait, in seconds, until it is promised to go first, or goes first if it is small.
 
     Args:
         own_s: its own time left.
@@ -127,5 +137,6 @@ def bound_s(own_s: float, work_s: float, backlog_s: float, jobs: float, *, crowd
         jobs: how many wait beside it.
         crowds: whether equals displace each other.
     """
-    crowding = (1.0 + (backlog_s / own_s) ** 2) ** CROWDING if crowds else 1.0
-    return own_s + backlog_s * crowding + COST_PART * jobs * work_s
+    is_small = crowds and work_s <= SMALL_WORK_S
+    crowding = (1.0 + (backlog_s / own_s) ** 2) ** (SMALL_CROWDING if is_small else CROWDING) if crowds else 1.0
+    return own_s + backlog_s * crowding + (0.0 if is_small else COST_PART * jobs * work_s)

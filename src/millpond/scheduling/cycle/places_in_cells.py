@@ -22,11 +22,11 @@ from millpond.scheduling.placement.spacing import Spacing
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.admission import uses_cells
-from millpond.scheduling.tenancy.cells.domains import CardPart
 from millpond.scheduling.tenancy.cells.losses import CellLosses
 from millpond.scheduling.tenancy.cells.requests import CellRequest
 from millpond.scheduling.tenancy.cells.spaced_tasks import SpacedTasks
 from millpond.scheduling.tenancy.cells.stakes import class_in_cells
+from millpond.scheduling.tenancy.cells.uses import CardPart
 
 
 def place_in_cells(

@@ -1,6 +1,6 @@
-"""What the first of each waiting line can hope for in a walk, looked at for all lines at once.
+"""Which waiting lines a walk can leave out, found for all lines at once.
 
-Each answer is on the safe side: who is left out by it could not start, nor have room made.
+Each answer is on the safe side: the first of a line that is left out could not start, nor have room made for it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from millpond.scheduling.ordering.line_table import (
     ASKED_MILLI,
     DISPLACES_ABOVE,
     GROUPED,
+    KEY,
     POOL,
     PRIORITY,
     QUEUE,
@@ -36,6 +37,9 @@ from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.queue_node import UNBOUNDED
 from millpond.scheduling.tenancy.queue_rank import QueueRank
 
+FEW_LINES = 128
+"""For more lines than so many it is found first of which there would be no room whoever left."""
+
 
 @dataclass(frozen=True, slots=True)
 class Departures:
@@ -51,7 +55,7 @@ class Departures:
 
 
 class Prospects:
-    """The prospects of all lines on the trial ledger, as it was when they were first asked for after ``look``.
+    """The prospects of lines on the trial ledger, as it was when they were first asked for after ``look``.
 
     Attributes:
         admitted: (lines,) whether its queue and its user may let the first of the line start.
@@ -69,11 +73,15 @@ class Prospects:
         self._is_short = False
         self._guaranteed = np.zeros(len(self._table), dtype=np.bool_)
         self._within_queues = np.ones(len(self._table), dtype=np.bool_)
-        """(lines,) where no limit of a queue keeps out the first of the line, for the room that these leave:"""
+        """(lines,) whether the limits of queues let the first of the line start, as they are in ``_rooms``."""
         self._rooms = np.full((len(self._table.queues.items), 2), np.inf)
-        self._makes_room: BoolArray | None = None
-        self._displacing: BoolArray = np.zeros(0, dtype=np.bool_)
-        self._displacing_as_of: object = None
+        """(queues, 2) what the limits of each queue leave, compute and CPU in milli."""
+        self._displace: BoolArray = np.zeros(len(self._table), dtype=np.bool_)
+        """(lines,) whether running work could leave by the ordering for the first of the line, where that is known."""
+        self._is_known: BoolArray = np.zeros(len(self._table), dtype=np.bool_)
+        """(lines,) whether ``_displace`` is known."""
+        self._known_as_of: tuple[object, ...] | None = None
+        """The value of ``_as_of`` for which these two hold; None: nothing is known."""
         self._fits: BoolArray | None = None
 
     def look(self, departures: Departures | None, *, is_short: bool = False) -> None:
@@ -84,23 +92,30 @@ class Prospects:
             is_short: no line goes on because a reservation keeps its first off, see ``Heads.look_no_further``.
         """
         self._departures, self._is_short = departures, is_short
-        self._makes_room = self._fits = None
+        self._fits = None
+        self.look_for_departures()
         self.admitted = self._within_limits() | self.has_reserved
         if departures is not None:
             self._guaranteed = self._standing.covered_now()
             self.admitted |= self._guaranteed
 
-    @property
-    def makes_room(self) -> BoolArray:
-        """(lines,) whether work may be asked to leave for the first of each."""
-        if self._makes_room is None:
-            departures, self._makes_room = self._departures, np.zeros(len(self._table), dtype=np.bool_)
-            if departures is not None:
-                self._makes_room |= self._guaranteed
-                self._makes_room |= self._table.figure(PRIORITY) > departures.lowest_class
-                if departures.bounds is not None:
-                    self._makes_room |= self._displace_now(departures.bounds)
-        return self._makes_room
+    def make_room(self, rows: Int64Array, *, at_first_glance: bool = False) -> BoolArray:
+        """(rows,) whether work may be asked to leave for the first of each of these lines.
+
+        Args:
+            at_first_glance: as far as that is known at once.
+        """
+        departures, makes_room = self._departures, np.zeros(len(rows), dtype=np.bool_)
+        if departures is not None:
+            makes_room |= self._guaranteed[rows]
+            makes_room |= self._table.figure(PRIORITY)[rows] > departures.lowest_class
+            if departures.bounds is not None:
+                by_ordering = rows[~makes_room]
+                self._glance(departures.bounds)
+                if not at_first_glance:
+                    self._find_displacing(departures.bounds, by_ordering)
+                makes_room[~makes_room] = self._displace[by_ordering]
+        return makes_room
 
     @property
     def fits(self) -> BoolArray:
@@ -113,9 +128,14 @@ class Prospects:
         """See which of these lines, (lines,), still have room now that work was placed; others do not matter."""
         self._fits = self._fit(None, of=of & self.fits)
 
+    def was_to_displace(self, row: int) -> bool:
+        """Whether it was found that running work could leave by the ordering for the first of a line."""
+        return self._known_as_of is not None and bool(self._is_known[row] and self._displace[row])
+
     def look_for_departures(self) -> None:
         """See anew for whom work may be asked to leave, now that room is taken which had only to be filled up."""
-        self._makes_room = None
+        if self._known_as_of != self._as_of:
+            self._known_as_of = None
 
     def _within_limits(self) -> BoolArray:
         """(lines,) where no limit keeps out what the first of the line holds at least."""
@@ -173,70 +193,92 @@ class Prospects:
         numbers = [number for number, queue in enumerate(self._table.queues.items) if queue in served]
         return self._table.are_of(QUEUE, numbers)
 
-    def _displace_now(self, bounds: DisplacementBounds) -> BoolArray:
-        """(lines,) as ``_displace``, which is not asked again while nothing has changed."""
-        as_of = self._is_short, self._is_short and self._claims.binding, bounds.as_of
-        if as_of != self._displacing_as_of:
-            self._displacing_as_of = as_of
-            self._displacing = self._displace(bounds, is_short=self._is_short)
-        return self._displacing
+    @property
+    def _as_of(self) -> tuple[object, ...] | None:
+        """Differs whenever others than before may displace work; None where none does."""
+        if self._departures is None or self._departures.bounds is None:
+            return None
+        return self._is_short, self._is_short and self._claims.binding, self._departures.bounds.as_of
 
-    def _displace(self, bounds: DisplacementBounds, *, is_short: bool) -> BoolArray:
-        """(lines,) for whose first running work could leave by the ordering."""
-        table, above = self._table, self._table.figure(DISPLACES_ABOVE)
-        displace: BoolArray = np.zeros(len(table), dtype=np.bool_)
-        # Few lines pass the first bound, and fewer the next.
-        of_classes = np.array([bounds.of_class(each) if each in self._present else -np.inf for each in Priority])
-        rows = np.flatnonzero(above < of_classes[self._class_numbers])
-        rows = self._with_room(bounds, rows, [EVERYWHERE], np.zeros(len(rows), dtype=np.int64))
-        if not len(rows):
-            return displace
+    def _glance(self, bounds: DisplacementBounds) -> None:
+        """Find out for which classes nobody could leave by the ordering, unless that is known."""
+        if self._known_as_of is None:
+            self._known_as_of = self._as_of
+            of_classes = np.array([bounds.of_class(each) if each in self._present else -np.inf for each in Priority])
+            self._displace = self._table.figure(DISPLACES_ABOVE) < of_classes[self._class_numbers]
+            self._is_known = ~self._displace
+
+    def _find_displacing(self, bounds: DisplacementBounds, rows: Int64Array) -> None:
+        """Find out for the first of which of these lines running work could leave by the ordering, unless known."""
+        if len(unknown := rows[~self._is_known[rows]]):
+            self._is_known[unknown], self._displace[unknown] = True, False
+            self._displace[self._displacing(bounds, unknown)] = True
+
+    def _displacing(self, bounds: DisplacementBounds, rows: Int64Array) -> Int64Array:
+        """Those of these lines for whose first running work could leave by the ordering: few pass each bound."""
+        above, is_short = self._table.figure(DISPLACES_ABOVE), self._is_short
+        if len(rows) > FEW_LINES:
+            rows = rows[self._have_room(bounds, rows, [EVERYWHERE], np.zeros(len(rows), dtype=np.int64))]
         firsts, of_rows = self._alike(rows, self._kinds[rows])
+        if not firsts:
+            return rows
         below = above[rows] < bounds.of_queues(firsts)[of_rows]
         rows, of_rows = rows[below], of_rows[below]
-        if len(rows):
-            kept_off = self.is_kept_off()[rows] if is_short else np.zeros(len(rows), dtype=np.bool_)
-            reaches: list[Reach] = []
-            for is_kept_off in (False, True)[: 1 + is_short]:
-                kept = [self._claims.kept_in(first.job.pool, is_kept_off=is_kept_off) for first in firsts]
-                reaches += bounds.reaches(firsts, kept)
-            rows = self._with_room(bounds, rows, reaches, of_rows + kept_off * len(firsts))
-        displace[rows] = True
-        return displace
+        if not len(rows):
+            return rows
+        kept_off = self.is_kept_off(rows) if is_short else np.zeros(len(rows), dtype=np.bool_)
+        reaches: list[Reach] = []
+        for is_kept_off in (False, True)[: 1 + is_short]:
+            kept = [self._claims.kept_in(first.job.pool, is_kept_off=is_kept_off) for first in firsts]
+            reaches += bounds.reaches(firsts, kept)
+        return rows[self._have_room(bounds, rows, reaches, of_rows + kept_off * len(firsts))]
 
-    def _with_room(
+    def _have_room(
         self, bounds: DisplacementBounds, rows: Int64Array, reaches: Sequence[Reach], of_rows: Int64Array
-    ) -> Int64Array:
-        """Those of these lines for whose first there would be room if all left that may.
+    ) -> BoolArray:
+        """(rows,) for whose first there would be room if all left that may.
 
         Of a job of several tasks that is not known: those without room may find it where others leave it.
 
         Args:
             reaches: who may leave, of which each of ``rows`` has one: ``of_rows``.
         """
+        asking, of_asking = np.unique(of_rows, return_inverse=True)
+        reaches = [reaches[number] for number in asking.tolist()]
         different = {reach.key: reach for reach in reaches}
         numbers = {key: number for number, key in enumerate(different)}
-        alike = np.array([numbers[reach.key] for reach in reaches], dtype=np.int64)[of_rows]
-        kinds = self._requests[rows] * len(different) + alike
+        alike = np.array([numbers[reach.key] for reach in reaches], dtype=np.int64)[of_asking]
+        may_move = self._table.figure(KEY)[rows] >= self._moved_from(bounds)[self._requests[rows]]
+        kinds = (self._requests[rows] * 2 + may_move) * len(different) + alike
         above, is_single = self._table.figure(DISPLACES_ABOVE)[rows], self._table.figure(TASKS)[rows] == 1
         least = np.full(int(kinds.max(initial=-1)) + 1, np.inf)
         np.minimum.at(least, kinds[is_single], above[is_single])
         asked = np.flatnonzero(least < np.inf)
         requests, of_reaches = np.divmod(asked, len(different))
+        requests, moves = np.divmod(requests, 2)
         requests, classes = np.divmod(requests, len(Priority))
         shapes, moving = self._shapes_and_moving
         least[asked] = bounds.of_requests(
             Asked(
                 shapes[requests],
                 classes + Priority.BACKGROUND,
-                moving[requests],
+                moving[requests] * moves,
                 least[asked],
                 of_reaches,
                 list(different.values()),
             )
         )
-        with_room: Int64Array = rows[~is_single | (above < least[kinds])]
-        return with_room
+        have_room: BoolArray = ~is_single | (above < least[kinds])
+        return have_room
+
+    def _moved_from(self, bounds: DisplacementBounds) -> FloatArray:
+        """(``_requests``,) from which key on others may be moved aside for who asks for each; or infinite."""
+        _, moving = self._shapes_and_moving
+        found = np.full((len(moving), len(Priority)), np.inf)
+        for cards in set(moving.tolist()) - {0.0}:
+            for priority in self._present:
+                found[moving == cards, priority - Priority.BACKGROUND] = bounds.moved_from(priority, cards)
+        return found.ravel()
 
     @cached_property
     def _shapes_and_moving(self) -> tuple[Int64Array, FloatArray]:
@@ -281,7 +323,7 @@ class Prospects:
     @cached_property
     def _present(self) -> frozenset[int]:
         """The classes of priority of all lines."""
-        return frozenset(np.flatnonzero(np.bincount(self._class_numbers)) + Priority.BACKGROUND)
+        return frozenset((np.flatnonzero(np.bincount(self._class_numbers)) + Priority.BACKGROUND).tolist())
 
     def _alike(self, rows: Int64Array, kinds: Int64Array) -> tuple[list[JobRecord], Int64Array]:
         """Lines grouped by ``kinds``, (rows,): the first job of one line of each group; and (rows,) their groups."""
@@ -294,20 +336,21 @@ class Prospects:
         numbers[found] = np.arange(len(found))
         return [self._table.firsts[row] for row in rows[first_of[found]].tolist()], numbers[kinds]
 
-    def kept_waiting(self) -> tuple[BoolArray, JobRecord | None]:
-        """(lines,) where there is room for the first, which is kept for others: for shorter work, or as reserved.
+    def kept_waiting(self) -> tuple[BoolArray, BoolArray, JobRecord | None]:
+        """(lines,) where room for the first is kept for shorter work, and where all that there is, is reserved.
 
         And the first of those for whom it will be kept for shorter work no longer, if there are any.
         """
-        kept, released_first = self._state.held_lines()
-        reserved = ~self.makes_room
-        reserved &= self.is_kept_off()
-        for pool in self._claims.reservations if reserved.any() else ():
+        held, released_first = self._state.held_lines()
+        if self._state.queues.has_guarantees:
+            held &= ~self._standing.covered_now()
+        kept_off, reserved = self.is_kept_off(), np.zeros(len(self._table), dtype=np.bool_)
+        for pool in self._claims.reservations if kept_off.any() else ():
             number = self._table.pools.number_of(pool)
             if number is not None:
-                here = reserved & (self._table.number(POOL) == number)
-                kept |= here & ~self._fit(self._claims.mask_reserved_in(pool), of=here & self.fits)
-        return kept, released_first
+                here = kept_off & (self._table.number(POOL) == number)
+                reserved |= here & ~self._fit(self._claims.mask_reserved_in(pool), of=here & self.fits)
+        return held, reserved, released_first
 
     def is_kept_off(self, rows: Int64Array | slice = slice(None)) -> BoolArray:
         """(rows,) of all lines, or of some, whose first a reservation alone keeps off its nodes."""

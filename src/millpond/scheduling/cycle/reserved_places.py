@@ -7,7 +7,8 @@ may start there it does not count meanwhile. Nodes of which some cards alone are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -15,11 +16,14 @@ from millpond.model.resources import Amount
 from millpond.scheduling.cycle.job_placement import Placed, Placer
 from millpond.scheduling.cycle.tried_places import Tries, try_places
 from millpond.scheduling.elastic.gang_sizes import most_tasks
+from millpond.scheduling.ledger.holdings import NOTHING, RUNNING, Holding
 from millpond.scheduling.nodes.cordon import holds_until
-from millpond.scheduling.placement.arrays import NodeMask
+from millpond.scheduling.placement.arrays import WHOLE_CARD_MILLI, NodeMask
+from millpond.scheduling.placement.shapes import Shape
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom, most_kept
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.admission import is_guaranteed
 
 TRIES = 16
 """So many places a job is tried on before it is looked at as if nothing were reserved: a bound on work."""
@@ -137,7 +141,7 @@ class ReservedPlaces:
             mask: (nodes,), 0 keeps a node out.
             allowed: the same, if nothing were reserved.
         """
-        open_nodes = [node for node, count in self._spare_cards(record).items() if count > 0]
+        open_nodes = [node for node, count in spare_cards(self._state, record, self._held).items() if count > 0]
         if not open_nodes or mask is None:
             return None
         mask = mask.copy()
@@ -154,8 +158,12 @@ class ReservedPlaces:
         """
         if mask is None:
             return None
-        placed = self._place_within(placer, record, tasks, mask, self._spare_cards(record), self._cards_on)
         held = self._held
+
+        def new_on(placed: Placed) -> dict[int, int]:
+            return new_cards_on(placed, held)
+
+        placed = self._place_within(placer, record, tasks, mask, spare_cards(self._state, record, held), new_on)
         new = {device for _, holding in placed or [] for device in holding.devices} - held
         self._state.journal.record(held.difference_update, new)
         held |= new
@@ -199,35 +207,86 @@ class ReservedPlaces:
         mask[open_nodes] = 1 if allowed is None else allowed[open_nodes]
         return mask
 
-    def _spare_cards(self, record: JobRecord) -> dict[int, int]:
-        """By index of the node, how many cards a job may take beside those that are kept while it would be there."""
-        state, kept = self._state, kept_from(self._state, record)
-        if not kept:
-            return {}
-        held = dict.fromkeys(kept, 0)
-        for device in self._held:
-            node = state.cluster.node_of(device)
-            if node in held:
-                held[node] += 1
-        return {node: cards_of(state, node) - cards - held[node] for node, cards in kept.items()}
+    @contextmanager
+    def kept_as_held(
+        self, record: JobRecord, mask: NodeMask | None, allowed: NodeMask | None
+    ) -> Iterator[NodeMask | None]:
+        """(nodes,), the mask with the nodes open of which not all cards are kept; None if there are none.
+
+        Meanwhile those that are kept and free are held on the trial ledger, so that work is asked to leave the others.
+        """
+        state, cluster = self._state, self._state.cluster
+        held, open_nodes = list[Holding](), list[int]()
+        for node, cards in kept_from(state, record).items() if mask is not None else ():
+            unused = cards - len(self._held_by_users(node))
+            if unused > 0 and cards < cards_of(state, node) and (allowed is None or allowed[node]):
+                open_nodes.append(node)
+                if free := self._free_cards(node)[:unused]:
+                    held.append(cluster.holding(node, Shape(devices=len(free)), free))
+        if mask is None or not open_nodes:
+            yield None
+            return
+        mask = mask.copy()
+        mask[open_nodes] = 1
+        for holding in held:
+            cluster.change(holding, RUNNING)
+        try:
+            yield mask
+        finally:
+            for holding in held:
+                cluster.change(holding, NOTHING)
+
+    def _free_cards(self, node: int) -> list[int]:
+        """The cards of a node of which nobody has anything, and that may be handed out."""
+        arrays, first = self._state.cluster.arrays, int(self._state.cluster.arrays.first_device[node])
+        cards = range(first, first + int(arrays.device_total[node]))
+        free, usable = arrays.compute_free_cells, arrays.device_usable_cells
+        return [card for card in cards if usable[card] and free[card] == WHOLE_CARD_MILLI]
+
+    def _held_by_users(self, node: int) -> set[int]:
+        """The cards of a node on which those are who have reserved some."""
+        users = [self._state.running[job] for job in self._state.reserved.users if job in self._state.running]
+        held = (task.holding for record in users for task in record.tasks if task.holding is not None)
+        return {device for holding in held if holding.node == node for device in holding.devices}
 
     @property
     def _held(self) -> set[int]:
         if self._held_by_others is None:
-            state, users = self._state, self._state.reserved.users
-            others = (record for record in state.running.values() if record.id not in users)
-            tasks = [task for record in others for task in record.tasks]
-            self._held_by_others = {
-                device for task in tasks if task.holding is not None for device in task.holding.devices
-            }
+            self._held_by_others = held_by_others(self._state)
         return self._held_by_others
 
-    def _cards_on(self, placed: Placed) -> dict[int, int]:
-        """By index of the node, of how many cards a place has something that those have nothing of."""
-        cards = {holding.node: set[int]() for _, holding in placed}
-        for _, holding in placed:
-            cards[holding.node].update(holding.devices)
-        return {node: len(found - self._held) for node, found in cards.items()}
+
+def held_by_others(state: State, leaves: Callable[[JobRecord], bool] = lambda record: False) -> set[int]:
+    """By number, the cards of which those hold something who have not reserved them, and do not leave."""
+    users = state.reserved.users
+    others = (record for record in state.running.values() if record.id not in users and not leaves(record))
+    held = (task.holding for record in others for task in record.tasks)
+    return {device for holding in held if holding is not None for device in holding.devices}
+
+
+def spare_cards(state: State, record: JobRecord, held: Collection[int]) -> dict[int, int]:
+    """By index of the node, how many cards a job may take beside those that are kept while it would be there.
+
+    Args:
+        held: the cards that others have.
+    """
+    kept = kept_from(state, record)
+    if not kept:
+        return {}
+    count = dict.fromkeys(kept, 0)
+    for device in held:
+        node = state.cluster.node_of(device)
+        if node in count:
+            count[node] += 1
+    return {node: cards_of(state, node) - cards - count[node] for node, cards in kept.items()}
+
+
+def new_cards_on(placed: Placed, held: Collection[int]) -> dict[int, int]:
+    """By index of the node, of how many cards a place has something that others have nothing of."""
+    cards = {holding.node: set[int]() for _, holding in placed}
+    for _, holding in placed:
+        cards[holding.node].update(holding.devices)
+    return {node: len(found.difference(held)) for node, found in cards.items()}
 
 
 def leaves_enough(state: State, room: ReservedRoom, unused: Mapping[str, int], record: JobRecord, milli: int) -> bool:
@@ -279,9 +338,29 @@ def wanted_nodes(state: State, record: JobRecord) -> set[str]:
 
 
 def is_wanted(state: State, record: JobRecord, placed: Placed) -> bool:
-    """Whether a place of a job is on such a node."""
+    """Whether a place of a job takes cards of such a node that are not left beside those that are kept."""
     wanted = wanted_nodes(state, record) if state.cordons.kept else ()
-    return any(state.cluster.node_name(holding.node) in wanted for _, holding in placed)
+    is_there = any(state.cluster.node_name(holding.node) in wanted for _, holding in placed)
+    return is_there and not leaves_kept(state, record, placed)
+
+
+def leaves_kept(state: State, record: JobRecord, placed: Placed, leaving: Collection[JobRecord] = ()) -> bool:
+    """Whether a place of a job leaves those cards of its nodes that are kept.
+
+    Beside a job that a guarantee covers, what is borrowed will have left them once they are reserved.
+
+    Args:
+        leaving: who leaves for the job.
+    """
+    is_covered = is_guaranteed(state, record)
+
+    def leaves(other: JobRecord) -> bool:
+        is_borrowed = other.job.preemptible and not state.queues.covers_all(other.queue)
+        return other in leaving or (is_covered and (is_borrowed or other.is_ending))
+
+    held = held_by_others(state, leaves)
+    spare = spare_cards(state, record, held)
+    return all(count <= spare.get(node, count) for node, count in new_cards_on(placed, held).items())
 
 
 def kept_from(state: State, record: JobRecord) -> dict[int, int]:

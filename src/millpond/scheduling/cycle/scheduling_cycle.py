@@ -47,7 +47,7 @@ class SchedulingCycle:
         self.planner = Planner(state, placer)
         self.reserver = Reserver(state, placer)
         self.overdue = Overdue(state, self.reserver)
-        self.time_slicing = TimeSlicing(state, placer, claims)
+        self.time_slicing = TimeSlicing(state, placer, claims, migrations)
         self.starter = Starter(state, placer, claims, self.planner)
         self.hot_spots = HotSpots(state, claims, migrations)
         self.consolidation = Consolidation(state, placer, claims, migrations, self.reserver)
@@ -116,7 +116,7 @@ class SchedulingCycle:
                 state.watch_deadline(record)
 
     def _resume(self) -> None:
-        """Step 2. Work of a higher class that waits goes first, in step 3."""
+        """Step 2: let suspended work go on. What is below the highest class that waits goes on after step 3."""
         state = self._state
         # While nothing new may start, waiting work is not in the way of suspended work.
         ahead = Priority.BACKGROUND if state.holds else state.waiting.highest_class()
@@ -131,7 +131,7 @@ class SchedulingCycle:
             bring_back(state, self._claims, left)
 
     def _start_work(self) -> None:
-        """Step 3."""
+        """Step 3: let waiting work start and running gangs grow, in order of the lines or by replanning."""
         state = self._state
         replans = state.replans
         if state.growing or state.waiting.count:
@@ -152,7 +152,7 @@ class SchedulingCycle:
                 resume_suspended(state, self._claims, self._migrations, Priority.BACKGROUND)
 
     def _consolidate(self) -> None:
-        """Step 3, where pools want it: running work is gathered on fewer nodes, and moved off busy cards."""
+        """Step 3, where pools want it: gather running work on fewer nodes, and move it off busy cards."""
         if self.consolidation.is_wanted:
             self.consolidation.go_on()
             if not self._state.is_unfinished:
@@ -162,12 +162,12 @@ class SchedulingCycle:
 
     @property
     def _grows_over_background(self) -> bool:
-        """Whether a gang misses tasks for which background work leaves, or has left: that takes a walk."""
+        """Whether a gang misses tasks for which background work could leave, or was suspended: that takes a walk."""
         state = self._state
-        if not any(not gang.job.is_background for gang in state.growing.values()):
+        if all(gang.job.is_background for gang in state.growing.values()):
             return False
-        is_there = state.roster.least_priority() == Priority.BACKGROUND
-        return is_there or any(record.job.is_background for record in state.suspended.values())
+        is_running = state.roster.least_priority() == Priority.BACKGROUND
+        return is_running or any(record.job.is_background for record in state.suspended.values())
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels (compiled or interpreted) from now on; decisions are the same."""

@@ -212,7 +212,7 @@ class _Stream:
     """Who comes in one future; drawn once, as far as a play has come."""
 
     def __init__(self, newcomers: Newcomers, number: int) -> None:
-        self._rest = newcomers.stream(np.random.default_rng((_SEED, number)))
+        self._rest = newcomers.stream(np.random.default_rng((_SEED, number)), (number + 0.5) / FUTURES)
         self._drawn: list[tuple[float, Candidate]] = []
 
     def replay(self) -> Iterator[tuple[float, Candidate]]:

@@ -2,8 +2,8 @@
 
 The rules are those of the admission cycle, as far as they decide who waits: the order, strict or not; limits of queues
 and users; the reservation of the first job that finds no room; room that the ordering leaves to short work; jobs that
-become overdue; running work that leaves for a higher class or by the ordering. Left out is what a pool of nodes with
-one resource cannot show. Nothing runs faster or slower, or fails.
+become overdue; running work that leaves for a guarantee, for a higher class, or by the ordering. Left out is what a
+pool of nodes with one resource cannot show. Nothing runs faster or slower, or fails.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Future:
         self._arrivals, self._draws, self._stretch = arrivals, draws, stretch
         self._runs, self._end_of = dict(begin.runs), dict(begin.end_of)
         self._ends, self._expected = list(begin.ends), list(begin.expected)
-        self._displacer = model.displacer and model.displacer.fork()
+        self._displacer = model.displacer and model.displacer.fork(self._spare)
         self._number = len(begin.runs)
         self._lines: dict[int, list[Entry]] = {}
         for entry in model.waiting:
@@ -73,7 +73,11 @@ class Future:
         """How many wait of each group."""
         self._bounds = model.bounds and model.bounds.fork()
         self._sequence = max(begin.last_sequence, max(self._waiting, default=0)) + 1
-        self._holds = sorted(each.until_s for each in model.reserved)
+        protected = self._runs.values() if self._displacer else ()
+        self._holds = sorted(
+            [each.until_s for each in model.reserved] + [run.protected_s for run in protected if run.protected_s > 0]
+        )
+        """When room may be had that nobody gives back: what was kept is not any longer, or what runs may leave."""
         self._left: list[Entry] = []
         self._head: Entry | None = None
         self._kept: set[int] = set()
@@ -141,13 +145,24 @@ class Future:
                 self._try_alone(entry)
 
     def _at_this_pace(self, sequence: int) -> float:
-        if not self.started_s:
+        if not self.started_s or not self._may_have_room(self._waiting[sequence]):
             return NEVER
         if not self._order_at_first:
             self._order_at_first = {entry[1]: place for place, entry in enumerate(self._model.waiting, 1)}
             self._order_at_last = sorted(self._waiting.values())
         ahead = 1 + bisect_left(self._order_at_last, self._waiting[sequence])
         return self.now / max(1.0 - ahead / self._order_at_first[sequence], SLOWEST_PACE)
+
+    def _may_have_room(self, entry: Entry) -> bool:
+        """Whether a job had room if all that runs left, on nodes that are open now or in the end."""
+        opened = Counter[int]()
+        for at, node, amount in self._model.flips:
+            if at > self.now:
+                opened[node] += amount
+        at_once = [*(run.taken for run in self._runs.values()), [each for each in opened.items() if each[1] > 0]]
+        given_back = [(self.now, taken) for taken in at_once]
+        demand = entry[3].demand
+        return any(each.nodes_of(self._rooms, given_back) is not None for each in demand.choices or (demand,))
 
     # ---- what happens by itself ---------------------------------------------------------------------------------
 
@@ -172,6 +187,8 @@ class Future:
             insort(self._expected, (run.expected_s, number))
         if self._displacer:
             self._displacer.add(number, run)
+            if run.protected_s > self.now:
+                heapq.heappush(self._holds, run.protected_s)
 
     def _stop(self, number: int) -> HeldRoom:
         run = self._runs.pop(number)
@@ -190,7 +207,7 @@ class Future:
         self._held -= amount
         if candidate.length_class >= 0:
             self._short_work[candidate.length_class] -= amount
-        for account, charge in run.charges:
+        for account, charge in run.counted.booked:
             self._spare[account] += sign * charge
 
     def _promote(self, bounds: WaitBounds) -> bool:
@@ -214,7 +231,9 @@ class Future:
 
     def _go_first(self, entry: Entry, bounds: WaitBounds) -> None:
         rank = (*entry[0][:-1], bounds.first(entry))
-        candidate = replace(entry[3], rank=rank, patience_s=0.0, overdue=True)
+        candidate = replace(
+            entry[3], rank=rank, patience_s=0.0, overdue=True, displaces_above=bounds.displaces_above(entry[3])
+        )
         bounds.add(entry, -1)
         first = self._waiting[entry[1]] = (rank, entry[1], entry[2], candidate)
         heapq.heappush(self._lines[candidate.line], first)
@@ -246,7 +265,7 @@ class Future:
             return
         if candidate.strict and self._of_group[candidate.group] > 1:
             return
-        placed = self._place(entry, self._admitted(candidate))
+        placed = self._place(self._ranked(entry), self._admitted(candidate))
         if placed is None:
             return
         demand, taken = placed
@@ -260,7 +279,7 @@ class Future:
     def _walk(self) -> None:
         """Start what has room, in order."""
         lines, rooms, model = self._lines, self._rooms, self._model
-        heads = [entry for line in lines.values() if (entry := self._first(line))]
+        heads = [self._ranked(entry) for line in lines.values() if (entry := self._first(line))]
         heapq.heapify(heads)
         self._note_room()
         passed: list[Entry] = []
@@ -268,6 +287,9 @@ class Future:
         closed = set[int]()
         while heads:
             entry = heapq.heappop(heads)
+            if (ranked := self._ranked(entry)) > entry:
+                heapq.heappush(heads, ranked)
+                continue
             candidate = entry[3]
             line = lines[candidate.line]
             self.steps += 1
@@ -285,18 +307,25 @@ class Future:
                 if candidate.strict:
                     closed.add(candidate.group)
                 continue
-            heapq.heappop(line)
+            first = heapq.heappop(line)
             demand, taken = placed
             if self._is_held_back(entry):
                 rooms.give(taken)
-                passed.append(entry)
+                passed.append(first)
             else:
                 self._begin(entry, demand, taken)
             if following := self._first(line):
-                heapq.heappush(heads, following)
+                heapq.heappush(heads, self._ranked(following))
         for entry in passed:
             heapq.heappush(lines[entry[3].line], entry)
         self._requeue_left()
+
+    def _ranked(self, entry: Entry) -> Entry:
+        """One that waits, in the order of this moment: those that a guarantee covers go first."""
+        if not self._model.has_guarantees:
+            return entry
+        rank, tier = entry[0], float(entry[3].demand.covering(self._spare) is None)
+        return entry if rank[0] == tier else ((tier, *rank[1:]), *entry[1:])
 
     def _first(self, line: list[Entry]) -> Entry | None:
         """The first of a line, of which those drop out that have another place by now."""
@@ -311,7 +340,7 @@ class Future:
         return [
             each
             for each in demand.choices or (demand,)
-            if all(spare[account] - kept.get(account, 0) >= charge for account, charge in each.charges)
+            if all(spare[account] - kept.get(account, 0) >= charge for account, charge in each.counted.limits)
         ]
 
     def _kept_of_accounts(self, candidate: Candidate) -> Mapping[int, int]:
@@ -372,7 +401,7 @@ class Future:
         displacer.earn(self._held, self.now)
         steps = displacer.steps
         candidate = entry[3] if demand is entry[3].demand else replace(entry[3], demand=demand)
-        leaving = displacer.leaving_for(candidate, self._rooms.free, avoided, self.now)
+        leaving = displacer.leaving_for(candidate, self._rooms.free, avoided, self.now, self._spare)
         self.steps += displacer.steps - steps
         if leaving:
             self._note_room()
@@ -410,9 +439,12 @@ class Future:
             self._bounds.add(entry, -1)
         if self._head is not None and entry[1] == self._head[1]:
             self._head, self._kept = None, set()
-        run = HeldRoom(entry, taken, self.now + candidate.expected_s, self.now, demand.charges)
+        now = self.now
+        run = HeldRoom(
+            entry, taken, now + candidate.expected_s, now, demand.counted, protected_s=now + candidate.minimum_run_s
+        )
         self._book(run, -1)
-        self._run(run, self.now + candidate.length.drawn_s(next(self._draws), self._stretch))
+        self._run(run, now + candidate.length.drawn_s(next(self._draws), self._stretch))
 
     def _is_held_back(self, entry: Entry) -> bool:
         """Whether a job, placed just now, should leave its room to much shorter work."""
@@ -422,6 +454,8 @@ class Future:
             return False
         shorter = self._short_work[: shorter_classes(candidate.length_class)]
         if self._free - candidate.demand.total >= candidate.spared - sum(shorter):
+            return False
+        if self._model.has_guarantees and candidate.demand.covering(self._spare) is not None:
             return False
         heapq.heappush(self._holds, until)
         return True
@@ -452,10 +486,9 @@ class Future:
         )
         ends = merge(outlived, islice(self._expected, passed, None))
         given_back = ((at, runs[number].taken) for at, number in ends)
-        if demand.spaced is None:
-            return self._rooms.nodes_of(demand.parts, given_back)
-        self.steps += len(self._expected)
-        return demand.spaced.nodes_of(self._rooms, list(given_back))
+        if demand.spaced is not None:
+            self.steps += len(self._expected)
+        return demand.nodes_of(self._rooms, given_back)
 
     def _avoided(self, entry: Entry) -> Collection[int]:
         """The nodes that are kept from a job for the one ahead of it, or that close too soon for it."""

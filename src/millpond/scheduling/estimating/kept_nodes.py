@@ -12,6 +12,7 @@ from millpond.scheduling.cycle.reserved_places import cards_of
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
+from millpond.scheduling.reserving.upkeep import leaving_for_reservations
 from millpond.scheduling.state import State
 
 CLOSED = 1 << 50
@@ -32,6 +33,7 @@ class KeptNodes:
             for room in self._rooms
             if room.wanted.covers(state.now)
         }
+        self._leaving = leaving_for_reservations(state)
 
     def now(self, node: str, amount: Amount) -> int:
         """How much of a node is closed to others now."""
@@ -53,21 +55,9 @@ class KeptNodes:
         index = self._state.cluster.node_index.get(node)
         return 0 if index is None or not cards else amount(cards, cards_of(self._state, index))
 
-    def emptied_at(self, node: str) -> Iterator[float]:
-        """When those are asked to leave a node who have not reserved its cards: at a begin that takes all of them."""
-        index = self._state.cluster.node_index.get(node)
-        if index is None:
-            return
-        for room in self._rooms:
-            is_ahead = room.wanted.name not in self._unused and node in room.cards_on
-            if is_ahead and room.cards_on[node] + self._held(index) > cards_of(self._state, index):
-                yield room.wanted.begin
-
-    def _held(self, index: int) -> int:
-        """Cards of a node that are not free."""
-        arrays = self._state.cluster.arrays
-        first, count = int(arrays.first_device[index]), int(arrays.device_total[index])
-        return int((arrays.compute_free_milli[first : first + count] < CARD_MILLI).sum())
+    def leaves_at(self, record: JobRecord) -> float:
+        """When a running job has left for a reservation that it is in the way of."""
+        return self._leaving.get(record.id, NEVER)
 
     def stays_until(self, record: JobRecord) -> float:
         """Until when the room of a running job is nobody else's, by the reservation whose cards it has."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from millpond.model.resources import Amount
-from millpond.scheduling.estimating.possible_jobs import Charges
+from millpond.scheduling.estimating.possible_jobs import Charges, Counted, Guarantor
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.bounds import NO_BOUND, OTHER_MODELS, Bound
@@ -43,29 +43,60 @@ class LimitAccounts:
         self._state = state
         self._every = every
         self._numbers: dict[object, int] = {}
+        self._guarantors: dict[QueueNode, int] = {}
+        self._known: dict[tuple[Amount, str, str, bool], Counted] = {}
+        """By amount, queue, user, and whether it may leave."""
         self._for_good: dict[QueueNode, QueueNode] = {}
         self.spare: list[int] = []
 
-    def charges(self, record: JobRecord) -> tuple[tuple[int, Charges], ...]:
-        """What a job counts for of each limit on its queue, the queues above, its user and its group.
+    def counted(self, record: JobRecord) -> tuple[tuple[int, Counted], ...]:
+        """What a job counts for of limits and guarantees of its queue and the queues above, of its user and its group.
 
         Where limits or guarantees name models of cards, for each choice of these: with a mask of the kinds of nodes.
         """
         state = self._state
-        if record.job.preemptible and not state.has_bounds:
-            return ((EVERY_KIND, ()),)
-        models: dict[Charges, int] = {}
+        if self._is_free(record):
+            return ((EVERY_KIND, Counted()),)
+        models: dict[Counted, int] = {}
         for choice in state.entitlements.choices(record, record.demand.least_amount):
             numbers = (state.cluster.words.models.known(model) for model, _ in choice.models)
             mask = sum(1 << number for number in numbers if number is not None) if choice.models else EVERY_KIND
-            charges = tuple(self._charges(record, choice))
-            models[charges] = models.get(charges, 0) | mask
-        return tuple((mask, charges) for charges, mask in models.items())
+            counted = self._counted(record, choice)
+            models[counted] = models.get(counted, 0) | mask
+        return tuple((mask, counted) for counted, mask in models.items())
 
-    def charges_of_running(self, record: JobRecord) -> Charges:
+    def counted_of_running(self, record: JobRecord) -> Counted:
         """The same of a running job, on the cards that it has."""
-        is_free = record.job.preemptible and not self._state.has_bounds
-        return () if is_free else tuple(self._charges(record, self._state.amounts.least_held(record)))
+        return Counted() if self._is_free(record) else self._counted(record, self._state.amounts.least_held(record))
+
+    def _is_free(self, record: JobRecord) -> bool:
+        """Whether no limit or guarantee can say anything of a job."""
+        state = self._state
+        return record.job.preemptible and not (state.has_bounds or state.queues.has_guarantees)
+
+    def _counted(self, record: JobRecord, amount: Amount) -> Counted:
+        key = amount, record.queue, record.job.user, record.job.preemptible
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._count(record, amount)
+        return found
+
+    def _count(self, record: JobRecord, amount: Amount) -> Counted:
+        limits = tuple(self._charges(record, amount))
+        nodes = self._state.queues.by_name[record.queue].guarantors
+        guarantors = tuple(self._guarantor(node, amount) for node in nodes)
+        booked = dict(limits)
+        for guarantor in guarantors:
+            booked.update(guarantor.charges)
+        return Counted(limits, guarantors, tuple(booked.items()))
+
+    def _guarantor(self, node: QueueNode, amount: Amount) -> Guarantor:
+        charges = {
+            account: charge
+            for judged, milli in self._judged(amount)
+            for account, charge in self._charges_of_guarantee(node, judged, milli, amount)
+        }
+        return Guarantor(self._guarantors.setdefault(node, len(self._guarantors)), tuple(charges.items()))
 
     def reserved(self) -> list[ReservedCharges]:
         """What advance reservations hold: of those that have begun, what nobody has taken yet."""

@@ -2,8 +2,9 @@
 
 The rest of this hour goes on as of late. Behind each hour comes one that in the past came behind one in which about as
 much was submitted, at about that hour of the day; or, the more so the less is known of such hours, another like itself.
-So a burst goes on for as long as bursts do, and in quiet hours there may come one. A job that ended comes with the
-length it had.
+So a burst goes on for as long as bursts do, and in quiet hours there may come one. What has come for a short time alone
+may soon be over: half of the futures expect it for no longer than the square of the hours that are known, which is an
+hour at first, and four days after ten hours. A job that ended comes with the length it had.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class Newcomers:
         self._modeller = modeller
         self._now = state.now
         hours = state.arrivals.until(state.now)
-        self._past = [self._hour(hour, pool) for hour in hours]
+        self._past = [self._hour(hour, pool, is_first=number == 0) for number, hour in enumerate(hours)]
+        known = max((state.now - hours[0].begin) / HOUR_S, 1.0) if hours else 0.0
+        self._trusted_s = known * known * HOUR_S
         remembered = sum(len(hour.records) for hour in self._past)
         self.count = remembered if remembered >= LEAST_ARRIVALS else 0
         self._hours_of_day = np.array([hour.begin // HOUR_S % 24 for hour in hours])
@@ -87,11 +90,13 @@ class Newcomers:
         self._following: dict[tuple[float, int], FloatArray] = {}
         self._known: dict[str, Candidate] = {}
 
-    def _hour(self, hour: Hour, pool: str) -> _Hour:
+    def _hour(self, hour: Hour, pool: str, *, is_first: bool) -> _Hour:
+        """``is_first``: nothing came before it, so it counts as a whole one."""
         takes_jobs = self._state.queues.is_leaf  # one that has been deleted, or parted, since takes none
         records = [record for record in hour.records if record.job.pool == pool and takes_jobs(record.queue)]
         part = len(records) / max(len(hour.records), 1) / self._modeller.every
-        rate = hour.count / max(min(hour.end, self._state.now) - hour.begin, LEAN_HOURS * HOUR_S)
+        seen_s = HOUR_S if is_first else min(hour.end, self._state.now) - hour.begin
+        rate = hour.count / max(seen_s, LEAN_HOURS * HOUR_S)
         return _Hour(part * rate, float(np.log1p(HOUR_S * rate)), records)
 
     def _present(self) -> _Hour:
@@ -115,19 +120,25 @@ class Newcomers:
         """Whether one of them could go before a waiting job."""
         return any(self._newcomer(record).rank < target[0] for hour in self._past for record in hour.records)
 
-    def stream(self, draw: np.random.Generator) -> Iterator[tuple[float, Candidate]]:
-        """Who comes in one future, and when in seconds from now."""
+    def stream(self, draw: np.random.Generator, part: float) -> Iterator[tuple[float, Candidate]]:
+        """Who comes in one future, and when in seconds from now.
+
+        Args:
+            part: above 0 and below 1, of all futures those in which it goes on for longer than in this one.
+        """
         if not self.count:
             return
-        now = self._now
+        now, over_s = self._now, self._trusted_s * (1.0 / part - 1.0)
         begin, end, hour = 0.0, HOUR_S - now % HOUR_S, self._present()
         of_day = int(now // HOUR_S)
         for _ in range(FORESEEN_HOURS):
+            if begin >= over_s:
+                return
             if hour.rate > 0.0:
                 most = min(int(hour.rate * (end - begin)) * 2 + 16, MOST_AN_HOUR)
                 instants = begin + np.cumsum(draw.exponential(1.0 / hour.rate, most))
                 place = int(draw.integers(len(hour.records)))
-                for number, at in enumerate(instants[instants < end].tolist(), place):
+                for number, at in enumerate(instants[instants < min(end, over_s)].tolist(), place):
                     yield at, self._newcomer(hour.records[number % len(hour.records)])
             begin, end, of_day = end, end + HOUR_S, of_day + 1
             hour = self._next(hour, of_day % 24, draw.random())

@@ -27,10 +27,10 @@ from millpond.scheduling.estimating.lengths import Length, Lengths, lasts
 from millpond.scheduling.estimating.limit_accounts import EVERY_KIND, LimitAccounts
 from millpond.scheduling.estimating.line_order import PoolOrder, Ranked
 from millpond.scheduling.estimating.pool_state import PoolModel
-from millpond.scheduling.estimating.possible_jobs import Candidate, Charges, Demand, Entry, HeldRoom, Weighing
+from millpond.scheduling.estimating.possible_jobs import Candidate, Counted, Demand, Entry, HeldRoom, Weighing
 from millpond.scheduling.estimating.spaced_rooms import SpacedParts
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
-from millpond.scheduling.ledger.holdings import HoldState
+from millpond.scheduling.ledger.holdings import Holding, HoldState
 from millpond.scheduling.nodes.cordon import stays_beside_reserved, stays_until
 from millpond.scheduling.nodes.topology_groups import spacing_in_groups
 from millpond.scheduling.ordering.base import cards
@@ -183,7 +183,7 @@ class PoolModeller:
         self._capacity_milli = state.cluster.capacity.gpu_milli
         self._promised: dict[int, float] = {}
         self._displaces, self._by_class = ordering.displaces, self._has_classes_to_leave()
-        self._leaves_for_others = self._displaces or self._by_class
+        self._leaves_for_others = self._displaces or self._by_class or state.queues.has_guarantees
         self._staying: dict[int, Candidate] = {}
         self._known: dict[int, Entry] = {}
         self.every = view.every
@@ -264,6 +264,7 @@ class PoolModeller:
             reserves=settings.reserve and not ordering.displaces,
             bounds=None,
             displacer=self._displacer(),
+            has_guarantees=state.queues.has_guarantees,
             short_work=[] if self._guard is None else list(self._guard.running_milli),
             fits_now=False,
         )  # fmt: skip
@@ -288,7 +289,7 @@ class PoolModeller:
         state, index = self._state, self._index
         for record in self._holders():
             taken = [
-                (index[task.holding.node], self._resource.of(task.holding.shape))
+                (index[task.holding.node], self._given_back(task.holding))
                 for task in record.tasks
                 if task.holding is not None and task.holding.hold is HoldState.RUNNING and task.holding.node in index
             ]
@@ -301,12 +302,19 @@ class PoolModeller:
                 expected_s = record.job.checkpoint.grace_s  # at the latest, whatever it would still have run
                 length = Length(expected_s)
             begun_s = record.attained_s - record.service_s(state.now)
-            room = HeldRoom(
-                self._held_entry(record, length), taken, expected_s, begun_s, self._limits.charges_of_running(record)
-            )
+            entry, counted = self._held_entry(record, length), self._limits.counted_of_running(record)
+            room = HeldRoom(entry, taken, expected_s, begun_s, counted, self._protected_s(record))
             leaves_s = self._leaves_s(record)
             is_known = is_leaving or leaves_s < NEVER or lasts(record) or self._lengths.of(record).is_known
             yield Running(room, length, is_known, leaves_s, self._kept.stays_until(record) - state.now)
+
+    def _given_back(self, holding: Holding) -> int:
+        """How much others can have when a task ends: of its cards, not those that are closed or faulty."""
+        amount, devices = self._resource.of(holding.shape), holding.devices
+        if self._resource.of is not _compute or not devices:
+            return amount
+        usable = self._state.cluster.arrays.device_usable_cells
+        return amount * sum(usable[device] != 0 for device in devices) // len(devices)
 
     def _held_entry(self, record: JobRecord, length: Length) -> Entry:
         """A job that runs as it would wait again, if it may have to leave for another."""
@@ -318,6 +326,11 @@ class PoolModeller:
             staying = Candidate(-1, Demand((), 0), (), Length(), 0.0, 0.0, length_class=of_class)
             self._staying[of_class] = staying
         return (), record.sequence, record.submitted_at - self._now, staying
+
+    def _protected_s(self, record: JobRecord) -> float:
+        """For how many seconds a running job is not asked to leave for others."""
+        started_at = self._now if record.started_at is None else record.started_at
+        return started_at + self._state.minimum_run_s(record) - self._now
 
     def _holders(self) -> list[JobRecord]:
         """Who may hold something of the nodes, in order of arrival."""
@@ -339,7 +352,7 @@ class PoolModeller:
             return NEVER
         nodes = {task.placement.node for task in record.tasks if task.placement is not None}
         drains = [each.begin for node in nodes for each in state.cordons.by_node.get(node, ()) if each.drain]
-        drains += [begin for node in nodes for begin in self._kept.emptied_at(node)]
+        drains.append(self._kept.leaves_at(record))
         return min((begin - state.now for begin in drains if begin > state.now), default=NEVER)
 
     def length_of(self, record: JobRecord) -> Length:
@@ -403,6 +416,7 @@ class PoolModeller:
             may_leave=record.job.preemptible and record.preemptions < record.job.preemption_budget,
             restart_s=state.settings.preemption_cost.of(record.gpu_milli),
             loses_run=record.job.checkpoint.mode is CheckpointMode.NONE,
+            minimum_run_s=state.minimum_run_s(record),
             displaces_above=record.displaces_above,
             weighing=self._weighing(record) if self._displaces else None,
             group=-1 if record.group is None else self._groups.setdefault(record.group, len(self._groups)),
@@ -466,7 +480,7 @@ class PoolModeller:
 
     def _line_of(self, record: JobRecord) -> tuple[int, Demand]:
         """The number of a job's line, and what it asks for."""
-        by_models = self._limits.charges(record)
+        by_models = self._limits.counted(record)
         key = (record.demand, record.job.only_on, by_models, record.group, record.job.spacing)
         found = self._lines.get(key)
         if found is None:
@@ -477,14 +491,14 @@ class PoolModeller:
                 for index, (role, shape) in enumerate(pairs)
             )
             parts = sorted((part for part in asked if part.tasks), key=lambda part: -part.amount)
-            choices = tuple(self._demand(record.job, parts, models, charges) for models, charges in by_models)
+            choices = tuple(self._demand(record.job, parts, models, counted) for models, counted in by_models)
             demand = choices[0]
             if len(choices) > 1:
-                demand = replace(self._demand(record.job, parts, EVERY_KIND, ()), choices=choices)
+                demand = replace(self._demand(record.job, parts, EVERY_KIND, Counted()), choices=choices)
             found = self._lines[key] = len(self._lines), demand
         return found
 
-    def _demand(self, job: Job, asked: Sequence[_AskedPart], models: int, charges: Charges) -> Demand:
+    def _demand(self, job: Job, asked: Sequence[_AskedPart], models: int, counted: Counted) -> Demand:
         parts = tuple(
             (part.tasks, part.amount, self._nodes_that_will_do(part.kinds & models, job.only_on)) for part in asked
         )
@@ -494,11 +508,11 @@ class PoolModeller:
         if spacing is None and job.together_required and sum(part.tasks for part in asked) > 1:
             if job.together <= Level.NODE:
                 will_do = np.bitwise_and.reduce([np.frombuffer(mask, dtype=np.uint8) for _, _, mask in parts])
-                return Demand(((1, total, will_do.tobytes()),), total, charges)
+                return Demand(((1, total, will_do.tobytes()),), total, counted)
             spacing = spacing_in_groups(cluster, job)
         if spacing is not None:
             spaced = SpacedParts(parts, [part.role for part in asked], spacing, self._nodes, cluster.arrays.node_count)
-        return Demand(parts, total, charges, spaced=spaced)
+        return Demand(parts, total, counted, spaced=spaced)
 
     def _nodes_that_will_do(self, models: int, selection: NodeSelection) -> bytes:
         """(nodes,) 1 for those with cards of some models, or without any, that a job may have."""

@@ -61,6 +61,7 @@ class PoolModel:
         strict, reserves: whether a blocked job blocks all behind it, and whether room is kept for the first.
         bounds: None where no job ever is overdue.
         displacer: of those who run; None where nobody leaves for others.
+        has_guarantees: any queue is guaranteed anything.
         short_work: the amount that runs, by class of length.
         fits_now: whether there may be room before anything has happened.
     """
@@ -75,5 +76,6 @@ class PoolModel:
     reserves: bool
     bounds: WaitBounds | None
     displacer: Displacer | None
+    has_guarantees: bool
     short_work: list[int]
     fits_now: bool

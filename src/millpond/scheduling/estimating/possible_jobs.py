@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from millpond.scheduling.estimating.lengths import Length
 from millpond.scheduling.estimating.rooms import Part, Rooms, Taken
@@ -17,6 +18,38 @@ Charges = tuple[tuple[int, int], ...]
 """Numbers of accounts, and what of each."""
 
 
+class Guarantor(NamedTuple):
+    """A queue on whose guarantee a job lives.
+
+    Attributes:
+        charges: what the job counts for there; none where the guarantee says nothing of such work.
+    """
+
+    number: int
+    charges: Charges
+
+    def covers(self, spare: Sequence[int]) -> bool:
+        """Whether the guarantee covers the job, by how much each account may hold more."""
+        for account, charge in self.charges:
+            if spare[account] < charge:
+                return False
+        return bool(self.charges)
+
+
+class Counted(NamedTuple):
+    """What a job counts for.
+
+    Attributes:
+        limits: of what it may not go beyond.
+        guarantors: the nearest first.
+        booked: of both of them.
+    """
+
+    limits: Charges = ()
+    guarantors: tuple[Guarantor, ...] = ()
+    booked: Charges = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What alike jobs ask for.
@@ -24,7 +57,7 @@ class Demand:
     Attributes:
         parts: their tasks, the largest first.
         total: the amount of all tasks.
-        charges: (account, amount) of every limit that they count against.
+        counted: against limits and guarantees.
         choices: where limits or guarantees name models of cards, the same on some models alone: they start on the first
             that is admitted and has room.
         spaced: the parts, where their tasks must lie together, apart or evenly.
@@ -32,13 +65,29 @@ class Demand:
 
     parts: tuple[Part, ...]
     total: int
-    charges: Charges = ()
+    counted: Counted = Counted()
     choices: tuple[Demand, ...] = ()
     spaced: SpacedParts | None = None
+
+    def covering(self, spare: Sequence[int]) -> Guarantor | None:
+        """The nearest whose guarantee covers them, on the first of their choices for which there is one."""
+        for demand in self.choices or (self,):
+            for guarantor in demand.counted.guarantors:
+                if guarantor.covers(spare):
+                    return guarantor
+        return None
 
     def take(self, rooms: Rooms, avoided: Collection[int]) -> Taken | None:
         """Take a place for all tasks; None, and nothing taken, if there is none."""
         return rooms.take(self.parts, avoided) if self.spaced is None else self.spaced.take(rooms, avoided)
+
+    def nodes_of(self, rooms: Rooms, ends: Iterable[tuple[float, Taken]]) -> tuple[float, set[int]] | None:
+        """The nodes that first have room for all tasks, and when; None if they never do.
+
+        Args:
+            ends: when what is given back, in order of time.
+        """
+        return rooms.nodes_of(self.parts, ends) if self.spaced is None else self.spaced.nodes_of(rooms, list(ends))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +128,7 @@ class Candidate:
         overdue: it has waited for so long that it goes first in its class.
         served_s: service that it has had.
         may_leave, restart_s, loses_run: whether it may be asked to leave once it runs, and what that costs it.
+        minimum_run_s: not before it has run for so long.
         displaces_above: it displaces equals whose keys are above this.
         weighing: None where equals displace nothing.
         group: the number of those whose order is their queue's or their kind's own, see ``ordering.turns``; -1: none.
@@ -104,6 +154,7 @@ class Candidate:
     may_leave: bool = False
     restart_s: float = 0.0
     loses_run: bool = False
+    minimum_run_s: float = 0.0
     displaces_above: float = NEVER
     weighing: Weighing | None = None
     group: int = -1
@@ -122,11 +173,13 @@ class HeldRoom:
         entry: the job as it waited.
         expected_s: when it ends, as the scheduler expects (seconds from now).
         begun_s: when it had no service but ``served_s`` of its own (seconds from now).
-        charges: of its demand, on the cards that it has.
+        counted: against limits and guarantees, on the cards that it has.
+        protected_s: until when it is not asked to leave (seconds from now).
     """
 
     entry: Entry
     taken: Taken
     expected_s: float
     begun_s: float
-    charges: Charges
+    counted: Counted
+    protected_s: float = 0.0

@@ -6,7 +6,8 @@ import heapq
 from collections.abc import Iterator, Mapping
 
 from millpond.scheduling.cycle.overdue import bound_s
-from millpond.scheduling.estimating.possible_jobs import Entry
+from millpond.scheduling.estimating.possible_jobs import Candidate, Entry
+from millpond.scheduling.ordering.backlog import SMALL_LEAD, SMALL_WORK_S
 from millpond.scheduling.ordering.queueing import FIRST_LOOK_S
 
 NEXT_LOOK = 0.25
@@ -31,12 +32,14 @@ class WaitBounds:
         self._backlog = dict(backlog)
         self._first_key = first_key
         self._promised: dict[int, float] = {}
-        self._looks: list[tuple[float, int, Entry]] = []
+        self._looks: list[tuple[float, int, int, Entry]] = []
+        self._pushed = 0
+        """How many looks were planned so far: two of a job that queued again can be due at the same instant."""
 
     def fork(self) -> WaitBounds:
         """A twin with which a future begins."""
         twin = WaitBounds(self._capacity, crowds=self._crowds, backlog=self._backlog, first_key=self._first_key)
-        twin._promised, twin._looks = dict(self._promised), list(self._looks)
+        twin._promised, twin._looks, twin._pushed = dict(self._promised), list(self._looks), self._pushed
         return twin
 
     def add(self, entry: Entry, sign: int) -> None:
@@ -55,7 +58,7 @@ class WaitBounds:
     def due(self, now: float) -> Iterator[Entry]:
         """Those that are to be looked at."""
         while self._looks and self._looks[0][0] <= now:
-            yield heapq.heappop(self._looks)[2]
+            yield heapq.heappop(self._looks)[3]
 
     def is_overdue(self, entry: Entry, now: float) -> bool | None:
         """Whether a job goes first now; None: if it is promised to do so. Else it is looked at later."""
@@ -69,19 +72,34 @@ class WaitBounds:
         return False
 
     def promise(self, entry: Entry, at: float | None, now: float) -> None:
-        """It goes first from an instant on; None: nobody knows when, so it is looked at again."""
+        """It goes first from an instant on; None: nobody knows when, so it is looked at again.
+
+        Where equals displace each other, one that is small beside its pool goes first now.
+        """
         if at is None:
             self._look_in(entry, now, NEXT_LOOK * (now - entry[2]))
         else:
+            at = now if self._crowds and self._is_small(entry[3]) else at
             self._promised[entry[1]] = at
-            heapq.heappush(self._looks, (at, entry[1], entry))
+            self._look_at(at, entry)
 
     def first(self, entry: Entry) -> float:
         """The key of a job that is overdue."""
         return self._first_key + entry[2]
 
+    def displaces_above(self, candidate: Candidate) -> float:
+        """What a job displaces once it is overdue."""
+        return candidate.displaces_above * (SMALL_LEAD if self._crowds and self._is_small(candidate) else 1.0)
+
+    def _is_small(self, candidate: Candidate) -> bool:
+        return candidate.work <= SMALL_WORK_S * self._capacity
+
     def _look_in(self, entry: Entry, now: float, seconds: float) -> None:
-        heapq.heappush(self._looks, (now + max(seconds, FIRST_LOOK_S), entry[1], entry))
+        self._look_at(now + max(seconds, FIRST_LOOK_S), entry)
+
+    def _look_at(self, at: float, entry: Entry) -> None:
+        self._pushed += 1
+        heapq.heappush(self._looks, (at, entry[1], self._pushed, entry))
 
     def _waited_s(self, entry: Entry, now: float) -> tuple[float, float]:
         """For how long a job has waited, and how much longer it may by the backlog of now."""

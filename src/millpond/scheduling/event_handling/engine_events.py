@@ -9,7 +9,7 @@ from __future__ import annotations
 from millpond.model.decisions import CapPower, Decision, Migrate, Prefetch, Resume, Start, Suspend
 from millpond.model.events import ALL_TASKS, Confirmed, Ended, Kept, Refused
 from millpond.model.reasons import Cause
-from millpond.model.states import TaskState
+from millpond.model.states import Outcome, TaskState
 from millpond.scheduling import runs
 from millpond.scheduling.capping.capping import begin_capping, end_capping
 from millpond.scheduling.event_handling.task_completion import TaskCompletion
@@ -17,6 +17,7 @@ from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.drain import leave_drained
 from millpond.scheduling.nodes.nodes import Nodes
+from millpond.scheduling.ordering.queueing import pause_after
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import ACTIVE, State
 from millpond.scheduling.suspension import suspension
@@ -90,6 +91,8 @@ class EngineEvents:
             named = named[event.task : event.task + 1] if event.task >= 0 else []
         tasks = [task for task in named if task.state in ACTIVE]
         if tasks:
+            if event.outcome is Outcome.NODE_LOST and record.began_at is not None:  # though its node is there
+                record.retry_at = max(record.retry_at, record.began_at + pause_after(record.attempt))
             self._task_completion.end(record, tasks, event.outcome, event.exit_code, event.detail, event.service_s)
 
     def _running(self, job: str, attempt: int) -> JobRecord | None:

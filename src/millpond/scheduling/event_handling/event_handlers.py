@@ -80,9 +80,6 @@ class EventHandlers:
 
     # ---- the pool -----------------------------------------------------------------------------------------------
 
-    def _pool_changed(self, event: events.PoolChanged) -> None:
-        self.state.cluster.set_pool(event.pool)
-
     def _queue_changed(self, event: events.QueueChanged) -> None:
         queues, queue = self.state.queues, event.queue
         if queue.name not in queues.by_name and queues.is_leaf(queue.parent):
@@ -120,12 +117,6 @@ class EventHandlers:
         set_limit(self.state, event.limit)
         self.state.cluster.releases += 1
 
-    def _node_closed(self, event: events.NodeClosed) -> None:
-        close_node(self.state, event.node, event.closure)
-
-    def _node_opened(self, event: events.NodeOpened) -> None:
-        open_node(self.state, event.node, planned=event.planned)
-
     def _card_closed(self, event: events.CardClosed) -> None:
         close_card(self.state, event.node, event.card, event.closure)
         self._placer.capacity_changed()
@@ -138,21 +129,12 @@ class EventHandlers:
         change_layout(self.state, self._claims, event)
         self._placer.capacity_changed()
 
-    def _reservation_made(self, event: events.ReservationMade) -> None:
-        upkeep.make(self.state, event.reservation)
-
-    def _reservation_cancelled(self, event: events.ReservationCancelled) -> None:
-        upkeep.cancel(self.state, event.name)
-
     def _scheduling_paused(self, event: events.SchedulingPaused) -> None:
         self.state.holds[event.cause] = event.text
 
     def _scheduling_resumed(self, event: events.SchedulingResumed) -> None:
         if self.state.holds.pop(event.cause, None) is not None:
             self.state.cluster.releases += 1
-
-    def _clock_jumped(self, event: events.ClockJumped) -> None:
-        skip(self.state, event.seconds)
 
     # ---- what users request -------------------------------------------------------------------------------------
 
@@ -310,20 +292,20 @@ class EventHandlers:
 
 
 _OWN: dict[type, Callable[[EventHandlers, Any], None]] = {
-    events.PoolChanged: EventHandlers._pool_changed,
+    events.PoolChanged: lambda handlers, event: handlers.state.cluster.set_pool(event.pool),
     events.QueueChanged: EventHandlers._queue_changed,
     events.QueueRemoved: EventHandlers._queue_removed,
     events.LimitChanged: EventHandlers._limit_changed,
-    events.NodeClosed: EventHandlers._node_closed,
-    events.NodeOpened: EventHandlers._node_opened,
+    events.NodeClosed: lambda handlers, event: close_node(handlers.state, event.node, event.closure),
+    events.NodeOpened: lambda handlers, event: open_node(handlers.state, event.node, planned=event.planned),
     events.CardClosed: EventHandlers._card_closed,
     events.CardOpened: EventHandlers._card_opened,
     events.CardLayoutChanged: EventHandlers._card_layout_changed,
-    events.ReservationMade: EventHandlers._reservation_made,
-    events.ReservationCancelled: EventHandlers._reservation_cancelled,
+    events.ReservationMade: lambda handlers, event: upkeep.make(handlers.state, event.reservation),
+    events.ReservationCancelled: lambda handlers, event: upkeep.cancel(handlers.state, event.name),
     events.SchedulingPaused: EventHandlers._scheduling_paused,
     events.SchedulingResumed: EventHandlers._scheduling_resumed,
-    events.ClockJumped: EventHandlers._clock_jumped,
+    events.ClockJumped: lambda handlers, event: skip(handlers.state, event.seconds),
     events.JobSubmitted: EventHandlers._job_submitted,
     events.DurationPredicted: EventHandlers._duration_predicted,
     events.EnergyRatePredicted: EventHandlers._energy_rate_predicted,

@@ -5,8 +5,10 @@ Tried on the ledger like a remedy: closed nodes are opened, those first that ope
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 from millpond.model.amounts import seconds_text
@@ -15,8 +17,9 @@ from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause, Filter, Reason, StartEstimate
 from millpond.scheduling.cycle.claims import Claims, both
+from millpond.scheduling.explaining.node_names import MOST_NAMES, node_names
 from millpond.scheduling.nodes.cordon import power_text, stays_until
-from millpond.scheduling.nodes.layout_planner import could_use
+from millpond.scheduling.nodes.layout_planner import LEAST_WAIT_S, could_use, has_waited
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord
@@ -25,8 +28,8 @@ from millpond.scheduling.state import State
 MOST_TRIALS = 8
 """Instants of opening that are tried one by one; all later ones are tried together."""
 
-MOST_NAMES = 3
-"""Nodes that a sentence names."""
+MOST_CARDS_TRIED = 64
+"""Of so many closed cards each is tried whether a job needs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +64,31 @@ def closed_for(
     # Room that is kept for others counts only where closed nodes alone would not help.
     for others in (True,) if claims.mask_of_others(record) is None else (True, False):
         opened: list[_CordonedNode] = []
+        fit = partial(_fit_with, state, claims, record, fits=fits, others=others)
         for group in groups:
             opened += group
-            nodes = _fit_with(state, claims, record, opened, fits, others=others)
-            used = [each for each in opened if each.index in nodes]
-            if used:
-                return _reason(state, used)
+            nodes = fit(opened)
+            if used := [each for each in opened if each.index in nodes]:
+                return _reason(state, _as_few_as_do(used, fit))
     return None
+
+
+def _as_few_as_do(
+    used: Sequence[_CordonedNode], fit: Callable[[Sequence[_CordonedNode]], list[int]]
+) -> Sequence[_CordonedNode]:
+    """The first of these nodes, as many as a job needs beside those that are open."""
+    return used[: bisect_left(range(len(used)), True, lo=1, key=lambda count: bool(fit(used[:count])))]
 
 
 def closed_cards_for(
     state: State, claims: Claims, record: JobRecord, fits: Callable[[NodeMask | None], list[int]]
 ) -> Reason | None:
-    """The reason of a job that would fit if all single cards of its pool that are closed were open."""
-    cluster = state.cluster
+    """The reason of a job that would fit if single cards of its pool that are closed were open: of those it needs.
+
+    Args:
+        fits: as for ``closed_for``.
+    """
+    cluster, mask = state.cluster, claims.mask(record)
     shut = [
         (node.name, device)
         for node in cluster.hardware_index.nodes_of(record.job.pool)
@@ -84,9 +98,18 @@ def closed_cards_for(
     mark = state.journal.begin()
     for node, device in shut:
         cluster.set_card_closed(node, device.card, False)
-    fitting = {cluster.node_name(index) for index in fits(claims.mask(record))} if shut else set()
-    state.journal.rollback(mark)
+    fitting = {cluster.node_name(index) for index in fits(mask)} if shut else set()
     used = [(node, device) for node, device in shut if node in fitting]
+    for node, device in shut:
+        if node not in fitting:
+            cluster.set_card_closed(node, device.card, True)
+    for node, device in used[::-1] if len(used) <= MOST_CARDS_TRIED else ():
+        cluster.set_card_closed(node, device.card, True)
+        if fits(mask):
+            used.remove((node, device))
+        else:
+            cluster.set_card_closed(node, device.card, False)
+    state.journal.rollback(mark)
     if not used:
         return None
     named = [f"card {device.index} of {node}" for node, device in used[:MOST_NAMES]]
@@ -125,7 +148,8 @@ def may_be_divided(state: State, record: JobRecord) -> str:
         return ""
     last = [(state.card_cordons.layout_changes.get(card.card), card.stay_s) for card, _ in able]
     stays = all(change is not None and state.now - change.since < stay_s for change, stay_s in last)
-    when = f" and has been as it is for {seconds_text(able[0][0].stay_s)}" if stays else ""
+    when = "" if has_waited(state, record) else f" and it has waited for {seconds_text(LEAST_WAIT_S)}"
+    when = f" and has been as it is for {seconds_text(able[0][0].stay_s)}" if stays else when
     return f"; a card is divided into {able[0][1].text} for it once one is idle{when}"
 
 
@@ -211,7 +235,8 @@ def _reason(state: State, used: Sequence[_CordonedNode]) -> Reason:
         )
         one = len(some) == 1
         how = ("is closed" if one else "are closed") if closed else ("closes" if one else "close") + " too soon for it"
-        parts.append(f"{_names(some)}, which {how}" + (f" ({'; '.join(why)})" if why else ""))
+        names = node_names([each.name for each in some])
+        parts.append(f"{names}, which {how}" + (f" ({'; '.join(why)})" if why else ""))
     opens_at = max(each.opens_at for each in used)
     return Reason(
         Cause.NODES_CLOSED,
@@ -226,7 +251,8 @@ def _power_reason(state: State, down: Sequence[_CordonedNode]) -> Reason:
     """The reason of a job that waits for nodes which were switched off, or on again."""
     why = dict.fromkeys(power_text(state.cordons.power[each.name], state.now) for each in down)
     one = len(down) == 1
-    text = f"it waits for {'node' if one else 'nodes'} {_names(down)}, which {'is' if one else 'are'} {'; '.join(why)}"
+    names = node_names([each.name for each in down])
+    text = f"it waits for {'node' if one else 'nodes'} {names}, which {'is' if one else 'are'} {'; '.join(why)}"
     start = _joined(state, down)
     return Reason(Cause.NODES_OFF, text, (("nodes", len(down)),), blocked_by=down[0].name, start=start)
 
@@ -237,10 +263,3 @@ def _joined(state: State, down: Sequence[_CordonedNode]) -> StartEstimate | None
     return (
         StartEstimate(max(ready), None, "what boots for it should have joined then") if min(ready) > state.now else None
     )
-
-
-def _names(some: Sequence[_CordonedNode]) -> str:
-    names = [each.name for each in some]
-    if len(names) <= MOST_NAMES:
-        return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-    return f"{', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more"

@@ -17,6 +17,7 @@ from millpond.model.hardware.nodes import Node
 from millpond.model.reasons import Cause, DeadlineOutlook, Reason, Remedy, StartEstimate
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Job
+from millpond.scheduling.capping.capping import why_never_capped
 from millpond.scheduling.cycle.admission_cycle import AdmissionCycle
 from millpond.scheduling.cycle.claims import Claims
 from millpond.scheduling.cycle.fetch_waits import FetchWait
@@ -33,6 +34,7 @@ from millpond.scheduling.explaining.deadlines import outlook_of
 from millpond.scheduling.explaining.held import held_start, why_held
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.explaining.kept_room import KeptRoom
+from millpond.scheduling.explaining.node_names import placed_on
 from millpond.scheduling.explaining.protected import behind_ended, ended_in_the_way, protected_in_the_way
 from millpond.scheduling.explaining.quota import closed_models, quota_in_the_way, quota_on_larger_models, until_lent
 from millpond.scheduling.explaining.reserved import (
@@ -48,6 +50,7 @@ from millpond.scheduling.explaining.what_if_trial import WhatIfTrial
 from millpond.scheduling.feasibility.class_infeasibility import class_infeasibility
 from millpond.scheduling.feasibility.empty_cluster import EmptyCluster
 from millpond.scheduling.ordering.queueing import is_in_window
+from millpond.scheduling.packing.partners import why_shares_none
 from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.runs import MOVING
@@ -264,8 +267,7 @@ class Explainer:
     def _explain_moving(self, record: JobRecord) -> Reason:
         if record.state is JobState.SUSPENDED:
             return why_suspended(self._state, record)
-        nodes = sorted({task.placement.node for task in record.tasks if task.placement is not None})
-        where = f" on {', '.join(nodes)}" if nodes else ""
+        where = placed_on(record)
         if (kept := record.kept) is not None:
             return _kept(record, kept)
         if record.state is JobState.STOPPING:
@@ -278,8 +280,9 @@ class Explainer:
         suspend_refused = f"; it {text}" if (text := why_suspend_refused(record)) else ""
         size = self._why_no_larger(record)
         shares = f"; it shares its cards with {record.packed_with}" if record.packed_with else ""
+        no_cap = f"; {text}" if (text := why_never_capped(self._state, record)) else ""
         run = f"{record.state.value}{where}, run {record.attempt}"
-        return Reason(Cause.FITS, f"{run}{self._fetching(record)}{moved}{suspend_refused}{size}{shares}")
+        return Reason(Cause.FITS, f"{run}{self._fetching(record)}{moved}{suspend_refused}{size}{shares}{no_cap}")
 
     def _fetching(self, record: JobRecord) -> str:
         """Which node of a job that starts fetches longest, as far as nodes have told; empty where none does."""
@@ -395,6 +398,8 @@ class Explainer:
         reason = self._capacity_gap.no_room(record)
         if divided := may_be_divided(self._state, record):
             reason = replace(reason, summary=f"{reason.summary}{divided}")
+        if alone := why_shares_none(self._state, record):
+            reason = replace(reason, summary=f"{reason.summary}; {alone}")
         if closed := closed_models(self._state, record):
             reason = replace(reason, summary=f"{reason.summary}; {'; '.join(closed)}")
         if ending := ended_in_the_way(self._state, record, fits):

@@ -12,6 +12,7 @@ from millpond.model.amounts import memory_text
 from millpond.model.decisions import SuspendMode
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.reasons import Cause, Reason, Remedy
+from millpond.scheduling.explaining.node_names import placed_on
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.records import BY_REQUEST, JobRecord
 from millpond.scheduling.state import State
@@ -32,8 +33,7 @@ _WHEN_FREE = "as soon as its devices are free and its queue admits it"
 
 def why_suspended(state: State, record: JobRecord) -> Reason:
     """The reason of a suspended job."""
-    nodes = sorted({task.placement.node for task in record.tasks if task.placement is not None})
-    where = f" on {', '.join(nodes)}" if nodes else ""
+    where = placed_on(record)
     memory = sum(sum(task.holding.memory_mib) for task in record.tasks if task.holding is not None)
     swapped = record.suspend_mode is SuspendMode.SWAP
     by = f" by {record.suspend_requester}" if record.suspended_by == BY_REQUEST and record.suspend_requester else ""

@@ -253,7 +253,7 @@ def _no_nodes(pool: Pool, others: Sequence[str]) -> Infeasibility:
     what = f"pool {pool.name!r} has no nodes"
     if not others:
         return Infeasibility(what, "add a node to it")
-    return Infeasibility(what, f"add a node to it, or use one of: {', '.join(others)}", "pool", others[0])
+    return Infeasibility(what, f"add a node to it, or set `pool` to one of: {', '.join(others)}", "pool", others[0])
 
 
 def _too_large_to_swap(needed_mib: int, most_mib: int) -> Infeasibility:

@@ -14,8 +14,10 @@ from millpond.model.workloads import Job
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.feasibility.request_classes import RequestClass, amount_of
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.bounds import OTHER_MODELS, of_model
 from millpond.scheduling.tenancy.card_models import choices_of, on_models_alone
 from millpond.scheduling.tenancy.promises import keeps_promises
+from millpond.scheduling.tenancy.queue_node import QueueNode
 
 
 def quota_infeasibility(state: State, job: Job) -> Infeasibility | None:
@@ -139,19 +141,31 @@ def _unguaranteed(state: State, job: Job, choices: Sequence[Amount]) -> Infeasib
     queues, leaf, asked = state.queues, state.queues.by_name[job.queue], choices[0]
     everything = {node: node.held for node in queues.by_name.values()}
     if not queues.concern_guarantees(asked) or any(
-        keeps_promises(queues, node, leaf, each, everything) for node in leaf.guarantors for each in choices
+        keeps_promises(node, leaf, each, everything) for node in leaf.guarantors for each in choices
     ):
         return None
-    most = max(node.queue.guarantee.gpu_milli for node in leaf.path)
+    most, model = max(_cards_covered(node, each) for node in leaf.path for each in choices)
+    largest = gpus_text(most) + (of_model(model) if model else "")
     beside = any(node.unused().within_guarantee(each) for node in leaf.guarantors for each in choices)
     return Infeasibility(
         f"the job is not preemptible, so it borrows nothing, and asks for {gpus_text(asked.gpu_milli)} and "
         f"{cpus_text(asked.cpu_milli)}; no guarantee of queue {job.queue!r} or above it covers that (the largest is of "
-        f"{gpus_text(most)}){' beside those of the queues below it' if beside else ''}",
+        f"{largest}){' beside those of the queues below it' if beside else ''}",
         "leave it preemptible, ask for less, or have the guarantee raised",
         "preemptible",
         "true",
         (("asked", asked.gpu_milli // 1000), ("limit", most // 1000)),
+    )
+
+
+def _cards_covered(node: QueueNode, choice: Amount) -> tuple[int, str]:
+    """How many of such cards a guarantee covers, in milli, and of which model, where guarantees name models."""
+    bound = node.guarantee
+    if not bound.models or not choice.models:
+        return node.queue.guarantee.gpu_milli, ""
+    return min(
+        (bound.models[model], model) if model in bound.models else (bound.other_milli or 0, OTHER_MODELS)
+        for model, _ in choice.models
     )
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from millpond.model.resources import Amount, TaskRequest
 from millpond.scheduling.placement.shapes import Shape
-
-if TYPE_CHECKING:
-    from millpond.scheduling.tenancy.cells.stakes import Stake
+from millpond.scheduling.tenancy.cells.uses import Stake
 
 
 class HoldState(IntEnum):

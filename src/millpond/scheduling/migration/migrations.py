@@ -278,9 +278,7 @@ class Migrations:
         state = self._state
         task = record.tasks[0]
         old = task.holding
-        if old is None or old.shape.total_compute_milli > state.cluster.free_gpu_milli:
-            return False
-        if not self._could_come_back(record):
+        if old is None or self._lacks_compute(old) or not self._could_come_back(record):
             return False
         needed = given_up(state, record)
         mask = self._claims.mask(record)
@@ -289,6 +287,15 @@ class Migrations:
             return False
         place = self._elsewhere(old)
         return place is not None and self.come_back_on(record, place, needed, cause)
+
+    def _lacks_compute(self, old: Holding) -> bool:
+        """Whether its node has less free compute than it needs: a quick first look, before anything is tried."""
+        asked, cluster, arrays = old.shape.total_compute_milli, self._state.cluster, self._state.cluster.arrays
+        if asked > cluster.free_gpu_milli:
+            return True
+        first = int(arrays.first_device[old.node])
+        free_milli = arrays.compute_free_milli[first : first + int(arrays.device_total[old.node])]
+        return asked > int(free_milli.clip(min=0).sum())
 
     def come_back_on(self, record: JobRecord, place: Holding, needed: Amount, cause: Cause) -> bool:
         """Decide that a swapped job goes on with these cards; False, and nothing changed, if they are taken.

@@ -24,7 +24,7 @@ import numpy as np
 
 from millpond.model.codec import from_plain, to_plain
 from millpond.model.errors import ConflictError
-from millpond.model.hardware.node_power import NodePower, NodePowerState
+from millpond.model.hardware.node_power import RETRY_S, NodePower, NodePowerState
 from millpond.model.hardware.nodes import Cordon
 from millpond.model.resources import CARD_MILLI
 from millpond.model.workloads import CheckpointMode
@@ -336,7 +336,9 @@ def power_text(power: NodePower, now: float) -> str:
         case NodePowerState.BOOTING:
             return "booting, for longer than usual"
         case NodePowerState.FAILED:
-            return f"off, as it failed to boot: {power.detail}"
+            pause_s = power.since + RETRY_S - now
+            pause = f", not tried again for about {math.ceil(pause_s / 60)} min" if pause_s > 0.0 else ""
+            return f"off after a failed boot{pause}: {power.detail}"
         case NodePowerState.DRAINING:
             return "being switched off to save energy"
         case _:

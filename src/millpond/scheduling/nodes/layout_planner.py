@@ -80,7 +80,7 @@ def next_layout_step(state: State, claims: Claims, play: Play) -> LayoutStep | N
     found = []
     for each in wanted[:MOST_TRIALS]:
         started = {job for job in play(_divided(each)) if job in places}
-        ready = [places[job] for job in started if _has_waited(state, line[places[job]])]
+        ready = [places[job] for job in started if has_waited(state, line[places[job]])]
         if ready and not _is_needed_as_it_is(each, [*line[: min(ready)], *holders], started):
             found.append((min(ready), len(each.cards), -len(started), each))
     if not found:
@@ -187,13 +187,9 @@ def _divided(candidate: _Candidate) -> Node:
     return in_layout(candidate.node, candidate.cards, candidate.layout)
 
 
-def _has_waited(state: State, record: JobRecord) -> bool:
-    return state.now - record.requeued_at >= LEAST_WAIT_S
-
-
 def _wants(state: State, record: JobRecord, candidate: _Candidate) -> bool:
     """Whether a job has waited for long enough and could use a card divided so: a quick first look."""
-    is_there = record.job.pool == candidate.node.pool and _has_waited(state, record)
+    is_there = record.job.pool == candidate.node.pool and has_waited(state, record)
     return is_there and could_use(record, candidate.layout.devices)
 
 
@@ -207,6 +203,11 @@ def _is_needed_as_it_is(candidate: _Candidate, ahead: Sequence[JobRecord], start
         and not could_use(record, candidate.layout.devices)
         for record in ahead
     )
+
+
+def has_waited(state: State, record: JobRecord) -> bool:
+    """Whether a job has waited for so long that cards may be divided for it."""
+    return state.now - record.requeued_at >= LEAST_WAIT_S
 
 
 def could_use(record: JobRecord, devices: Sequence[Device]) -> bool:

@@ -65,8 +65,8 @@ class NodeView:
     power: NodePower | None
 
 
-def node_views(state: State) -> list[NodeView]:
-    """All nodes, in order of joining."""
+def node_views(state: State, name: str = "") -> list[NodeView]:
+    """All nodes, in order of joining, or the one of this name."""
     holders: dict[int, dict[str, None]] = {}
     guests: dict[int, dict[str, None]] = {}
     for record in state.running.values():
@@ -79,7 +79,7 @@ def node_views(state: State) -> list[NodeView]:
     uses = _device_uses(state, holders)
     views = []
     for index, node in enumerate(state.cluster.nodes):
-        if node is None:
+        if node is None or name not in ("", node.name):
             continue
         first = int(arrays.first_device[index])
         free = NodeFree(

@@ -13,6 +13,12 @@ CLASSES: Final = tuple(Priority)
 """From the lowest on; their numbers follow each other."""
 LOWEST: Final = int(CLASSES[0])
 
+SMALL_WORK_S = 1_800.0
+"""Work is small beside its pool if it would keep all cards of that busy for no more than this."""
+
+SMALL_LEAD = 0.02
+"""An overdue job that is small beside its pool displaces its equals as if its key were this part of what it is."""
+
 
 def length_s(record: JobRecord) -> float:
     """Seconds that a waiting job needed when it joined its line; 0 once it counts no longer."""

@@ -161,9 +161,9 @@ class Ordering:
         """(slots,) card-seconds that the preemption of each takes of the budget, or fewer."""
         return np.zeros(slots.shape[1])
 
-    def movable(self, slots: FloatArray, now: float, asked_cards: float, key: float, budget: float) -> BoolArray:
-        """(slots,) which ``victims`` may name to be moved aside for a job of so many cards, its key at most this."""
-        return np.zeros(slots.shape[1], dtype=np.bool_)
+    def moved_from(self, slots: FloatArray, now: float, budget: float) -> FloatArray:
+        """(slots,) ``victims`` may name each to be moved aside only for a job whose key is so high for each card."""
+        return np.full(slots.shape[1], np.inf)
 
     def next_change_of_any(
         self, running: Iterable[JobRecord], slots: FloatArray, threshold: float, now: float

@@ -199,11 +199,11 @@ class Default(Ordering):
         # Work of hardly a card is charged for more than it has.
         return np.where(slots[SLOT_CARDS] > cards_of(0), _charges(slots, now) / COST_WEIGHT, 0.0)
 
-    def movable(self, slots: FloatArray, now: float, asked_cards: float, key: float, budget: float) -> BoolArray:
+    def moved_from(self, slots: FloatArray, now: float, budget: float) -> FloatArray:
         charges, size = _charges(slots, now), slots[SLOT_CARDS]
-        most = np.minimum(_move_gate(asked_cards, key) * size, COST_WEIGHT * budget)
-        movable: BoolArray = (charges <= most * (1.0 + _ROUNDING)) & (size <= MOST_MOVED_CARDS)
-        return movable
+        stays = (charges > COST_WEIGHT * budget * (1.0 + _ROUNDING)) | (size > MOST_MOVED_CARDS)
+        keys = charges / (COST_WEIGHT * MOVE_GATE * np.maximum(size, cards_of(0))) * (1.0 - _ROUNDING)
+        return np.where(stays, np.inf, keys)
 
     # ---- upkeep -------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from millpond.model import windows
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
+from millpond.scheduling.ordering.backlog import SMALL_LEAD, SMALL_WORK_S
 from millpond.scheduling.ordering.base import Key, cards
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.survival import size_class
@@ -25,6 +26,8 @@ OVERDUE_LEAD = 1e12
 """The keys of overdue jobs are below zero, by this less the instant of submission: all others are not."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
+MOST_DOUBLINGS = 10
+"""More than lead to the longest pause; a job may be refused thousands of times."""
 """A job whose start was refused waits so long before the next try; each refusal in a row doubles it."""
 
 
@@ -96,18 +99,31 @@ def group_of(state: State, record: JobRecord) -> Group | None:
 def line_up(state: State, record: JobRecord) -> tuple[Key, float, float, float]:
     """How a job waits from now on: its key, its turn, what it displaces, and until when that holds.
 
-    As ``Ordering.line_up`` of the cluster, and by that of its own group; one that is overdue may go first.
+    As ``Ordering.line_up`` of the cluster, and by that of its own group. An overdue one may go first, and it displaces
+    more if it is small beside its pool.
     """
     key, displaces_above, due = state.ordering.line_up(record, state.now)
-    if record.group is None:
-        if record.overdue and state.ordering.promotes:
-            key = (record.submitted_at - OVERDUE_LEAD,)
-        return key, key[0], displaces_above, due
     own = state.orderings.of(record.group)
+    is_promoted = record.overdue and own.promotes
+    if is_promoted and state.ordering.displaces and is_small(state, record):
+        displaces_above *= SMALL_LEAD
+    first_key = (record.submitted_at - OVERDUE_LEAD,)
+    if record.group is None:
+        key = first_key if is_promoted else key
+        return key, key[0], displaces_above, due
     own_key, _, own_due = own.line_up(record, state.now)
-    if record.overdue and own.promotes:
-        own_key = (record.submitted_at - OVERDUE_LEAD,)
-    return own_key, key[0], displaces_above, min(due, own_due)
+    return first_key if is_promoted else own_key, key[0], displaces_above, min(due, own_due)
+
+
+def is_small(state: State, record: JobRecord) -> bool:
+    """Whether what a job still needs is small beside its pool, see ``backlog.SMALL_WORK_S``."""
+    left_s, _ = state.ordering.time_left.needed_s(record, state.now)
+    return CARD_MILLI * cards(record) * left_s <= SMALL_WORK_S * capacity_of_pool(state, record)
+
+
+def capacity_of_pool(state: State, record: JobRecord) -> int:
+    """The compute of all cards of a job's pool, in milli; of one card at least."""
+    return max(state.cluster.capacity.gpu_milli_of(record.job.pool), CARD_MILLI)
 
 
 def is_in_window(state: State, record: JobRecord) -> bool:
@@ -172,8 +188,12 @@ def rekey_due(state: State) -> None:
 
 def pause(state: State, record: JobRecord) -> None:
     """Wait before the next try after a refused start; the pause doubles with each refusal in a row."""
-    pause_s = min(FIRST_PAUSE_S * 2.0 ** (record.failed_starts - 1), LONGEST_PAUSE_S)
-    pause_until(state, record, max(state.now + pause_s, record.retry_at))
+    pause_until(state, record, max(state.now + pause_after(record.failed_starts), record.retry_at))
+
+
+def pause_after(tries: int) -> float:
+    """Seconds before the next try after so many in vain, from 1: twice as long with each, up to a bound."""
+    return min(FIRST_PAUSE_S * 2.0 ** min(tries - 1, MOST_DOUBLINGS), LONGEST_PAUSE_S)
 
 
 def pause_until(state: State, record: JobRecord, instant: float) -> None:

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from millpond.scheduling.ordering.gittins import ends, gittins_ranks
 from millpond.scheduling.placement.arrays import FloatArray
 from millpond.scheduling.records import JobRecord
 
+NOBODY_LEFT: Final = 1e-4
+"""Of the jobs that have reached a bin: once fewer are left, it is not asked how they go on."""
 CLASSES = 5
 """Job sizes: up to 1, 2, 4 and 8 cards, and more."""
 
@@ -38,6 +39,43 @@ REFRESH_GROWTH = 0.02
 
 RUNNING_PER_ENDING = 1000
 """... and one job more for so many that run, so that the cost per ended job stays bounded."""
+
+
+def gittins_ranks(chances: list[float], edges: list[float]) -> list[float]:
+    """(bins,) seconds: the index of a job that has reached the bin.
+
+    Going on beyond a bin is worth while only if the index of the next one is below what there would be so far: so the
+    last bin comes first, and hardly any of them is looked at more than a few times.
+
+    Args:
+        chances: (bins,) of ending in the bin, above 0, for a job that has reached it.
+        edges: (bins + 1,) seconds.
+    """
+    ranks = [0.0] * len(chances)
+    for reached in range(len(chances) - 1, -1, -1):
+        left, chance, spent, best = 1.0, 0.0, 0.0, float("inf")
+        for at in range(reached, len(chances)):
+            if left < NOBODY_LEFT or ranks[at] >= best:
+                break
+            ending = chances[at]
+            chance += left * ending
+            spent += left * (edges[at + 1] - edges[at]) * (1.0 - 0.5 * ending)
+            left *= 1.0 - ending
+            best = min(best, spent / chance)
+        ranks[reached] = best
+    return ranks
+
+
+def ends(chances: list[float], edges: list[float], left_at_most: float) -> list[float]:
+    """(bins,) seconds of service after which so few of the jobs that have reached the bin are left."""
+    found = []
+    for reached in range(len(chances)):
+        left, at = 1.0, reached
+        while at < len(chances) and left > left_at_most:
+            left *= 1.0 - chances[at]
+            at += 1
+        found.append(edges[at])
+    return found
 
 
 @cache

@@ -9,7 +9,8 @@ jobs come together (``merging``).
 that changes: if both together make less than ``LEAST_MEASURED``, or one is below its floor, the guest leaves and waits
 again. One of which nothing was measured for ``UNMEASURED_S`` beside the other counts as one that makes no steps, so a
 program that reports nothing, or what cannot be true, keeps no other from its cards. A guest also leaves as soon as both
-were seen to take nearly all memory of a card, and when nobody waits and there is a place where it has cards for itself.
+were seen to take nearly all memory of a card, and when cards are idle which no job that waits can use: it has them for
+itself then, until others need them.
 
 Sources: Xiao et al., "Gandiva", OSDI 2018, section 3.2; Narayanan et al., "Heterogeneity-aware cluster scheduling
 policies for deep learning workloads", OSDI 2020.
@@ -34,7 +35,15 @@ from millpond.scheduling.packing.matching import heaviest_matching
 from millpond.scheduling.packing.merging import Merging
 from millpond.scheduling.packing.pair_speeds import JobKind, PairExpectation
 from millpond.scheduling.packing.pairs import begin_pair, held, host_on, kind_of, partner_of
-from millpond.scheduling.packing.partners import jobs_alone, keep_floors, may_be_asked, may_share, weight_of
+from millpond.scheduling.packing.partners import (
+    HOSTS_TRIED,
+    jobs_alone,
+    keep_floors,
+    may_be_asked,
+    may_share,
+    packs,
+    weight_of,
+)
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.counted_reservations import admits_beside_reserved
 from millpond.scheduling.state import State
@@ -49,8 +58,7 @@ UNMEASURED_S: Final = 600.0
 FULL_MEMORY: Final = 0.97
 """A pair ends that was seen to take so much of the memory of a card, before a program finds none."""
 GUESTS_TRIED: Final = 16
-HOSTS_TRIED: Final = 64
-"""So many of each line, and for each line, are matched in one cycle: a bound on work."""
+"""So many of each line are matched in one cycle, with as many as ``HOSTS_TRIED``: a bound on work."""
 MERGES_TRIED: Final = 4
 """For so many jobs that wait, others may be asked to come together in one cycle."""
 
@@ -66,18 +74,10 @@ class PairPacking:
         self._starter = starter
         self._merging = Merging(state, placer, claims)
 
-    def packs(self, pool: str) -> bool:
-        """Whether jobs of a pool that find no room may share cards."""
-        state = self._state
-        found = state.cluster.pools.get(pool)
-        if found is None or not found.packs or found.suspends:
-            return False
-        return not state.replans and state.cluster.cells.allocator is None
-
     @property
     def is_wanted(self) -> bool:
         """Whether any pool wants it."""
-        return self._state.cluster.packs and any(map(self.packs, self._state.cluster.pools))
+        return self._state.cluster.packs and any(packs(self._state, pool) for pool in self._state.cluster.pools)
 
     # ---- pairs are formed ---------------------------------------------------------------------------------------
 
@@ -93,9 +93,10 @@ class PairPacking:
             return
         expectation = self._match(blocked)
         made, tries = set[str](), MERGES_TRIED
+        state = self._state
         for record in blocked:
             pool = record.job.pool
-            may_try = record.line and pool not in made and self.packs(pool) and record.id not in self._claims.by_job
+            may_try = record.line and pool not in made and packs(state, pool) and record.id not in self._claims.by_job
             if may_try and tries:
                 tries -= 1
                 if self._merging.make_room(record, expectation):
@@ -103,7 +104,7 @@ class PairPacking:
 
     def _finds_no_room(self, record: JobRecord) -> bool:
         """Whether one that could share cards would find no free ones now."""
-        if not self.packs(record.job.pool) or not may_share(record):
+        if not packs(self._state, record.job.pool) or not may_share(record):
             return False
         mark = self._state.journal.begin()
         placed = self._placer.place(record, self._claims.mask(record))
@@ -114,7 +115,7 @@ class PairPacking:
         """Form pairs of those that wait in the lines of some jobs; returns what was expected of pairs."""
         state, expectation = self._state, self._state.pair_speeds.expectation()
         for first in firsts:
-            if not first.line or not self.packs(first.job.pool):
+            if not first.line or not packs(state, first.job.pool):
                 continue
             guests = list(islice(self._guests(first), GUESTS_TRIED))
             alone = (host for host in jobs_alone(state, first) if host.gpu_milli == first.gpu_milli)
@@ -191,14 +192,11 @@ class PairPacking:
                 runs.stop(state, guest, Trigger.ENDED_FOR_RETRY, Cause.UNPACKED)
 
     def spread(self) -> None:
-        """Have guests leave for places where they have cards for themselves, in pools where nobody waits."""
+        """Have guests leave for places where they have cards for themselves, which nobody who waits has taken."""
         state = self._state
-        if not state.guests:
-            return
-        waiting = {record.job.pool for record in state.waiting if record.id not in self._claims.by_job}
         for guest in list(state.guests.values()):
             host = partner_of(state, guest)
-            if host is None or guest.job.pool in waiting or not is_judged(state, guest, host):
+            if host is None or not is_judged(state, guest, host):
                 continue
             mark = state.journal.begin()
             placed = self._migrations.places.take(guest, self._claims.mask(guest))

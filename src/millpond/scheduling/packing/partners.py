@@ -7,6 +7,7 @@ comes to the cards of another saves itself on notice and may be asked to leave, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from math import inf
 from typing import Final
 
@@ -26,6 +27,16 @@ FLOORS: Final = {ShareClass.ONLINE: 0.95, ShareClass.NORMAL: 0.5, ShareClass.BAC
 times within 2 %."""
 MOST_MEMORY: Final = 0.9
 """Of a card's memory two jobs need at most so much, by what they name and what was measured."""
+HOSTS_TRIED: Final = 64
+"""So many hosts are looked at for each line: a bound on work."""
+
+
+def packs(state: State, pool: str) -> bool:
+    """Whether jobs of a pool that find no room may share cards."""
+    found = state.cluster.pools.get(pool)
+    if found is None or not found.packs or found.suspends:
+        return False
+    return not state.replans and state.cluster.cells.allocator is None
 
 
 def may_share(record: JobRecord) -> bool:
@@ -72,16 +83,46 @@ def weight_of(state: State, expectation: PairExpectation, guest: JobRecord, host
     kinds = kind_of(state, guest, holding), kind_of(state, host, holding)
     if not all(map(state.pair_speeds.alone, kinds)):
         return 0.0
-    needed = [_needed_mib(state, record, kind) for record, kind in zip((guest, host), kinds, strict=True)]
-    if sum(needed) > MOST_MEMORY * min(holding.memory_mib):
+    if not _fit_in_memory(state, guest, host):
         return 0.0
     speeds = expectation.of(*kinds)
     return sum(speeds) if sum(speeds) >= LEAST_EXPECTED and keep_floors((guest, host), speeds) else 0.0
 
 
+def why_shares_none(state: State, record: JobRecord) -> str:
+    """Why a job that finds no room shares no cards; empty in pools that do not pack, and where it could share some."""
+    if not packs(state, record.job.pool):
+        return ""
+    if not may_share(record):
+        return "only training jobs with a name and one task of whole cards share cards"
+    if not may_be_asked(state, record):
+        return "it shares no cards, as it does not save itself on notice, or is protected from being asked to leave"
+    alone, expectation = state.pair_speeds.alone, state.pair_speeds.expectation()
+    alike = (host for host in jobs_alone(state, record) if host.gpu_milli == record.gpu_milli)
+    hosts = [host for host in islice(alike, HOSTS_TRIED) if _fits_beside(state, record, host)]
+    if not hosts:
+        return "it shares no cards, as no job of its queue and class has as many for itself"
+    if not (hosts := [host for host in hosts if alone(kind_of(state, record, held(host)))]):
+        return "it shares no cards, as no job of its name was measured alone on such cards"
+    if not (hosts := [host for host in hosts if alone(kind_of(state, host, held(host)))]):
+        return "it shares no cards, as those who have them were not measured alone"
+    if not (hosts := [host for host in hosts if _fit_in_memory(state, record, host)]):
+        return "it shares no cards, as it is not known to fit into their memory beside another"
+    if not any(weight_of(state, expectation, record, host) for host in hosts):
+        return "it shares no cards, as it is expected to be too slow beside another"
+    return ""
+
+
 def keep_floors(jobs: Sequence[JobRecord], speeds: Sequence[float]) -> bool:
     """Whether each of these jobs is left enough of its speed alone."""
     return all(speed >= FLOORS[record.job.share_class] for record, speed in zip(jobs, speeds, strict=True))
+
+
+def _fit_in_memory(state: State, guest: JobRecord, host: JobRecord) -> bool:
+    """Whether what both need of the memory of the host's cards is known, and is little enough."""
+    holding = held(host)
+    needed = [_needed_mib(state, each, kind_of(state, each, holding)) for each in (guest, host)]
+    return sum(needed) <= MOST_MEMORY * min(holding.memory_mib)
 
 
 def _needed_mib(state: State, record: JobRecord, kind: JobKind) -> float:

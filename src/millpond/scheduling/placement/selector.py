@@ -195,12 +195,20 @@ class Selector:
         arrays = self.arrays
         return self._by_node(arrays.compute_free_milli * (arrays.device_usable != 0))
 
-    def startable_compute(self) -> Int64Array:
-        """As ``free_compute``, without devices whose memory is all held, as by frozen work: they take nothing more."""
+    def startable_compute(self, shapes: Sequence[Shape]) -> Int64Array:
+        """As ``free_compute``, of devices that could hold a part of one of the shapes if nobody held anything of them.
+
+        Those whose memory is all held, as by frozen work, take nothing more.
+        """
         arrays = self.arrays
+        capacity = arrays.device_memory_mib
         # Of unknown memory a share is free wherever compute is.
-        has_memory = (arrays.device_memory_free_mib > 0) | (arrays.device_memory_mib == 0)
-        return self._by_node(arrays.compute_free_milli * ((arrays.device_usable != 0) & has_memory))
+        has_memory = (arrays.device_memory_free_mib > 0) | (capacity == 0)
+        suits = np.zeros(len(capacity), dtype=np.bool_)
+        for shape in shapes:
+            is_large = (capacity >= shape.device_memory_mib) | ((capacity == 0) & (shape.compute_milli > 0))
+            suits |= ((shape.model_mask >> arrays.device_model) & 1 != 0) & is_large
+        return self._by_node(arrays.compute_free_milli * ((arrays.device_usable != 0) & has_memory & suits))
 
     def may_ever_hold(self, shape: Shape) -> NDArray[np.bool_]:
         """(node_count,) whether a node is of the pool and has as many cards of the models, whoever holds them."""

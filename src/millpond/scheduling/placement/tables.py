@@ -11,7 +11,7 @@ github.com/hkust-adsl/kubernetes-scheduler-simulator, pkg/simulator/plugin/fgd_s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from enum import IntEnum
@@ -104,19 +104,7 @@ def build_tables(
     model_class, class_models = _model_classes(with_devices)
     cpu_levels = np.array(sorted({shape.cpu_milli for shape in with_devices}), dtype=np.int64)
     sizes = np.array(sorted({s.compute_milli for s in with_devices if s.devices == 1}), dtype=np.int64)
-    most_cards = max((s.devices for s in with_devices), default=1)
-    single = np.zeros((len(class_models), len(cpu_levels) + 1, len(sizes) + 1), dtype=np.int64)
-    multi = np.zeros((len(class_models), len(cpu_levels) + 1, most_cards + 1), dtype=np.int64)
-    for shape in with_devices:
-        from_cpu = int(np.searchsorted(cpu_levels, shape.cpu_milli)) + 1
-        for index, model in enumerate(class_models):
-            if not shape.model_mask >> model & 1:
-                continue
-            if shape.devices == 1:
-                from_rank = int(np.searchsorted(sizes, shape.compute_milli)) + 1
-                single[index, from_cpu:, from_rank:] += shape.weight
-            else:
-                multi[index, from_cpu:, shape.devices :] += shape.weight
+    single, multi = _weights_that_fit(with_devices, class_models, cpu_levels, sizes)
     needs = memory_needs(mix.needs_milli)
     settings = {
         SCORER: int(scorer),
@@ -147,6 +135,26 @@ def build_tables(
         NEEDS_AT: needs,
     }
     return ScoreTables(scorer, seed, slice_value, scarcity, needs, _flattened(settings, parts))
+
+
+def _weights_that_fit(
+    shapes: Sequence[TypicalShape], class_models: Sequence[int], cpu_levels: Int64Array, sizes: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """The weight of all shapes that fit, by class of models, level of CPUs, and size on one card or count of cards."""
+    most_cards = max((shape.devices for shape in shapes), default=1)
+    single = np.zeros((len(class_models), len(cpu_levels) + 1, len(sizes) + 1), dtype=np.int64)
+    multi = np.zeros((len(class_models), len(cpu_levels) + 1, most_cards + 1), dtype=np.int64)
+    for shape in shapes:
+        from_cpu = int(np.searchsorted(cpu_levels, shape.cpu_milli)) + 1
+        for index, model in enumerate(class_models):
+            if not shape.model_mask >> model & 1:
+                continue
+            if shape.devices == 1:
+                from_rank = int(np.searchsorted(sizes, shape.compute_milli)) + 1
+                single[index, from_cpu:, from_rank:] += shape.weight
+            else:
+                multi[index, from_cpu:, shape.devices :] += shape.weight
+    return single, multi
 
 
 def memory_needs(needs_milli: Mapping[tuple[int, int], int]) -> Int64Array:

@@ -60,6 +60,7 @@ class RoomCosts:
 
     Attributes:
         as_of: head of the arrays' change log up to which it is up to date; -1: it was never computed.
+        surplus: -1 where ``costs`` holds a lower bound only.
     """
 
     __slots__ = ("as_of", "costs", "roomiest", "spent", "surplus")
@@ -76,7 +77,7 @@ class Attempt:
     """One try on the trial ledger: its own copy of the costs, and whom it has asked so far.
 
     Attributes:
-        able: the nodes that have jobs which may be asked, ascending; perhaps some more.
+        bounds: (3, N) lower bounds of what room costs on each node, see ``room_costs.bound_costs``; None until needed.
     """
 
     def __init__(self, state: State, rule: Rule, mask: NodeMask | None) -> None:
@@ -93,10 +94,7 @@ class Attempt:
         self.cost = 0.0
         self.left = rule.budget
         """Of the budget."""
-        may_leave = self.harm < np.inf
-        if len(self.move_harm):
-            may_leave |= self.move_harm < np.inf
-        self.able = state.roster.nodes_with(may_leave)
+        self.bounds: FloatArray | None = None
         self._room_costs: dict[Shape, RoomCosts] = {}
 
     def narrow(self, mask: NodeMask | None) -> None:

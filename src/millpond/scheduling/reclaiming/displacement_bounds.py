@@ -183,6 +183,10 @@ class DisplacementBounds:
         each = zip(records, self._open_to_each(records), kept, strict=True)
         return [Reach.of(owners, barred, record.queue) for record, owners, barred in each]
 
+    def moved_from(self, priority: int, asked_cards: float) -> float:
+        """From which key on any may be moved aside for a job of a class that asks for so many cards; or infinite."""
+        return self._running.moved_from(priority, asked_cards)
+
     def of_requests(self, asked: Asked) -> FloatArray:
         """(asked,) departures make room for each only if its ``displaces_above`` is below this (``RequestBounds``)."""
         return self._requests.of(asked)

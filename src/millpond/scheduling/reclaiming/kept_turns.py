@@ -1,8 +1,8 @@
-"""Before which running work it is the turn of a queue also once that has left: the rest stays, whoever asks.
+"""Which running work may leave for a queue without getting its turn back by that.
 
-Where queues take rounds and the next work to leave is that of queues at the edge of a round, hardly any may: each would
-go first again without it. Once some was turned down in a walk, that is asked here of all such work at once, before
-anything more is searched.
+Where queues take rounds, a queue at the edge of a round would have its turn first again as soon as its work had left,
+so most of that work stays (``Displacement.may_displace``). Once any was turned down for that in a walk, this is found
+out for all of it at once, before more plans are searched.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millpond.scheduling.tenancy.displacement import Displacement
 from millpond.scheduling.tenancy.queue_rank import RoundsLeft
 
 MOST_JUDGED = 512
-"""Of so much work at most it is asked: of more, some surely may leave."""
+"""How much work is judged at most: of more, some may surely leave."""
 
 
 class KeptTurns:
@@ -26,14 +26,14 @@ class KeptTurns:
         self._state = state
         self._displacement = displacement
         self._kind_of: Int64Array = np.zeros(0, dtype=np.int64)
-        """(slots,) the number of the kind of the work of each; -1: not known yet."""
+        """(slots,) the number of the kind of work in each slot, see ``_kinds``; -1: not known yet."""
         self._kinds: dict[tuple[str, Amount], int] = {}
-        """Of which queue work is, and what it holds."""
+        """Numbers of the kinds: the queue of work, with what it holds."""
         self._left: RoundsLeft | None = None
         self._kept: dict[str, BoolArray] = {}
-        """(kinds,) by queue; these two hold"""
+        """For each queue, (kinds,) whether it keeps its turn once work of that kind has left."""
         self._at: tuple[object, ...] = ()
-        """of such rounds, for so many kinds."""
+        """The rounds, and the number of kinds, for which ``_left`` and ``_kept`` were found."""
 
     def begin(self) -> None:
         """A walk begins."""
@@ -58,9 +58,9 @@ class KeptTurns:
         if self._left is None or self._at != at:
             self._at = at
             self._kept.clear()
-            self._left = self._displacement.rounds_left(list(self._kinds))
+            self._left = self._displacement.ranks.rounds_left(list(self._kinds))
         kept = self._kept.get(queue)
         if kept is None:
-            kept = self._kept[queue] = self._displacement.keep_turn(queue, self._left)
+            kept = self._kept[queue] = self._displacement.ranks.keep_turn(queue, self._left)
         of_slots: BoolArray = kept[self._kind_of[slots]]
         return of_slots

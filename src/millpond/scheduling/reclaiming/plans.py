@@ -50,6 +50,9 @@ from millpond.scheduling.tenancy.queue_rank import QueueRank
 BACKGROUND_HARM = 1e-9
 """So little what background work loses counts beside what other work does."""
 
+CLASS_HARM = 10.0 ** (6.0 * np.arange(len(Priority)))
+"""Weight of what work of each class loses, the lowest class first: a lower class leaves first, whatever it costs."""
+
 OWED_HARM = 1e12
 """So much more counts what work loses to which a guarantee is owed,"""
 
@@ -262,8 +265,7 @@ class Planner:
         if not parts and not allowed.any():
             return None
         harm, preference = self._lost_work(slots)
-        # A lower class leaves before a higher one, whatever it costs.
-        harm = harm * 10.0 ** (6.0 * (1.0 + slots[SLOT_PRIORITY]))
+        harm = harm * CLASS_HARM[slots[SLOT_PRIORITY].astype(np.int64) - Priority.BACKGROUND]
         return Rule(
             Cause.PREEMPTED,
             np.where(allowed, harm, np.inf),

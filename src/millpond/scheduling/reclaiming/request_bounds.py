@@ -67,7 +67,7 @@ class Asked(NamedTuple):
     Attributes:
         shapes: (asked, fields) as kernels read them.
         classes: of priority.
-        moving: for how many cards others may be moved aside for each; 0: for none.
+        moving: for how many cards others may be moved aside for each; 0: nobody may be.
         above: how low a bound is of interest.
         of_reaches: which of ``reaches`` each has: who may leave for it at most.
     """
@@ -133,5 +133,5 @@ class RequestBounds:
 
 
 def moving_for(gpu_milli: int) -> float:
-    """For how many cards others may be moved aside for a job of this size; 0: for none."""
+    """For how many cards others may be moved aside for a job of this size; 0: nobody may be."""
     return cards if (cards := cards_of(gpu_milli)) >= LEAST_MOVING_CARDS else 0.0

@@ -1,5 +1,8 @@
 """On which node making room for one task does the least harm: kept for all nodes while a plan takes shape.
 
+Who would have to leave a node is worked out only where room might cost less than the cheapest found so far. For this
+every node has a lower bound of its cost: the least harm of any job there, and the least harm for each milli of compute.
+
 A plan for a gang asks once for each task, and from one task to the next few nodes change: those of the victims, and
 where the task went. The arrays' change log names them, so only they are looked at again.
 """
@@ -17,8 +20,9 @@ from millpond.scheduling.placement.arrays import (
     FloatArray,
     Int64Array,
 )
+from millpond.scheduling.placement.filters import first_failure
 from millpond.scheduling.placement.kernels import KernelSet, interpreted, lean_kernel
-from millpond.scheduling.placement.shapes import SHAPE_DEVICES
+from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_DEVICES
 from millpond.scheduling.reclaiming.attempts import Attempt, RoomCosts
 from millpond.scheduling.reclaiming.roster import (
     MOST_MOVED_CARDS,
@@ -40,6 +44,12 @@ from millpond.scheduling.reclaiming.victims import (
 )
 
 _NO_MASK: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
+
+_LEAST, _RATE, _MILLI = range(3)
+"""Rows of the bounds of ``bound_costs``."""
+
+_ROUNDING = 1.0 - 1e-9
+"""Factor on a bound, so that rounding does not lift it above what it bounds."""
 
 
 @lean_kernel
@@ -94,6 +104,89 @@ def room_on(
 
 
 @lean_kernel
+def bound_costs(
+    places: Int64Array,
+    slots: Int64Array,
+    milli: Int64Array,
+    harm: FloatArray,
+    move_harm: FloatArray,
+    bounds: FloatArray,
+) -> None:
+    """Fill ``bounds`` (3, N) for the jobs that may leave a node, or be moved off it.
+
+    Its rows are the least harm of any of them, the least harm for each milli of compute that a job holds in all, and
+    the sum of that compute, once for each holding on the node. A node without such jobs has infinite harm and sum 0.
+
+    ``places``, ``slots``, ``milli``: (holdings,), see ``Roster.places``.
+    """
+    for node in range(bounds.shape[1]):
+        bounds[_LEAST, node] = np.inf
+        bounds[_RATE, node] = np.inf
+        bounds[_MILLI, node] = 0.0
+    for place in range(places.shape[0]):
+        slot = slots[place]
+        least = harm[slot]
+        if move_harm.shape[0] > 0:
+            least = min(least, move_harm[slot])
+        if least < np.inf:
+            node = places[place]
+            bounds[_LEAST, node] = min(bounds[_LEAST, node], least)
+            bounds[_MILLI, node] += milli[place]
+            if milli[place] > 0:
+                bounds[_RATE, node] = min(bounds[_RATE, node], least / milli[place])
+
+
+@lean_kernel
+def bound_on(nodes: Int64Array, devices: Int64Array, node: int, shape: Int64Array, bounds: FloatArray) -> float:
+    """Lower bound of what room for one task on a node costs, by ``bound_costs``; infinite where there can be none."""
+    missing = shape[SHAPE_DEVICES] * shape[SHAPE_COMPUTE] - free_compute(nodes, devices, node)
+    if missing > bounds[_MILLI, node]:
+        return np.inf
+    if missing > 0:
+        return float(max(bounds[_LEAST, node], bounds[_RATE, node] * missing * _ROUNDING))
+    return 0.0 if first_failure(nodes, devices, node, shape) == 0 else float(bounds[_LEAST, node])
+
+
+@lean_kernel
+def cost_on(
+    nodes: Int64Array,
+    devices: Int64Array,
+    node: int,
+    shape: Int64Array,
+    mask: NDArray[np.uint8],
+    rows: Int64Array,
+    row_devices: Int64Array,
+    row_memory: Int64Array,
+    node_head: Int64Array,
+    harm: FloatArray,
+    preference: FloatArray,
+    move_harm: FloatArray,
+    charges: FloatArray,
+    sequence: FloatArray,
+    costs: FloatArray,
+    spent: FloatArray,
+    surplus: Int64Array,
+    roomiest: Int64Array,
+    victims: Int64Array,
+) -> int:
+    """Bring what room costs on one node up to date; returns how many leave for it, the first of ``victims``."""
+    elsewhere = roomiest[1] if free_cards(nodes, devices, node) == roomiest[0] else roomiest[0]
+    kept = room_on(
+        nodes, devices, node, shape, mask, rows, row_devices, row_memory, node_head, harm, preference, move_harm,
+        sequence, elsewhere, victims,
+    )  # fmt: skip
+    costs[node] = 0.0 if kept >= 0 else np.inf
+    spent[node] = 0.0
+    surplus[node] = free_compute(nodes, devices, node)
+    for position in range(kept):
+        slot = victims[position]
+        costs[node] += harm[slot] if harm[slot] < np.inf else move_harm[slot]
+        spent[node] += charges[slot] if charges.shape[0] > 0 else 0.0
+        shift_slot(nodes, devices, node, rows, row_devices, row_memory, node_head[node], slot, -1)
+    return kept
+
+
+@lean_kernel
 def cheapest_room(
     nodes: Int64Array,
     devices: Int64Array,
@@ -110,7 +203,7 @@ def cheapest_room(
     charges: FloatArray,
     left: float,
     sequence: FloatArray,
-    able: Int64Array,
+    bounds: FloatArray,
     changed: Int64Array,
     begin: int,
     head: int,
@@ -125,10 +218,11 @@ def cheapest_room(
 
     Args:
         charges: (slots,) what each takes of the budget if it leaves, or less; left: no more may be taken; or empty.
-        able: ascending, the nodes that have jobs which may be asked; room is made on no others.
+        bounds: of all that may leave, and perhaps of others, see ``bound_costs``.
         changed: the arrays' change log, to be read from ``begin`` to ``head``; ``begin`` -1: all nodes have changed.
-        costs, spent, surplus: (N,) the harm of making room on each of ``able``, infinite where none can be made, what
-            that takes of the budget, and its free compute then, as of ``begin``; brought up to date.
+        costs, spent, surplus: (N,) the harm of making room on each, infinite where none can be made, what that takes of
+            the budget, and its free compute then, as of ``begin``; brought up to date. ``surplus`` is -1 where the harm
+            is a bound alone: it is no less.
         roomiest: (2,) the most wholly free cards of a node and of another one, as of ``begin``; brought up to date.
         victims: (MOST_ROWS,) scratch.
         chosen: (MOST_ROWS,) receives the victims: twice the slot, plus one if it is moved.
@@ -143,46 +237,47 @@ def cheapest_room(
             roomiest[0] = first
             roomiest[1] = second
     count = min(count, node_head.shape[0])
-    for step in range(able.shape[0] if begin < 0 else head - begin):
-        node = able[step] if begin < 0 else changed[(begin + step) % changed.shape[0]]
+    for step in range(costs.shape[0] if begin < 0 else head - begin):
+        node = step if begin < 0 else changed[(begin + step) % changed.shape[0]]
         if node >= count:
+            costs[node] = np.inf
             continue
-        elsewhere = roomiest[1] if free_cards(nodes, devices, node) == roomiest[0] else roomiest[0]
-        kept = room_on(
-            nodes, devices, node, shape, mask, rows, row_devices, row_memory, node_head, harm, preference, move_harm,
-            sequence, elsewhere, victims,
-        )  # fmt: skip
-        costs[node] = np.inf
-        spent[node] = 0.0
-        if kept >= 0:
-            costs[node] = 0.0
-            surplus[node] = free_compute(nodes, devices, node)
-        for position in range(kept):
-            slot = victims[position]
-            costs[node] += harm[slot] if harm[slot] < np.inf else move_harm[slot]
-            spent[node] += charges[slot] if charges.shape[0] > 0 else 0.0
-            shift_slot(nodes, devices, node, rows, row_devices, row_memory, node_head[node], slot, -1)
+        is_out = nodes[NODE_USABLE, node] == 0 or (mask.shape[0] > 0 and mask[node] == 0)
+        costs[node] = np.inf if is_out else bound_on(nodes, devices, node, shape, bounds)
+        surplus[node] = -1
+    likely = 0
+    for node in range(count):
+        if costs[node] < costs[likely]:
+            likely = node
     best = -1
-    for node in able:
+    for step in range(-1, count):
+        node = likely if step < 0 else step  # the first look spares most of the others
+        if costs[node] == np.inf or (best >= 0 and costs[node] > costs[best]):
+            continue
+        if surplus[node] < 0:
+            cost_on(
+                nodes, devices, node, shape, mask, rows, row_devices, row_memory, node_head, harm, preference,
+                move_harm, charges, sequence, costs, spent, surplus, roomiest, victims,
+            )  # fmt: skip
+        if costs[node] == np.inf or spent[node] > left:
+            continue
         if (
-            costs[node] < np.inf
-            and spent[node] <= left
-            and (
-                best < 0 or costs[node] < costs[best] or (costs[node] == costs[best] and surplus[node] < surplus[best])
+            best < 0
+            or costs[node] < costs[best]
+            or (
+                costs[node] == costs[best]
+                and (surplus[node] < surplus[best] or (surplus[node] == surplus[best] and node < best))
             )
         ):
             best = node
     if best < 0:
         return -1, 0
-    elsewhere = roomiest[1] if free_cards(nodes, devices, best) == roomiest[0] else roomiest[0]
-    kept = room_on(
+    kept = cost_on(
         nodes, devices, best, shape, mask, rows, row_devices, row_memory, node_head, harm, preference, move_harm,
-        sequence, elsewhere, victims,
+        charges, sequence, costs, spent, surplus, roomiest, victims,
     )  # fmt: skip
     for position in range(kept):
-        slot = victims[position]
-        chosen[position] = 2 * slot + (0 if harm[slot] < np.inf else 1)
-        shift_slot(nodes, devices, best, rows, row_devices, row_memory, node_head[best], slot, -1)
+        chosen[position] = 2 * victims[position] + (0 if harm[victims[position]] < np.inf else 1)
     return best, kept
 
 
@@ -196,6 +291,7 @@ class RoomSearch:
 
     def use_kernels(self, kernels: KernelSet) -> None:
         """Run on other kernels from now on; costs are the same."""
+        self._bound_costs = kernels.call(bound_costs.__name__)
         self._cheapest_room = kernels.call(cheapest_room.__name__)
 
     def cheapest(self, attempt: Attempt, shape: Int64Array, known: RoomCosts) -> tuple[int, list[int]]:
@@ -206,6 +302,9 @@ class RoomSearch:
             known: of this attempt and this shape; brought up to date.
         """
         arrays, roster = self._arrays, self._roster
+        if attempt.bounds is None:
+            attempt.bounds = np.empty((3, arrays.node_count))
+            self._bound_costs(*roster.places(), attempt.harm, attempt.move_harm, attempt.bounds)
         head, begin = arrays.change_head, known.as_of
         if head - begin > len(arrays.changed):
             begin = -1
@@ -213,7 +312,7 @@ class RoomSearch:
             arrays.node_table, arrays.device_table, arrays.node_count, shape,
             _NO_MASK if attempt.mask is None else attempt.mask, roster.rows, roster.row_devices, roster.row_memory,
             roster.node_head, attempt.harm, attempt.rule.preference, attempt.move_harm, attempt.rule.charges,
-            attempt.left, roster.slots[SLOT_SEQUENCE], attempt.able, arrays.changed, begin, head, known.costs,
+            attempt.left, roster.slots[SLOT_SEQUENCE], attempt.bounds, arrays.changed, begin, head, known.costs,
             known.spent, known.surplus, known.roomiest, self._victims, self._chosen,
         )  # fmt: skip
         known.as_of = head

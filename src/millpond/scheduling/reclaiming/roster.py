@@ -59,9 +59,6 @@ _SLOT_FIELDS = 21
 NO_NODE = -1
 """``ROW_NODE`` of a row that was given back."""
 
-_FEW_SLOTS = 64
-"""So many slots are sooner looked at one by one."""
-
 MOST_MOVED_CARDS = 7
 """Only jobs of up to so many cards of one node are moved aside for others."""
 
@@ -112,9 +109,9 @@ class Roster:
         self._slot_rows: list[tuple[int, ...]] = [()] * 64
         self._rows_used = 0
         """How many rows were ever used; ``width`` says that of slots."""
-        self._places: tuple[Int64Array, Int64Array] = (_NOWHERE, _NOWHERE)
+        self._places: tuple[Int64Array, Int64Array, Int64Array] = (_NOWHERE, _NOWHERE, _NOWHERE)
         self._places_at = -1
-        """Of which version these are: what ``places_of`` finds of all jobs."""
+        """Of which version these are."""
         self._free_rows: list[int] = []
         self._free_slots: list[int] = []
         """Those of them that were given back."""
@@ -294,20 +291,24 @@ class Roster:
         among[used[ROW_SLOT, there[used[ROW_NODE]]]] = True
         return np.flatnonzero(among & (self.live[SLOT_ALIVE] > 0.0))
 
-    def nodes_with(self, wanted: BoolArray) -> Int64Array:
-        """The nodes that hold something of jobs, (slots,), ascending."""
-        slots = np.flatnonzero(wanted)
-        if len(slots) <= _FEW_SLOTS:
-            return np.array(sorted({node for slot in slots.tolist() for node in self.nodes_of(slot)}), dtype=np.int64)
-        return np.flatnonzero(np.bincount(self.places_of(wanted)[0]))
+    def places(self) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Of all holdings the nodes, the slots, and what compute, in milli, their jobs hold in all: (holdings,) each.
+
+        They are to be read, not written.
+        """
+        if self._places_at != self.version:
+            used = self.rows[:, : self._rows_used]
+            nodes, slots, compute, devices = used[[ROW_NODE, ROW_SLOT, ROW_COMPUTE, ROW_DEVICES]]
+            there = np.flatnonzero(nodes != NO_NODE)
+            slots = slots[there]
+            in_all = np.bincount(slots, compute[there] * devices[there]).astype(np.int64)
+            self._places = nodes[there], slots, in_all[slots]
+            self._places_at = self.version
+        return self._places
 
     def places_of(self, wanted: BoolArray) -> tuple[Int64Array, Int64Array]:
         """On which nodes jobs, (slots,), hold something, and the slots of these jobs: (places,) each."""
-        if self._places_at != self.version:
-            nodes, slots = self.rows[[ROW_NODE, ROW_SLOT], : self._rows_used]
-            used = np.flatnonzero(nodes != NO_NODE)
-            self._places, self._places_at = (nodes[used], slots[used]), self.version
-        nodes, slots = self._places
+        nodes, slots, _ = self.places()
         places = np.flatnonzero(wanted[slots])
         return nodes[places], slots[places]
 

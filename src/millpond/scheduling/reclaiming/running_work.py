@@ -32,7 +32,10 @@ class RunningWork:
         self._costs: FloatArray = np.zeros(0)
         self._costs_at = (-1.0, -1)
         self._bounds: dict[tuple[int, float], FloatArray] = {}
+        self._moved: dict[int, tuple[FloatArray, float]] = {}
+        """By class, from which key for each card on each job may be moved aside, and any; both are kept"""
         self._bounds_at = -1
+        """for as long as so many have been asked to leave."""
         self._outside: dict[tuple[int, int], BoolArray] = {}
         self._outside_at = (-1.0, -1, 0)
         self._free: dict[tuple[int, int], BoolArray] = {}
@@ -118,18 +121,37 @@ class RunningWork:
         Args:
             asked_cards: of the job; with it, infinite for those that may be moved aside for it instead.
         """
-        if self._bounds_at != len(self.leaving):
-            self._bounds.clear()
-            self._bounds_at = len(self.leaving)
+        self._look()
         found = self._bounds.get((priority, asked_cards))
         if found is None:
             state, slots = self._state, self._state.roster.live
             if asked_cards:
                 found = self.bounds(priority).copy()
                 highest = float(found.max(initial=0.0))  # what a job displaces has a key above its own
-                found[state.ordering.movable(slots, state.now, asked_cards, highest, self.budget)] = np.inf
+                found[self._moved_from(priority)[0] * asked_cards <= highest] = np.inf
             else:
                 found = state.ordering.displaced_below(slots, state.now, self.keys(), self.budget)
             found[~self.outside_cells((priority, priority))] = -np.inf
             self._bounds[priority, asked_cards] = found
         return found
+
+    def moved_from(self, priority: int, asked_cards: float) -> float:
+        """From which key on any may be moved aside for a job of a class that asks for so many cards; or infinite."""
+        self._look()
+        return self._moved_from(priority)[1] * asked_cards
+
+    def _moved_from(self, priority: int) -> tuple[FloatArray, float]:
+        found = self._moved.get(priority)
+        if found is None:
+            state = self._state
+            keys = state.ordering.moved_from(state.roster.live, state.now, self.budget)
+            keys[~self.outside_cells((priority, priority))] = np.inf
+            found = self._moved[priority] = keys, float(keys.min(initial=np.inf))
+        return found
+
+    def _look(self) -> None:
+        """Forget what was found before others were asked to leave."""
+        if self._bounds_at != len(self.leaving):
+            self._bounds.clear()
+            self._moved.clear()
+            self._bounds_at = len(self.leaving)

@@ -285,7 +285,7 @@ class VictimSearch:
         vector, known = self._placer.selector.vector(shape), attempt.room_costs(shape)
         while True:
             node, chosen = self._rooms.cheapest(attempt, vector, known)
-            self.found_room |= bool((known.costs[attempt.able] < np.inf).any())
+            self.found_room |= bool((known.costs < np.inf).any())
             if node < 0:
                 return NO_NODE
             if attempt.release_all(chosen):

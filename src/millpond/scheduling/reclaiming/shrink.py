@@ -43,7 +43,7 @@ class ShrinkPart:
 
 
 class Shrink:
-    """Finds such parts on a state, releases them on the trial ledger, and gives back what is not needed."""
+    """Finds the parts that may leave, releases them on the trial ledger, and gives back what is not needed."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -158,8 +158,8 @@ class Shrink:
             if any(holding is not None and cluster.is_overdrawn(holding) for holding, _ in pairs) or not is_enough():
                 state.journal.rollback(mark)
                 needed.append(part)
-                continue
-            state.journal.commit()
+            else:
+                state.journal.commit()
         return needed
 
 

@@ -79,7 +79,4 @@ def _soften(state: State, victim: JobRecord, is_enough: Callable[[], bool]) -> S
 def _is_possible(state: State, holdings: Sequence[Holding]) -> bool:
     """Whether what is held now can be held beside what these holdings keep, and the factor of the pool allows it."""
     cluster = state.cluster
-    for holding in holdings:
-        if cluster.is_overdrawn(holding) or cluster.swapped.is_beyond(holding.devices):
-            return False
-    return True
+    return not any(cluster.is_overdrawn(each) or cluster.swapped.is_beyond(each.devices) for each in holdings)

@@ -13,10 +13,10 @@ import numpy as np
 
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.feasibility.request_classes import RequestClass
-from millpond.scheduling.ordering.base import Displaceable, cards
+from millpond.scheduling.ordering.base import Displaceable
 from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.reclaiming.displacement_bounds import DisplacementBounds
-from millpond.scheduling.reclaiming.roster import LEAST_MOVING_CARDS
+from millpond.scheduling.reclaiming.request_bounds import moving_for
 from millpond.scheduling.reclaiming.running_work import RunningWork
 from millpond.scheduling.records import Group, JobRecord
 from millpond.scheduling.state import State
@@ -113,7 +113,7 @@ class VainSearches:
 
     def reached(self, record: JobRecord, asked: Asked | None) -> Reached | None:
         """Jobs of which this is equal differ in their keys alone; None where others may be moved aside for them too."""
-        if asked is None or cards(record) >= LEAST_MOVING_CARDS:
+        if asked is None or self._may_move(record):
             return None
         owners = self._bounds.open_to(record).tobytes() if self._bounds.by_queue else b""
         if self._bounds.kept_turns.are_asked:
@@ -132,10 +132,15 @@ class VainSearches:
 
     def alike(self, record: JobRecord) -> Alike | None:
         """Jobs of which this is equal may have the same work leave; None where what they ask for matters too."""
-        if self._state.queues.has_guarantees or cards(record) >= LEAST_MOVING_CARDS:
+        if self._state.queues.has_guarantees or self._may_move(record):
             return None
         turns = self._bounds.turns
         return record.queue, record.group, int(record.job.priority), record.displaces_above, turns
+
+    def _may_move(self, record: JobRecord) -> bool:
+        """Whether anyone may be moved aside for a job."""
+        moving = moving_for(record.gpu_milli)
+        return moving > 0.0 and record.turn >= self._bounds.moved_from(record.job.priority, moving)
 
     def searched(self, record: JobRecord, asked: Asked | None, judged: Judged) -> Searched | None:
         """Searches of which this is equal come to the same; None where it matters too for whom the job left."""

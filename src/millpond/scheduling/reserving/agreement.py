@@ -131,6 +131,8 @@ def require_room_kept(state: State, settings: Settings) -> None:
 def _require_cards(state: State, wanted: AdvanceReservation) -> None:
     index = state.cluster.hardware_index
     nodes, known = index.nodes_of(wanted.pool), index.models_in(wanted.pool)
+    if not nodes and (pools := sorted({node.pool for node in state.cluster.nodes if node is not None})):
+        raise InvalidInputError(f"pool {wanted.pool!r} has no nodes", f"set `pool` to one of: {', '.join(pools)}")
     unknown = [model for model in wanted.models if model not in known]
     if unknown:
         raise InvalidInputError(
@@ -139,7 +141,7 @@ def _require_cards(state: State, wanted: AdvanceReservation) -> None:
     counts = [count for node in nodes if (count := usable_cards(state, node, wanted))]
     if wanted.cards > sum(counts):
         raise InvalidInputError(
-            f"{wanted.cards} cards of {sum(counts)} in pool {wanted.pool!r}"
+            f"{count_text(wanted.cards, 'card')} of {sum(counts)} in pool {wanted.pool!r}"
             + (f" of model {' or '.join(wanted.models)}" if wanted.models else ""),
             "reserve fewer, or wait until more are usable",
         )
@@ -147,7 +149,8 @@ def _require_cards(state: State, wanted: AdvanceReservation) -> None:
     if wanted.whole_nodes and len(sizes) == 1 and wanted.cards % (size := next(iter(sizes))):
         more = wanted.cards + size - wanted.cards % size
         raise InvalidInputError(
-            f"{wanted.cards} cards are no whole nodes: each has {size}", f"reserve {more}, or leave whole nodes out"
+            f"{count_text(wanted.cards, 'card')} cannot be had as whole nodes: each has {size}",
+            f"reserve {more}, or leave whole nodes out",
         )
 
 
@@ -202,7 +205,7 @@ def require_kept(state: State, queues: QueueTree, changed: Limit | None = None) 
         why = _beyond_promises(state, _Bounds(queues, after), wanted)
         if why and not _beyond_promises(state, _Bounds(state.queues, before), wanted):
             raise ConflictError(
-                f"reservation {wanted.name!r} of {wanted.cards} cards would no longer fit: {why}",
+                f"reservation {wanted.name!r} of {count_text(wanted.cards, 'card')} would no longer fit: {why}",
                 f"leave queue {wanted.queue} so much, or cancel it first: `pond reservations cancel {wanted.name}`",
             )
 
@@ -298,8 +301,8 @@ def _beyond_limit(state: State, held: _PromisedAmounts, wanted: AdvanceReservati
     if beyond.field == "card_memory":
         text = f"{card_memory_text(beyond.most)}, of which {memory_text(beyond.held)} are {_TAKEN}"
         return f"queue {limiting.queue.name} may have {text}"
-    reserved, most = beyond.held // CARD_MILLI, beyond.most // CARD_MILLI
-    return f"queue {limiting.queue.name} may have {most} cards{beyond.of_model}, of which {reserved} are {_TAKEN}"
+    reserved, most = beyond.held // CARD_MILLI, count_text(beyond.most // CARD_MILLI, "card")
+    return f"queue {limiting.queue.name} may have {most}{beyond.of_model}, of which {reserved} are {_TAKEN}"
 
 
 def _beyond_limit_of_group(limits: AccountLimitUsage, wanted: AdvanceReservation, asked: Amount) -> str:
@@ -313,7 +316,7 @@ def _beyond_limit_of_group(limits: AccountLimitUsage, wanted: AdvanceReservation
         return f"queue {limit.queue} runs at most {jobs} at once, and {others} are {held.jobs} of them then"
     if limit.gpu_milli is not None and held.gpu_milli + asked.gpu_milli > limit.gpu_milli:
         most, reserved = limit.gpu_milli // CARD_MILLI, held.gpu_milli // CARD_MILLI
-        return f"{who} may have {most} cards, of which {reserved} are {_TAKEN}"
+        return f"{who} may have {count_text(most, 'card')}, of which {reserved} are {_TAKEN}"
     text = f"{card_memory_text(limit.card_mib or 0)}, of which {memory_text(held.card_mib)} are {_TAKEN}"
     return f"{who} may have {text}"
 
@@ -325,8 +328,7 @@ def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation)
     if wanted.beyond_guarantee:
         tree.charge(wanted.queue, asked, 1)
         free = _capacity_milli(state, model) - sum(
-            max(_guaranteed(tree, child, model), tree.by_name[child].cards_held(model))
-            for child in tree.by_name[ROOT_QUEUE].children
+            max(_guaranteed(child, model), child.cards_held(model)) for child in tree.by_name[ROOT_QUEUE].children
         )
         short = -(free // CARD_MILLI)
         return f"{short} of its cards are guaranteed to other queues, or reserved then" if free < 0 else ""
@@ -347,16 +349,11 @@ def _beyond_guarantee(state: State, tree: QueueTree, wanted: AdvanceReservation)
             f"{memory_text(max(node.card_mib_left, 0))} are left then"
         )
     given, left = node.cards_guaranteed(model) // CARD_MILLI, max(node.cards_left(model), 0) // CARD_MILLI
+    guaranteed = f"of the {count_text(given, 'card')}{of_models} that queue {node.queue.name} is guaranteed"
     if left >= wanted.cards:
         most = next(cards for cards in range(wanted.cards - 1, -1, -1) if not cards or covers(cards))
-        return (
-            f"of the {given} cards{of_models} that queue {node.queue.name} is guaranteed, {most} are left beside what "
-            "is guaranteed to other queues below it"
-        )
-    return (
-        f"of the {given} cards{of_models} that queue {node.queue.name} is guaranteed, {left} are neither reserved then "
-        "nor held by work that cannot be asked to leave"
-    )
+        return f"{guaranteed}, {most} are left beside what is guaranteed to other queues below it"
+    return f"{guaranteed}, {left} are neither reserved then nor held by work that cannot be asked to leave"
 
 
 def _guarantors(tree: QueueTree, wanted: AdvanceReservation) -> list[QueueNode]:
@@ -380,10 +377,9 @@ def _capacity_milli(state: State, model: str) -> int:
     return CARD_MILLI * sum(each == model if model in named else each not in named for each in usable)
 
 
-def _guaranteed(tree: QueueTree, name: str, model: str) -> int:
+def _guaranteed(node: QueueNode, model: str) -> int:
     """What a queue or those below it are guaranteed of a model, in milli."""
-    node = tree.by_name[name]
-    return max(node.cards_guaranteed(model), sum(_guaranteed(tree, child, model) for child in node.children))
+    return max(node.cards_guaranteed(model), sum(_guaranteed(child, model) for child in node.children))
 
 
 def _beyond_nodes(state: State, wanted: AdvanceReservation) -> str:
@@ -399,7 +395,8 @@ def _beyond_nodes(state: State, wanted: AdvanceReservation) -> str:
     if found >= wanted.cards:
         return ""
     shape = " as whole nodes" if wanted.whole_nodes else ""
-    return f"{found} of {wanted.cards} cards can be had then{shape}, beside other reservations and work that stays"
+    cards = f"{found} of {count_text(wanted.cards, 'card')}"
+    return f"{cards} can be had then{shape}, beside other reservations and work that stays"
 
 
 def _later_begins(state: State, wanted: AdvanceReservation) -> list[float]:

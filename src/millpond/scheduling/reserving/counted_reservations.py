@@ -59,21 +59,25 @@ def charge_kept(state: State) -> None:
             state.charge_unused(room, 1)
 
 
+def charge_others_at_begin(state: State, room: ReservedRoom) -> None:
+    """Count what the other reservations that hold when one begins keep unused then, in the open transaction."""
+    begin = max(room.wanted.begin, state.now)
+    for other in state.reserved.beside(room.wanted.name):
+        if other.wanted.covers(begin):
+            state.charge_unused(other, 1)
+
+
 def covered_at_begin(state: State, room: ReservedRoom) -> set[str]:
     """The queues whose guarantees cover all that they hold, where a reservation and others that hold then count.
 
     So the queue that has reserved has other work leave for that before others lose what they are guaranteed.
     """
-    wanted = room.wanted
-    begin = max(wanted.begin, state.now)
     mark = state.journal.begin()
-    for other in state.reserved.beside(wanted.name):
-        if other.wanted.covers(begin):
-            state.charge_unused(other, 1)
+    charge_others_at_begin(state, room)
     if room.cards_on:
         state.charge_unused(room, 1)
     else:
-        state.charge_reserved(wanted.queue, state.amounts.of_reservation(wanted), 1, 1)
+        _charge(state, [room])
     covered = {name for name in state.queues.by_name if state.queues.covers_all(name)}
     state.journal.rollback(mark)
     return covered

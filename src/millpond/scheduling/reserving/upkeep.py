@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from millpond.model.amounts import cards_text
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
 from millpond.model.hardware.node_power import NodePowerState
 from millpond.model.reasons import Cause
-from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.resources import Amount
 from millpond.model.states import JobState, TaskState
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.workloads import Job
@@ -31,7 +32,7 @@ from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.reserving.agreement import agreed, counts_on_rest_of
 from millpond.scheduling.reserving.cells_of_others import cells_of_others
 from millpond.scheduling.reserving.choosing import choose, usable_cards
-from millpond.scheduling.reserving.counted_reservations import covered_at_begin
+from millpond.scheduling.reserving.counted_reservations import charge_others_at_begin, covered_at_begin
 from millpond.scheduling.reserving.parts import Part, is_gone_by, parts_of
 from millpond.scheduling.reserving.reserved_rooms import ReservedRoom
 from millpond.scheduling.state import State
@@ -80,7 +81,7 @@ def require_usable(state: State, job: Job) -> None:
     least = sum(role.minimum * role.request.gpu_milli for role in job.roles)
     if not 0 < least <= wanted.gpu_milli:
         raise InvalidInputError(
-            f"the job needs {least / CARD_MILLI:g} cards, and reservation {wanted.name!r} has {wanted.cards}",
+            f"the job needs {cards_text(least)}, and reservation {wanted.name!r} has {wanted.cards}",
             "leave reservation out, or ask for 1 card to as many as it has",
         )
 
@@ -159,6 +160,17 @@ def follow_reservations(state: State) -> None:
                 if asked_at <= state.now:
                     part = tasks if goes_on_without(record, tasks) else ()
                     runs.stop(state, record, Trigger.ENDED_FOR_RETRY, Cause.RESERVATION, tasks=part)
+
+
+def leaving_for_reservations(state: State) -> dict[str, float]:
+    """Who has to leave as a whole for a reservation, by id, and when the first of these begins."""
+    found: dict[str, float] = {}
+    for room in state.reserved.by_name.values():
+        if room.wanted.begin > state.now:
+            for record, tasks, _ in _in_the_way(state, room) if room.cards_on else ():
+                if not goes_on_without(record, tasks):
+                    found[record.id] = min(room.wanted.begin, found.get(record.id, room.wanted.begin))
+    return found
 
 
 def next_due(state: State) -> float | None:
@@ -274,7 +286,7 @@ def _on_its_cards(state: State, room: ReservedRoom) -> Iterator[tuple[JobRecord,
         key=lambda part: (
             part.may_be_asked and part.record.id not in owed,
             part.record.id not in covered,
-            _began(state, part.record),
+            began_at(state, part.record),
             part.record.sequence,
         ),
     )
@@ -317,7 +329,8 @@ def _is_on(record: JobRecord, nodes: dict[int, str]) -> bool:
     return any(task.holding is not None and task.holding.node in nodes for task in record.tasks)
 
 
-def _began(state: State, record: JobRecord) -> float:
+def began_at(state: State, record: JobRecord) -> float:
+    """When running work started; work that is starting is the youngest."""
     return state.now if record.started_at is None else record.started_at
 
 
@@ -346,7 +359,7 @@ def _beyond_limits(state: State, room: ReservedRoom) -> list[tuple[JobRecord, li
         ]  # fmt: skip
         if not below:
             break
-        *_, last = sorted(below, key=lambda part: (_began(state, part.record), part.record.sequence))
+        *_, last = sorted(below, key=lambda part: (began_at(state, part.record), part.record.sequence))
         _let_go(state, last)
         found.append((last.record, last.tasks))
     state.journal.rollback(mark)
@@ -355,10 +368,8 @@ def _beyond_limits(state: State, room: ReservedRoom) -> list[tuple[JobRecord, li
 
 def _charge_as_at_begin(state: State, room: ReservedRoom) -> list[JobRecord]:
     """Let queues hold what they will beside a reservation as it begins; returns the work then that reserved nothing."""
-    begin, there = max(room.wanted.begin, state.now), list[JobRecord]()
-    for other in state.reserved.beside(room.wanted.name):
-        if other.wanted.covers(begin):
-            state.charge_unused(other, 1)
+    charge_others_at_begin(state, room)
+    there: list[JobRecord] = []
     for record in state.running.values():
         if state.reserved.has_user(record):
             continue

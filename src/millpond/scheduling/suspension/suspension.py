@@ -311,6 +311,7 @@ def give_back(state: State, record: JobRecord, task: TaskRecord, old: Holding) -
     record.started_at = None
     record.refresh()
     record.suspended_at = record.ready_at = state.now
+    record.suspended_by = BY_TURN if record.suspended_why is Cause.TURN_TAKEN else ""
     state.suspended[record.id] = record
     state.roster.remove(record)
 

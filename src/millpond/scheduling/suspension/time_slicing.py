@@ -26,6 +26,7 @@ from millpond.model.states import JobState
 from millpond.scheduling.cycle.claims import Claim, Claims
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.ledger.holdings import Holding, HoldState
+from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.placement.arrays import NodeMask
 from millpond.scheduling.records import JobRecord
@@ -58,10 +59,11 @@ def turn_s(pool: Pool, record: JobRecord) -> float:
 class TimeSlicing:
     """Who shares, and the going round."""
 
-    def __init__(self, state: State, placer: Placer, claims: Claims) -> None:
+    def __init__(self, state: State, placer: Placer, claims: Claims, migrations: Migrations) -> None:
         self._state = state
         self._placer = placer
         self._claims = claims
+        self._migrations = migrations
 
     # ---- sharing begins -----------------------------------------------------------------------------------------
 
@@ -214,6 +216,8 @@ class TimeSlicing:
     def rotate(self, least_class: int, *, free_only: bool) -> None:
         """Give the next turns to the jobs that have waited longest, as soon as those on their devices have had theirs.
 
+        One that can go on with other devices, which are free, waits for no turn.
+
         Args:
             least_class: work of lower classes of priority gets none.
             free_only: no job hands over yet: those in line, which may have waited longer, come first.
@@ -236,7 +240,9 @@ class TimeSlicing:
             spoken_for |= devices
             if not is_first or suspending_for(state, record.id):
                 continue
-            if resume(state, record, Cause.TURN_TAKEN) or free_only:
+            if resume(state, record, Cause.TURN_TAKEN) or self._migrations.come_back(record, Cause.TURN_TAKEN):
+                continue
+            if free_only:
                 continue
             # Who has just had a turn does not get that of another one at once.
             if record.suspended_at < state.now:

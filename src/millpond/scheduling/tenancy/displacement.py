@@ -59,7 +59,7 @@ from millpond.scheduling.ordering.queueing import group_of
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.queue_node import QueueNode
-from millpond.scheduling.tenancy.queue_rank import QueueRank, RoundsLeft
+from millpond.scheduling.tenancy.queue_rank import QueueRank
 
 
 class Entitlement(Enum):
@@ -164,12 +164,13 @@ class Displacement:
     """The rule on one state, for as long as its lines of waiting jobs stay as they are.
 
     Attributes:
+        ranks: the turns of the queues.
         turned_down: how often running work stayed in this walk as its queue would have its turn first without it.
     """
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._ranks = QueueRank(state)
+        self.ranks = QueueRank(state)
         self._waiting: dict[QueueNode, set[Amount]] = {}
         self._first_blocked: dict[str, JobRecord] = {}
         self._off_roster: list[JobRecord] | None = None
@@ -182,7 +183,7 @@ class Displacement:
 
     def begin(self, ranks: QueueRank) -> None:
         """The lines may have changed; ``ranks`` are those of now."""
-        self._ranks = ranks
+        self.ranks = ranks
         self._waiting.clear()
         self._first_blocked.clear()
         self._off_roster = None
@@ -214,16 +215,16 @@ class Displacement:
     @property
     def rounds(self) -> tuple[object, ...]:
         """Differs whenever it may have become the turn of other queues, guarantees left aside."""
-        return (self._ranks.round_changes, len(self._first_blocked)) if self._ranks.has_rounds else ()
+        return (self.ranks.round_changes, len(self._first_blocked)) if self.ranks.has_rounds else ()
 
     def turn_of(self, record: JobRecord) -> tuple[object, ...]:
         """Equal for those of a class whose turn it is before the same work of that class, see ``_has_turn``."""
-        own, is_behind = self._ranks.rounds(record.queue), self._is_behind_first(record)
+        own, is_behind = self.ranks.rounds(record.queue), self._is_behind_first(record)
         return own, is_behind, (record.queue, record.group) if is_behind or record.group is not None else None
 
     def is_by_queue(self, by: Entitlement) -> bool:
         """Whether it can matter of which queues the two are, for work that the classes of priority allow."""
-        return self._state.queues.has_guarantees or (by is Entitlement.ORDERING and self._ranks.has_rounds)
+        return self._state.queues.has_guarantees or (by is Entitlement.ORDERING and self.ranks.has_rounds)
 
     def is_open(self, record: JobRecord, victim: JobRecord, by: Entitlement) -> bool:
         """Rules 1 to 3: whether work of the victim's owner and class may leave for a job, by what queues use now."""
@@ -249,24 +250,16 @@ class Displacement:
 
     def in_turn(self, records: Sequence[JobRecord]) -> HoldersInTurn:
         """Running work of one class, for ``come_after``."""
-        return HoldersInTurn(records, self._ranks)
+        return HoldersInTurn(records, self.ranks)
 
     def come_after(self, record: JobRecord, holders: HoldersInTurn) -> NDArray[np.bool_]:
         """(holders,) whether each comes after a job of its class by the ordering, as ``comes_after`` says of one."""
-        after: NDArray[np.bool_] = holders.positions >= bisect_left(holders.rounds, self._ranks.rounds(record.queue))
+        after: NDArray[np.bool_] = holders.positions >= bisect_left(holders.rounds, self.ranks.rounds(record.queue))
         if self._is_behind_first(record):
             after[:] = False
         for number in holders.of_queue.get(record.queue, ()):
             after[number] = self._has_turn(record, holders.records[number])
         return after
-
-    def rounds_left(self, work: Sequence[tuple[str, Amount]]) -> RoundsLeft:
-        """In which rounds queues would be, each without some work of its own; where queues take rounds."""
-        return self._ranks.rounds_left(work)
-
-    def keep_turn(self, queue: str, left: RoundsLeft) -> NDArray[np.bool_]:
-        """(work,) whether it is the turn of a queue also once each has left, as ``_keeps_turn`` says of a job."""
-        return self._ranks.keep_turn(queue, left)
 
     def _has_reserved_from(self, record: JobRecord, victim: JobRecord) -> bool:
         """Whether running work has cards that are reserved now, and for no queue of a job: it could not have them."""
@@ -292,20 +285,20 @@ class Displacement:
             return record.group is None or group_of(self._state, victim) != record.group
         if self._is_behind_first(record):
             return False
-        return self._ranks.rounds(record.queue) <= self._ranks.rounds(victim.queue)
+        return self.ranks.rounds(record.queue) <= self.ranks.rounds(victim.queue)
 
     def _keeps_turn(self, record: JobRecord, victim: JobRecord) -> bool:
         """Whether it is the turn of a job's queue also once running work has left, which would wait by its own."""
-        if record.queue == victim.queue or not self._ranks.has_rounds:
+        if record.queue == victim.queue or not self.ranks.has_rounds:
             return True
-        return self._ranks.has_turn_before(record.queue, victim.queue, self.held(victim))
+        return self.ranks.has_turn_before(record.queue, victim.queue, self.held(victim))
 
     def _is_behind_first(self, record: JobRecord) -> bool:
         """Whether a queue has had its turn later than that of the first job of its pool that found no room."""
         first = self._first_blocked.get(record.job.pool)
         if first is None or first.job.priority != record.job.priority:
             return False
-        return self._ranks.rounds(record.queue) > self._ranks.rounds(first.queue)
+        return self.ranks.rounds(record.queue) > self.ranks.rounds(first.queue)
 
     def may_displace(
         self, record: JobRecord, victim: JobRecord, by: Entitlement, beside: Sequence[JobRecord] = ()

@@ -125,17 +125,26 @@ class AccountLimitUsage:
 
     def exceeded(self, job: Job, amount: Amount) -> Limit | None:
         """The first limit that ``amount`` more for a job, running or not, would break; None when there is none."""
-        return self._first_exceeded(self.accounts_of(job), amount, int(job.id not in self.counted))
+        return self._first_exceeded(self.accounts_of(job), amount, int(job.id not in self.counted), self.held)
 
     def exceeded_as_reserved(self, queue: str, amount: Amount, jobs: int) -> Limit | None:
         """The same for so many jobs of a queue, whoever their users are."""
-        return self._first_exceeded(self.accounts_of_queue(queue), amount, jobs) if self.in_force else None
+        if not self.in_force:
+            return None
+        return self._first_exceeded(self.accounts_of_queue(queue), amount, jobs, self.held)
 
-    def _first_exceeded(self, accounts: Iterable[Account], amount: Amount, jobs: int) -> Limit | None:
+    def never_admits(self, job: Job, amount: Amount) -> Limit | None:
+        """The first limit that a job of this size would break even if nothing else ran; None when there is none."""
+        return self._first_exceeded(self.accounts_of(job), amount, 1, {})
+
+    def _first_exceeded(
+        self, accounts: Iterable[Account], amount: Amount, jobs: int, usage: dict[Account, AccountUsage]
+    ) -> Limit | None:
+        """The first limit that so much more would break for accounts that hold what ``usage`` says."""
         for account in accounts:
             limit = self.bounds.get(account)
             if limit is not None:
-                held = self.held.get(account) or AccountUsage()
+                held = usage.get(account) or AccountUsage()
                 if any(
                     more > 0 and most is not None and now + more > most
                     for now, more, most in (
@@ -162,22 +171,6 @@ class AccountLimitUsage:
                 milli = min(milli, _left(limit.gpu_milli, held.gpu_milli))
                 cpu = min(cpu, _left(limit.cpu_milli, held.cpu_milli))
         return milli, cpu
-
-    def never_admits(self, job: Job, amount: Amount) -> Limit | None:
-        """The first limit that a job of this size would break even if nothing else ran; None when there is none."""
-        for account in self.accounts_of(job):
-            limit = self.bounds.get(account)
-            if limit is not None and any(
-                most is not None and wanted > most
-                for wanted, most in (
-                    (1, limit.jobs),
-                    (amount.gpu_milli, limit.gpu_milli),
-                    (amount.cpu_milli, limit.cpu_milli),
-                    (amount.card_mib, limit.card_mib),
-                )
-            ):
-                return limit
-        return None
 
     def accounts_of(self, job: Job) -> tuple[Account, ...]:
         """For whom a job counts: its user, its queue, and all queues above but the root."""

@@ -6,18 +6,14 @@ not use is lent to the others; it comes back by reclaim. From work that is not p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
 
 from millpond.model.resources import Amount
-
-if TYPE_CHECKING:
-    from millpond.scheduling.tenancy.queue_node import QueueNode
-    from millpond.scheduling.tenancy.queues import QueueTree
+from millpond.scheduling.tenancy.queue_node import QueueNode
 
 
 def keeps_promises(
-    tree: QueueTree, guarantor: QueueNode, leaf: QueueNode, amount: Amount, recallable: Mapping[QueueNode, Amount]
+    guarantor: QueueNode, leaf: QueueNode, amount: Amount, recallable: Mapping[QueueNode, Amount]
 ) -> bool:
     """Whether a guarantee covers ``amount`` more that a leaf never gives back, beside all that is promised below it.
 
@@ -27,7 +23,7 @@ def keeps_promises(
     holding = guarantor.less(recallable[guarantor]) if guarantor in recallable else guarantor
     if not holding.within_guarantee(amount):
         return False
-    promised = [_spoken_for(tree, tree.by_name[name], leaf, amount, recallable) for name in guarantor.children]
+    promised = [_spoken_for(child, leaf, amount, recallable) for child in guarantor.children]
     if not promised:
         return True
     spoken_for = guarantor.unused()
@@ -35,20 +31,18 @@ def keeps_promises(
     return spoken_for.within_guarantee(amount)
 
 
-def _spoken_for(
-    tree: QueueTree, node: QueueNode, leaf: QueueNode, amount: Amount, recallable: Mapping[QueueNode, Amount]
-) -> Amount:
+def _spoken_for(node: QueueNode, leaf: QueueNode, amount: Amount, recallable: Mapping[QueueNode, Amount]) -> Amount:
     """What a queue holds, with ``amount`` more if it is on the leaf's way up, or is promised beyond that."""
     held = node.held
     if node in recallable:
         held -= recallable[node]
     if node in leaf.path:
         held += amount
-    below = [_spoken_for(tree, tree.by_name[name], leaf, amount, recallable) for name in node.children]
-    return _largest((held, node.queue.guarantee, sum(below, Amount())), tree.guaranteed_models)
+    below = [_spoken_for(child, leaf, amount, recallable) for child in node.children]
+    return _largest((held, node.queue.guarantee, sum(below, Amount())), node.guarantee.models)
 
 
-def _largest(parts: Sequence[Amount], named: Sequence[str]) -> Amount:
+def _largest(parts: Sequence[Amount], named: Collection[str]) -> Amount:
     """The most of each resource: of cards, of each model that guarantees name, and of all others together."""
     by_model = [dict(part.models) for part in parts] if named else []
     models = tuple((model, max(each.get(model, 0) for each in by_model)) for model in named)

@@ -41,7 +41,7 @@ class QueueNode:
     def __init__(self, queue: Queue, parent: QueueNode | None) -> None:
         self.queue = queue
         self.parent = parent
-        self.children: list[str] = []
+        self.children: list[QueueNode] = []
         self.weights = 0.0
         """Those of its children, added up."""
         self.gpu_milli = 0

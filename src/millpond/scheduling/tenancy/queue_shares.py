@@ -124,7 +124,7 @@ def queue_shares(tree: QueueTree, idle_milli: Mapping[str, int]) -> dict[str, di
 def _shares_of(tree: QueueTree, model: str, idle_milli: int) -> dict[str, QueueShare]:
     owed: dict[str, _Owed] = {}
     for node in reversed(tree.by_name.values()):  # each of them before its parent
-        owed[node.queue.name] = _Owed(node, model, [owed[child] for child in node.children])
+        owed[node.queue.name] = _Owed(node, model, [owed[child.queue.name] for child in node.children])
     root = owed[ROOT_QUEUE]
     root.within, root.free = root.covered, min(root.unused, idle_milli)
     root.missing = max(root.unused - root.free - (root.used - root.within), 0)

@@ -110,10 +110,10 @@ def queue_statuses(state: State, changed: Sequence[Queue] = ()) -> list[QueueSta
     has_guarantee = any(node.queue.guarantee.gpu_milli for node in tree.by_name.values())
     open_card_mib = state.cluster.capacity.open_card_mib()
     found: list[QueueStatus] = []
-    left = [ROOT_QUEUE]
+    left = [tree.by_name[ROOT_QUEUE]]
     while left:
-        name = left.pop()
-        node = tree.by_name[name]
+        node = left.pop()
+        name = node.queue.name
         found.append(
             QueueStatus(
                 node.queue,

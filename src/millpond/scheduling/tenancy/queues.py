@@ -168,18 +168,17 @@ class QueueTree:
         if node.parent is None or name == DEFAULT_QUEUE:
             raise ConflictError(f"queue {name!r} is always there", "remove another one")
         if node.children:
-            raise ConflictError(
-                f"queue {name!r} has queues below it ({', '.join(node.children)})", "remove these first"
-            )
+            below = ", ".join(child.queue.name for child in node.children)
+            raise ConflictError(f"queue {name!r} has queues below it ({below})", "remove these first")
         if node.gpu_milli or node.cpu_milli or node.memory_mib:
             raise ConflictError(f"jobs of queue {name!r} hold something", "wait for their end, or stop them")
         del self.by_name[name]
-        node.parent.children.remove(name)
+        node.parent.children.remove(node)
         self._weigh(node.parent)
         self._relate([])
 
     def _weigh(self, parent: QueueNode) -> None:
-        parent.weights = sum(self.by_name[child].queue.weight for child in parent.children)
+        parent.weights = sum(child.queue.weight for child in parent.children)
 
     def _relate(self, changed: Sequence[QueueNode]) -> None:
         """Note what follows from how queues stand to each other, when these have changed."""
@@ -191,7 +190,7 @@ class QueueTree:
             if node in seen:
                 continue
             seen.add(node)
-            left += [self.by_name[child] for child in node.children]
+            left += node.children
             node.guarantors = tuple(each for each in node.path if each.queue.guarantee != Amount())
             node.limited_by = tuple(each for each in node.path if each.queue.limit is not None)
             confined = [each for each in node.path if not each.queue.borrows]
@@ -235,8 +234,8 @@ class QueueTree:
             raise InvalidInputError(
                 f"queue {queue.name!r} names an unknown parent {queue.parent!r}", "define the parent first"
             )
-        parent.children.append(queue.name)
-        self.by_name[queue.name] = QueueNode(queue, parent)
+        node = self.by_name[queue.name] = QueueNode(queue, parent)
+        parent.children.append(node)
 
     def is_leaf(self, name: str) -> bool:
         """Whether the queue exists and takes jobs."""
@@ -313,7 +312,7 @@ class QueueTree:
         if not self.concern_guarantees(amount):
             return False
         leaf = self.by_name[name]
-        return not any(keeps_promises(self, node, leaf, amount, recallable) for node in leaf.guarantors)
+        return not any(keeps_promises(node, leaf, amount, recallable) for node in leaf.guarantors)
 
     def concern_guarantees(self, amount: Amount) -> bool:
         """Whether any guarantee names cards, CPUs or memory of cards that ``amount`` has some of."""

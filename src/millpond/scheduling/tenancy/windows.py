@@ -29,7 +29,7 @@ from millpond.scheduling.lifecycle import Trigger
 from millpond.scheduling.nodes.cordon import stays_until
 from millpond.scheduling.ordering.queueing import enqueue, is_in_window, watch_window
 from millpond.scheduling.records import BY_REQUEST, JobRecord, TaskRecord
-from millpond.scheduling.reserving.upkeep import needs_rest_of
+from millpond.scheduling.reserving.upkeep import began_at, needs_rest_of
 from millpond.scheduling.state import State
 from millpond.scheduling.suspension.suspension import (
     BY_LENDING,
@@ -179,8 +179,7 @@ def _borrowed(state: State, pool: str) -> tuple[list[tuple[JobRecord, list[TaskR
         and record.id not in state.suspended
         and not state.reserved.has_user(record)
     ]
-    began = {record.id: state.now if record.started_at is None else record.started_at for record in candidates}
-    candidates.sort(key=lambda each: (-began[each.id], -each.sequence))
+    candidates.sort(key=lambda each: (-began_at(state, each), -each.sequence))
     mark = state.journal.begin()
     _charge_reserved(state, pool)
     spared = {record.id: _spared(state, record) for record in candidates if record.elastic}

@@ -29,12 +29,13 @@ class TenantShare:
 def tenant_shares(history: History) -> list[TenantShare]:
     """Every tenant that has a finished job, by name.
 
-    Alone, a job of G cards on a part of P cards takes its duration, stretched by G / P where G is larger.
+    Alone, a job of G cards on a part of P cards takes its duration, stretched by G / P where G is larger. Times below a
+    second count as one.
     """
     names = np.array(history.tenants)
     part_milli = history.capacity_milli / max(len(set(history.tenants)), 1)
     stretch = np.maximum(history.gpu_milli / max(part_milli, 1.0), 1.0)
-    rho = history.jct_s / np.maximum(history.duration_s * stretch, 1.0)
+    rho = np.maximum(history.jct_s, 1.0) / np.maximum(history.duration_s * stretch, 1.0)
     shares = []
     for name in sorted(set(history.tenants)):
         mine = (names == name) & history.finished

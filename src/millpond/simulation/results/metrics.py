@@ -76,11 +76,9 @@ def measure(history: History) -> Metrics:
     start_at = float(history.submit_at.min())
     end_at = float(history.ended_at[done].max()) if done.any() else start_at
     makespan_s = end_at - start_at
-    slowdown = history.jct_s[done] / np.maximum(history.duration_s[done], SHORTEST_S)
+    slowdown = bounded_slowdown(history.jct_s[done], history.duration_s[done], SHORTEST_S)
     shares = tenant_shares(history)
-    speeds = (
-        np.array([1 / share.rho for share in shares if share.rho]) if len(shares) > 1 else 1 / slowdown[slowdown > 0]
-    )
+    speeds = np.array([1 / share.rho for share in shares]) if len(shares) > 1 else 1 / slowdown
     room_s = makespan_s * history.capacity_milli
     useful = float((history.duration_s * history.gpu_milli)[done].sum())
     missed = done & (history.ended_at > history.deadline_at)

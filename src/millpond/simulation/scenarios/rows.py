@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,8 +24,9 @@ from millpond.simulation.queueing import admissible_world
 from millpond.simulation.results.card_use import CardUse, card_use
 from millpond.simulation.results.energy_meter import EnergyMeter, MeteredEnergy
 from millpond.simulation.results.history import Run
+from millpond.simulation.results.summaries import finite
 from millpond.simulation.scenarios.row_workload import row_workload
-from millpond.simulation.scenarios.scenario_file import CostsFile, ScenarioFile, ScenarioRow
+from millpond.simulation.scenarios.scenario_file import CalendarScenario, CostsFile, ScenarioFile, ScenarioRow
 from millpond.simulation.world.costs import Costs
 from millpond.simulation.world.work import Work
 
@@ -202,3 +203,26 @@ def _costs(file: CostsFile, seed: int) -> Costs:
         failing=file.failing,
         failures_seed=seed,
     )
+
+
+def scenario_summary(
+    scenario: CalendarScenario, worlds: Sequence[World], played: Sequence[RowFigures], settings: Settings
+) -> dict[str, Any]:
+    """What each row came to, and under which parameters."""
+    file = scenario.file
+    policy = asdict(settings)
+    del policy["typical_mix"]
+    rows = []
+    for row, world, figures in zip(scenario.rows, worlds, played, strict=True):
+        plain = asdict(figures)
+        cards, energy = plain.pop("cards"), plain.pop("energy")
+        named = {"row": row.file.name, "about": row.file.about}
+        rows.append(finite({**named, **plain, **cards, **energy, "costs": asdict(world.costs)}))
+    return {
+        "scenario": file.name,
+        "rows": rows,
+        "parameters": {
+            "begin": file.begin, "warm_up_weeks": file.warm_up, "weeks": file.weeks,
+            "users": sum(file.groups.values()), "groups": len(file.groups), "durations": file.durations, **policy,
+        },
+    }  # fmt: skip

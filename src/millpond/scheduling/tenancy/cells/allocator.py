@@ -24,9 +24,10 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.tenancy.chains import ChainSpec, ClusterSpec, require_fit
 from millpond.scheduling.tenancy.cells.chains import Cell, Chain, lower_first
 from millpond.scheduling.tenancy.cells.demotion import DemotionSearch, Entered
-from millpond.scheduling.tenancy.cells.domains import CardPart, CellUse, Domain
+from millpond.scheduling.tenancy.cells.domains import Domain
 from millpond.scheduling.tenancy.cells.losses import CellLosses
 from millpond.scheduling.tenancy.cells.requests import CellPlace, CellPlan, CellRequest, PartOf
+from millpond.scheduling.tenancy.cells.uses import CardPart, CellUse
 
 NodeSet = Mapping[str, int]
 """Of chains, which of their nodes may be used, as bits; all of those that are not named."""

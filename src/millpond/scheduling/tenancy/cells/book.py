@@ -28,7 +28,7 @@ from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.placement.arrays import Int64Array
 from millpond.scheduling.tenancy.cells.allocator import CellAllocator
 from millpond.scheduling.tenancy.cells.chains import lower_first
-from millpond.scheduling.tenancy.cells.domains import STAYS, CardPart, CellUse, Domain
+from millpond.scheduling.tenancy.cells.domains import Domain
 from millpond.scheduling.tenancy.cells.hardware import Assignment, kinds_of
 from millpond.scheduling.tenancy.cells.losses import CellLosses
 from millpond.scheduling.tenancy.cells.requests import CellRequest
@@ -36,7 +36,6 @@ from millpond.scheduling.tenancy.cells.rights import Place, RightSearch
 from millpond.scheduling.tenancy.cells.spaced_tasks import as_bits
 from millpond.scheduling.tenancy.cells.stakes import (
     ON_CARDS,
-    Stake,
     class_in_cells,
     holdings_on_cards,
     is_beside_cells,
@@ -44,6 +43,7 @@ from millpond.scheduling.tenancy.cells.stakes import (
     places_on_cards,
     stake_of,
 )
+from millpond.scheduling.tenancy.cells.uses import STAYS, CardPart, CellUse, Stake
 
 if TYPE_CHECKING:
     from millpond.scheduling.records import JobRecord

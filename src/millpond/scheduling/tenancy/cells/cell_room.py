@@ -52,8 +52,7 @@ def cell_faults(nodes: Sequence[Node], before: Sequence[Queue], after: Sequence[
         before: the queues of now, each after its parent.
         after: the same as they are to be.
     """
-    owed = [(queue.name, queue.cells, queue.pinned) for queue in after if queue.cells or queue.pinned]
-    if owed == [(queue.name, queue.cells, queue.pinned) for queue in before if queue.cells or queue.pinned]:
+    if _what_is_owed(before) == _what_is_owed(after):
         return
     if twice := pinned_twice(after):
         yield from (CellFault(queue, "pinned", *texts) for queue, texts in twice.items())
@@ -70,10 +69,18 @@ def cell_faults(nodes: Sequence[Node], before: Sequence[Queue], after: Sequence[
         yield from _without_place(nodes, before, after)
 
 
+def _what_is_owed(queues: Sequence[Queue]) -> list[object]:
+    """Cells, and which guarantees name which models: cells are on cards of these."""
+    models = {queue.name: queue.guarantee.models for queue in queues if queue.guarantee.models}
+    return [models, *((queue.name, queue.cells, queue.pinned) for queue in queues if queue.cells or queue.pinned)]
+
+
 def _without_place(nodes: Sequence[Node], before: Sequence[Queue], after: Sequence[Queue]) -> Iterator[CellFault]:
     kinds = kinds_of(nodes, [CellCount("node", 1), *(cell for each in (*before, *after) for cell in each.cells)])
     known = {level for kind in kinds.values() for level in kind.level_of}
     lacked = Assignment(kinds, before).missing
+    fields = {queue.name: "cells" if queue.cells else "pinned" for queue in after}
+    guaranteed = " on cards that its guarantee covers" if any(queue.guarantee.models for queue in after) else ""
     for name, cells in Assignment(kinds, after).missing.items():
         for cell in cells:
             had = sum(each.count for each in lacked.get(name, ()) if each.level == cell.level)
@@ -82,10 +89,11 @@ def _without_place(nodes: Sequence[Node], before: Sequence[Queue], after: Sequen
             if cell.level not in known:
                 there = ", ".join(dict.fromkeys(level for kind in kinds.values() for level in kind.spec.levels))
                 message = f"queue {name!r} is owed {cell.level!r}, and no machine has such cells"
-                yield CellFault(name, "cells", message, f"there are {there}")
+                yield CellFault(name, fields[name], message, f"there are {there}")
                 continue
-            message = f"{cell.count} x {cell.level} of queue {name!r} have no place beside all other cells"
-            yield CellFault(name, "cells", message, "ask for fewer or smaller cells, or add machines")
+            what = f"{cell.count} x {cell.level} of queue {name!r}"
+            message = f"{what} have no place beside all other cells{guaranteed}"
+            yield CellFault(name, fields[name], message, "ask for fewer or smaller cells, or add machines")
 
 
 def cards_of_cells(nodes: Sequence[Node], queue: Queue) -> int:

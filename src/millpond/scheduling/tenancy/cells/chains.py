@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.tenancy.chains import ChainSpec
+from millpond.scheduling.tenancy.cells.uses import CardPart, CellUse
 
 if TYPE_CHECKING:
-    from millpond.scheduling.tenancy.cells.domains import CardPart, CellUse, Domain
+    from millpond.scheduling.tenancy.cells.domains import Domain
 
 Cell = tuple[int, int]
 """Level and number."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from millpond.model.errors import InconsistentStateError
 from millpond.scheduling.tenancy.cells.chains import Cell
-from millpond.scheduling.tenancy.cells.domains import CellUse, Domain
+from millpond.scheduling.tenancy.cells.domains import Domain
+from millpond.scheduling.tenancy.cells.uses import CellUse
 
 if TYPE_CHECKING:
     from millpond.scheduling.tenancy.cells.allocator import CellAllocator

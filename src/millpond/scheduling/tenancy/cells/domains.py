@@ -9,41 +9,10 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 from millpond.scheduling.tenancy.cells.chains import Cell, Chain
-
-STAYS = 1_000_000
-"""The class of what loses its cells to nobody: above all classes of priority."""
-
-
-class CardPart(NamedTuple):
-    """What a task takes of a card that it shares: compute, the most it may use of that, and memory."""
-
-    compute_milli: int = 0
-    limit_milli: int = 0
-    memory_mib: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CellUse:
-    """By what right a task is on its cards.
-
-    Attributes:
-        owner: the job.
-        cluster: the virtual cluster whose cells it uses.
-        level: name of the level of the cell that it is in.
-        pin: name of the pinned cell; empty for one that is not.
-        part: what it has of its only card, beside other parts in the same cell; None for whole cards.
-    """
-
-    owner: str
-    cluster: str
-    level: str
-    pin: str = ""
-    priority: int = 0
-    part: CardPart | None = None
+from millpond.scheduling.tenancy.cells.uses import STAYS, CardPart, CellUse
 
 
 class Domain:

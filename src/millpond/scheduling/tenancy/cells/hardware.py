@@ -7,16 +7,19 @@ each is cut into racks of the sizes asked for, the largest first, and what is le
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
+from millpond.model.resources import CARD_MILLI
 from millpond.model.tenancy.cells import CellCount
 from millpond.model.tenancy.chains import ChainSpec, ClusterSpec, PinnedCell, left_of_pins
 from millpond.model.tenancy.tenants import Queue
 
+UNLIMITED: Final = 1 << 62
 Sizes = tuple[tuple[str, int], ...]
 """Levels from the single card to the machine, each with how many cards it has."""
 
@@ -118,8 +121,33 @@ def _kind(
     return HardwareKind(ChainSpec(label, model, tuple(names), fans, node_level, tuple(machines)), level_of)
 
 
+class _CardsOfModels:
+    """How many cards of each model a queue may be owed as cells, where guarantees name models.
+
+    Models that no guarantee names share what its own is not of a single model.
+    """
+
+    def __init__(self, queue: Queue, named: Collection[str]) -> None:
+        self._is_bound = bool(named)
+        self._named = dict.fromkeys(named, 0) | dict(queue.guarantee.models)
+        self._others_milli = queue.guarantee.gpu_milli - sum(milli for _, milli in queue.guarantee.models)
+
+    def room(self, model: str, cards: int) -> int:
+        """How many cells of so many cards of a model it may have more."""
+        left_milli = self._named.get(model, self._others_milli)
+        return max(left_milli, 0) // (CARD_MILLI * cards) if self._is_bound else UNLIMITED
+
+    def take(self, model: str, cards: int) -> None:
+        if model in self._named:
+            self._named[model] -= CARD_MILLI * cards
+        else:
+            self._others_milli -= CARD_MILLI * cards
+
+
 class Assignment:
     """Which cells of which chains queues are owed: those of a queue out of the nearest one's above that has any.
+
+    Where guarantees name models of cards, cells are of such cards as the guarantee of their queue covers.
 
     Attributes:
         missing: by queue, what there is no hardware for.
@@ -133,6 +161,8 @@ class Assignment:
         self._owed: dict[str, dict[str, list[int]]] = {}
         self._pins: dict[str, list[PinnedCell]] = {}
         self._above: dict[str, str] = {}
+        named = {model for queue in queues for model, _ in queue.guarantee.models}
+        self._cards = {queue.name: _CardsOfModels(queue, named) for queue in queues}
         for queue in queues:
             above = self._above.get(queue.parent, "")
             self._above[queue.name] = queue.name if queue.cells or queue.pinned else above
@@ -186,8 +216,9 @@ class Assignment:
         for name in queue.pinned:
             found = False
             for chain, kind in self._kinds.items():
-                for number, (node, _) in enumerate(kind.spec.nodes):
-                    if node == name:
+                for number, (node, cards) in enumerate(kind.spec.nodes):
+                    if node == name and self._cards[queue.name].room(kind.spec.model, len(cards)):
+                        self._cards[queue.name].take(kind.spec.model, len(cards))
                         pin = PinnedCell(name, chain, kind.spec.levels[kind.spec.node_level], number)
                         self._pins.setdefault(queue.name, []).append(pin)
                         found = True
@@ -201,10 +232,12 @@ class Assignment:
             level = self._kinds[name].level_of.get(cell.level)
             if level is None or not lacking:
                 continue
-            low, high = 0, lacking
+            cards, size = self._cards[queue], self._kinds[name].spec.sizes[level]
+            low, high = 0, min(lacking, cards.room(self._kinds[name].spec.model, size))
             while low < high:
                 middle = (low + high + 1) // 2
                 low, high = (middle, high) if self._fits(name, level, middle) else (low, middle - 1)
+            cards.take(self._kinds[name].spec.model, low * size)
             self._demand[name][level] += low
             self._of(queue, name)[level] += low
             lacking -= low
@@ -227,8 +260,9 @@ class Assignment:
             level, owed = self._kinds[name].level_of.get(cell.level), self._owed.get(above, {}).get(name)
             if level is None or owed is None:
                 continue
-            fans = self._kinds[name].spec.fans
-            while lacking:
+            fans, cards = self._kinds[name].spec.fans, self._cards[queue]
+            model, size = self._kinds[name].spec.model, self._kinds[name].spec.sizes[level]
+            while lacking and cards.room(model, size):
                 at = next((each for each in range(level, len(owed)) if owed[each]), None)
                 if at is None:
                     break
@@ -236,6 +270,7 @@ class Assignment:
                 for below in range(level, at):
                     owed[below] += fans[below] - 1
                 self._of(queue, name)[level] += 1
+                cards.take(model, size)
                 lacking -= 1
         return lacking
 

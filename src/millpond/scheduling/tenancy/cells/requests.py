@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from millpond.scheduling.tenancy.cells.domains import CardPart, CellUse
 from millpond.scheduling.tenancy.cells.spaced_tasks import SpacedTasks
+from millpond.scheduling.tenancy.cells.uses import CardPart, CellUse
 
 PartOf: TypeAlias = Callable[[str, int], CardPart | None]
 """What a task takes of a card of a chain beside the parts that are there; None where these leave it too little."""

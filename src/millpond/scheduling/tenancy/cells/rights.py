@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from millpond.scheduling.tenancy.cells.allocator import CellAllocator
 from millpond.scheduling.tenancy.cells.chains import lower_first
 from millpond.scheduling.tenancy.cells.demotion import DemotionSearch, Entered
-from millpond.scheduling.tenancy.cells.domains import CardPart, CellUse, Domain
+from millpond.scheduling.tenancy.cells.domains import Domain
 from millpond.scheduling.tenancy.cells.stakes import class_in_cells
+from millpond.scheduling.tenancy.cells.uses import CardPart, CellUse
 
 if TYPE_CHECKING:
     from millpond.scheduling.records import JobRecord

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millpond.scheduling.ledger.holdings import FROZEN, RUNNING, Holding
-from millpond.scheduling.tenancy.cells.domains import STAYS, CardPart, CellUse
+from millpond.scheduling.tenancy.cells.uses import STAYS, CardPart, CellUse, Stake
 
 if TYPE_CHECKING:
     from millpond.scheduling.records import JobRecord
 
 ON_CARDS = (RUNNING, FROZEN)
 """States in which a holding is on its cards."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stake:
-    """How a holding stands to cells.
-
-    Attributes:
-        use: by which right it is on its cards, if that still holds; None for a visitor.
-        stays: it cannot be asked to leave, and so is no visitor, whatever its right.
-    """
-
-    owner: str
-    use: CellUse | None
-    stays: bool
 
 
 def class_in_cells(record: JobRecord) -> int:

@@ -133,9 +133,8 @@ def _queue(scenario: Scenario, done: list[int], write_jobs: str | None) -> dict[
 
 
 def _play(name: str, settings: Settings, done: list[int]) -> dict[str, Any]:
-    from millpond.simulation.scenarios.rows import play, row_world
+    from millpond.simulation.scenarios.rows import play, row_world, scenario_summary
     from millpond.simulation.scenarios.scenario_file import load_scenario
-    from millpond.simulation.scenarios.summary import scenario_summary
 
     scenario = load_scenario(name)
     worlds = [row_world(scenario.file, row, settings.seed) for row in scenario.rows]
