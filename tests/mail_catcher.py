@@ -15,11 +15,16 @@ from typing import Any
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult
 
+from own_address import free_port
+
 USER, PASSWORD = "pond", "quiet"
 
 
 class MailCatcher:
     """What handles the mails.
+
+    Args:
+        host: the address that it takes them at.
 
     Attributes:
         mails: what was taken.
@@ -28,7 +33,8 @@ class MailCatcher:
         silent: set while mails are not answered at all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.host = host
         self.mails: list[EmailMessage] = []
         self.senders: list[str] = []
         self.was_encrypted: list[bool] = []
@@ -53,7 +59,7 @@ class MailCatcher:
         envelope.rcpt_tos.append(address)
         return "250 OK"
 
-    async def handle_DATA(self, server: SMTP, session: Any, envelope: Any) -> str:  # noqa: N802
+    async def handle_DATA(self, server: SMTP, _session: Any, envelope: Any) -> str:  # noqa: N802
         while self.silent:
             await asyncio.sleep(0.01)
         if self.on_data.startswith("2"):
@@ -61,7 +67,7 @@ class MailCatcher:
             assert isinstance(mail, EmailMessage)
             self.mails.append(mail)
             self.senders.append(envelope.mail_from)
-            self.was_encrypted.append(session.ssl is not None)
+            self.was_encrypted.append(server.transport.get_extra_info("sslcontext") is not None)
         return self.on_data
 
     def texts(self) -> list[str]:
@@ -71,22 +77,28 @@ class MailCatcher:
 
 @contextmanager
 def catching(
-    catcher: MailCatcher, certificate: tuple[Path, Path] | None = None, with_login: bool = False
+    catcher: MailCatcher,
+    certificate: tuple[Path, Path] | None = None,
+    with_login: bool = False,
+    from_first_byte: bool = False,
 ) -> Iterator[MailCatcher]:
     """The mail server runs; on the port that it had before, when it did.
 
     Args:
-        certificate: and its key: mail is taken after STARTTLS alone.
+        certificate: and its key: mail is taken encrypted alone.
         with_login: mail is taken after a login alone.
+        from_first_byte: it speaks TLS, and no STARTTLS.
     """
     options: dict[str, Any] = {}
     if certificate is not None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(*certificate)
-        options |= {"tls_context": context, "require_starttls": True}
+        starttls = {"tls_context": context, "require_starttls": True}
+        options |= {"ssl_context": context} if from_first_byte else starttls
     if with_login:
-        options |= {"authenticator": _authenticate, "auth_required": True, "auth_require_tls": certificate is not None}
-    controller = Controller(catcher, hostname="127.0.0.1", port=catcher.port or _unused_port(), **options)
+        needs_starttls = certificate is not None and not from_first_byte
+        options |= {"authenticator": _authenticate, "auth_required": True, "auth_require_tls": needs_starttls}
+    controller = Controller(catcher, hostname=catcher.host, port=catcher.port or free_port(catcher.host), **options)
     controller.start()
     catcher.port = controller.port
     try:
@@ -98,12 +110,3 @@ def catching(
 def _authenticate(_server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any) -> AuthResult:
     is_right = (data.login, data.password) == (USER.encode(), PASSWORD.encode())
     return AuthResult(success=is_right, handled=False)
-
-
-def _unused_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

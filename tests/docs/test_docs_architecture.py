@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
+from graphlib import TopologicalSorter
 
+import grimp
 import pytest
 from pages import DOCS, PACKAGE, ROOT, block, section, table
 
@@ -45,6 +47,12 @@ def test_every_part_of_the_package_is_a_layer_and_explained(layers):
 
     assert {part.split(".")[0] for part in parts} == packages
     assert sorted(name.strip("`") for name, _ in table(PAGE, "Layers")) == sorted(parts)
+
+
+def test_no_modules_import_each_other_in_a_circle_be_it_within_functions():
+    graph = grimp.build_graph("millpond", cache_dir=None, exclude_type_checking_imports=True)
+
+    TopologicalSorter({each: graph.find_modules_directly_imported_by(each) for each in graph.modules}).prepare()
 
 
 def test_every_event_is_in_the_table_and_no_other():

@@ -36,7 +36,7 @@ def test_the_page_of_codes_is_what_the_sources_say() -> None:
 
 def test_every_error_of_the_server_has_a_code_that_is_explained_and_no_other_is() -> None:
     sources = "\n".join(path.read_text() for path in (PACKAGE / "server").rglob("*.py"))
-    written = set(re.findall(r'\bcode="([\w-]+)"', sources)) | {code for _, _, code in _STATUS}
+    written = set(re.findall(r'\bcode="([\w-]+)"', sources)) | {kind.code for kind, _ in _STATUS}
     assert written == set(ERROR_CODES)
 
 

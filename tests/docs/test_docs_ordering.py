@@ -9,12 +9,13 @@ import pytest
 from pages import DOCS, PACKAGE, table
 
 from millpond.scheduling.cycle import overdue, reservations
-from millpond.scheduling.ordering import base, default, forecasts, guard, survival
+from millpond.scheduling.ordering import backlog, base, default, forecasts, guard, survival
 from millpond.scheduling.reclaiming import preemption_budget
 from millpond.scheduling.tenancy import queue_rank
 
 PAGE = DOCS / "ordering.md"
 MODULES = {
+    "backlog.py": backlog,
     "base.py": base,
     "forecasts.py": forecasts,
     "default.py": default,

@@ -45,6 +45,11 @@ def asked(pond: Pond, service: str) -> tuple[int, bytes]:
             return error.code, error.read()
 
 
+def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What a command has said on standard error, but for what a start in the background says where that takes long."""
+    return [line for line in done.stderr.splitlines() if not line.startswith("pond: the server is still starting: ")]
+
+
 def alive(pid: int) -> bool:
     """Whether a process runs."""
     try:
@@ -121,7 +126,16 @@ class Pond:
         with Client(state_dir=self.state_dir) as client:
             return asdict(client.job(job_id))
 
+    def is_idle(self) -> bool:
+        """Whether no job is left; those that an earlier test has stopped may be ending still."""
+        with Client(state_dir=self.state_dir) as client:
+            return client.jobs().jobs == []
+
     def output(self, job_id: str) -> str:
         """What the tasks of a job wrote so far."""
         with Client(state_dir=self.state_dir) as client:
             return "".join(chunk.data for chunk in client.logs(job_id))
+
+    def has_begun(self, job_id: str) -> bool:
+        """Whether a job runs and has written something, which may be here before the word that it runs."""
+        return self.job(job_id)["state"] == "running" and self.output(job_id) != ""

@@ -69,6 +69,7 @@ def test_what_was_not_completed_or_whose_python_is_gone_is_made_anew(machine: Ma
     ("behaviour", "told"),
     [
         ({"pip": 1, "said": "[Errno -3] Temporary failure in name resolution"}, "the package index cannot be reached"),
+        ({"pip": 1, "said": "ProtocolError: ('Connection broken: ..."}, "the package index cannot be reached"),
         ({"pip": 1, "said": "No matching distribution found for one"}, "pip could not install one; its words stand"),
         ({"venv": 1}, "apt install python3-venv"),
     ],

@@ -78,13 +78,16 @@ class World:
     """What is really there: tasks by id, with how they ended, or None while they run.
 
     Attributes:
-        starts: how often each was started; more than once is the error these tests are after.
+        starts: how often each was started, but for those that joined their gang anew by a decision of their own; more
+            than once is the error these tests are after.
+        joined: by which decision each of these was started last.
         confinement: of all tasks.
     """
 
     nodes: tuple[Node, ...] = (node(),)
     tasks: dict[TaskId, Ended | None] = field(default_factory=dict)
     starts: Counter[TaskId] = field(default_factory=Counter)
+    joined: dict[TaskId, int] = field(default_factory=dict)
     confinement: Confinement = UNTOLD
 
     def end(self, task: TaskId, outcome: Outcome = Outcome.SUCCESS, exit_code: int = 0, at: float = 0.0) -> Ended:
@@ -154,8 +157,11 @@ class WorldEngine:
         for placed in decision.placements:
             task = TaskId(decision.job, decision.attempt, placed.task)
             if task not in self.world.tasks:
-                self.world.tasks[task] = None
                 self.world.starts[task] += 1
+            elif not decision.joins or self.world.joined.get(task) == decision.id:
+                continue
+            self.world.tasks[task] = None
+            self.world.joined[task] = decision.id
 
     def _stop(self, decision: Stop) -> None:
         for task in list(self.world.running):

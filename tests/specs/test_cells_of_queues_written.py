@@ -21,7 +21,7 @@ def test_cells_and_pinned_machines_are_read() -> None:
         ("guarantee: 8, cells: {nod: 1}", "no cells 'nod'"),
         ("guarantee: 8, cells: {rack of 1 nodes: 1}", "no cells 'rack of 1 nodes'"),
         ("guarantee: 8, cells: {node: 0}", "1"),
-        ("cells: {node: 1}", "cells of at least 1 cards, but lab is guaranteed 0 GPUs"),
+        ("cells: {node: 1}", "cells of at least 1 card, but lab is guaranteed 0 GPUs"),
         ("guarantee: 8, cells: {4 cards: 3}", "cells of at least 12 cards, but lab is guaranteed 8 GPUs"),
     ],
 )

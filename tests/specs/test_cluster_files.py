@@ -22,7 +22,7 @@ queues:
 - {name: vision, guarantee: {gpus: 4}, limit: {gpus: 8}, weight: 2, borrows: false}
 nodes:
 - {name: n1, devices: 8, model: A100, device_memory: 80GiB, cpus: 96, memory: 1TiB, swap_memory: 64GiB,
-   pool: shared, rack: r1}
+   pool: shared, rack: r1, remaps: true}
 """
 
 
@@ -47,7 +47,7 @@ def test_pools_queues_and_pretended_nodes_are_read() -> None:
     assert [str(window) for window in pool.lending] == ["20:00-08:00 UTC"]
     (node,) = config.nodes
     assert len(node.devices) == 8
-    assert all(device.fake and device.memory_mib == 80 * 1024 for device in node.devices)
+    assert all(device.fake and device.remaps and device.memory_mib == 80 * 1024 for device in node.devices)
     assert (node.cpu_milli, node.pool, node.rack_name, node.swap_mib) == (96_000, "shared", "r1", 64 * 1024)
 
 
@@ -245,6 +245,11 @@ def test_bounds_are_told_with_their_units(text: str, hint: str) -> None:
     assert [problem.hint for problem in caught.value.problems] == [hint]
 
 
+def test_an_address_is_asked_for_in_words_and_by_an_example() -> None:
+    with pytest.raises(SpecError, match=r"'pool.test' is not the address of a server; .* as https://pond.example.org"):
+        read_cluster("listen: {public_url: pool.test}")
+
+
 def test_limits_name_models_and_rules_of_queues_are_read() -> None:
     config = read_cluster(
         "queues:\n- {name: a, limit: {gpus: 4, models: {V100: 2, H100: 0.5}}, priorities: [normal, low], "
@@ -284,11 +289,11 @@ def test_a_guarantee_of_models_is_read_with_what_it_gives_of_others() -> None:
         ),
         (
             ["{name: a, guarantee: {gpus: 1, models: {V100: 2}}}"],
-            r"3:24: queues.0.guarantee: 1 GPUs, but 2 of single models",
+            r"3:24: queues.0.guarantee: 1 GPU, but 2 of single models",
         ),
         (
             ["{name: a, guarantee: {models: {V100: 2}}, limit: {models: {V100: 1}}}"],
-            r"3:52: queues.0.limit: at most 1 GPUs of model V100, but it is guaranteed 2 GPUs of model V100",
+            r"3:52: queues.0.limit: at most 1 GPU of model V100, but it is guaranteed 2 GPUs of model V100",
         ),
         (
             ["{name: a, guarantee: {models: {V100: 2}}}", "{name: b, parent: a, guarantee: {models: {V100: 3}}}"],

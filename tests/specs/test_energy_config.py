@@ -87,6 +87,7 @@ def test_what_others_put_in_place_of_a_file_keeps_no_server_waiting(tmp_path: Pa
         read_cluster(f"energy: {{price_file: {path}}}\n")
 
 
+WAKE = "wake_on_lan: {n1: '52:54:00:12:34:56'}"
 SAVING = "kubernetes: {namespace: m}\npools: [{name: gold, save_energy: {off: 'x', RULE}}]\n"
 
 
@@ -116,12 +117,14 @@ def test_with_redfish_a_command_can_still_switch_nodes_off() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (SAVING.replace("RULE", "on: y, wake_on_lan: {}"), "none of on, redfish and wake_on_lan, or several"),
+        (SAVING.replace("RULE", f"on: y, {WAKE}"), "none of on, redfish and wake_on_lan, or several"),
         (SAVING.replace("RULE", "idle: 1h"), "none of on, redfish and wake_on_lan, or several"),
         (SAVING.replace("RULE", "wake_on_lan: {n1: '52:54'}"), "is no MAC address"),
+        (SAVING.replace("RULE", "wake_on_lan: {}"), "use at least 1 entry"),
+        (SAVING.replace("RULE", "on: y, broadcast: 10.0.0.256"), "'10.0.0.256' is no IPv4 address"),
         (SAVING.replace("RULE", "redfish: {system: 'https://bmc/1', user: u, password_file: /p}"), "of each node"),
         (SAVING.replace("RULE", "redfish: {system: 'https://u:w@$NODE/1', user: u, password_file: /p}"), "with a user"),
-        (SAVING.replace("off: 'x', RULE", "wake_on_lan: {}"), "no off"),
+        (SAVING.replace("off: 'x', RULE", WAKE), "no off"),
         (SAVING.replace("RULE", "on: y, boot: 20m"), "longest_boot is shorter than boot"),
         (SAVING.replace("RULE", "on: y").splitlines()[1], "the nodes of one machine are never switched off"),
         ("energy: {price: 1, price_file: /a.csv}", "both price and price_file"),

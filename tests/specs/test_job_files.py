@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,11 @@ def test_what_is_no_place_of_a_topology_is_told_once_what_is(written: str, hint:
     assert caught.value.problems[0].hint == hint
 
 
+def test_a_path_is_asked_for_in_words_and_by_an_example() -> None:
+    with pytest.raises(SpecError, match="'health' is not a path; write one that begins with /, such as /health"):
+        read_jobs("kind: service\ncommand: x\nserve: {ready: health}")
+
+
 def test_a_job_of_a_named_cluster_may_have_its_nodes_alone() -> None:
     (spec,) = read_jobs("cluster: west\ntasks: 2\ncommand: train\n")
     job = spec.to_job("j")
@@ -181,6 +187,13 @@ def test_a_program_that_writes_a_wrong_field_sees_one_traceback() -> None:
     with pytest.raises(SpecError, match="unknown field 'gpuz'; did you mean 'gpus'") as caught:
         check_job({"command": "x", "gpuz": 1})
     assert caught.value.__suppress_context__
+
+
+def test_the_fields_that_a_refusal_lists_are_those_that_people_write() -> None:
+    hint = only_problem("command: x\nzzz: 2\n").hint
+    named = set(re.findall(r"\w+", hint))
+    assert named >= {"gpus", "serve"}
+    assert not named & {"payload", "pinned", "adopted"}, "programs fill these in"
 
 
 def test_an_unknown_field_is_refused_with_its_place_and_the_nearest_name() -> None:
@@ -243,6 +256,8 @@ def test_a_word_that_is_not_allowed_gets_the_allowed_ones_and_the_nearest() -> N
         ("command: x\ncheckpoint: {signal: SIGKILL}\n", "not a signal that a program can catch"),
         ("command: x\ntopology: {prefer: rack, require: node}\n", "neither or both"),
         ("command: x\nname: ../etc\n", "characters that are not allowed"),
+        ("command: x\nname: 训练 一\n", "'训练 一' has characters that are not allowed"),
+        ("command: x\nname: a\u202eb\n", r"'a\u202eb' has characters that are not allowed"),
         ("command: x\nenv: {1A: x}\n", "not a name of a variable"),
         ("command: x\nenv: {A: 1.10}\n", "not text"),
         ("command: x\nworkdir: here\n", "is relative"),
@@ -269,6 +284,29 @@ def test_what_linux_hands_to_no_program_is_refused_at_submission_and_read_where_
         assert words in only_problem(text).message
     assert check_job({"command": ["echo", "x" * 128_000], "env": {"LIST": "x" * 127_996}})
     assert stored_job({"command": "x" * 200_000})
+
+
+def test_what_linux_gives_no_program_together_is_refused_at_the_larger_part_at_submission_alone() -> None:
+    def words(count: int) -> list[str]:
+        return ["x" * 99_991] * count
+
+    def variables(count: int) -> dict[str, str]:
+        return {f"V{index:02}": "x" * 99_987 for index in range(count)}
+
+    fits = {"command": words(9), "env": variables(10)}
+    assert check_job(fits)
+    by_role = {"roles": [{"name": "a", "command": words(3)}, {"name": "b", "command": words(16)}], "env": variables(4)}
+    for document, field in [
+        ({**fits, "command": [*words(9), ""]}, "env"),
+        ({"command": words(10), "env": variables(9) | {"V": ""}}, "command"),
+        (by_role, "roles.1.command"),
+    ]:
+        with pytest.raises(SpecError) as refused:
+            check_job(document)
+        (problem,) = refused.value.problems
+        assert problem.message == "the command and its variables have more than 1.9 MB together"
+        assert problem.loc == field
+        assert stored_job(document)
 
 
 @pytest.mark.parametrize(

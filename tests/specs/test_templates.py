@@ -138,8 +138,9 @@ def test_a_job_in_its_own_environment_finds_the_programs_of_that_and_says_where_
     (own / "mine.yaml").write_text(BRINGS.replace("command: work", "command: [my-program, 'a b']"))
     template = find_template("mine")
     command = template.job(tmp_path, in_own_environment=True).file.command
-    making = template.environment_job.file
-    assert (making.network, making.kind) == ("host", "train")
+    job = template.job(tmp_path, [FieldEdit.parse("pool=dev"), FieldEdit.parse("queue=vision")])
+    making = template.environment_job(job.document).file
+    assert (making.network, making.kind, making.pool, making.queue) == ("host", "train", "dev", "vision")
     assert isinstance(making.command, tuple)
     assert making.command[-2:] == ("one~=1.0", "two")
     shell = ["/bin/sh", "-c", str(command)]

@@ -25,6 +25,9 @@ _UNREACHED = (
     "Name or service not known",
     "Network is unreachable",
     "ReadTimeoutError",
+    "Connection aborted",
+    "Connection broken",
+    "Max retries exceeded",
     "ProxyError",
 )
 _LINES_KEPT = 500

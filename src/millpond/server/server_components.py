@@ -82,5 +82,7 @@ class ServerComponents:
         Raises:
             InvalidInputError: it names a cluster that there is not.
         """
-        own = spec if self.pods_of(spec.file.pool) is None else taking_slices(spec)
-        return in_a_cluster(own, self.clusters)
+        pods = self.pods_of(spec.file.pool)
+        if pods is None:
+            return in_a_cluster(spec, self.clusters)
+        return pods.with_image(in_a_cluster(taking_slices(spec), self.clusters))

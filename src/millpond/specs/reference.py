@@ -20,10 +20,8 @@ from millpond.model.errors import InconsistentStateError
 from millpond.specs.config.cluster import ClusterFile
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.reference_examples import EXAMPLES
-from millpond.specs.validation import Strict, unit_in
+from millpond.specs.validation import Strict, people_fields, unit_in
 
-OF_THE_SERVER: Final = frozenset({"payload", "pinned", "adopted"})
-"""Fields of a job file that programs fill in."""
 _ATTRIBUTE: Final = re.compile(r"    (\w+(?:, \w+)*): (.*)")
 _PLAIN: Final = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -65,7 +63,7 @@ def schema_of(reference: Reference) -> dict[str, Any]:
         fields = part if "properties" in part else part["anyOf"][-1]
         fields["description"] = _summary(model)
         for field in list(fields["properties"]):
-            if field in OF_THE_SERVER:
+            if field not in people_fields(model):
                 del fields["properties"][field]
                 continue
             described = fields["properties"][field]
@@ -89,10 +87,9 @@ def page_of(reference: Reference) -> str:
         if "properties" not in part:
             lines += [*_wrapped(f"Short forms: {', '.join(_kind(form) for form in part['anyOf'][:-1])}."), ""]
         meaning = meanings(model)
-        for field in model.model_fields:
-            if field not in OF_THE_SERVER:
-                kind = _kind(fields["properties"][field])
-                lines += _entry(model, field, kind, meaning[field], "##" if top else "###")
+        for field in people_fields(model):
+            kind = _kind(fields["properties"][field])
+            lines += _entry(model, field, kind, meaning[field], "##" if top else "###")
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -110,9 +107,8 @@ def models_in(model: type[Strict]) -> list[type[Strict]]:
         for inner in typing.get_args(part):
             add(inner)
 
-    for name, field in model.model_fields.items():
-        if name not in OF_THE_SERVER:
-            add(field.annotation)
+    for name in people_fields(model):
+        add(model.model_fields[name].annotation)
     return list(found)
 
 

@@ -410,6 +410,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "zone": _node("rack: r1, zone: z1"),
         "link_map": _node("devices: 8, link_map: v100-cube-mesh"),
         "swap_memory": _node("swap_memory: 128GiB"),
+        "remaps": _node("devices: 8, remaps: true"),
         "extras": _node("extras: {rdma: 4}"),
     },
     "OidcFile": {

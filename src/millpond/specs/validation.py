@@ -27,6 +27,8 @@ _LETTER_OR_DIGIT, _PART_OF_WORD = ("L", "N"), ("L", "N", "M")
 _LONGEST_MESSAGE = 400
 VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 """Names of environment variables."""
+URL_PATH: Final = r"^/[!-~]{0,500}$"
+SERVER_URL: Final = r"^https?://[^\s/?#@]+/?$"
 PATTERN_WORDS: Final = {
     PLAIN_NAME: "use letters from a to z, digits, '.', '_' and '-', with a letter or a digit first",
     VARIABLE: "use letters from a to z, digits and '_', with no digit first",
@@ -56,7 +58,7 @@ def job_name(value: Any) -> Any:
         kind not in _PART_OF_WORD and letter not in "._-" for kind, letter in zip(kinds, name, strict=True)
     ):
         hint = "use letters of any script, digits, '.', '_' and '-', with a letter or a digit first"
-        raise BadValueError(f"{value!a} has characters that are not allowed here", hint)
+        raise BadValueError(f"{as_written(value)} has characters that are not allowed here", hint)
     return name
 
 
@@ -77,6 +79,11 @@ class Unit:
     """How the amounts of a field are written; stands among the metadata of its type."""
 
     text: Callable[[Any], str]
+
+
+@dataclass(frozen=True, slots=True)
+class ByPrograms:
+    """Among the metadata of a field that programs fill in, and people do not write."""
 
 
 class Strict(BaseModel):
@@ -172,7 +179,7 @@ def _odd(value: Any, is_odd: Callable[[Any], bool], path: Path = ()) -> Path | N
 
 
 def _fields_hint(model: type[BaseModel]) -> str:
-    return f"fields are {', '.join(model.model_fields)}"
+    return f"fields are {', '.join(people_fields(model))}"
 
 
 def _problem(
@@ -187,7 +194,7 @@ def _problem(
         at_key = True
         owner = model_at(model, path[:-1])
         name = str(path[-1])
-        message, hint = f"unknown field {_shown(name)}", suggest(name, owner.model_fields)
+        message, hint = f"unknown field {_shown(name)}", suggest(name, people_fields(owner))
     elif kind in ("dict_type", "model_type") and (owner := model_at(model, path)) is not model_at(model, path[:-1]):
         hint = f"write {{name: value}}; {_fields_hint(owner)}"
     elif kind == "missing":
@@ -226,12 +233,21 @@ def _words(
             most = write_bound(context.get("le", context.get("lt")))
             return f"{_shown(value)} is too large", f"use {'at most' if 'le' in context else 'less than'} {most}"
         case "string_pattern_mismatch":
-            hint = PATTERN_WORDS.get(context["pattern"], f"it must match {context['pattern']}")
-            return f"{_shown(value)} has characters that are not allowed here", hint
+            return _misfit(value, context["pattern"])
         case "string_too_long" | "string_too_short" | "too_long" | "too_short":
             return f"{_shown(value)} has the wrong length", _length_hint(kind, context)
         case _:
             return f"{_shown(value)}: {fallback}", ""
+
+
+def _misfit(value: Any, pattern: str) -> tuple[str, str]:
+    if pattern == URL_PATH:
+        return f"{_shown(value)} is not a path", "write one that begins with /, such as /health"
+    if pattern == SERVER_URL:
+        hint = "write scheme and host alone, such as https://pond.example.org"
+        return f"{_shown(value)} is not the address of a server", hint
+    hint = PATTERN_WORDS.get(pattern, f"it must match {pattern}")
+    return f"{_shown(value)} has characters that are not allowed here", hint
 
 
 def _length_hint(kind: str, context: Mapping[str, Any]) -> str:
@@ -268,6 +284,11 @@ def model_at(model: type[Strict], path: Path) -> type[Strict]:
 def _field(model: type[Strict], path: Path) -> FieldInfo | None:
     """The field at ``path``; None where that is no field."""
     return model_at(model, path[:-1]).model_fields.get(str(path[-1])) if path else None
+
+
+def people_fields(model: type[BaseModel]) -> list[str]:
+    """The names of a model's fields, without those that programs fill in."""
+    return [name for name, field in model.model_fields.items() if ByPrograms() not in field.metadata]
 
 
 def unit_in(part: Any) -> Unit | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -10,7 +11,10 @@ from typing import Any
 import pytest
 
 from job_infos import job_info
+from millpond.client.sdk.transport import failures
 from millpond.model.errors import NotAllowedError
+from millpond.specs.api.base import ErrorBody, ErrorInfo
+from millpond.specs.api.codec import to_plain
 from millpond.specs.api.reports.usage import UsageList, UsageRow
 
 
@@ -23,14 +27,18 @@ def tools() -> ModuleType:
 
 
 def call(tools: ModuleType, tool: str, connection: SimpleNamespace, **arguments: Any) -> Any:
-    """What a tool answers; an error, in its words."""
+    """What a tool answers; an error of the protocol's package, in its words."""
     from mcp import Client
 
     async def session() -> Any:
         made = tools.agent_server(lambda: nullcontext(connection), may_write=True)  # type: ignore[arg-type,return-value]
         async with Client(made) as client:
             answer = await client.call_tool(tool, arguments)
-            return answer.content[0].text if answer.is_error else answer.structured_content
+            if answer.structured_content is None:
+                assert answer.is_error
+                return answer.content[0].text
+            assert answer.is_error is ("error" in answer.structured_content)
+            return answer.structured_content
 
     return asyncio.run(session())
 
@@ -40,6 +48,18 @@ def test_an_argument_that_a_tool_does_not_have_is_refused(tools: ModuleType, too
     said = call(tools, tool, SimpleNamespace(), **{argument: "ada"})
     assert argument in said
     assert "not permitted" in said
+
+
+def test_a_refusal_has_the_code_of_the_server_beside_cause_and_remedy(tools: ModuleType) -> None:
+    def find(_job: str) -> None:
+        body = ErrorInfo(error=ErrorBody(cause="the body is too large", code="too-large", remedy="send less"))
+        raise failures.from_answer(413, json.dumps(to_plain(body)).encode(), "http://pond")
+
+    said = {"cause": "the body is too large", "code": "too-large", "remedy": "send less"}
+    assert call(tools, "get_job", SimpleNamespace(find=find), job="train") == {"error": said}
+    mistyped = call(tools, "submit", SimpleNamespace(), job_file="command: true\ngpsu: 1\n")["error"]
+    assert mistyped["code"] == "invalid"
+    assert "2:1" in mistyped["cause"]
 
 
 @pytest.mark.parametrize("named", [5, [5], "train"])

@@ -173,9 +173,19 @@ def test_that_no_server_answers_is_said_before_a_password_is_asked_for(run_pond,
     assert (code, "no Millpond server answers at http://127.0.0.1:1" in err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("url", "remedy"),
+    [("http://127.0.0.1:1", "start it with `pond up` if it is yours"), ("http://pool:1", "check the address")],
+)
+def test_where_no_server_answers_only_ones_own_is_for_the_user_to_start(server, run_pond, url, remedy):
+    server.will_fail(httpx2.ConnectError("refused"))
+    code, _, err = run_pond("login", url, "--user", "eve", "--stdin", stdin="x\n")
+    assert (code, remedy in err) == (2, True)
+
+
 def test_without_a_terminal_a_secret_is_asked_for_by_name(run_pond):
     code, _, err = run_pond("login", "https://pool", "--user", "eve")
-    assert (code, "--stdin" in err) == (2, True)
+    assert (code, err) == (2, "pond: no terminal to ask for the password of eve on\n      use --stdin\n")
 
 
 def test_a_wrong_password_is_one_clear_error_and_nothing_is_kept(server, run_pond):
@@ -278,6 +288,12 @@ def test_a_limit_that_is_no_number_names_its_option(run_pond):
     code, _, err = run_pond("group", "add", "vision", "--gpus", "many")
     assert code == 2
     assert "--gpus" in err
+
+
+def test_a_new_group_is_said_to_have_no_members(server, run_pond):
+    server.will(201, {"name": "vision", "queue": "vision", "members": []})
+    code, out, _ = run_pond("group", "add", "vision")
+    assert (code, out) == (0, "vision: queue vision, no members; no limits\n")
 
 
 def test_groups_are_listed_with_their_members(server, run_pond):

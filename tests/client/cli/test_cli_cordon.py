@@ -137,6 +137,10 @@ def test_a_time_that_is_none_is_told_before_anything_is_asked(server, run_pond, 
             {"planned": [{"begin": NOW, "reason": "disks"}], "schedulable": True},
             f"open, closes {formats.instant_text(NOW)}: disks",
         ),
+        (
+            {"closure": {"begin": 1.0, "reason": "disks"}, "planned": [{"begin": NOW, "reason": "fans"}]},
+            f"closed: disks, closes {formats.instant_text(NOW)}: fans",
+        ),
         ({"unschedulable_reason": "its engine says so"}, "closed: its engine says so"),
     ],
 )

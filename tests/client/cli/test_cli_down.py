@@ -64,6 +64,33 @@ def test_waiting_jobs_are_stopped_many_at_a_time_and_running_ones_after_them(mak
     assert stopped[-1] == "runs-abcde"
 
 
+def test_jobs_that_others_submit_meanwhile_are_stopped_too(
+    make_job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped: list[str] = []
+
+    class Server:
+        """When some jobs are stopped, their owner submits another."""
+
+        def __init__(self) -> None:
+            self.left = ["a-00001", "a-00000"]
+            self.later = {"a-00000": "b-00000", "b-00000": "c-00000"}
+
+        def jobs(self, limit: int) -> JobList:
+            return JobList(jobs=[make_job(each) for each in self.left[:limit]])
+
+        def stop(self, job: str) -> None:
+            stopped.append(job)
+            self.left.remove(job)
+            if job in self.later:
+                self.left.insert(0, self.later[job])
+
+    monkeypatch.setattr(down.time, "sleep", lambda _: None)
+    down._stop_jobs(Server(), within_s=60.0)
+    assert sorted(stopped) == ["a-00000", "a-00001", "b-00000", "c-00000"]
+    assert capsys.readouterr().out == "stopping 2 jobs\n"
+
+
 def test_what_is_left_of_one_that_was_killed_keeps_nobody_waiting(
     standby: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,10 +16,15 @@ import pytest
 
 from millpond.client.cli import main
 from millpond.client.cli.command_table import COMMANDS
-from millpond.client.cli.error_output import complain
+from millpond.client.cli.error_output import complain, echo_wrapped
 from millpond.model.errors import InvalidInputError, MillpondError, UnavailableError
 
 HEAVY = ("pydantic", "httpx2", "rich", "numpy", "yaml", "sqlalchemy", "fastapi")
+
+_NO_SERVER = (
+    "pond: no Millpond server is running here; "
+    "start one with `pond up`, or log in to one elsewhere with `pond login URL`\n"
+)
 
 
 @pytest.fixture
@@ -124,7 +129,22 @@ def test_an_unknown_command_of_a_group_names_the_nearest(run_pond):
     assert run_pond("group", "delete")[2] == "pond: no command 'delete'; `pond group --help` lists the commands\n"
     assert run_pond("user", "delete")[2] == "pond: no command 'delete'; did you mean `pond user disable`?\n"
     assert run_pond("nodes", "drian")[2] == "pond: no command 'drian'; did you mean `pond nodes drain`?\n"
-    assert run_pond("nodes", "list")[2] == "pond: no command 'list'; `pond nodes --help` lists the commands\n"
+
+
+def test_help_for_a_command_that_is_not_there_names_the_command_meant_as_its_use_does(run_pond):
+    assert run_pond("help", "lgos") == (2, "", "pond: no command 'lgos'; did you mean `pond logs`?\n")
+    assert run_pond("help", "group", "ad") == (2, "", "pond: no command 'ad'; did you mean `pond group add`?\n")
+    assert run_pond("help", "ps", "jobs")[2] == "pond: 'pond ps' has no commands below it\n"
+
+
+def test_a_group_that_lists_without_a_command_says_so_to_who_asks_it_to_list(run_pond):
+    assert run_pond("nodes", "list")[2] == "pond: no command 'list'; `pond nodes` alone lists them\n"
+    assert run_pond("queue", "list")[2] == "pond: no command 'list'; did you mean `pond queue show`?\n"
+
+
+def test_a_template_in_place_of_a_command_of_dev_is_led_to_the_option_that_takes_it(run_pond):
+    assert run_pond("dev", "jupyter")[2] == "pond: no command 'jupyter'; did you mean `pond dev -t jupyterlab`?\n"
+    assert run_pond("dev", "opn")[2] == "pond: no command 'opn'; did you mean `pond dev open`?\n"
 
 
 def test_a_wrong_option_points_to_the_commands_help(run_pond):
@@ -213,7 +233,7 @@ def test_of_a_job_file_without_end_no_more_is_read_than_it_takes_to_refuse_it(ru
     ids=lambda arguments: arguments[0],
 )
 def test_with_nobody_listening_one_line_says_pond_up(run_pond, arguments):
-    assert run_pond(*arguments) == (2, "", "pond: no Millpond server is running here; start one with `pond up`\n")
+    assert run_pond(*arguments) == (2, "", _NO_SERVER)
 
 
 def test_an_unusable_thing_is_told_in_one_line(capsys):
@@ -224,6 +244,17 @@ def test_an_unusable_thing_is_told_in_one_line(capsys):
 def test_a_wrong_input_is_told_with_its_remedy_below(capsys):
     complain(InvalidInputError("a fault\nanother", "mend both"))
     assert capsys.readouterr().err == "pond: a fault\n      another\n      mend both\n"
+
+
+@pytest.mark.parametrize(
+    ("terminal", "lines"), [(True, ["this server has a copy of", "another server's state"]), (False, None)]
+)
+def test_on_a_terminal_a_note_is_wrapped_and_elsewhere_it_is_one_line(capsys, monkeypatch, terminal, lines):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.setenv("COLUMNS", "30")
+    note = "this server has a copy of another server's state"
+    echo_wrapped(note)
+    assert capsys.readouterr().out.splitlines() == (lines or [note])
 
 
 def test_on_a_terminal_an_error_is_wrapped_between_words_and_no_link_is_cut(capsys, monkeypatch):
@@ -318,7 +349,7 @@ def test_a_stream_that_the_caller_closed_is_no_defect(tmp_path, closed):
     state = tmp_path / "state"
     line = f'"{pond}" nodes --state-dir "{state}" {closed}'
     done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True)
-    told = "" if "2>&-" in closed else "pond: no Millpond server is running here; start one with `pond up`\n"
+    told = "" if "2>&-" in closed else _NO_SERVER
     assert (done.returncode, done.stdout) == (UnavailableError.exit_code, "")
     assert told in done.stderr
 

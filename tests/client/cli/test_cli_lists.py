@@ -168,6 +168,12 @@ def test_cards_of_a_closed_machine_and_what_frozen_work_keeps_are_not_free(serve
     assert "    0 " in second
 
 
+def test_nodes_name_their_pools_where_there_are_others_than_the_default(server, run_pond):
+    server.will(200, {"nodes": [MACHINE, MACHINE | {"name": "b", "pool": "gold"}]})
+    rows = [line.split()[:2] for line in run_pond("nodes")[1].splitlines()]
+    assert rows == [["NODE", "POOL"], ["a", "-"], ["b", "gold"]]
+
+
 def test_a_closed_machine_says_why(server, run_pond):
     server.will(200, {"nodes": [MACHINE | {"schedulable": False, "unschedulable_reason": "repair"}]})
     assert run_pond("nodes")[1].splitlines()[1].endswith("closed: repair")
@@ -457,8 +463,8 @@ def test_one_queue_is_shown_with_its_users_and_its_largest_waiting_job(server, r
 
 def test_all_jobs_of_ones_own_are_stopped_after_a_yes(server, run_pond, make_job, monkeypatch):
     asked = []
-    monkeypatch.setattr("millpond.client.cli.bulk_actions._is_attended", lambda: True)
-    monkeypatch.setattr("millpond.client.cli.bulk_actions.click.confirm", lambda text, **_: asked.append(text) or True)
+    monkeypatch.setattr("millpond.client.cli.connection._is_attended", lambda: True)
+    monkeypatch.setattr("millpond.client.cli.connection.click.confirm", lambda text, **_: asked.append(text) or True)
     server.will(200, WHO)
     server.will(200, {"jobs": [asdict(make_job(job)) for job in "abcdef"]})
     for job in "abcdef":

@@ -42,6 +42,11 @@ def test_one_quoted_word_with_blanks_is_a_line_for_the_shell(words, command):
     assert spec_of(words=words)["command"] == command
 
 
+def test_data_without_a_name_is_refused_with_both_forms_of_a_source():
+    with pytest.raises(InvalidInputError, match="train=/datasets/train, or --data train=dataset/mnist"):
+        spec_of(sources=("dataset/mnist",))
+
+
 @pytest.mark.parametrize(("text", "value"), [("2", 2), ("0.25", 0.25), ("25%", "25%")])
 def test_gpus_are_numbers_where_they_look_like_numbers(text, value):
     assert spec_of(gpus=text)["gpus"] == value

@@ -160,8 +160,8 @@ def test_of_a_start_that_takes_long_is_said_what_it_waits_for(
     with pytest.raises(MillpondError, match=r"^the server was not ready within 180 s: for a reason;"):
         background.start([], tmp_path)
     assert shown == [
-        (background.SILENT_S + 2, f"pond: the server is starting still: {said or 'an earlier line'}\n"),
-        (51.0, "pond: the server is starting still: the tables are there\n"),
+        (background.SILENT_S + 2, f"pond: the server is still starting: {said or 'an earlier line'}\n"),
+        (51.0, "pond: the server is still starting: the tables are there\n"),
     ]
 
 

@@ -172,6 +172,29 @@ def test_the_network_of_a_run_is_shown_where_it_is_known(server, run_pond, make_
     assert [line[19:] for line in lines if line[8:17].strip() == "network"] == told
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"held_by": "gate"}, "kept to its part of the card by the gate"),
+        (
+            {"held_by": "gate", "memory_by_kernel": True},
+            "kept to its part of the card by the gate, and its device memory by the kernel too (dmem)",
+        ),
+        (
+            {"held_by": "dmem", "memory_by_kernel": True},
+            "kept to its part of the card by the kernel, which bounds its device memory and not its time (dmem)",
+        ),
+        (
+            {"held_by": "nothing", "hold_reason": "no C compiler"},
+            "nothing keeps it to its part of the card: no C compiler",
+        ),
+    ],
+)
+def test_what_keeps_a_run_to_its_part_of_a_card_is_shown(server, run_pond, make_job, fields, told):
+    will_tell(server, asdict(make_job(tasks=[TASK], **fields)))
+    assert " ".join(run_pond("get", "train-abcde")[1].split()).endswith(f" isolation {told}")
+
+
 def test_the_tasks_of_each_role_are_counted(server, run_pond, make_job):
     states = [
         ("chief", "running", "n1"),
@@ -336,8 +359,8 @@ def test_nothing_is_deleted_where_nobody_can_be_asked(server, run_pond):
 @pytest.mark.parametrize(("said", "code", "methods"), [(True, 0, ["GET", "DELETE"]), (False, 1, ["GET"])])
 def test_a_person_is_asked_first(server, run_pond, make_job, monkeypatch, said, code, methods):
     asked = []
-    monkeypatch.setattr("millpond.client.cli.bulk_actions._is_attended", lambda: True)
-    monkeypatch.setattr("millpond.client.cli.bulk_actions.click.confirm", lambda text, **_: asked.append(text) or said)
+    monkeypatch.setattr("millpond.client.cli.connection._is_attended", lambda: True)
+    monkeypatch.setattr("millpond.client.cli.connection.click.confirm", lambda text, **_: asked.append(text) or said)
     server.will(200, asdict(make_job("a", "failed")))
     server.will(200, asdict(make_job("a", "failed")))
     assert run_pond("delete", "a")[0] == code

@@ -163,11 +163,11 @@ def test_other_requests_whose_answer_was_lost_are_not(client, listener):
 
 
 def test_where_nothing_listens_the_error_says_so():
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        url = f"http://127.0.0.1:{gone.getsockname()[1]}"
-
-    with Client(url, "secret") as client, pytest.raises(UnavailableError, match="no Millpond server answers"):
-        client.job("train-abcde")
+    with socket.socket() as silent:  # it has the port, so that no other program listens there
+        silent.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with Client(url, "secret") as client, pytest.raises(UnavailableError, match="no Millpond server answers"):
+            client.job("train-abcde")
 
 
 def test_silence_is_an_error_in_time(listener):

@@ -11,7 +11,7 @@ from pathlib import Path
 import millpond.client.sdk as sdk
 from millpond.server.api import routes
 
-NOT_OF_CLIENTS = ("/api/v1/runs/", "/healthz", "/readyz", "/metrics", "/oidc/", "/llms.txt", "/docs/")
+NOT_OF_CLIENTS = ("/api/v1/runs/", "/healthz", "/readyz", "/metrics", "/oidc/", "/llms.txt", "/docs/", "/portal")
 """What pods, monitors, browsers and readers ask for."""
 BY_NAMES_IN_ONE = {
     "/datasets/{}/{}/files/{}", "/jobs/{}/output/{}", "/images/{}/{}/pull", "/images/{}/{}/push", "/oidc/logins/{}",

@@ -237,7 +237,7 @@ class Giver:
     def read(
         self, path: str, _params: Any, _silence_s: float, headers: Mapping[str, str] | None = None
     ) -> Iterator[bytes]:
-        name, asked = path.partition("/output/")[2], headers or {}
+        name, asked = unquote(path.partition("/output/")[2]), headers or {}
         if name not in self.contents:
             raise NotFoundError(f"no file {name!r} in the output", "")
         if asked and asked["If-Match"] != f'"{self.version(name)}"':
@@ -270,6 +270,19 @@ def test_output_that_was_fetched_before_the_connection_broke_is_not_fetched_agai
     assert giver.given == [("deep/b.bin", 499_990)], "and of the other no more than it lacks"
     assert [place.read_bytes() for place in places] == list(giver.contents.values())
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["a.bin", "b.bin"]
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "ü" * 127, "n" * 236])
+def test_a_file_whose_name_is_as_long_as_names_can_be_is_fetched_and_continued(tmp_path: Path, name: str) -> None:
+    giver = Giver(torn=name)
+    giver.contents |= {name: b"x" * 500_000, "m" * 255: b"small"}
+    with pytest.raises(UnavailableError):
+        giver.files().get_output("j", tmp_path)
+    giver.torn, giver.given = "", []
+    places = giver.files().get_output("j", tmp_path)
+    assert (name, 499_990) in giver.given
+    assert [place.read_bytes() for place in places] == list(giver.contents.values())
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["a.bin", "deep", name, "m" * 255])
 
 
 def test_one_file_or_one_folder_of_the_output_is_fetched_alone(tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ def test_a_service_at_rest_is_woken_by_requests_and_loses_none(site: Site) -> No
     assert len(held) >= 8
     assert len(held) + len(turned_away) == 12
     assert {answer.text for answer in held} == {"one"}
-    until(lambda: re.search(r"^  +replicas   [12] of [12] ready$", site.pond("get", job).stdout, re.MULTILINE))
+    with Load(site, job, callers=1):  # as it soon rests again
+        until(lambda: re.search(r"^  +replicas   [12] of [12] ready$", site.pond("get", job).stdout, re.MULTILINE))
     for answer in turned_away:
         assert "8 requests wait for one" in answer.json()["error"]["cause"]
         assert answer.headers["retry-after"] == "2"

@@ -51,6 +51,22 @@ class Place:
         """Run a program here."""
         return subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, env=self.pond.env, check=False)
 
+    def gateways(self) -> list[int]:
+        """Those of the server; processes may come and go while they are listed."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                is_gateway = b"millpond.server.sessions.ssh.gateway" in (folder / "cmdline").read_bytes()
+                if is_gateway and status_of(int(folder.name))["PPid"] == [str(self.pond.server_pid)]:
+                    found.append(int(folder.name))
+        return found
+
+
+def status_of(pid: int) -> dict[str, list[str]]:
+    """What the kernel says of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
@@ -63,7 +79,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     env = "env: {COLOUR: blue, SHELL: /bin/sh}"
     (folder / "job.yaml").write_text(f"kind: dev\ngpus: 1\n{env}\ncommand: [{sys.executable}, {program}]\n")
     job = pond("submit", str(folder / "job.yaml")).stdout.strip()
-    until(lambda: pond.output(job))
+    until(lambda: pond.has_begun(job))
     yield Place(pond, job)
     done = pond("down")
     assert done.returncode == 0, done.stderr
@@ -76,18 +92,8 @@ def test_a_command_runs_in_the_place_of_the_task_and_its_exit_code_is_ours(place
 
 
 def test_the_gateway_has_no_rights(place: Place) -> None:
-    def status(pid: int) -> dict[str, list[str]]:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        return {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
-
-    gateways = []
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            is_gateway = folder.name.isdecimal() and b"ssh.gateway" in (folder / "cmdline").read_bytes()
-            if is_gateway and status(int(folder.name))["PPid"] == [str(place.pond.server_pid)]:
-                gateways.append(int(folder.name))
-    (gateway,) = gateways
-    found = status(gateway)
+    (gateway,) = place.gateways()
+    found = status_of(gateway)
     assert {tuple(found[name]) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {("0" * 16,)}
     assert found["NoNewPrivs"] == ["1"]
     if os.geteuid() == 0:
@@ -225,24 +231,12 @@ def test_writing_the_entries_again_changes_nothing_and_they_are_ones_own(place: 
     assert private <= {"id_ed25519.pub"}
 
 
-def command_of(pid: int) -> bytes:
-    """Its words; none of a process that has ended since it was listed."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
-
-
 def test_a_gateway_that_was_killed_is_replaced_and_a_server_takes_its_gateway_along(place: Place) -> None:
-    def gateways() -> list[int]:
-        children = Path(f"/proc/{place.pond.server_pid}/task/{place.pond.server_pid}/children")
-        every = [int(each) for path in children.parent.parent.glob("*/children") for each in path.read_text().split()]
-        return [pid for pid in every if b"millpond.server.sessions.ssh.gateway" in command_of(pid)]
-
-    (killed,) = gateways()
+    (killed,) = place.gateways()
     os.kill(killed, signal.SIGKILL)
-    until(lambda: [pid for pid in gateways() if pid != killed])
+    until(lambda: [pid for pid in place.gateways() if pid != killed])
     until(lambda: place.ssh("true").returncode == 0)
-    (after,) = gateways()
+    (after,) = place.gateways()
     place.pond.kill_server()
     until(lambda: not alive(after))
     place.pond.up("--config", str(place.workdir / "pool.yaml"))

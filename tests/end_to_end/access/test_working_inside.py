@@ -30,7 +30,7 @@ def job(shared: Pond) -> Iterator[str]:
     env = "env: {COLOUR: blue, SHELL: /bin/sh}"
     path.write_text(f"kind: dev\ngpus: 1\n{env}\ncommand: [{sys.executable}, {program}]\n")
     name = shared("submit", str(path)).stdout.strip()
-    until(lambda: shared.output(name))
+    until(lambda: shared.has_begun(name))
     yield name
     shared("stop", name)
 

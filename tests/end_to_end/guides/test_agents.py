@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from real_pond import POND, Pond
+from real_pond import PATIENCE_S, POND, Pond, until
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -29,7 +29,7 @@ def with_agent(pond: Pond, act: Callable[[Client], Awaitable[Any]], *options: st
         async with Client(program) as client:
             return await act(client)
 
-    return asyncio.run(asyncio.wait_for(session(), 120))
+    return asyncio.run(asyncio.wait_for(session(), PATIENCE_S))
 
 
 async def ask(client: Client, tool: str, **arguments: Any) -> Any:
@@ -63,6 +63,7 @@ def test_an_agent_reads_everything_and_changes_nothing_unless_it_may(shared: Pon
 
     with_agent(shared, read)
     assert shared("stop", "long", "wide").returncode == 0
+    until(shared.is_idle)
 
 
 def room(pool: dict[str, Any]) -> tuple[int, int, int]:
@@ -102,6 +103,8 @@ def test_an_agent_that_may_submits_and_stops_and_is_told_what_is_wrong(shared: P
         assert wrong.is_error
         assert "2:1" in str(wrong.content)
         assert "gpus" in str(wrong.content)
+        absent = await client.call_tool("stop", {"job": "never-was"})
+        assert absent.structured_content["error"]["code"] == "not-found"
         (job,) = (await ask(client, "submit", job_file="command: sleep 600\nname: nap\n"))["jobs"]
         await has_begun(client, attempt=1)
         raised = await ask(client, "change_priority", job="nap", priority="high")

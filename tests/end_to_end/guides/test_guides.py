@@ -26,6 +26,10 @@ def test_the_commands_about_arrays_and_sweeps_work_as_printed(running: Pond, tmp
     assert walk((REPOSITORY / "docs/arrays.md").read_text(), running, tmp_path) > 10
 
 
+def test_the_commands_of_the_first_day_work_as_printed(running: Pond, tmp_path: Path) -> None:
+    assert walk((REPOSITORY / "docs/operating.md").read_text(), running, tmp_path) == 5
+
+
 def test_the_commands_about_parts_of_cards_work_as_printed(running: Pond, tmp_path: Path) -> None:
     assert walk((REPOSITORY / "docs/sharing.md").read_text(), running, tmp_path) > 4
 

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.long
 def test_apply_shows_the_plan_first_and_submits_only_when_told_to(shared: Pond) -> None:
     path = shared.state_dir.parent / "job.yaml"
     path.write_text("name: planned\ngpus: 2\ncommand: sleep 600\n")
+    until(shared.is_idle)
     refused = shared("apply", str(path))
     assert (refused.returncode, "add -y" in refused.stderr) == (2, True)
     shown = shared("apply", "--dry-run", "--set", "gpus=4", str(path))

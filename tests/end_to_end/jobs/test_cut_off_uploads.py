@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from real_pond import Pond, until
+from real_pond import PATIENCE_S, Pond, until
 
 from millpond.client.sdk.resources.uploads import WORTH_ASKING
 from millpond.client.sdk.transport.discovery import find_server
@@ -102,18 +102,18 @@ def test_an_upload_goes_on_after(pond: Pond, line: Line, folder: Path, blow: str
     way = {"MILLPOND_URL": line.url, "MILLPOND_TOKEN": server.token}
     pond.env |= way
     putting = pond.start("data", "put", "it", str(folder))
-    assert line.is_stuck.wait(60)
+    assert line.is_stuck.wait(PATIENCE_S)
     until(lambda: received(pond) > WORTH_ASKING)
     if blow == "Ctrl-C":
         putting.send_signal(signal.SIGINT)
-        _, told = putting.communicate(timeout=60)
+        _, told = putting.communicate(timeout=PATIENCE_S)
         assert putting.returncode == 130
         assert "the same command goes on with it" in told
         line.close()
     else:
         pond.kill_server()
         line.close()
-        _, told = putting.communicate(timeout=60)
+        _, told = putting.communicate(timeout=PATIENCE_S)
         assert putting.returncode == 2, told
         assert "the same command goes on where this was" in told
         assert told.count("\n") == 1
@@ -135,7 +135,7 @@ def test_two_commands_that_send_the_same_file_send_it_once(pond: Pond, line: Lin
     server = find_server(None, None, pond.state_dir)
     pond.env |= {"MILLPOND_URL": line.url, "MILLPOND_TOKEN": server.token}
     first = pond.start("data", "put", "it", str(folder))
-    assert line.is_stuck.wait(60)
+    assert line.is_stuck.wait(PATIENCE_S)
     del pond.env["MILLPOND_URL"], pond.env["MILLPOND_TOKEN"]
     until(lambda: received(pond) > WORTH_ASKING)
     second = pond("data", "put", "it", str(folder))
@@ -144,5 +144,5 @@ def test_two_commands_that_send_the_same_file_send_it_once(pond: Pond, line: Lin
     assert "is being sent by another command; waiting for that" in told, "until that has been silent for long"
     assert "going on with large.bin" in told
     first.kill()
-    first.communicate(timeout=60)
+    first.communicate(timeout=PATIENCE_S)
     as_job_reads_it(pond, folder)

@@ -86,7 +86,7 @@ def test_a_job_keeps_to_the_image_that_it_was_handed_in_with(
 def test_a_job_in_a_container_survives_the_server_and_can_be_stopped(yard: Pond, real_podman: RealPodman) -> None:
     yard("image", "add", "busy:1", IMAGE)
     job = yard("run", "-d", "--image", "busy:1", "sh", "-c", "echo begun; sleep 600").stdout.strip()
-    until(lambda: yard.output(job) == "begun\n")
+    until(lambda: yard.has_begun(job))
     assert yard("exec", job, "--", "sh", "-c", "echo inside; ps | grep -c sleep").stdout.splitlines()[0] == "inside"
     yard.kill_server()
     yard.up()
@@ -101,7 +101,9 @@ def test_an_image_that_no_registry_gives_ends_the_job_with_what_was_said(yard: P
     missing = yard("run", "--image", "localhost/never:1", "true")
     assert missing.returncode == 2
     assert "no image 'localhost/never:1' on this machine" in missing.stderr
-    job = yard("run", "-d", "--image", "127.0.0.1:9/never:1", "true").stdout.strip()
+    accepted = yard("run", "-d", "--image", "127.0.0.1:9/never:1", "true")
+    assert accepted.returncode == 0, accepted.stderr
+    job = accepted.stdout.strip()
     why = json.loads(yard("why", job, "-o", "json").stdout)
     assert why["cause"] in ("waiting-for-image", "cancelled")
     assert "127.0.0.1:9/never:1" in why["summary"] or "cannot be fetched" in why["summary"]

@@ -144,7 +144,7 @@ def test_a_registry_that_asks_for_a_login_gets_it_from_a_secret_and_gives_to_nob
 def test_what_is_built_here_goes_to_a_registry_and_comes_back_from_there(yard: Yard) -> None:
     pond, reference = yard.pond, f"{yard.private.address}/team/made:1"
     kept = [POND, "secret", "set", "REGISTRY", "--stdin"]
-    subprocess.run(kept, input=LOGIN, env=pond.env, text=True, check=True, capture_output=True, timeout=60)
+    subprocess.run(kept, input=LOGIN, env=pond.env, text=True, check=True, capture_output=True, timeout=PATIENCE_S)
     (pond.state_dir.parent / "made").mkdir()
     (pond.state_dir.parent / "made/Containerfile").write_text(f"FROM {IMAGE}\nRUN echo made > /said\n")
     assert pond("image", "build", "made:1", str(pond.state_dir.parent / "made")).returncode == 0

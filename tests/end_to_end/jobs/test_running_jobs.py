@@ -159,6 +159,8 @@ def test_a_job_that_waits_says_why_and_starts_when_there_is_room(shared):
     job_line, reason = process.stderr.readline(), process.stderr.readline()
     job_id = job_line.split()[-1]
     assert reason.startswith(f"pond: {job_id} waits: ")
+    follower = shared.start("logs", "-f", job_id)
+    assert follower.stderr.readline().startswith(f"pond: {job_id} waits: ")
     why = shared("why", job_id)
     assert why.returncode == 0
     assert why.stdout.startswith(f"{job_id}: queued, number 1 in line\n  why     ")

@@ -71,6 +71,19 @@ def test_a_job_runs_as_a_pod_and_outlives_its_server(pond: Pond, cluster: Standi
     assert f"task 0 of job {job} is succeeded" in over.stderr
 
 
+def test_a_job_that_names_no_image_goes_to_the_node_that_holds_the_configured_one(
+    pond: Pond, cluster: StandinCluster
+) -> None:
+    image = {"names": ["registry.example/train:1"], "sizeBytes": 9 * 10**9}
+    cluster.add_node("n9", images=[image])
+    until(lambda: "registry.example/train:1" in pond("nodes", "n9").stdout)
+    pod = f"{submit(pond, '--gpus', '1', '--', 'train')}-1-0"
+    until(lambda: (cluster.get("pods", pod) or {"spec": {}})["spec"].get("nodeName") == "n9")
+    cluster.finish(pod)
+    cluster.remove("nodes", "n9", "")
+    until(lambda: pond("nodes", "n9").returncode)
+
+
 @pytest.mark.long
 def test_a_service_is_reached_in_its_pods_and_another_revision_takes_its_place(
     pond: Pond, cluster: StandinCluster, tmp_path: Path
@@ -243,7 +256,8 @@ def test_a_server_of_one_machine_moves_to_a_cluster(own_cluster: StandinCluster,
     assert before("queue", "add", "lab", "guarantee=2").returncode == 0
     done = submit(before, "--queue", "lab", "--", "true")
     until(lambda: before.job(done)["state"] == "succeeded")
-    running = submit(before, "--gpus", "4", "--name", "long", "--", "sleep", "600")
+    first = ("--priority", "high")  # else what has waited for longer than this has run goes before it
+    running = submit(before, "--gpus", "4", "--name", "long", *first, "--", "sleep", "600")
     until(lambda: before.job(running)["state"] == "running")
     waiting = submit(before, "--gpus", "4", "--tasks", "2", "--name", "wide", "--", "train")
     archive = tmp_path / "pond.tar.gz"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -20,27 +19,22 @@ from standin_cluster import StandinCluster
 
 from millpond.engines.kubernetes.pods.pod_marks import pod_name
 from millpond.node.task.records import TaskId
+from own_address import free_port, own_address
 
 pytestmark = pytest.mark.long
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
 def pond(cluster: StandinCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
     folder = tmp_path_factory.mktemp("pond")
-    config, port = folder / "pond.yaml", free_port()
+    config, host, port = folder / "pond.yaml", own_address(), free_port(own_address())
     config.write_text(
         f"kubernetes: {{kubeconfig: {cluster.kubeconfig(folder)}, image: 'registry.example/train:1', "
-        f"server_url: 'http://127.0.0.1:{port}'}}\n"
+        f"server_url: 'http://{host}:{port}'}}\n"
     )
     pond = Pond(folder / "state")
     pond.env |= {"MILLPOND_PORT": str(port)}
-    done = pond("up", "--detach", "--config", str(config))
+    done = pond("up", "--detach", "--host", host, "--config", str(config))
     assert done.returncode == 0, done.stderr
     yield pond
     pond("down", "--keep-jobs")
@@ -119,7 +113,7 @@ def test_what_a_task_leaves_waits_for_a_server_that_is_away(
     pond.kill_server()
     assert node.end_of("task") == 0
     until(lambda: "not reached" in (node.folder / "files.log").read_text())
-    assert pond("up", "--detach").returncode == 0
+    assert pond("up", "--detach", "--host", own_address()).returncode == 0
     assert node.end_of("files") == 0
     until(lambda: pond.job(job)["state"] == "succeeded")
     assert pond("output", "ls", job, "-o", "name").stdout.split() == ["model"]

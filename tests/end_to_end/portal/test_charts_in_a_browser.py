@@ -52,9 +52,12 @@ TWIN = """async (index) => {
 
 @pytest.fixture(scope="module")
 def past(pond: Pond) -> float:
-    """Three hours in which the cards of the pool were held more and more; returns when they begin."""
+    """Three hours in which the cards of the pool were held more and more; returns when they begin.
+
+    They are over for so long that the server has written nothing of them.
+    """
     engine = sa.create_engine(f"sqlite:///{pond.state_dir / DATABASE_FILE}")
-    now = int(time.time()) // HOUR * HOUR
+    now = (int(time.time()) // HOUR - 1) * HOUR
     store = TimeSeriesStore(engine)
     rows = []
     for minute in range(-180, 0):

@@ -1,4 +1,7 @@
-"""Each page of the portal in a real Chromium, in the light and in the dark, at the width of a desk and of a phone."""
+"""Each page of the portal in a real Chromium, in English and the light, and in Chinese and the dark.
+
+At the width of a desk, a tablet, a phone and paper.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import pytest
 from axe_playwright_python import sync_playwright as axe
 from playwright import sync_api
 from portal_scene import CHROMIUM, OPTIONS, SIZES, address, enter, pages, scene
+from portal_visit import PATIENCE_MS
 
 if CHROMIUM is None:
     pytest.skip("chromium is not installed (apt-get install chromium)", allow_module_level=True)
@@ -40,13 +44,26 @@ class Window:
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
     with scene(tmp_path_factory.mktemp("pages")) as (pond, names), sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(OPTIONS))
-        yield Window(enter(browser.new_context(locale="en-US"), pond), names)
+        context = browser.new_context(locale="en-US")
+        context.set_default_timeout(PATIENCE_MS)
+        yield Window(enter(context, pond), names)
         browser.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.fixture
+def language(window: Window, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A language, which the window has meanwhile."""
+    cookie = {"name": "millpond_language", "url": window.base}
+    window.page.context.add_cookies([cookie | {"value": request.param}])
+    yield request.param
+    window.page.context.add_cookies([cookie | {"value": "en"}])
+
+
+@pytest.mark.parametrize(("scheme", "language"), [("light", "en"), ("dark", "zh-CN")], indirect=["language"])
 @pytest.mark.parametrize("path", pages())
-def test_a_page_can_be_read_and_used_by_all_and_asks_nobody_else(window: Window, path: str, scheme: str) -> None:
+def test_a_page_can_be_read_and_used_by_all_and_asks_nobody_else(
+    window: Window, path: str, scheme: str, language: str
+) -> None:
     page = window.page
     window.wrong.clear()
     window.hosts.clear()
@@ -56,6 +73,7 @@ def test_a_page_can_be_read_and_used_by_all_and_asks_nobody_else(window: Window,
         answer = page.goto(window.base + address(path, window.names))
         assert answer.status == 200
         assert page.locator("h1").first.is_visible()
+        assert page.locator("html").get_attribute("lang") == language
         assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
         found = axe.Axe().run(page).response["violations"]
         assert [_said(each) for each in found if each["impact"] in GRAVE] == []

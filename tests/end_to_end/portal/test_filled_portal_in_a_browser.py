@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright import sync_api
 from portal_scene import CHROMIUM, OPTIONS, READY, address, enter, pages, scene
-from portal_visit import DESKTOP, expect
+from portal_visit import DESKTOP, PATIENCE_MS, expect
 from real_pond import until
 
 from millpond.client.sdk import Client
@@ -73,7 +73,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     with scene(tmp_path_factory.mktemp("filled")) as (pond, names), sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(OPTIONS))
         context = browser.new_context(locale="en-US", viewport=DESKTOP)
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(PATIENCE_MS)
         yield Filled(pond, enter(context, pond), names)
         browser.close()
 

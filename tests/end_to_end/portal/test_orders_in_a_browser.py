@@ -24,6 +24,13 @@ def rows(page: Any) -> list[str]:
     ]
 
 
+def running_row(page: Any, job: str) -> Any:
+    """The row of a job once it runs: from then on its own words, and so its size, stay."""
+    row = page.locator(f"#job-{job}")
+    row.locator(".s-running").wait_for()
+    return row
+
+
 @pytest.mark.parametrize(
     ("order", "first", "second", "late"),
     [
@@ -42,7 +49,7 @@ def test_the_chosen_order_survives_changes_and_rows_stay_under_the_cursor(
     page.get_by_role("button", name="Show").click()
     page.wait_for_url(f"**order={order}**")
     assert rows(page) == [one, other], "though the other one is newer"
-    row = page.locator(f"#job-{other}")
+    _, row = (running_row(page, each) for each in (one, other))
     row.hover()
     before = row.bounding_box()
     newest = submit(pond, "sleep 600", "--name", name, *late)
@@ -71,8 +78,8 @@ def test_a_row_stays_under_the_cursor_where_one_above_it_grows(pond: Pond, visit
     page = visit.enter(pond)
     page.set_viewport_size({"width": 1280, "height": 320})
     page.goto(f"{base_of(page)}/portal/jobs?name=grows&order=oldest")
-    page.locator(f"#job-{above}").evaluate("(row) => row.replaceChildren()")  # the next look fills it again
-    row = page.locator(f"#job-{below}")
+    over, row = (running_row(page, each) for each in (above, below))
+    over.evaluate("(row) => row.replaceChildren()")  # the next look fills it again
     row.hover()
     before = row.bounding_box()
     late = submit(pond, "sleep 600", "--name", "grows", "--gpus", "1")
@@ -82,7 +89,12 @@ def test_a_row_stays_under_the_cursor_where_one_above_it_grows(pond: Pond, visit
     pond("stop", above, below, late)
 
 
-A_MINUTE_LATER = "((now) => { performance.now = () => now() + 61000; })(performance.now.bind(performance))"
+A_MINUTE_LATER = """new Promise((done) => requestAnimationFrame(() => {
+  const now = performance.now.bind(performance);
+  performance.now = () => now() + 61000;
+  done();
+}))"""
+"""Of what has scrolled the page hears before it draws its next picture."""
 
 
 @pytest.fixture
@@ -100,6 +112,8 @@ def phone(chromium: Any, pond: Pond) -> Iterator[Any]:
 def test_on_a_phone_rows_stay_while_one_has_scrolled_into_a_list(pond: Pond, phone: Any) -> None:
     jobs = [submit(pond, "sleep 600", "--name", "touched", "--gpus", "1") for _ in range(4)]
     phone.goto(f"{base_of(phone)}/portal/jobs?name=touched")
+    for job in jobs:
+        running_row(phone, job)
     phone.locator(f"#job-{jobs[0]}").scroll_into_view_if_needed()
     assert phone.evaluate("document.getElementById('jobs').getBoundingClientRect().top") < 0
     late = submit(pond, "sleep 600", "--name", "touched", "--gpus", "1")
@@ -117,13 +131,14 @@ def test_on_a_phone_rows_stay_while_one_has_scrolled_into_a_list(pond: Pond, pho
 def test_on_a_phone_no_row_of_a_list_in_view_moves_before_one_asks_or_leaves_it_alone(pond: Pond, phone: Any) -> None:
     first = submit(pond, "sleep 600", "--name", "tapped", "--gpus", "1")
     phone.goto(f"{base_of(phone)}/portal/jobs?name=tapped")
-    before = phone.locator(f"#job-{first}").bounding_box()
+    row = running_row(phone, first)
+    before = row.bounding_box()
     assert 0 < before["y"] < 700
     second = submit(pond, "sleep 600", "--name", "tapped", "--gpus", "1")
     waiting = phone.locator("button.waiting:visible")
     waiting.wait_for()
     assert rows(phone) == [first]
-    assert phone.locator(f"#job-{first}").bounding_box() == pytest.approx(before, abs=1)
+    assert row.bounding_box() == pytest.approx(before, abs=1)
     waiting.tap()
     assert rows(phone) == [second, first]
     third = submit(pond, "sleep 600", "--name", "tapped", "--gpus", "1")

@@ -75,12 +75,12 @@ def test_output_is_followed_and_the_job_stopped_by_a_button(pond: Pond, visit: V
     page = visit.enter(pond, job)
     log = page.locator("#log-lines")
     log.get_by_text("<b>first</b>").wait_for()
-    assert log.locator(".wrong").all_inner_texts() == ["ValueError: odd"]
+    expect(log.locator(".wrong")).to_have_text(["ValueError: odd"])
     shown = log.locator("div").count()
     log.locator("div").nth(shown + 1).wait_for()
     announced = page.locator("h1 + [role=status]").element_handle()
     page.fill("#log-search", "ValueError")
-    assert log.locator("div:visible").count() == 1
+    expect(log.locator("div:visible")).to_have_count(1)
     page.fill("#log-search", "")
     page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Stop").click()
@@ -172,6 +172,7 @@ def test_of_a_program_that_writes_faster_than_one_reads_the_latest_lines_are_the
     job = submit(pond, "until [ -e $MILLPOND_OUTPUT/go ]; do sleep 0.1; done; seq 1500000; sleep 600", "--gpus", "0")
     page = visit.enter(pond, job)
     page.locator("#log-lines").wait_for()
+    page.locator("#job .s-running").first.wait_for()
     assert pond("exec", job, "--", "sh", "-c", "touch $MILLPOND_OUTPUT/go").returncode == 0
     lines = page.locator("#log-lines div:not(.note)")
     expect(lines.last).to_have_text("1500000")
@@ -305,23 +306,22 @@ def test_what_was_said_of_a_page_that_could_not_be_read_is_over_once_it_can(pond
 
 def test_a_stream_that_could_not_begin_begins_when_the_server_answers(pond: Pond, visit: Visit) -> None:
     page = visit.enter(pond)
-    refused: list[str] = []
+    asked: list[str] = []
 
     def refuse(route: Any) -> None:
-        refused.append(route.request.url)
-        if len(refused) == 1:
+        asked.append(route.request.url)
+        if len(asked) == 1:
             route.abort()
-        elif len(refused) == 2:
-            route.fulfill(status=503, body="")
         else:
-            route.continue_()
+            route.fulfill(status=503, body="")
 
     page.route("**/portal/stream", refuse)
-    page.reload()
+    with page.expect_response("**/portal/stream"):
+        page.reload()
     page.get_by_text("The server does not answer.").wait_for()
+    page.unroute("**/portal/stream")
     page.locator("#live[data-state=live]").wait_for()
     expect(page.locator("#notice")).to_be_hidden()
-    assert len(refused) == 3
     visit.forgive_refusals()
 
 
@@ -382,10 +382,11 @@ def test_a_person_with_a_password_is_led_to_what_they_wanted(pond: Pond, visit: 
 
 def test_a_report_leads_from_a_user_to_the_jobs_and_its_period_is_in_the_address(pond: Pond, visit: Visit) -> None:
     job = submit(pond, "sleep 600", "--gpus", "1")
+    until(lambda: pond.job(job)["state"] == "running")
     page = visit.enter(pond)
     page.get_by_role("link", name="Reports").click()
     page.get_by_role("link", name="7 days").click()
-    assert urlsplit(page.url).query.endswith("days=7")
+    page.wait_for_url("**days=7")
     page.locator("tbody tr", has_text="V100").get_by_role("link").first.click()
     page.locator("tbody").get_by_role("link", name=job).wait_for()
     assert "by=job" in page.url
@@ -415,6 +416,7 @@ def test_a_question_is_played_beside_the_server_answered_and_cancelled(pond: Pon
     page.get_by_role("heading", name="Who gains and who loses").wait_for()
     assert page.locator("table.sides .up").count() > 0
     assert "add_nodes=2x4" in page.url
+    page.route("**/what-if/answer?*", lambda _: None)  # an answer that takes longer than a click
     page.reload()  # the address is the question
     page.get_by_role("button", name="Cancel").click()
     page.get_by_text("Cancelled.").wait_for()

@@ -147,6 +147,7 @@ def test_cards_are_reserved_changed_and_given_back_on_the_calendar(pond: Pond, v
 
 
 def test_selected_jobs_are_stopped_together_and_what_was_refused_is_named(pond: Pond, visit: Visit) -> None:
+    until(pond.is_idle)
     jobs = [submit(pond, "sleep 600", "--gpus", "1", "--name", f"many-{number}") for number in range(3)]
     page = at(visit, pond, "jobs")
     page.on("dialog", lambda dialog: dialog.accept())
@@ -163,6 +164,7 @@ def test_selected_jobs_are_stopped_together_and_what_was_refused_is_named(pond: 
     page.get_by_text("1 done, 1 refused").wait_for()
     assert f"'{jobs[0]}' has ended already" in page.locator("#bulk-result").inner_text()
     page.locator(f"#job-{late}").wait_for()
+    pond("wait", jobs[1])
     page.goto(path_of(page, "jobs"))
     page.check("#pick-page")
     page.locator("#bulk-all").click()
@@ -233,6 +235,7 @@ def test_selected_jobs_change_their_class_and_start_anew_those_that_ended_too(po
     runs = submit(pond, "sleep 600", "--gpus", "1", "--name", "runs")
     over = submit(pond, "true", "--gpus", "1", "--name", "over")
     assert pond("wait", over).returncode == 0
+    until(lambda: pond.job(runs)["state"] == "running")
     page, asked = at(visit, pond, "jobs?all=true"), []
     page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.accept()))
     page.check(f"#job-{runs} input")
@@ -276,6 +279,7 @@ def test_what_runs_again_does_so_once_however_often_one_presses_until_there_is_a
     expect(page.locator("#notice")).to_contain_text("The server did not answer.")
     page.get_by_role("button", name="Run again").click()
     page.wait_for_url(re.compile(f"/portal/jobs/(?!{job})"))
+    pond("wait", page.url.rpartition("/")[2])  # one that runs still would start anew under its own id
     page.goto(path_of(page, "jobs?all=true&name=again"))
     expect(page.locator("tr[id^=job-again]")).to_have_count(2)
     page.on("dialog", lambda dialog: dialog.accept())

@@ -35,6 +35,7 @@ def follows(page: Any, part: str) -> None:
 
 
 def test_a_job_is_written_in_the_form_planned_submitted_followed_and_stopped(pond: Pond, visit: Visit) -> None:
+    until(pond.is_idle)
     page = form_of(visit, pond)
     page.fill("#f-command", "echo '<i>it runs</i>'\nwhile sleep 0.2; do date; done")
     page.fill("#f-gpus", "0.25")

@@ -1,17 +1,15 @@
-"""A few of the kills of ``benchmarks/chaos.py``: whatever the moment, nothing is lost and nothing is done twice."""
+"""A few kills by ``benchmarks/server/chaos.py``: whatever the moment, nothing is lost and nothing is done twice."""
 
 from __future__ import annotations
 
 import pytest
-from real_pond import REPOSITORY
+
+from benchmarks.server import chaos
 
 pytestmark = pytest.mark.long
 
 
-def test_a_server_killed_at_random_moments_loses_nothing_and_does_nothing_twice(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
-    import chaos
-
+def test_a_server_killed_at_random_moments_loses_nothing_and_does_nothing_twice(tmp_path):
     findings = chaos.torment(tmp_path, kills=3, seed=7)
     assert findings.wrong == []
     assert findings.counts["accepted"] >= 3

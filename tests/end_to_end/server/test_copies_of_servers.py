@@ -35,7 +35,7 @@ def test_a_copy_adopts_ends_and_starts_nothing_of_the_original(running, tmp_path
     job = running("run", "-d", "--", "echo begun; sleep 600").stdout.strip()
     waits = running("run", "-d", "--after", job, "--", "true").stdout.strip()
     array = running("run", "-d", "--after", job, "--array", "0-1", "--", "true").stdout.strip()
-    until(lambda: running.output(job))
+    until(lambda: running.has_begun(job))
     pid = pid_of(running, job)
     copy = copy_of(running, tmp_path)
     late = running("run", "-d", "--", "sleep 600").stdout.strip()
@@ -70,7 +70,7 @@ def test_a_copy_that_takes_over_goes_on_with_the_jobs_of_the_original(pond, tmp_
     pond.up()
     flag = tmp_path / "flag"
     job = pond("run", "-d", "--", f"echo begun; until [ -e {flag} ]; do sleep 0.1; done; echo over").stdout.strip()
-    until(lambda: pond.output(job))
+    until(lambda: pond.has_begun(job))
     pid = pid_of(pond, job)
     copy = restored(pond, tmp_path)
     assert pond("down", "--keep-jobs").returncode == 0
@@ -90,11 +90,13 @@ def test_a_copy_that_takes_over_goes_on_with_the_jobs_of_the_original(pond, tmp_
 
 def test_the_jobs_of_an_original_that_is_gone_run_again_where_its_state_is_taken_over(pond, tmp_path):
     pond.up()
-    job = pond("run", "-d", "--", "echo begun; sleep 2").stdout.strip()
-    until(lambda: pond.output(job))
+    flag = tmp_path / "flag"
+    job = pond("run", "-d", "--", f"echo begun; until [ -e {flag} ]; do sleep 0.1; done").stdout.strip()
+    until(lambda: pond.has_begun(job))
     copy = restored(pond, tmp_path)
     assert pond("down").returncode == 0
     shutil.rmtree(pond.state_dir)
+    flag.touch()
     copy.up("--take-over")
     assert copy("wait", job).stdout.strip() == f"{job}: succeeded"
     assert copy("logs", job).stdout == "begun\n"

@@ -10,7 +10,7 @@ import ssl
 from pathlib import Path
 
 import pytest
-from real_pond import FAKE_GPUS, Pond, until
+from real_pond import FAKE_GPUS, PATIENCE_S, Pond, until
 
 from certificates import make_certificate
 
@@ -22,7 +22,7 @@ def end_of_certificate(port: int, trusted: Path) -> str:
     context = ssl.create_default_context(cafile=str(trusted))
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
     ):
         shown = connection.getpeercert()

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pytest
 import yaml
 from real_pond import REPOSITORY, Pond, until
 
+from certificates import make_certificate
+from millpond.client.sdk import Client
 from own_address import free_port, own_address
 
 PROGRAMS = ("prometheus", "prometheus-alertmanager")
@@ -27,6 +31,7 @@ pytestmark = [
     pytest.mark.skipif(bool(ABSENT), reason=f"{', '.join(ABSENT)} not installed (apt install {' '.join(ABSENT)})"),
 ]
 RULES = REPOSITORY / "deploy" / "prometheus" / "millpond.rules.yaml"
+NONE: Mapping[str, str] = MappingProxyType({})
 ROUTES = REPOSITORY / "deploy" / "prometheus" / "alertmanager.yaml"
 
 
@@ -56,21 +61,33 @@ def receiver() -> Iterator[str]:
 
 
 @pytest.fixture
-def watch(receiver: str, tmp_path: Path) -> Iterator[Callable[[Pond], str]]:
+def watch(receiver: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
     """Starts a Prometheus that reads a server and tells an Alertmanager; returns its address."""
     with ExitStack() as started:
-        yield lambda pond: started.enter_context(prometheus_of(pond, receiver, tmp_path))
+        yield lambda pond, **how: started.enter_context(prometheus_of(pond, receiver, tmp_path, **how))
 
 
 @contextmanager
-def prometheus_of(pond: Pond, receiver: str, tmp_path: Path) -> Iterator[str]:
-    """It has a token of its own."""
-    token = pond("token", "create", "prometheus", "--allow", "read-metrics", "--expires", "30d").stdout.split()[-1]
+def prometheus_of(
+    pond: Pond, receiver: str, tmp_path: Path, changed: Mapping[str, str] = NONE, expires: str = "30d"
+) -> Iterator[str]:
+    """It has a token of its own.
+
+    Args:
+        changed: what is written otherwise in its copy of the rules.
+        expires: when its token does.
+    """
+    token = pond("token", "create", "prometheus", "--allow", "read-metrics", "--expires", expires).stdout.split()[-1]
     (tmp_path / "token").write_text(token)
-    rules = yaml.safe_load(RULES.read_text())
+    text = RULES.read_text()
+    for of_rules, instead in changed.items():
+        assert text.count(of_rules) == 1, f"{of_rules} is not in the rules"
+        text = text.replace(of_rules, instead)
+    rules = yaml.safe_load(text)
     for rule in (rule for group in rules["groups"] for rule in group["rules"]):
         rule.pop("for", None)  # at once
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    certificate = tmp_path / "server.crt"
     listen = {name: f"{own_address()}:{free_port(own_address())}" for name in PROGRAMS}
     settings = {
         "prometheus": {
@@ -81,6 +98,8 @@ def prometheus_of(pond: Pond, receiver: str, tmp_path: Path) -> Iterator[str]:
                 {
                     "job_name": "millpond",
                     "authorization": {"credentials_file": "token"},
+                    "scheme": urllib.parse.urlsplit(address_of(pond)).scheme,
+                    "tls_config": {"ca_file": str(certificate)} if certificate.exists() else {},
                     "static_configs": [{"targets": [urllib.parse.urlsplit(address_of(pond)).netloc]}],
                 }
             ],
@@ -113,7 +132,8 @@ def routes_to(receiver: str) -> dict[str, Any]:
     """The routes of the example, at once; all goes to one receiver, under the name of who would hear it."""
     settings = yaml.safe_load(ROUTES.read_text())
     del settings["global"]
-    settings["route"]["group_wait"] = "0s"
+    for route in (settings["route"], *settings["route"]["routes"]):
+        route["group_wait"] = "0s"
     for each in settings["receivers"]:
         name = each["name"]
         each.clear()
@@ -174,3 +194,66 @@ def test_a_card_that_is_gone_when_the_server_starts_again_is_told_to_the_receive
     (alert,) = Receiver.alerts
     assert (alert["labels"]["alertname"], alert["labels"]["device"]) == ("MillpondCardFailed", "1")
     assert (alert["status"], alert["told"]) == ("firing", "on-call")
+
+
+SOONER = {
+    "_below_guarantee_seconds > 1800": "_below_guarantee_seconds > 5",
+    'state=~"running|suspended"}) > 0.1': 'state=~"running|suspended"}) > 0',
+    "_cycle_seconds_bucket[10m])) > 1": "_cycle_seconds_bucket[10m])) > 0",
+}
+POOL = """
+listen: {{certificate: {certificate}, key: {key}}}
+queues: [{{name: default, guarantee: {{gpus: 48}}}}, {{name: vision, guarantee: {{gpus: 16}}}}]
+"""
+HOLDS = "{name: holds, array: 0-15, gpus: 3, cpus: 0.1, memory: 64MiB, preemptible: false, command: sleep 600}"
+WAITS = "{queue: vision, gpus: 2, cpus: 0.1, memory: 64MiB, preemptible: false, command: sleep 600}"
+IN_TROUBLE = {
+    "MillpondCertificateEnds": "mail",
+    "MillpondTokenEnds": "mail",
+    "MillpondFragmented": "mail",
+    "MillpondQueueBelowGuarantee": "mail",
+    "MillpondSwapThrashing": "mail",
+    "MillpondSchedulerSlow": "mail",
+    "MillpondDegraded": "on-call",
+}
+
+
+def test_a_server_in_every_trouble_is_told_to_the_receivers_of_alerts(
+    pond: Pond, watch: Callable[..., str], tmp_path: Path
+) -> None:
+    """Three cards of each machine are held, and a job of a guarantee asks for two of one; its store fails at last."""
+    certificate, key = make_certificate(tmp_path, "127.0.0.1", days=10)
+    texts = {"pool": POOL.format(certificate=certificate, key=key), "holds": HOLDS, "waits": WAITS}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    assert pond("up", "-d", "--fake-gpus", "16x4:V100-32GB", "--config", str(tmp_path / "pool.yaml")).returncode == 0
+    holds = pond("submit", "holds.yaml").stdout.strip()
+    until(lambda: pond.job(f"{holds}.15")["state"] == "running")
+    prometheus = watch(pond, changed=SOONER, expires="5d")
+
+    def firing() -> set[str]:
+        return {each["metric"]["alertname"] for each in ask(prometheus, 'ALERTS{alertstate="firing"}')}
+
+    def moves_until_that_is_told() -> bool:
+        with Client(state_dir=pond.state_dir) as client:
+            client.suspend(f"{holds}.0", swap=True)
+            until(lambda: client.job(f"{holds}.0").suspension.startswith("swapped"))
+            client.resume(f"{holds}.0")
+            until(lambda: client.job(f"{holds}.0").state == "running")
+        return "MillpondSwapThrashing" in firing()
+
+    until(moves_until_that_is_told)
+    assert pond("submit", "waits.yaml").returncode == 0
+    until(lambda: firing() >= IN_TROUBLE.keys() - {"MillpondDegraded"})
+    with sqlite3.connect(pond.state_dir / "millpond.db", isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert pond("run", "-d", "--", "true").returncode != 0
+        until(lambda: "MillpondDegraded" in told())
+        other.execute("ROLLBACK")
+    late = {("MillpondDown", "on-call")}  # a scrape that waited for the store; the rules say so after two minutes alone
+    assert told().items() - late == IN_TROUBLE.items()
+
+
+def told() -> dict[str, str]:
+    """Which alerts have come, and to whom."""
+    return {alert["labels"]["alertname"]: alert["told"] for alert in Receiver.alerts}

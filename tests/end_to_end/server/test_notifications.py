@@ -12,13 +12,14 @@ from real_pond import Pond, until
 from mail_catcher import MailCatcher, catching
 from millpond.client.sdk import Client
 from millpond.specs.api.events import DeliveryInfo
+from own_address import own_address
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture
 def catcher() -> MailCatcher:
-    return MailCatcher()
+    return MailCatcher(own_address())  # where its port stays free while it is down
 
 
 def configured(folder: Path, catcher: MailCatcher) -> Path:
@@ -26,7 +27,7 @@ def configured(folder: Path, catcher: MailCatcher) -> Path:
     with catching(catcher):
         pass
     config = folder / "cluster.yaml"
-    mail = f"{{host: 127.0.0.1, port: {catcher.port}, encryption: none, sender: pond@example.org}}"
+    mail = f"{{host: {catcher.host}, port: {catcher.port}, encryption: none, sender: pond@example.org}}"
     config.write_text(f"notifications: {{mail: {mail}}}\n")
     return config
 

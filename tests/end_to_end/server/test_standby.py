@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -106,12 +107,13 @@ def test_a_standby_answers_probes_and_names_the_leader(tmp_path: Path, start: St
     waiting, leads = standing_by(state), read_server_file(state)
     assert waiting is not None
     assert leads is not None
-    alive = httpx2.get(f"{waiting.url}/healthz", trust_env=False)
+    get = partial(httpx2.get, trust_env=False, timeout=PATIENCE_S)
+    alive = get(f"{waiting.url}/healthz")
     assert (alive.status_code, alive.json()) == (
         200,
         {"status": "ok", "degraded": "", "standby": True, "leader": leads.url},
     )
-    assert httpx2.get(f"{waiting.url}/readyz", trust_env=False).status_code == 503
+    assert get(f"{waiting.url}/readyz").status_code == 503
     token = Path(waiting.token_path).read_text().strip()
     with Client(waiting.url, token) as client, pytest.raises(UnavailableError, match=f"stands by; {leads.url} leads"):
         client.submit({"command": "true"})
@@ -228,6 +230,7 @@ def test_a_standby_whose_database_does_not_answer_says_that_it_does_not_know_who
         waiting = standing_by(tmp_path / "state")
         assert waiting is not None
         assert done.stdout == f"Millpond stands by at {waiting.url}; which server leads is not known yet\n"
-        assert "stands by; which server leads is not known yet" in httpx2.get(f"{waiting.url}/readyz").json()["status"]
+        answer = httpx2.get(f"{waiting.url}/readyz", trust_env=False, timeout=PATIENCE_S)
+        assert "stands by; which server leads is not known yet" in answer.json()["status"]
     finally:
         assert pond("down").returncode == 0

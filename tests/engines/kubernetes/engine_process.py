@@ -1,6 +1,6 @@
 """An engine in a process of its own, to be paused and killed: starts a job for each line on standard input.
 
-python engine_process.py PORT FOLDER LASTS_S HOLDS_S
+python engine_process.py HOST:PORT FOLDER LASTS_S HOLDS_S
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[2]))
 from pod_bench import PodBench, start
 from standin_cluster import StandinCluster
 
@@ -17,9 +18,10 @@ from millpond.engines.kubernetes.engine import KubernetesOptions
 from millpond.model.errors import LeadershipLostError
 
 
-def main(port: int, folder: Path, lasts_s: float, holds_s: float) -> None:
+def main(address: str, folder: Path, lasts_s: float, holds_s: float) -> None:
     options = KubernetesOptions(servers=("this-server",), lease=LeaseTimes(lasts_s, holds_s, holds_s / 4))
-    bench = PodBench(StandinCluster(port=port), folder, options=options)
+    host, _, port = address.partition(":")
+    bench = PodBench(StandinCluster(host=host, port=int(port)), folder, options=options)
     bench.open()
     print("open", flush=True)
     threading.Thread(target=report, args=(bench,), daemon=True).start()
@@ -40,4 +42,4 @@ def report(bench: PodBench) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))
+    main(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from standin_cluster import StandinCluster
 
-from millpond.engines.kubernetes.cluster.access import ClusterAccess
+from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess
 from millpond.engines.kubernetes.engine import KubernetesEngine, KubernetesOptions
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RoleNeeds
 from millpond.model.decisions import Grant, Placement, Start, Stop

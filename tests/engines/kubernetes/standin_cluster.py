@@ -30,6 +30,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from millpond.engines.kubernetes.pods.pod_marks import INPUT_FOLDER
+from own_address import own_address
 
 Plain = dict[str, Any]
 NAMESPACE = "team"
@@ -191,7 +192,14 @@ class StandinCluster:
     _silent: set[asyncio.Event] = field(default_factory=set)
     _server: _Server | None = None
     _thread: threading.Thread | None = None
+    host: str = field(default_factory=own_address)
+    """Where its port stays free while it is stopped."""
     port: int = 0
+
+    @property
+    def address(self) -> str:
+        """Its host and port."""
+        return f"{self.host}:{self.port}"
 
     # ---- the server -----------------------------------------------------------------------------------------------
 
@@ -202,7 +210,7 @@ class StandinCluster:
         ]
         app = Starlette(routes=routes)
         config = uvicorn.Config(
-            app, host="127.0.0.1", port=self.port, log_config=None, access_log=False, lifespan="off",
+            app, host=self.host, port=self.port, log_config=None, access_log=False, lifespan="off",
             timeout_keep_alive=KEPT_OPEN_S,
         )  # fmt: skip
         self._server = _Server(config)
@@ -230,7 +238,7 @@ class StandinCluster:
             yaml.safe_dump(
                 {
                     "current-context": "here",
-                    "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+                    "clusters": [{"name": "here", "cluster": {"server": f"http://{self.address}"}}],
                     "contexts": [
                         {"name": "here", "context": {"cluster": "here", "user": "me", "namespace": NAMESPACE}}
                     ],

@@ -15,6 +15,7 @@ from standin_cluster import NAMESPACE, StandinCluster, refusal
 from millpond.engines.kubernetes.adoption import adopted_executor
 from millpond.engines.kubernetes.adoption.pod_binding import bind_pod
 from millpond.model.events import Confirmed, Ended, NodeLost, Refused, StopRequested
+from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.states import Outcome
 
 GANG = {"millpond.io/gang": "pair", "millpond.io/gang-size": "2"}
@@ -106,6 +107,57 @@ def test_a_gang_all_of_whose_nodes_and_pods_are_gone_meanwhile_is_refused(
     bench.engine.apply([start(1, JOB, ("n1", "n2"))])
     assert {bench.next(NodeLost).node, bench.next(NodeLost).node} == {"n1", "n2"}
     assert bench.next(Confirmed).decision == 1
+
+
+def free_cards(bench: AdoptingBench) -> dict[str, int]:
+    nodes = bench.engine.inventory().nodes
+    return {node.name: sum(device.health is DeviceHealth.OK for device in node.devices) for node in nodes}
+
+
+def goes_to(cluster: StandinCluster, pod: str, node: str) -> None:
+    """An admission webhook changes the node of a binding."""
+
+    def changed(request: str, body: Any) -> None:
+        if request.endswith(f"/{pod}/binding"):
+            body["target"]["name"] = node
+
+    cluster.refuses = changed
+
+
+def test_a_pod_that_an_admission_webhook_has_bound_elsewhere_counts_there_and_is_no_task(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    foreign_pod(cluster, "alone")
+    bench.stand_for(bench.gang().key)
+    goes_to(cluster, "alone", "n2")
+    bench.engine.apply([start(1, JOB, ("n1",))])
+    text = "an admission webhook or another scheduler has bound pod alone to node n2"
+    assert eventually(lambda: events_of(cluster, "alone")) == [f"FailedBinding: {text}"]
+    assert bench.next(Refused).reason == text
+    eventually(lambda: free_cards(bench) == {"n1": 8, "n2": 7})
+    cluster.finish("alone")
+    eventually(lambda: free_cards(bench) == {"n1": 8, "n2": 8})
+
+
+def test_of_a_gang_the_pod_that_was_bound_elsewhere_ends_and_the_other_runs_also_when_the_server_starts_anew(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    for name in ("pair-0", "pair-1"):
+        foreign_pod(cluster, name, annotations=GANG)
+    bench.stand_for(bench.gang().key)
+    goes_to(cluster, "pair-1", "n1")
+    decision = start(1, JOB, ("n1", "n2"))
+    bench.engine.apply([decision])
+    bench.bound("pair-0")
+    bench.bound("pair-1")
+    bench.close()
+    bench.open(unanswered=[decision])
+    cluster.run("pair-0")
+    assert bench.next(Confirmed).decision == 1
+    ended = bench.next(Ended)
+    text = "an admission webhook or another scheduler has bound pod pair-1 to node n1"
+    assert (ended.task, ended.outcome, ended.detail) == (1, Outcome.NODE_LOST, text)
+    eventually(lambda: free_cards(bench) == {"n1": 7, "n2": 8})
 
 
 def test_a_namespace_that_is_being_deleted_refuses_bindings_and_words_and_nothing_else_suffers(

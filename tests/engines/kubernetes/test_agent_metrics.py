@@ -46,7 +46,7 @@ from millpond.node.devices.vendor import STALE_AFTER_S
 from millpond.node.host.machine import Machine
 from millpond.node.sharing.backend import SliceUsage
 from millpond.node.sharing.desired_state import DesiredState
-from own_address import free_port
+from own_address import free_port, own_address
 
 ANY = MetricsAddress("127.0.0.1", 0)
 CARD = Device("GPU-0", 0, "nvidia", "H200", 16_384)
@@ -176,7 +176,7 @@ def test_the_program_opens_a_port_where_it_is_told_to_and_names_its_node_as_the_
     apart = AgentPlaces(tmp_path, tmp_path / "plugins", tmp_path / "resources")  # this machine may have a kubelet
     monkeypatch.setattr(program, "AgentPlaces", lambda folder: apart)
     monkeypatch.setattr(PodSlices, "why_nothing_is_held", lambda self: "the gate is not built here")
-    address = MetricsAddress("127.0.0.1", free_port("127.0.0.1"))
+    address = MetricsAddress(own_address(), free_port(own_address()))
     identity = program.AgentIdentity("n1", NAMESPACE, "agent")
 
     def page() -> str:

@@ -10,7 +10,6 @@ import yaml
 from standin_cluster import StandinCluster, refusal
 from starlette.responses import HTMLResponse
 
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config
 from millpond.model.errors import UnavailableError
 from millpond.server.operations.cluster_check import check_cluster
 from millpond.server.operations.cluster_join import JoiningCluster
@@ -100,9 +99,3 @@ def test_an_answer_that_is_an_error_has_the_remedy_of_that_error(
 ) -> None:
     cluster.refuses = lambda _request, _body: refusal(code, "No", "no")
     assert remedy in first_broken(settings, "way to the cluster").remedy
-
-
-def test_a_kubeconfig_that_is_no_yaml_is_said(tmp_path: Path) -> None:
-    (tmp_path / "kubeconfig").write_text("{clusters: [")
-    with pytest.raises(UnavailableError, match="the way to the Kubernetes cluster is not known"):
-        find_config(ClusterAccess(str(tmp_path / "kubeconfig")))

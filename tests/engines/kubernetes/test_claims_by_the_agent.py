@@ -34,9 +34,9 @@ def bench(tmp_path: Path, _fake_driver_libraries: Path, monkeypatch: pytest.Monk
 @pytest.fixture
 def plugin(tmp_path: Path, _fake_driver_libraries: Path) -> AgentBench:
     """Another node, whose kubelet takes device plugins alone."""
-    (tmp_path / "other" / "millpond").mkdir(parents=True)
-    (tmp_path / "other" / "millpond" / "gate").symlink_to(_fake_driver_libraries.parent)
-    return AgentBench(tmp_path / "other")
+    (tmp_path / "b" / "millpond").mkdir(parents=True)
+    (tmp_path / "b" / "millpond" / "gate").symlink_to(_fake_driver_libraries.parent)
+    return AgentBench(tmp_path / "b")
 
 
 def allocated(bench: AgentBench, name: str, *grants: Grant, pod: str = "", uid: str = "") -> tuple[str, str, str]:
@@ -110,7 +110,7 @@ def test_what_a_container_gets_is_what_the_device_plugin_would_give_it(bench: Ag
         prepared = (await bench.kubelet.prepare(claim))[claim[1]]
         edits = edits_of(bench, prepared.devices[0].cdi_device_ids[0])
         given = dict(each.split("=", 1) for each in edits["env"])
-        assert {name: value.replace("/other/", "/") for name, value in env.items()} == given
+        assert {name: value.replace("/b/", "/") for name, value in env.items()} == given
 
     run(plugin, by_plugin)
     run(bench, by_claims)

@@ -11,7 +11,7 @@ from pod_bench import PodBench, eventually
 from standin_cluster import NAMESPACE, refusal
 
 from millpond.engines.kubernetes.claims import claim_book
-from millpond.engines.kubernetes.cluster.access import ClusterAccess
+from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess
 from millpond.engines.kubernetes.engine import KubernetesEngine
 from millpond.engines.kubernetes.pods import pod_executor
 from millpond.model.events import Confirmed, Ended, Refused

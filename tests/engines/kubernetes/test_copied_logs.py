@@ -103,3 +103,9 @@ def test_a_long_line_at_the_end_of_a_program_is_not_copied_twice(files: TaskFile
     answered(files, BEGINNING, b"yy")
     answered(files, BEGINNING, b"yy\n", LINES[2])
     assert files.log.read_bytes() == b"x" * LONGEST_HELD + b"yy" + b"three\n"
+
+
+def test_lines_behind_the_last_are_copied_also_where_the_clock_of_their_node_is_set_back(files: TaskFiles) -> None:
+    copied(files, *LINES)
+    answered(files, *LINES, b"2026-11-24T10:00:03Z four\n", b"2026-11-24T09:00:00Z five\n")
+    assert files.log.read_bytes() == b"one\ntwo\nthree\nfour\nfive\n"

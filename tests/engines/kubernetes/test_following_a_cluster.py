@@ -286,13 +286,14 @@ def test_nothing_new_starts_on_nodes_of_a_cluster_that_is_away_for_long(
     cluster.stop()
     eventually(lambda: {name for name, node in nodes().items() if not node.schedulable} == {"n1", "n2"})
     assert "API server of the cluster does not answer: what runs there goes on" in nodes()["n1"].unschedulable_reason
+    assert all(node.is_silent for node in nodes().values())
     assert len(bench.engine.inventory().tasks) == 1
     words = 'namespaces "team" not found'
     cluster.refuses = lambda request, _: refusal(404, "NotFound", words) if "leases" in request else None
     cluster.start()
     eventually(lambda: words in nodes()["n1"].unschedulable_reason)
     cluster.refuses = lambda _request, _: None
-    eventually(lambda: all(node.schedulable for node in nodes().values()))
+    eventually(lambda: all(node.schedulable and not node.is_silent for node in nodes().values()))
     assert not any(isinstance(event, NodeLost | Ended) for event in said)
 
 
@@ -389,7 +390,7 @@ def test_a_pod_of_ours_that_the_core_does_not_know_is_ended_and_those_of_others_
 def test_an_unreachable_cluster_is_said_with_its_address(cluster: StandinCluster, bench: PodBench) -> None:
     bench.close()
     cluster.stop()
-    with pytest.raises(UnavailableError, match=f"127.0.0.1:{cluster.port}"):
+    with pytest.raises(UnavailableError, match=f"{cluster.address}"):
         bench.open()
     cluster.start()
     bench.open()

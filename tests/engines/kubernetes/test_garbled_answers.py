@@ -64,7 +64,7 @@ def test_a_server_before_which_something_else_answers_says_so_when_it_starts(
     cluster: StandinCluster, tmp_path: Path, what: str
 ) -> None:
     cluster.refuses = lambda request, _: proxy_page() if what in request else None
-    with pytest.raises(UnavailableError, match=rf"127.0.0.1:{cluster.port} cannot be looked at.*no JSON.*{PAGE}"):
+    with pytest.raises(UnavailableError, match=rf"{cluster.address} cannot be looked at.*no JSON.*{PAGE}"):
         PodBench(cluster, tmp_path).open()
 
 

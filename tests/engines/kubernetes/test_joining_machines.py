@@ -18,7 +18,7 @@ from standin_cluster import StandinCluster, refusal
 from starlette.responses import JSONResponse
 
 from millpond.client.cli import main
-from millpond.engines.kubernetes.cluster.access import ClusterAccess
+from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess
 from millpond.model.errors import UnavailableError
 from millpond.server.operations import cluster_join
 from millpond.server.operations.cluster_join import JoiningCluster
@@ -113,14 +113,14 @@ def test_it_is_run_on_the_machine_and_its_cards_are_waited_for(
 
 
 def test_cards_that_a_driver_gives_out_by_claims_are_seen(cluster: StandinCluster, tmp_path: Path) -> None:
-    joining = JoiningCluster(KubernetesFile(kubeconfig=str(cluster.kubeconfig(tmp_path))))
+    passed: list[float] = []
+    joining = JoiningCluster(KubernetesFile(kubeconfig=str(cluster.kubeconfig(tmp_path))), passed.append)
     before = joining.nodes()
     cluster.add_node("gpu-3", cards=0)
     driver = with_driver(cluster)
     driver.publish("gpu-2", card(0, "gpu-2"))
     driver.publish("gpu-3", card(0, "gpu-3"), card(1, "gpu-3"))
-    passed: list[float] = []
-    told = list(joining.joined(before, passed.append, lambda: 100 * sum(passed)))
+    told = list(joining.joined(before, lambda: 100 * sum(passed)))
     assert told == ["node gpu-3 is ready after 0 s", "it offers 2 x gpu.nvidia.com after 0 s"]
 
 
@@ -132,11 +132,12 @@ def test_a_machine_that_does_not_come_or_has_no_cards_is_given_up_with_a_remedy(
     cluster: StandinCluster, tmp_path: Path, cards: int | None, seen: list[str], remedy: str
 ) -> None:
     passed: list[float] = []
-    joining = JoiningCluster(KubernetesFile(kubeconfig=str(cluster.kubeconfig(tmp_path))))
+    config = KubernetesFile(kubeconfig=str(cluster.kubeconfig(tmp_path)))
+    joining = JoiningCluster(config, lambda seconds: passed.append(10 * seconds))
     before = joining.nodes()
     if cards is not None:
         cluster.add_node("gpu-3", cards=cards)
-    told = joining.joined(before, lambda seconds: passed.append(10 * seconds), lambda: sum(passed))
+    told = joining.joined(before, lambda: sum(passed))
     assert [next(told) for _ in seen] == seen
     with pytest.raises(UnavailableError) as raised:
         next(told)
@@ -148,24 +149,39 @@ def test_errors_of_the_api_server_meanwhile_and_a_token_that_is_replaced_do_not_
 ) -> None:
     path = cluster.kubeconfig(tmp_path)
     passed: list[float] = []
-    joining = JoiningCluster(KubernetesFile(kubeconfig=str(path)))
+    joining = JoiningCluster(KubernetesFile(kubeconfig=str(path)), passed.append)
     before = joining.nodes()
     cluster.add_node("gpu-3", cards=8)
     cluster.token = "another"
     path.write_text(path.read_text().replace("secret", "another"))
     errors = [refusal(503, "ServiceUnavailable", "busy"), refusal(500, "InternalError", "etcdserver: no leader")]
     cluster.refuses = lambda _request, _body: errors.pop() if errors else None
-    told = list(joining.joined(before, passed.append, lambda: 10 * len(passed)))
+    told = list(joining.joined(before, lambda: 10 * len(passed)))
     assert told == ["node gpu-3 is ready after 30 s", "it offers 8 x nvidia.com/gpu after 30 s"]
+
+
+def test_errors_of_the_api_server_before_that_are_waited_out_for_a_while(
+    cluster: StandinCluster, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_join, "LOOK_EVERY_S", 0.0)
+    errors = [refusal(429, "TooManyRequests", "busy"), refusal(503, "ServiceUnavailable", "not ready")]
+    cluster.refuses = lambda _request, _body: errors.pop() if errors else None
+    assert f"K3S_TOKEN={TOKEN}" in run(*asked).output
+    cluster.refuses = lambda _request, _body: refusal(503, "ServiceUnavailable", "not ready")
+    assert "does not answer as it should: Server error '503" in run(*asked).words
+    cluster.refuses = lambda _request, _body: refusal(403, "Forbidden", "no")
+    before = len(cluster.requests)
+    assert "does not answer as it should: Client error '403" in run(*asked).words
+    assert len(cluster.requests) == before + 1, "a right comes by no waiting"
 
 
 def test_an_api_server_that_does_not_come_back_is_named_in_the_end(cluster: StandinCluster, tmp_path: Path) -> None:
     passed: list[float] = []
-    joining = JoiningCluster(KubernetesFile(kubeconfig=str(cluster.kubeconfig(tmp_path))))
+    joining = JoiningCluster(KubernetesFile(kubeconfig=str(cluster.kubeconfig(tmp_path))), passed.append)
     before = joining.nodes()
     cluster.stop()
-    with pytest.raises(UnavailableError, match=f"what became of the machine is not known: .*127.0.0.1:{cluster.port}"):
-        list(joining.joined(before, passed.append, lambda: 100 * len(passed)))
+    with pytest.raises(UnavailableError, match=f"what became of the machine is not known: .*{cluster.address}"):
+        list(joining.joined(before, lambda: 100 * len(passed)))
 
 
 def test_a_machine_joins_by_the_address_of_a_server_and_not_through_a_proxy_to_the_api(
@@ -175,7 +191,7 @@ def test_a_machine_joins_by_the_address_of_a_server_and_not_through_a_proxy_to_t
 
     def behind_a_proxy(access: ClusterAccess) -> SingleConfig:
         found = find(access)
-        server = f"http://127.0.0.1:{cluster.port}/k8s/clusters/c-x"
+        server = f"http://{cluster.address}/k8s/clusters/c-x"
         return found._replace(cluster=msgspec.structs.replace(found.cluster, server=server))
 
     def at_the_proxy(request: str, _body: Any) -> JSONResponse | None:

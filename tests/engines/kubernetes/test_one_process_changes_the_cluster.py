@@ -40,7 +40,7 @@ def another(cluster: StandinCluster, folder: Path, times: LeaseTimes) -> Iterato
 def process(cluster: StandinCluster, folder: Path) -> Iterator[subprocess.Popen[str]]:
     folder.mkdir()
     program = Path(__file__).with_name("engine_process.py")
-    command = [sys.executable, str(program), str(cluster.port), str(folder), str(QUICK.lasts_s), str(QUICK.holds_s)]
+    command = [sys.executable, str(program), cluster.address, str(folder), str(QUICK.lasts_s), str(QUICK.holds_s)]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foreign_pods import JOB, AdoptingBench, foreign_pod
+from foreign_pods import JOB, OWNER, AdoptingBench, condition, foreign_pod
 from pod_bench import eventually, start, stop
 from standin_cluster import NAMESPACE, StandinCluster
 
@@ -143,3 +143,33 @@ def test_an_owner_that_was_made_anew_by_the_same_name_is_not_paused_for_the_pods
     run_and_stop(cluster, bench)
     eventually(lambda: cluster.get("pods", "p")["metadata"].get("deletionTimestamp"))  # type: ignore[index]
     assert "suspend" not in cluster.get("jobs.batch", "job")["spec"]  # type: ignore[index]
+
+
+def test_owners_of_each_other_are_looked_at_once(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    chain(cluster, ("Job", "batch/v1", "jobs.batch"), ("Job", "batch/v1", "jobs.batch"))
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "uid-of-Job", "controller": True}
+    job = cluster.get("jobs.batch", "job")
+    assert job is not None
+    cluster.put("jobs.batch", "job", {**job, "metadata": {**job["metadata"], "ownerReferences": [owner]}}, NAMESPACE)
+    foreign_pod(cluster, "p", owner=owner)
+    run_and_stop(cluster, bench)
+    eventually(lambda: cluster.get("jobs.batch", "job")["spec"].get("suspend"))  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere/jobs/theirs", "theirs?x=", "theirs#", "..", "%2e%2e/jobs/theirs"])
+def test_what_a_pod_calls_its_owner_leads_to_nothing_else(
+    cluster: StandinCluster, bench: AdoptingBench, name: str
+) -> None:
+    for namespace in ("elsewhere", NAMESPACE):
+        meta = {"uid": "uid-of-theirs"}
+        cluster.put("jobs.batch", "theirs", {"metadata": meta, "spec": {"parallelism": 2}}, namespace)
+    foreign_pod(cluster, "p", owner={**OWNER, "name": name})
+    words = f"there is no Job {NAMESPACE}/{name} (nothing can have such a name)"
+    assert eventually(lambda: condition(cluster, "p")) == words
+
+
+def test_what_a_pod_calls_its_volumes_leads_to_nothing_else(cluster: StandinCluster, bench: AdoptingBench) -> None:
+    claim = "../../elsewhere/persistentvolumeclaims/theirs"
+    foreign_pod(cluster, "p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": claim}}])
+    words = f"its claim {claim} cannot be looked at: nothing can have such a name"
+    assert eventually(lambda: condition(cluster, "p")) == words

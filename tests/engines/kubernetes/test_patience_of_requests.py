@@ -9,10 +9,10 @@ import httpx2
 import msgspec
 import pytest
 
-from millpond.engines.kubernetes.cluster import cluster_api
 from millpond.engines.kubernetes.cluster import reflector as reflector_module
 from millpond.engines.kubernetes.cluster.api_channel import ApiAnswer, ApiChannel, ErrorAnswerError
-from millpond.engines.kubernetes.cluster.cluster_api import LATE_ANSWERS, MOST_AT_ONCE, ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.cluster_api import LATE_ANSWERS, MOST_AT_ONCE, ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_refusals import StatusError, may_be_mended
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 from millpond.engines.kubernetes.cluster.request_turns import BINDING, CHANGE, WORDS, RequestTurn, making_for
@@ -151,7 +151,7 @@ def test_others_go_on_while_as_many_as_may_be_sent_at_once_wait_for_the_time_tha
 def test_what_is_never_answered_in_time_is_given_up_and_says_what_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StatusError, match="admission webhook") as given_up:
         waits_of(monkeypatch, [LATE] * LATE_ANSWERS)
-    assert cluster_api.may_be_mended(given_up.value), "it is tried again"
+    assert may_be_mended(given_up.value), "it is tried again"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -205,7 +206,7 @@ def test_what_can_never_run_is_refused_with_the_kubelets_words(
     assert not refused.device_fault
 
 
-def test_an_image_that_does_not_come_is_waited_for_a_while(
+def test_an_image_that_does_not_come_is_told_once_and_waited_for_a_while(
     bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pod_executor, "PULL_PATIENCE_S", 0.1)
@@ -213,9 +214,12 @@ def test_an_image_that_does_not_come_is_waited_for_a_while(
     bench.bound(POD)
     cluster.set_state(POD, "Pending", {"waiting": {"reason": "ErrImagePull", "message": "registry: no route"}})
     cluster.set_state(POD, "Pending", {"waiting": {"reason": "ImagePullBackOff", "message": "registry: no route"}})
+    trouble = "its image cannot be pulled (registry: no route); check its name, and the login"
+    assert bench.next(Noted).text == f"{trouble}; its start is given up after 0.1s of that"
     eventually(lambda: (cluster.get("pods", POD) or {}).get("metadata", {}).get("deletionTimestamp"))
     cluster.remove("pods", POD)
-    assert "registry: no route" in bench.next(Refused).reason
+    assert not any(isinstance(event, Noted) for event in bench.seen)
+    assert bench.next(Refused).reason == trouble
 
 
 def test_the_notice_reaches_all_processes_of_a_pod_whatever_the_job_says_of_saving(
@@ -225,6 +229,18 @@ def test_the_notice_reaches_all_processes_of_a_pod_whatever_the_job_says_of_savi
     bench.started()
     container = bench.bound(POD)["spec"]["containers"][0]
     assert container["lifecycle"]["preStop"]["exec"]["command"][-1].startswith("kill -TERM 1; kill -TERM -1;")
+
+
+def test_a_stopped_task_whose_pod_outstays_its_grace_is_told_of_once(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_pods, "STAYS_AFTER_S", 0.01)
+    bench.started()
+    bench.engine.apply([stop(2, grace_s=60.0), stop(3, grace_s=0.01)])
+    assert bench.next(Noted).text == f"its pod {POD} is to end, and node n1 has not said that it has"
+    cluster.finish(POD, 143)
+    bench.next(Ended)
+    assert not any(isinstance(event, Noted) for event in bench.seen)
 
 
 def test_a_stopped_task_has_its_grace_and_keeps_what_it_saved(bench: PodBench, cluster: StandinCluster) -> None:
@@ -340,6 +356,53 @@ def test_a_replica_that_is_replaced_alone_gets_the_name_of_the_one_before(
     cluster.finish(POD, 1)
     assert bench.next(Ended).outcome is Outcome.USER_ERROR
     replace_first_task(bench, cluster)
+
+
+def test_a_pod_that_an_admission_webhook_has_bound_to_another_node_does_not_start_there(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    def elsewhere(request: str, _body: object) -> JSONResponse | None:
+        if not request.endswith(f"{POD}/binding"):
+            return None
+        plain = cluster.get("pods", POD)
+        assert plain is not None
+        cluster.put("pods", POD, {**plain, "spec": {**plain["spec"], "nodeName": "n2"}}, NAMESPACE)
+        return JSONResponse({}, 201)
+
+    cluster.refuses = elsewhere
+    bench.engine.apply([start(1)])
+    eventually(lambda: (cluster.get("pods", POD) or {"metadata": {}})["metadata"].get("deletionTimestamp"))
+    cluster.remove("pods", POD)
+    refused = bench.next(Refused)
+    assert (refused.reason, refused.device_fault) == (f"pod {POD} was bound to node n2, and not to n1", True)
+
+
+def test_a_pod_whose_container_an_admission_webhook_renames_fails_its_job_with_that_reason(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    def renamed(request: str, body: Any) -> None:
+        if request == f"POST /api/v1/namespaces/{NAMESPACE}/pods":
+            body["spec"]["containers"][0]["name"] = "main"
+
+    cluster.refuses = renamed
+    bench.engine.apply([start(1)])
+    eventually(lambda: (cluster.get("pods", POD) or {"metadata": {}})["metadata"].get("deletionTimestamp"))
+    cluster.remove("pods", POD)
+    refused = bench.next(Refused)
+    text = "its pod has no container called task any more: an admission webhook has renamed or removed it"
+    assert (refused.reason, refused.device_fault) == (text, False)
+
+
+def test_a_pod_in_which_others_have_put_what_goes_on_after_its_program_is_ended(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_pods, "REST_AFTER_S", 0.0)
+    monkeypatch.setattr(live_pods, "LOG_PATIENCE_S", 0.05)
+    bench.started()
+    end = {"exitCode": 0, "reason": "Completed", "startedAt": "2026-11-24T10:00:00Z"}
+    cluster.set_state(POD, "Running", {"terminated": end})
+    assert bench.next(Ended).outcome is Outcome.SUCCESS
+    eventually(lambda: (cluster.get("pods", POD) or {})["metadata"].get("deletionTimestamp"))
 
 
 def test_an_ended_pod_is_deleted_after_a_while_and_not_the_one_that_has_its_name_since(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from foreign_pods import JOB, OWNER, AdoptingBench, condition, events_of, foreign_pod, nodes_of
@@ -16,9 +17,10 @@ from millpond.engines.kubernetes import engine
 from millpond.engines.kubernetes.adoption import evictions, gang_book, lost_gangs, pod_answers
 from millpond.engines.kubernetes.adoption.gangs import GangKey, PodRole
 from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of
-from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
+from millpond.engines.kubernetes.adoption.pod_objects import PodMeta, ScheduledPod
 from millpond.engines.kubernetes.claims.claim_requests import ClaimDemand
 from millpond.engines.kubernetes.cluster import reflector
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_nodes import TOLERATED
 from millpond.engines.kubernetes.pods.pod_marks import SERVER_LABEL
 from millpond.model.contents import Content
@@ -87,6 +89,27 @@ def test_a_gang_that_cannot_be_looked_at_is_told_so_and_holds_up_no_other(
     assert eventually(lambda: condition(cluster, "odd")).startswith(
         "Pod team/odd cannot be looked at by a defect (KeyE"
     )
+
+
+def test_a_pod_that_is_bound_while_others_are_told_why_they_wait_keeps_none_of_these_from_being_told() -> None:
+    waiting = {
+        GangKey("team", "Pod", name): ScheduledPod(metadata=PodMeta(name=name, namespace="team", uid=name))
+        for name in ("a", "b", "c")
+    }
+    told: list[str] = []
+
+    class Api:
+        async def ask(self, _method: str, url: str, *_rest: Any, **_more: Any) -> None:
+            told.append(url)
+            await answers.scheduled(GangKey("team", "Pod", "b"))
+
+    answers = pod_answers.PodAnswers(cast(ClusterApi, Api()), lambda key: [waiting[key]])
+    for key in waiting:
+        answers.say(key, "no room")
+    asyncio.run(answers.write_due())
+    assert [url for url in told if url.endswith("/status")] == [
+        f"/api/v1/namespaces/team/pods/{name}/status" for name in ("a", "c")
+    ]
 
 
 def test_a_pass_that_fails_does_not_end_the_words_for_all_pods(
@@ -169,6 +192,18 @@ def test_a_server_that_begins_has_all_pods_listed_once(cluster: StandinCluster, 
     assert asked.count("GET /api/v1/pods") == 2, "in two parts"
 
 
+def test_a_pod_that_cannot_be_read_keeps_no_other_from_being_seen(
+    cluster: StandinCluster, bench: AdoptingBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    foreign_pod(cluster, "newer", priorityClassName=7)
+    foreign_pod(cluster, "plain")
+    seen = bench.gang().key
+    assert f"{NAMESPACE}/newer cannot be read, and is left out" in caplog.text
+    bench.close()
+    bench.open()
+    assert bench.gang().key == seen, "of a list too"
+
+
 def test_pods_without_an_owner_of_the_table_start_one_by_one(cluster: StandinCluster, bench: AdoptingBench) -> None:
     replicas = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}
     foreign_pod(cluster, "web-1", owner=replicas)
@@ -247,6 +282,18 @@ def test_a_restarted_engine_goes_on_by_the_marks_of_pods(cluster: StandinCluster
     assert not bench.engine.gangs()
 
 
+def test_a_pod_with_the_marks_of_one_of_another_namespace_does_not_stand_for_its_task(
+    cluster: StandinCluster, bench: AdoptingBench
+) -> None:
+    bound_alone(cluster, bench)
+    bench.close()
+    marks = bench.bound("alone")["metadata"]["annotations"]
+    foreign_pod(cluster, "forged", annotations=marks, namespace="zoo", nodeName="n2")
+    bench.open([TaskId(JOB, 1, 0)])
+    cluster.finish("alone")
+    assert bench.next(Ended).outcome is Outcome.SUCCESS
+
+
 def test_a_start_that_was_cut_off_is_finished_and_binds_nothing_twice(
     cluster: StandinCluster, bench: AdoptingBench
 ) -> None:
@@ -301,7 +348,10 @@ def test_a_pod_that_another_scheduler_took_has_ended_and_the_others_run(
     cluster.run("theirs-0")
     bench.next(Confirmed)
     end = bench.next(Ended)
-    assert (end.task, end.detail) == (1, "another scheduler has bound pod theirs-1 to node elsewhere")
+    assert (end.task, end.detail) == (
+        1,
+        "an admission webhook or another scheduler has bound pod theirs-1 to node elsewhere",
+    )
     assert eventually(lambda: events_of(cluster, "theirs-1")) == [f"FailedBinding: {end.detail}"]
 
 

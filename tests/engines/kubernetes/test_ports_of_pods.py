@@ -182,11 +182,13 @@ def test_a_server_in_the_cluster_connects_straight_and_else_through_the_api_serv
         connection.sendall(b"hello.")
         assert whole(connection) == b"HELLO."
     assert forwarded not in cluster.requests
-    at_loopback = _unused_port()
-    cluster.ports[POD, at_loopback] = program.port
-    with connected(bench, at_loopback) as connection:
-        connection.sendall(b"hello.")
-        assert whole(connection) == b"HELLO."
+    with socket.socket() as silent:  # it has the port, so that no other program listens there
+        silent.bind(("127.0.0.1", 0))
+        at_loopback = silent.getsockname()[1]
+        cluster.ports[POD, at_loopback] = program.port
+        with connected(bench, at_loopback) as connection:
+            connection.sendall(b"hello.")
+            assert whole(connection) == b"HELLO."
     assert forwarded in cluster.requests
 
 
@@ -240,12 +242,6 @@ def _full_listener() -> Iterator[int]:
             client.setblocking(False)
             client.connect_ex(listener.getsockname())
         yield int(listener.getsockname()[1])
-
-
-def _unused_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return int(unused.getsockname()[1])
 
 
 def test_the_processor_time_of_a_task_is_read_in_its_container_where_it_can_be(serving: PodBench) -> None:

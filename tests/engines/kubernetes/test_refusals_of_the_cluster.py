@@ -45,6 +45,15 @@ def refuse(cluster: StandinCluster, *requests: str, code: int, words: str = WEBH
     )
 
 
+def test_a_limit_that_no_pod_of_a_job_has_is_that_of_a_limit_range(cluster: StandinCluster, bench: PodBench) -> None:
+    words = 'spec.containers[0].resources.requests: Invalid value: "4": must be less than or equal to cpu limit'
+    refuse(cluster, "POST .*/pods$", code=422, words=words)
+    bench.engine.apply([start(1)])
+    refused = bench.next(Refused)
+    text = "the cluster does not take its pod, as a LimitRange of its namespace has a limit of CPUs: "
+    assert (refused.reason, refused.device_fault) == (text + words, False)
+
+
 @pytest.mark.parametrize("code", [403, 422])
 def test_a_pod_that_the_cluster_does_not_let_end_is_told_once_and_asked_to_end_until_it_may(
     cluster: StandinCluster, bench: PodBench, code: int

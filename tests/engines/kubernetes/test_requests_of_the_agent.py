@@ -14,9 +14,10 @@ from standin_cluster import StandinCluster, refusal
 
 from millpond.engines.kubernetes.agent import program
 from millpond.engines.kubernetes.agent.program import AgentIdentity, AgentRequests
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
+from millpond.engines.kubernetes.cluster.access import api_channel
 from millpond.engines.kubernetes.cluster.agent_report import AGENT_NAMESPACE, AgentReport
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess, find_config
 
 EVICTION = "POST /api/v1/namespaces/team/pods/db-0/eviction"
 

@@ -23,9 +23,10 @@ from millpond.engines.kubernetes.agent.claim_plugin import NamedClaim
 from millpond.engines.kubernetes.agent.slice_publisher import SlicePublisher
 from millpond.engines.kubernetes.claims.card_shares import differs, share_name, slice_name
 from millpond.engines.kubernetes.claims.claim_objects import AllocatedDevice
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
+from millpond.engines.kubernetes.cluster.access import api_channel
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, MILLI
+from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess, find_config
 from millpond.model.decisions import Grant, Placement, Start
 from millpond.model.errors import UnavailableError
 from millpond.model.events import Confirmed, Ended, NodeJoined, Refused

@@ -103,5 +103,12 @@ def test_a_card_that_cannot_be_divided_is_described_as_it_is(divided: Bench, mon
     assert described == devices
 
 
+def test_cards_that_no_rule_names_keep_the_range_of_their_caps_beside_divided_ones(bench: Bench) -> None:
+    rule = LayoutRule(RULE.layouts, (0,), 600.0)
+    plain = fake_machine(fake_nodes("1x2:H200-141GB"))
+    (node,) = with_layouts(plain, {"default": rule}, bench.state_dir).nodes
+    assert [device.cap_range_w for device in node.devices if device.index == 1] == [(350.0, 700.0)]
+
+
 def _full(path: Path, value: object) -> None:
     raise OSError(28, "No space left on device")

@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from millpond.node.containers.container_launch import ContainerLaunch, default_o
 from millpond.node.containers.detection import Containers, RuntimeChoice, find_containers
 from millpond.node.containers.images import LocalImage
 from millpond.node.containers.oci import Podman
-from millpond.node.containers.removal import drop_ended
+from millpond.node.containers.removal import drop_ended, drop_lost
 from millpond.node.host import procfs
 from millpond.node.host.controllers import Amounts
 from millpond.node.task.records import TaskFiles, TaskId, read_record
@@ -269,6 +270,26 @@ def test_an_ended_container_is_kept_for_a_while_and_then_dropped(yard: Yard, rea
     assert drop_ended(yard.launch.containers, mark, time.time() - 60) == 0
     assert drop_ended(yard.launch.containers, state_mark(yard.bench.workdir), time.time() + 60) == 0, "another server's"
     assert drop_ended(yard.launch.containers, mark, time.time() + 60) == 1
+    assert record.container not in real_podman.containers()
+
+
+@pytest.mark.long
+def test_a_container_that_runs_in_its_runtimes_books_alone_is_dropped(yard: Yard, real_podman: RealPodman) -> None:
+    drop = partial(drop_lost, yard.launch.containers, state_mark(yard.bench.state_dir), yard.bench.state_dir)
+    yard.start("sleep 600")
+    (confirmed,) = yard.bench.events(1)
+    assert isinstance(confirmed, Confirmed)
+    record = read_record(TaskFiles.of(yard.bench.state_dir, TaskId("job", 1, 0)))
+    assert record is not None
+    assert eventually(lambda: bool(yard.inside()))
+    monitor = real_podman("container", "inspect", "--format", "{{.State.ConmonPid}}", record.container).stdout
+    assert drop() == 0, "it runs"
+    os.kill(int(monitor), signal.SIGKILL)
+    yard.bench.stop("job", grace_s=0.0)
+    yard.bench.events(2)
+    running = real_podman("ps", "--format", "{{.Names}}").stdout.split()
+    assert record.container in running, "podman knows no better"
+    assert drop() == 1
     assert record.container not in real_podman.containers()
 
 

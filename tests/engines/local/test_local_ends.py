@@ -250,6 +250,17 @@ def test_a_task_whose_supervisor_is_killed_is_over_and_counts_as_lost(bench: Ben
     assert bench.gone(child)
 
 
+def test_a_task_that_has_halted_its_supervisor_can_be_stopped(bench: Bench) -> None:
+    bench.start("bold", "until [ -e go ]; do sleep 0.02; done; kill -STOP $PPID; echo $$ > pid; exec sleep 600")
+    bench.events(1)
+    (bench.workdir / "go").touch()
+    pid = bench.pid_in("pid")
+    bench.stop("bold")
+    bench.events(1)
+    assert end_of(bench).outcome is Outcome.STOPPED
+    assert bench.gone(pid)
+
+
 def test_a_task_ended_from_outside_with_its_supervisor_is_not_blamed(bench: Bench) -> None:
     bench.start("shutdown", "trap 'exit 0' TERM; echo $$ > pid; while :; do sleep 0.05; done")
     bench.events(1)

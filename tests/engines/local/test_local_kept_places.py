@@ -18,6 +18,7 @@ from millpond.model.states import Outcome
 from millpond.node.host import controllers
 from millpond.node.host.identities import numbered
 from millpond.node.sandbox.detection import SandboxMode, find_sandbox, trouble_with_identities
+from millpond.node.task.kept_place import ANNOUNCEMENTS
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 from millpond.node.task.workspace import Workspace
 
@@ -88,6 +89,12 @@ def test_a_client_finds_what_the_program_has_left_and_the_job_ends_by_the_progra
     over = released(place)
     assert (over.outcome, over.exit_code, over.detail) == (Outcome.USER_ERROR, 7, "exit code 7")
     assert place.quiet()
+
+
+def test_an_engine_that_ends_leaves_no_socket_in_the_state_directory(place: Bench) -> None:
+    assert (place.state_dir / ANNOUNCEMENTS).is_socket()
+    place.engine.close()
+    assert not (place.state_dir / ANNOUNCEMENTS).exists()
 
 
 def test_what_the_program_has_left_running_ends_with_the_place(place: Bench) -> None:

@@ -227,7 +227,8 @@ class TestSessionClientsOfATaskThatRunsAsSomebodyElse:
             os.chown(path, 265_001, 265_001)
         bench = Bench(tmp_path, sandbox)
         mia = numbered("mia", 265_001, bench.state_dir)
-        bench.define("j", "touch up; sleep 600", identity=mia, workdir=self.place / "mia")
+        path = f"{self.place}/closed:{os.environ['PATH']}"
+        bench.define("j", "touch up; sleep 600", identity=mia, workdir=self.place / "mia", env={"PATH": path})
         bench.start("j")
         bench.events(1)
         assert eventually((self.place / "mia/up").exists)
@@ -265,6 +266,13 @@ class TestSessionClientsOfATaskThatRunsAsSomebodyElse:
         streams, end = SessionClient(mine, "j", **order).hear()
         assert "Permission denied" in end["error"]
         assert streams[1] == b""
+
+    def test_are_told_that_a_command_is_nowhere_though_a_folder_of_their_path_is_closed_to_them(
+        self, mine: Bench
+    ) -> None:
+        (self.place / "closed/mine").symlink_to("/bin/true")
+        _, end = SessionClient(mine, "j", argv=("mine",)).hear()
+        assert end == {"error": "mine: No such file or directory", "exit": 127}
 
 
 def test_tasks_that_serve_are_given_ports_of_their_own_and_the_record_tells_them(bench: Bench) -> None:

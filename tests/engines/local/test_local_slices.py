@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -275,6 +277,16 @@ class NoCompiler(GateEnforcer):
         return "no C compiler; install gcc on this machine"
 
 
+class NoRoom(NoCompiler):
+    """As on a full disk."""
+
+    def why_not(self) -> str:
+        return ""
+
+    def prepare(self, request: EnforcementRequest) -> TaskEnv:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 MANAGED = "cuMemAllocManaged(ctypes.byref(pointer), ctypes.c_size_t(64 << 20), 1)"
 VANISHES = """
 import os, shutil
@@ -323,6 +335,27 @@ def test_without_a_gate_a_slice_is_refused_unless_its_pool_lets_it_start_and_say
     start(bench, card, "strict", 1024)
     refused = event_of(bench, Refused)
     assert "nothing would keep it to its slice: no C compiler" in refused.reason  # type: ignore[attr-defined]
+
+
+def test_a_slice_whose_gate_finds_no_room_on_the_disk_is_the_machines_fault_and_does_not_start_without_it(
+    bench: Bench, card: Card
+) -> None:
+    bench.holds = {"nvidia": [NoRoom(bench.workdir, bench.workdir)]}
+    bench.restart()
+    start(bench, card, "free", 1024, slice_rules=SliceRules(required=False))
+    refused = event_of(bench, Refused)
+    assert refused.device_fault  # type: ignore[attr-defined]
+    assert refused.reason == "[Errno 28] No space left on device"  # type: ignore[attr-defined]
+
+
+def test_a_slice_whose_memory_the_kernel_bounds_beside_the_gate_says_so(bench: Bench, card: Card) -> None:
+    [gate] = bench.holds["nvidia"]
+    for job, regions in (("both", {card.uuid: "nvidia/0000:01:00.0/vidmem"}), ("gate", {})):
+        bench.holds = {"nvidia": [gate, DmemEnforcer(regions)]}
+        bench.restart()
+        start(bench, card, job, 1024)
+        confinement = event_of(bench, Confirmed).confinement  # type: ignore[attr-defined]
+        assert (confinement.slices, confinement.memory_by_kernel) == (SliceHold.GATE, bool(regions))
 
 
 def test_slices_of_cards_without_a_gate_are_bounded_by_the_kernel_or_refused_with_the_reason(bench: Bench) -> None:

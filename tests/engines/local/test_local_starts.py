@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -128,8 +129,11 @@ def test_gangs_that_run_at_the_same_time_meet_at_different_ports(bench: Bench) -
     assert len({variables(bench, job)["MASTER_PORT"] for job in jobs}) == 5
 
 
-def test_a_command_that_is_not_there_is_refused_with_a_remedy(bench: Bench) -> None:
-    start = bench.start("lost", ("no-such-program", "--fast"))
+def test_a_command_that_is_not_there_is_refused_with_a_remedy(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0)
+    path = f"{tmp_path}/closed:{os.environ['PATH']}"
+    bench.define("lost", ("no-such-program", "--fast"), env={"PATH": path})
+    start = bench.start("lost")
     (refused,) = bench.events(1)
     assert isinstance(refused, Refused)
     assert refused.decision == start.id
@@ -160,7 +164,7 @@ def test_a_file_that_is_no_program_is_refused_with_a_remedy(bench: Bench) -> Non
 
 
 def test_a_command_that_is_longer_than_the_kernel_takes_is_refused_with_a_remedy(bench: Bench) -> None:
-    bench.start("long", ("echo", "x" * 2**17))
+    bench.start("long", ("/bin/echo", "x" * 2**17))
     (refused,) = bench.events(1)
     assert isinstance(refused, Refused)
     assert "Argument list too long; one argument or variable may have 128 KiB: send" in refused.reason

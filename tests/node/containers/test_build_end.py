@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import ConflictError
-from millpond.node.containers import build_end
-from millpond.node.containers.build_end import end_build, end_builds_from
+from millpond.node.containers import programs
 from millpond.node.containers.images import PodmanImages
+from millpond.node.containers.programs import end_build, end_builds_from
 from millpond.node.containers.scratch import left_folders, remove_left, scratch_folder
 from real_containers import IMAGE, RealPodman
 
@@ -66,7 +66,7 @@ def test_a_build_of_a_killed_server_is_ended_by_the_next(real_podman: RealPodman
 
 
 def test_a_build_that_does_not_come_to_its_end_is_terminated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build_end, "_TIDIES_WITHIN_S", 0.0)
+    monkeypatch.setattr(programs, "_TIDIES_WITHIN_S", 0.0)
     with subprocess.Popen(["sleep", "600"]) as program:
         end_build(program.pid)
     assert program.returncode == -signal.SIGTERM

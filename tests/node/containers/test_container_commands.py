@@ -35,8 +35,9 @@ CONTAINER = Container(
 )
 
 ALIKE = """run --name millpond-1 --init --network host --ipc host --uts host --security-opt no-new-privileges
---log-driver none --pull never --entrypoint  --tmpfs /tmp:rw,exec,mode=1777 --workdir /home/ada
---env-file /state/task-0.env --label millpond.state=mark --label millpond.job=train-abcde
+--log-driver none --pull never --entrypoint  --no-healthcheck --workdir /home/ada
+--tmpfs /tmp:rw,exec,mode=1777,size=2048m --env-file /state/task-0.env
+--label millpond.state=mark --label millpond.job=train-abcde
 --volume /home/ada:/home/ada:rw --volume /datasets:/datasets:ro --user 1000:1000
 --memory 2048m --memory-swap 2048m --cpu-shares 1536"""
 
@@ -72,6 +73,11 @@ def test_a_runtime_is_told_everything(runtime: Runtime, expected: str) -> None:
 @pytest.mark.parametrize("runtime", [Podman("p"), Docker("d")], ids=lambda each: each.name)
 def test_standard_input_is_passed_on_where_the_task_reads_it(runtime: Runtime) -> None:
     assert "--interactive" in runtime.run(replace(CONTAINER, reads_input=True))
+
+
+@pytest.mark.parametrize("runtime", [Podman("p"), Docker("d")], ids=lambda each: each.name)
+def test_a_task_that_asks_for_no_amount_of_memory_has_a_tmp_as_the_kernel_bounds_it(runtime: Runtime) -> None:
+    assert "/tmp:rw,exec,mode=1777" in runtime.run(replace(CONTAINER, memory_mib=0))
 
 
 @pytest.mark.parametrize("runtime", [Podman("p"), Docker("d")], ids=lambda each: each.name)

@@ -8,10 +8,9 @@ import pytest
 
 from millpond.node.containers.apptainer import Apptainer
 from millpond.node.containers.container import Runtime
-from millpond.node.containers.detection import Containers
+from millpond.node.containers.detection import Containers, trouble_with_start
 from millpond.node.containers.images import OciImages
 from millpond.node.containers.oci import Docker, Podman
-from millpond.node.containers.trial import trouble_with_start
 
 LAST_WORDS = "error setting rlimits for ready process: operation not permitted"
 

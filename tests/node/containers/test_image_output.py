@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from millpond.model.errors import UnavailableError
-from millpond.node.containers.images import OciImages, SifImages
+from millpond.node.containers.images import OciImages
+from millpond.node.containers.sif_images import SifImages
 
 LONGEST = 2 * 4_096
 
@@ -51,3 +52,31 @@ def test_a_file_of_apptainer_is_discarded_once_no_name_leads_to_it(tmp_path: Pat
     for digest in digests:
         images.discard(digest)
     assert images.digests() == {digests[1]}
+
+
+def images_by(tmp_path: Path, script: str) -> OciImages:
+    program = tmp_path / "podman"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return OciImages(str(program), {"PATH": os.environ["PATH"]}, tmp_path)
+
+
+def test_an_image_is_absent_only_where_the_program_works(tmp_path: Path) -> None:
+    working = images_by(tmp_path, '[ "$1" = images ] && exit 0; echo "Error: no such image" >&2; exit 125')
+    assert working.find("localhost/own:1") is None
+    failing = images_by(tmp_path, "echo 'Error: no space left on device' >&2; exit 125")
+    for ask in (lambda: failing.find("localhost/own:1"), failing.digests, lambda: failing.names("localhost/")):
+        with pytest.raises(UnavailableError, match="podman cannot be asked for images: Error: no space left on device"):
+            ask()
+
+
+def test_images_are_listed_where_one_of_them_was_replaced_in_the_first_listing(tmp_path: Path) -> None:
+    been = tmp_path / "been"
+    images = images_by(tmp_path, f"[ -e {been} ] && exec echo ab; touch {been}; echo 'image not known' >&2; exit 125")
+    assert images.digests() == {"sha256:ab"}
+
+
+def test_a_program_that_is_gone_says_nothing_of_images(tmp_path: Path) -> None:
+    images = OciImages(str(tmp_path / "podman"), {}, tmp_path)
+    with pytest.raises(UnavailableError, match=r"podman cannot be asked for images: .*No such file"):
+        images.find("localhost/own:1")

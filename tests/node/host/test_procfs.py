@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from millpond.node.host import procfs
+from millpond.node.host.files import read_file
 
 TREE = "sleep 600 & (sleep 600 & sleep 600 & echo ready; wait) & wait"
 """Below the shell: a child, and a shell with two children, which has its word last."""
@@ -77,6 +78,26 @@ def test_a_process_lives_until_its_last_thread_has_ended() -> None:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert procfs.start_ticks(process.pid) is None
         assert process.pid not in procfs.descendants(os.getpid())
+
+
+def test_a_process_whose_first_thread_has_ended_is_found_by_its_variables_by_other_accounts_than_root_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    marked = os.environ | {"MILLPOND_MARK": "here"}
+    with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdout=subprocess.PIPE, env=marked) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        of_root = f"/proc/{process.pid}/environ"  # as the kernel has it from then on
+
+        def read(path: str) -> bytes:
+            if path == of_root:
+                raise PermissionError(path)
+            return read_file(path)
+
+        monkeypatch.setattr(procfs, "read_file", read)
+        found = procfs.with_variable("MILLPOND_MARK", "here")
+        process.kill()
+    assert found == [process.pid]
 
 
 @pytest.mark.usefixtures("_way")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -98,3 +99,37 @@ def test_on_a_full_disk_output_is_lost_and_the_program_goes_on(tmp_path) -> None
         scene.write((OUT, b"x" * 40_000))
         scene.capture.drain()
     scene.over()
+
+
+@pytest.fixture
+def disk(monkeypatch) -> list[bool]:
+    """Whether the disk has room, as its only item."""
+    has_room, write_all = [True], output.write_all
+
+    def write(file: int, data: bytes) -> None:
+        if not has_room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_all(file, data)
+
+    monkeypatch.setattr(output, "write_all", write)
+    return has_room
+
+
+def test_where_a_full_disk_has_lost_output_the_log_says_so_once_in_standard_error(scene, disk) -> None:
+    for piece, has_room in ((b"one", True), (b"two", False), (b"three", False), (b"four\n", True), (b"five\n", True)):
+        disk[0] = has_room
+        scene.write((OUT, piece))
+        scene.capture.drain()
+    scene.over()
+    lines = scene.log.read_bytes().splitlines(keepends=True)
+    assert lines == [b"one\n", b"millpond: output is missing here: the disk was full\n", b"four\n", b"five\n"]
+    assert scene.marks()[1:3] == [(3, ERR), (4 + len(lines[1]), OUT)]
+
+
+def test_output_that_was_lost_last_is_named_when_the_program_ends(scene, disk) -> None:
+    disk[0] = False
+    scene.write((OUT, b"lost"))
+    scene.capture.drain()
+    disk[0] = True
+    scene.over()
+    assert scene.log.read_bytes() == b"\nmillpond: output is missing here: the disk was full\n"

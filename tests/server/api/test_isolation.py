@@ -88,10 +88,11 @@ def test_with_a_sandbox_a_second_person_changes_nothing(api: Api) -> None:
 
 def test_a_run_without_a_sandbox_is_marked_wherever_it_is_shown(api: Api) -> None:
     without_sandbox(api, mode=SandboxMode.OFF)
-    api.world.confinement = Confinement(False, LimitKind.PROCESS, network=NetworkScope.HOST)
+    api.world.confinement = Confinement(False, LimitKind.PROCESS, network=NetworkScope.HOST, memory_by_kernel=True)
     job = api.submit()
     shown = api.job(job.id)
     assert (shown.unsandboxed, shown.limited_by, shown.network) == (True, "process", "host")
+    assert shown.memory_by_kernel
     assert "unsandboxed" in api.client.get(f"{JOBS}/{job.id}/why").json()["summary"]
     assert api.client.get("/api/v1/nodes").json()["nodes"][0]["unsandboxed"] == "bubblewrap is not installed"
     (task,) = api.world.running

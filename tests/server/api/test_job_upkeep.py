@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from api_world import JOBS, Api, error_of
 from server_world import Clock, Server, World
 
 from millpond.node.task.records import TaskId, job_dir
+from millpond.server.runtime.clock import SLOWER_BY
 
 
 def ended(api: Api, **fields: object) -> str:
@@ -19,6 +21,24 @@ def ended(api: Api, **fields: object) -> str:
     api.engine.finish(TaskId(job.id, 1, 0))
     assert api.job(job.id).state == "succeeded"
     return job.id
+
+
+def test_the_end_of_a_time_limit_is_by_the_clock_of_readers_where_that_was_set_back(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = api.submit(time_limit="30m").id
+    ends_at = api.job(job).limit_ends_at
+    assert ends_at is not None
+    now = api.loop.now
+    monkeypatch.setattr(time, "time", lambda: now - 600.0)
+    (listed,) = api.client.get(JOBS).json()["jobs"]
+    extended = api.client.post(f"{JOBS}/{job}/extend", json={"by_s": 60}).json()
+    for shown, end_s in (
+        (listed, ends_at),
+        (extended, ends_at + 60),
+        (api.client.get(f"{JOBS}/{job}").json(), ends_at + 60),
+    ):
+        assert shown["limit_ends_at"] == pytest.approx(now - 600.0 + (end_s - now) / (1.0 - SLOWER_BY), abs=5)
 
 
 def test_the_job_file_of_a_job_is_given_back(api: Api) -> None:

@@ -13,7 +13,7 @@ from portal_browser import browser_of
 from server_world import Clock
 
 from job_infos import job_info
-from millpond.server.jobs.active_orders import ActiveOrders
+from millpond.server.jobs.listing import ActiveOrders
 from millpond.specs.api.jobs.jobs import JobInfo
 
 SEES = re.compile(r'<tr id="job-([^"]+)"')

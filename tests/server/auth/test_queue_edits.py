@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 from millpond.model.errors import MillpondError
 from millpond.model.resources import Amount
 from millpond.scheduling.scheduler import Scheduler
+from millpond.server.runtime.queue_settings import service
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.runtime.recovery import recover
 from millpond.server.store.store import Store
@@ -402,6 +403,17 @@ def test_at_a_start_a_file_that_goes_together_with_nothing_leaves_all_as_it_was(
     begun = world.loop.query(lambda core: queues.begin(core, {"lab": {"guarantee": 3}})).result(60)
     assert begun == []
     assert "at most 2 GPUs, but it is guaranteed 3 GPUs" in queues.trouble
+
+
+def test_an_edit_of_which_the_scheduler_said_nothing_in_time_has_changed_nothing_and_is_tried_again(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "ANSWER_WITHIN_S", 0.0)
+    monkeypatch.setattr(world.loop, "query", lambda _question: Future())
+    answer = add(world, "lab", weight=2)
+    assert (answer.status_code, error_of(answer).remedy) == (503, "try again in a moment")
+    monkeypatch.undo()
+    assert queue_of_core(world, "lab") is None
 
 
 def test_a_change_that_the_scheduler_refuses_after_all_is_taken_back(

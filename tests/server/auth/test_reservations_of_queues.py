@@ -128,6 +128,6 @@ def test_a_group_is_given_no_limit_below_what_is_reserved_for_its_queue(shared: 
     reserve(shared, "max", cards=2)
     answer = owner.patch(f"{API}/groups/vision", json={"limits": {"gpu_milli": 1_000}})
     assert answer.status_code == 409
-    assert "would no longer fit: the group of queue vision may have 1 cards, of which 0 are" in error_of(answer).cause
+    assert "would no longer fit: the group of queue vision may have 1 card, of which 0 are" in error_of(answer).cause
     assert owner.get(f"{API}/groups").json()["groups"][1]["limits"]["gpu_milli"] is None
     assert owner.patch(f"{API}/groups/vision", json={"limits": {"gpu_milli": 2_000}}).status_code == 200

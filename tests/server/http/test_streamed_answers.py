@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from millpond.server.api.ranges import answer_with
-from millpond.server.http.streamed_answers import StreamedAnswer
+from millpond.server.http.long_answers import StreamedAnswer
 from millpond.server.storage.files.outputs import OpenedFile
 
 

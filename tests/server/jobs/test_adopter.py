@@ -25,7 +25,7 @@ from millpond.server.jobs.adoption.adopter import Adopter
 from millpond.server.jobs.adoption.gang_documents import GangPlace, as_pods_can, key_in, place_of, spec_of
 from millpond.server.runtime.core import Core
 from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo
-from millpond.specs.config.adoption import AdoptFile
+from millpond.specs.config.kubernetes import AdoptFile
 from millpond.specs.job.job_spec import JobSpec
 
 TRIO = FoundGang(
@@ -275,6 +275,13 @@ def test_what_a_gang_may_not_have_is_told_and_tried_again_when_it_has_changed(
     cluster.waiting = [TRIO]
     adopter.look()
     assert len(cluster.jobs) == 1
+
+
+def test_amounts_that_no_machine_has_are_told_as_those_of_containers(api: Api) -> None:
+    asks = replace(TRIO.roles[0], request=replace(TRIO.roles[0].request, memory_mib=2**43))
+    cluster = Cluster(replace(TRIO, roles=(asks,)))
+    adopter_of(api, cluster).look()
+    assert cluster.answers[TRIO.key].startswith("the memory of its containers: '8796093022208MiB' is more than any")
 
 
 def test_a_gang_that_cannot_be_handled_holds_up_no_other(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from job_infos import job_info
-from millpond.server.store.jobs import JobFilter, NewJob
+from millpond.server.store.job_filter import JobFilter
+from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
 from millpond.specs.api.jobs.jobs import JobInfo
 

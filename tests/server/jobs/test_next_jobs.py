@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +30,10 @@ class Line:
         self.takes_s = 1.0
         self.answers = asyncio.Event()
         self.answers.set()
+        self.turns = asyncio.Event()
+        self.turns.set()
+        self.asked_in_short: list[str] = []
+        self.started: dict[str, str] = {}
         self.failure: Exception | None = None
         self.job_cache = SimpleNamespace(get=self.jobs.get)
         self.next = NextJobs(self, self, self.clock)  # type: ignore[arg-type]
@@ -48,10 +53,13 @@ class Line:
         self.asked.append(job)
         self.clock.now += self.takes_s
         start = StartInfo(earliest_at=1.0, latest_at=2.0, basis="x", likely_at=1.5)
-        return ReasonInfo(job=job, state="queued", cause="c", summary=f"full, asked {len(self.asked)}", start=start)
+        state, summary = self.started.get(job, "queued"), f"full, asked {len(self.asked)}"
+        return ReasonInfo(job=job, state=state, cause="c", summary=summary, start=start)
 
-    async def summary(self, job: str, reader: Reader) -> str:
-        return "in short"
+    async def explained(self, info: JobInfo, reader: Reader) -> JobInfo:
+        self.asked_in_short.append(info.id)
+        await self.turns.wait()
+        return replace(info, state=self.started.get(info.id, "queued"), reason="in short")
 
     async def veiled(self, reason: ReasonInfo, reader: Reader) -> ReasonInfo:
         return reason
@@ -99,6 +107,53 @@ def test_a_page_has_the_reason_in_short_until_the_estimate_is_known_and_is_told_
         assert whole.start is not None
         assert line.next.version > version
         assert line.asked == ["a"]
+
+    asyncio.run(scene())
+
+
+def test_all_that_is_asked_in_short_is_asked_before_the_scheduler_has_its_turn() -> None:
+    async def scene() -> None:
+        line = Line()
+        line.wait("a", "b", "c")
+        line.answers.clear()
+        line.turns.clear()
+        page = asyncio.create_task(line.next.of(EVERYBODY, 0.0))
+        while not line.asked_in_short:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert line.asked_in_short == ["a", "b", "c"]
+        line.turns.set()
+        assert [each.reason for each in await page] == ["in short"] * 3
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("in_short", [True, False])
+def test_a_job_that_the_scheduler_has_started_is_not_said_to_start_next(in_short: bool) -> None:
+    async def scene() -> None:
+        line = Line()
+        line.wait("a", "b")
+        line.started["a"] = "starting"  # what is shown of jobs follows a moment later
+        if in_short:
+            line.answers.clear()
+        found = await line.next.of(EVERYBODY, 0.0 if in_short else None)
+        assert [each.job for each in found] == ["b"]
+
+    asyncio.run(scene())
+
+
+def test_a_job_that_starts_while_others_are_asked_about_is_not_said_to_start_next() -> None:
+    async def scene() -> None:
+        line = Line()
+        line.wait("a", "b")
+        line.answers.clear()
+        line.turns.clear()
+        page = asyncio.create_task(line.next.of(EVERYBODY, 0.0))
+        while len(line.asked_in_short) < 2:
+            await asyncio.sleep(0)
+        line.jobs["a"] = replace(line.jobs["a"], state="running")
+        line.turns.set()
+        assert [each.job for each in await page] == ["b"]
 
     asyncio.run(scene())
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from api_world import Api
 from server_world import Clock, Server, World, node
 
 from millpond.client.cli.commands.submission.apply import plan_lines
@@ -142,3 +145,19 @@ def test_a_plan_made_in_a_process_apart_is_the_same_whatever_lies_where_the_serv
     job = check_job({"command": "work", "gpus": 2}).to_job("plan", "ada")
     snapshot = json.dumps(planner.server.core.scheduler.snapshot())
     assert asyncio.run(plan_apart(snapshot, job, planner.clock.now)) == planner.plan(gpus=2)
+
+
+def test_the_scheduler_is_copied_alone_for_a_plan_and_goes_on_while_the_copy_is_written(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, writers = Scheduler.snapshot, list[str]()
+
+    def noted(scheduler: Scheduler) -> dict[str, Any]:
+        writers.append(threading.current_thread().name)
+        return write(scheduler)
+
+    scheduling = api.loop.query(lambda _core: threading.current_thread().name).result(60)
+    monkeypatch.setattr(Scheduler, "snapshot", noted)
+    assert api.client.post("/api/v1/jobs/plan", json={"command": "x", "gpus": 1}).json()["starts_now"] is True
+    assert writers
+    assert scheduling not in writers

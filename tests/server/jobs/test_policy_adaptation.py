@@ -212,6 +212,19 @@ def test_what_the_server_was_started_with_is_never_changed(api: Api) -> None:
     assert settings(api).ordering == "fifo"
 
 
+def test_jobs_that_were_withdrawn_before_they_had_cards_keep_nobody_from_judging(api: Api) -> None:
+    adapter = adapter_of(api, ask=second_wins)
+    lived(api, 3, every_s=12 * HOUR_S)
+    api.submit(gpus=4)
+    api.settled()
+    for mistaken in [api.submit(gpus=4).id for _ in range(40)]:
+        api.client.post(f"/api/v1/jobs/{mistaken}/stop")
+    api.settled()
+    api.clock.now += HOUR_S
+    adapter.look()
+    assert settings(api).ordering != "fifo", adapter.latest
+
+
 @pytest.mark.long
 def test_a_history_that_is_too_short_has_gaps_or_cannot_be_replayed_changes_nothing(api: Api) -> None:
     adapter = adapter_of(api, ask=unanswered)

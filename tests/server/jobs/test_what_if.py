@@ -19,7 +19,7 @@ import click
 import pytest
 from api_world import Api, error_of
 
-from millpond.client.cli.commands.simulation.what_if import draw
+from millpond.client.cli.printing.differences import draw
 from millpond.model.errors import ConflictError, InvalidInputError, UnavailableError
 from millpond.model.events import QueueChanged
 from millpond.model.tenancy.tenants import Queue

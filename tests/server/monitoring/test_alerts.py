@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +20,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from sqlalchemy.exc import OperationalError
 
-from millpond.model.events import DeviceHealthChanged, QueueChanged
+from job_infos import job_info
+from millpond.model.events import DeviceHealthChanged, NodeJoined, QueueChanged
 from millpond.model.hardware.devices import DeviceHealth
+from millpond.model.hardware.nodes import Node
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
@@ -44,12 +46,13 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 
 
-def targets() -> Iterator[dict[str, str]]:
-    """What the panels of all dashboards ask for, with all nodes and cards chosen."""
-    for dashboard in DASHBOARDS:
+def targets(dashboards: Sequence[Path] = DASHBOARDS) -> Iterator[dict[str, str]]:
+    """What the panels of dashboards ask for, with the server ``one``, all its nodes and all cards chosen."""
+    chosen = {"$server": "one", "$node": ".*", "$device": ".*"}
+    for dashboard in dashboards:
         for panel in json.loads(dashboard.read_text())["panels"]:
             for target in panel["targets"]:
-                yield target | {"expr": target["expr"].replace("$node", ".*").replace("$device", ".*")}
+                yield target | {"expr": re.sub(r"\$\w+", lambda found: chosen[found[0]], target["expr"])}
 
 
 def full_page(api: Api) -> str:
@@ -81,9 +84,19 @@ def full_page(api: Api) -> str:
     api.service.services.scaling = {service: scaling}
     made = api.client.post("/api/v1/tokens", json={"name": "p", "verbs": ["read-metrics"], "lifetime_s": 86_400})
     assert made.status_code == 201, made.text
+    report_health(api, "n1-3", *(DeviceHealth.FAULTY, DeviceHealth.OK) * 2)
+    assert api.client.post("/api/v1/nodes/n1/close", json={}).status_code == 200
+    api.submit(gpus=1, queue="speech")
     headers = {"Authorization": f"Bearer {made.json()['secret']}"}
     assert api.client.get("/metrics", headers=headers).status_code == 200
     return page_of(api)
+
+
+def report_health(api: Api, card: str, *states: DeviceHealth) -> None:
+    """What is seen of a card, one after the other."""
+    for health in states:
+        api.loop.notify([DeviceHealthChanged(0.0, "n1", card, health, "it fell off the bus")])
+        api.settled()
 
 
 def samples_of(page: str) -> Iterator[Sample]:
@@ -122,6 +135,38 @@ def test_every_panel_of_the_dashboards_shows_something_of_a_server_that_has_ever
     for target, shown in zip(asked, found, strict=True):
         labels = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
         assert all(labels <= each.keys() for each in shown), f"{target} names a label that is not there"
+
+
+@pytest.mark.long
+def test_troubles_of_cards_nodes_and_services_are_told_of_the_figures_of_a_server_that_has_them(
+    api: Api, tmp_path: Path
+) -> None:
+    api.loop.notify([NodeJoined(0.0, Node("n2", 1_000, 1_024, pool="spare", schedulable=False, is_silent=True))])
+    full_page(api)
+    report_health(api, "n1-2", DeviceHealth.FAULTY)
+    page = page_of(api)
+    series = {name: values.replace("x60", "x400") for name, values in exported(page, page).items()}
+    (found,) = values_at(tmp_path, [('ALERTS{alertstate="firing"}', "400m")], series)
+    assert {labels["alertname"] for labels in found} >= {
+        "MillpondCardClosed",
+        "MillpondCardFailed",
+        "MillpondCardsHeldIdle",
+        "MillpondForecastTooLow",
+        "MillpondNodesSilent",
+        "MillpondReplicasMissing",
+    }
+
+
+@pytest.mark.long
+def test_what_two_servers_tell_one_prometheus_is_kept_apart(api: Api, tmp_path: Path) -> None:
+    of_one = exported(page_of(api), full_page(api))
+    of_other = {name.replace('instance="one"', 'instance="two"'): values for name, values in of_one.items()}
+    records = [(rule["record"], "65m") for rule in rules() if "record" in rule]
+    for each in values_at(tmp_path, records, of_one | of_other):
+        assert {labels["instance"] for labels in each} == {"one", "two"}
+    pool = [(target["expr"], "65m") for target in targets([DEPLOY / "grafana" / "millpond.json"])]
+    shown = values_at(tmp_path, pool, of_other)
+    assert [question for question, found in zip(pool, shown, strict=True) if found] == [], "another server is chosen"
 
 
 def firing(tmp_path: Path, alert: str, by: str, at: str, series: dict[str, str]) -> set[str]:
@@ -176,6 +221,29 @@ def test_a_server_that_does_not_answer_and_an_agent_that_is_away_for_long_are_to
     assert firings(tmp_path, "MillpondAgentDown", "instance", series, "9m", "12m") == [set(), {"away", "silent"}]
 
 
+@pytest.mark.long
+def test_nodes_that_are_silent_or_lost_are_told_and_those_that_a_server_in_trouble_does_not_tell_of_are_not(
+    tmp_path: Path,
+) -> None:
+    series = {
+        'millpond_silent_nodes{pool="quiet"}': "0x90 3x60",
+        'millpond_silent_nodes{pool="restarts"}': "0x90 3x3 0x60",
+        'millpond_queues{instance="one"}': "2x150",
+        'millpond_node_gpus{instance="one",node="lost",pool="p"}': "8x90 _x60",
+        'millpond_node_gpus{instance="one",node="back",pool="p"}': "8x90 _x15 8x45",
+        'millpond_node_gpus{instance="one",node="without-cards",pool="p"}': "0x90 _x60",
+        'millpond_node_gpus{instance="one",node="there",pool="p"}': "8x150",
+        'millpond_queues{instance="degraded"}': "2x90 0x60",
+        'millpond_node_gpus{instance="degraded",node="untold",pool="p"}': "8x90 _x60",
+        'millpond_queues{instance="down"}': "2x90 _x60",
+        'millpond_node_gpus{instance="down",node="untold",pool="p"}': "8x90 _x60",
+    }
+    silent = firings(tmp_path, "MillpondNodesSilent", "pool", series, "90m", "100m")
+    assert silent == [set(), {"quiet"}]
+    lost = firings(tmp_path, "MillpondNodeLost", "node", series, "90m", "104m", "140m")
+    assert lost == [set(), {"lost", "back"}, {"lost"}]
+
+
 CARD = 'node="{}",device="{}",model="A100",fake="false"'
 
 
@@ -204,8 +272,7 @@ def test_a_machine_that_reports_fewer_cards_than_it_did_is_told_until_they_are_b
 
 @pytest.mark.long
 def test_cards_that_others_have_for_hours_are_told_and_are_none_that_have_failed(api: Api, tmp_path: Path) -> None:
-    api.loop.notify([DeviceHealthChanged(0.0, "n1", "n1-3", DeviceHealth.BUSY_ELSEWHERE, "used by others")])
-    api.settled()
+    report_health(api, "n1-3", DeviceHealth.BUSY_ELSEWHERE)
     page = page_of(api)
     series = {name: values.replace("x60", "x400") for name, values in exported(page, page).items()}
     assert firing(tmp_path, "MillpondCardFailed", "device", "390m", series) == set()
@@ -215,10 +282,13 @@ def test_cards_that_others_have_for_hours_are_told_and_are_none_that_have_failed
 @pytest.mark.long
 def test_cards_that_are_held_and_do_nothing_are_counted_by_machine(tmp_path: Path) -> None:
     series = {
-        f"millpond_device_held_idle_seconds{{{CARD.format('idle', 0)}}}": "600+60x120",
-        f"millpond_device_held_idle_seconds{{{CARD.format('pauses', 0)}}}": "600+60x40 _x5 600+60x75",
+        f"millpond_device_held_idle_seconds{{instance='{server}',{CARD.format(node, 0)}}}": seconds
+        for server in ("one", "two")
+        for node, seconds in (("idle", "600+60x120"), ("pauses", "600+60x40 _x5 600+60x75"))
     }
-    assert firings(tmp_path, "MillpondCardsHeldIdle", "node", series, "60m", "100m") == [set(), {"idle"}]
+    alert = "MillpondCardsHeldIdle"
+    assert firings(tmp_path, alert, "node", series, "60m", "100m") == [set(), {"idle"}]
+    assert firing(tmp_path, alert, "instance", "100m", series) == {"one", "two"}, "each server has its own"
 
 
 @pytest.mark.long
@@ -231,15 +301,9 @@ def test_a_hot_card_is_told_and_one_that_cools_down_in_time_is_not(tmp_path: Pat
 
 
 @pytest.mark.long
-def test_a_queue_that_waits_below_its_guarantee_is_told_and_one_that_waits_beyond_it_is_not(tmp_path: Path) -> None:
-    series = {}
-    for server, queue, used, asked in (("one", "below", 2, 4), ("one", "beyond", 8, 4), ("two", "beyond", 2, 0)):
-        labels = f'{{instance="{server}",queue="{queue}"}}'
-        series[f"millpond_oldest_waiting_job_seconds{labels}"] = f"0+{60 if asked else 0}x60"
-        series[f"millpond_queue_used_gpus{labels}"] = f"{used}x60"
-        series[f"millpond_queue_guaranteed_gpus{labels}"] = "4x60"
-        series[f"millpond_queue_asked_gpus{labels}"] = f"{asked}x60"
-    assert firings(tmp_path, "MillpondQueueBelowGuarantee", "queue", series, "20m", "40m") == [set(), {"below"}]
+def test_a_queue_that_waits_below_its_guarantee_for_half_an_hour_is_told(tmp_path: Path) -> None:
+    series = {'millpond_queue_below_guarantee_seconds{queue="below"}': "0+60x60"}
+    assert firings(tmp_path, "MillpondQueueBelowGuarantee", "queue", series, "30m", "40m") == [set(), {"below"}]
 
 
 @pytest.mark.long
@@ -261,13 +325,24 @@ def test_free_cards_in_small_pieces_are_told_while_jobs_wait(tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_work_that_leaves_its_cards_again_and_again_is_told_and_turns_at_a_calm_pace_are_not(tmp_path: Path) -> None:
-    series = {}
-    for instance, each_minute in (("thrashes", 1), ("turns", 0.1)):
-        series[f'millpond_jobs_suspended_total{{instance="{instance}",queue="q"}}'] = f"0+{each_minute}x120"
-        series[f'millpond_jobs{{instance="{instance}",queue="q",kind="train",state="running"}}'] = "1x120"
-        series[f'millpond_jobs{{instance="{instance}",queue="q",kind="train",state="suspended"}}'] = "1x120"
-    assert firing(tmp_path, "MillpondSwapThrashing", "instance", "110m", series) == {"thrashes"}
+def test_jobs_that_spend_their_time_in_moving_are_told_by_their_queue_and_turns_of_a_minute_are_not(
+    api: Api, tmp_path: Path
+) -> None:
+    queues = {"thrashes": 20.0, "turns": 0.03 * 60.0}
+    api.loop.notify([QueueChanged(0.0, Queue(queue)) for queue in queues])
+    api.settled()
+    for queue in queues:
+        for _ in range(2):
+            api.submit(gpus=1, queue=queue)
+    api.settled()
+    pages = []
+    for _ in range(2):
+        for queue, switching_s in queues.items():
+            for _ in range(60):  # in the hour between the pages
+                api.service.instruments.suspended(job_info(queue=queue, switching_s=switching_s))
+        pages.append(page_of(api))
+    alert = "MillpondSwapThrashing"
+    assert firings(tmp_path, alert, "queue", exported(*pages), "20m", "69m") == [set(), {"thrashes"}]
 
 
 @pytest.mark.long

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
+from threading import Event
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.model.errors import UnavailableError
-from millpond.model.hardware.power import UNTOUCHED, PowerRule, PowerSetting
+from millpond.model.hardware.power import UNTOUCHED, PowerLimits, PowerRule, PowerSetting
 from millpond.model.sharing import ShareClass
 from millpond.node.devices.fake import FakePowerControl, FakeVendor
 from millpond.node.host.machine import describe_machine
@@ -111,10 +113,7 @@ def test_what_the_driver_does_not_allow_is_said_once_and_not_tried(
 
 
 def test_a_driver_that_refuses_is_said_and_asked_again(kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
-    def refuse(device: str, watts: float) -> None:
-        raise UnavailableError("the driver does not let it be set", "run the server as root")
-
-    accept, kept.knobs.cap = kept.knobs.cap, refuse  # type: ignore[method-assign]
+    accept, kept.knobs.cap = kept.knobs.cap, _refuse  # type: ignore[method-assign]
     assert kept.look(GENTLE) == (700.0, None)
     assert "run the server as root" in caplog.text
     kept.knobs.cap = accept  # type: ignore[method-assign]
@@ -154,10 +153,14 @@ def test_a_server_that_goes_on_keeps_the_cap_of_a_job_that_still_runs_and_the_li
     assert kept.knobs.caps_w[CARD] == 650.0
 
 
-def test_of_the_caps_of_a_pool_and_of_a_job_the_lower_one_holds(kept: Kept) -> None:
+def test_of_the_caps_of_a_pool_and_of_a_job_the_lower_one_holds(kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
     kept.caps = {CARD: 500.0}
     assert kept.look(GENTLE) == (500.0, None)
-    assert kept.look(GENTLE, card=[ShareClass.BACKFILL]) == (400.0, 1200)
+    assert not caplog.records
+    for _ in range(2):
+        assert kept.look(GENTLE, card=[ShareClass.BACKFILL]) == (400.0, 1200)
+    (told,) = caplog.messages
+    assert told.endswith("its pool keeps it at 400 W, below the 500 W of its job")
     assert kept.keeper.job_cap_w(CARD) == 400.0
     assert kept.knobs.caps_w[OTHER] == 600.0
 
@@ -165,10 +168,7 @@ def test_of_the_caps_of_a_pool_and_of_a_job_the_lower_one_holds(kept: Kept) -> N
 def test_a_driver_that_refuses_the_cap_of_a_job_is_said_once_and_no_cap_is_claimed(
     kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(device: str, watts: float) -> None:
-        raise UnavailableError("the driver does not let it be set", "run the server as root")
-
-    kept.knobs.cap = refuse  # type: ignore[method-assign]
+    kept.knobs.cap = _refuse  # type: ignore[method-assign]
     kept.caps = {CARD: 500.0}
     for _ in range(3):
         assert kept.look() == (700.0, None)
@@ -176,6 +176,104 @@ def test_a_driver_that_refuses_the_cap_of_a_job_is_said_once_and_no_cap_is_claim
     assert len(caplog.records) == 1
     kept.caps = {}
     assert kept.look() == (700.0, None)
+
+
+def test_without_rights_nothing_is_written_down_for_long_and_the_server_ends(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kept.knobs, "cap", _refuse)
+    assert kept.look(GENTLE) == (700.0, None)
+    kept.keeper.close()
+    assert not json.loads((kept.state_dir / FILE).read_text())
+    caplog.clear()
+    kept.new_server()
+    assert kept.look() == (700.0, None)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["the server ends", "the rule goes"])
+def test_a_cap_whose_clock_is_refused_is_put_back(kept: Kept, monkeypatch: pytest.MonkeyPatch, *, ends: bool) -> None:
+    clock = kept.knobs.clock
+    monkeypatch.setattr(kept.knobs, "clock", _refuse)
+    assert kept.look(PowerRule(PowerSetting(400.0, 1200))) == (400.0, None)
+    monkeypatch.setattr(kept.knobs, "clock", clock)
+    if ends:
+        kept.keeper.close()
+    else:
+        kept.look()
+    assert kept.knobs.caps_w[CARD] == 700.0
+
+
+def test_a_cap_that_took_hold_although_its_driver_refused_it_is_put_back(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept = kept.knobs.cap
+
+    def set_and_refuse(device: str, watts: float) -> None:
+        accept(device, watts)
+        _refuse(device, watts)
+
+    monkeypatch.setattr(kept.knobs, "cap", set_and_refuse)
+    kept.caps = {CARD: 500.0}
+    kept.look()
+    monkeypatch.setattr(kept.knobs, "cap", accept)
+    kept.caps = {}
+    assert kept.look() == (700.0, None)
+
+
+def test_a_card_that_lost_its_setting_in_a_reset_gets_it_again(kept: Kept) -> None:
+    busy = {"card": [ShareClass.BACKFILL]}
+    kept.look(GENTLE, **busy)
+    kept.knobs.caps_w[CARD] = 700.0
+    kept.knobs.clocks_mhz.clear()
+    assert kept.look(GENTLE, **busy) == (400.0, 1200)
+
+
+def test_a_card_whose_present_cap_is_unknown_is_not_capped_as_that_could_not_be_put_back(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(kept.knobs, "limits", lambda device: PowerLimits(None, 350.0, 700.0, 1980))
+    assert kept.look(GENTLE) == (700.0, None)
+    assert "its driver does not say what it is kept to now" in caplog.text
+
+
+def test_a_card_that_is_lost_while_it_is_capped_is_put_back_by_the_next_server(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.look(GENTLE)
+    with monkeypatch.context() as lost:
+        lost.setattr(kept.knobs, "limits", lambda device: PowerLimits())
+        lost.setattr(kept.knobs, "cap", _refuse)
+        kept.look(GENTLE)
+        kept.keeper.close()
+    kept.new_server()
+    assert kept.look() == (700.0, None)
+
+
+def test_a_driver_that_does_not_answer_does_not_keep_the_server_from_its_end(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked, released = Event(), Event()
+
+    def hang(device: str, watts: float) -> None:
+        asked.set()
+        assert released.wait(60)
+
+    monkeypatch.setattr(kept.knobs, "cap", hang)
+    monkeypatch.setattr(kept.keeper._worker, "close", partial(kept.keeper._worker.close, 0.01))
+    kept.rules = {"default": GENTLE}
+    kept.keeper.start()
+    assert asked.wait(60)
+    try:
+        kept.keeper.close()
+        assert "the driver does not answer" in caplog.text
+        assert json.loads((kept.state_dir / FILE).read_text())
+    finally:
+        released.set()
+
+
+def _refuse(device: str, value: float | None) -> None:
+    raise UnavailableError("the driver does not let it be set", "run the server as root")
 
 
 SETTINGS = st.builds(

@@ -18,8 +18,9 @@ from millpond.engines.kubernetes.cluster.agent_report import AgentReport
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder
 from millpond.model.decisions import Grant
 from millpond.model.errors import UnavailableError
-from millpond.model.events import DeviceHealthChanged, QueueChanged
+from millpond.model.events import DeviceHealthChanged, NodeJoined, QueueChanged
 from millpond.model.hardware.devices import Device, DeviceHealth
+from millpond.model.hardware.nodes import Node
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import Amount
 from millpond.model.states import Outcome
@@ -30,10 +31,12 @@ from millpond.node.task.records import TaskId
 from millpond.scheduling.nodes.views import NodeView
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.server.monitoring.instruments import MOST_QUEUES, Instruments
+from millpond.server.runtime.core import Core
 from millpond.server.views.hardware import machines
 from millpond.server.views.hardware.nodes import node_info
 from millpond.server.views.prometheus import metrics_page, pool_metrics
 from millpond.server.views.prometheus.pool_metrics import (
+    MOST_DEVICES,
     KnownNodes,
     Samples,
     conspicuous_devices,
@@ -105,6 +108,34 @@ def test_queues_are_told_with_what_they_hold_borrow_and_lend(api: Api) -> None:
     assert page.values("millpond_queues") == [4]
 
 
+def test_the_wait_of_a_job_that_a_guarantee_has_room_for_is_told_of_the_queue_that_has_it(api: Api) -> None:
+    queues = (
+        Queue("department", guarantee=Amount(3000)),
+        Queue("vision", "department", guarantee=Amount(2000)),
+        Queue("speech", "department"),
+        Queue("guests"),
+    )
+    api.loop.notify([QueueChanged(0.0, queue) for queue in queues])
+    api.settled()
+
+    def told() -> dict[str, float]:
+        families = Page(api).families["millpond_queue_below_guarantee_seconds"]
+        return {sample.labels["queue"]: sample.value for sample in families.samples}
+
+    assert api.client.post("/api/v1/nodes/n1/close", json={}).status_code == 200
+    api.submit(gpus=1, queue="guests")
+    api.submit(gpus=2, queue="speech")
+    assert told() == {}, "two of the department's three cards are promised to vision"
+    one = api.submit(gpus=1, queue="speech").id
+    assert told().keys() == {"department"}
+    api.clock.now += 90
+    two = api.submit(gpus=2, queue="vision").id
+    assert {api.job(job).state for job in (one, two)} == {"queued"}
+    waits = told()
+    assert waits.keys() == {"department", "vision"}
+    assert waits["department"] - waits["vision"] == pytest.approx(90, abs=1)
+
+
 def test_only_so_many_queues_have_figures_of_their_own_and_these_are_nearest_to_the_root(api: Api) -> None:
     users = [Queue(f"user{number}", "vision") for number in range(MOST_QUEUES)]
     api.loop.notify([QueueChanged(0.0, queue) for queue in (Queue("vision"), *users, Queue("late"))])
@@ -136,6 +167,21 @@ def test_what_happens_in_more_queues_than_have_figures_of_their_own_is_counted_t
     }
     assert len(ended) == MOST_QUEUES + 1
     assert (ended["user0"], ended[""]) == (1, 3)
+
+
+def test_what_moving_off_a_card_and_back_took_is_counted_when_a_job_leaves_again(api: Api) -> None:
+    job = api.job(api.submit(gpus=1).id).id
+
+    def took(core: Core) -> None:
+        record = core.scheduler.jobs[job]
+        record.leave_s, record.return_s = 3.0, 2.0
+
+    api.loop.query(took).result(60)
+    assert api.client.post(f"/api/v1/jobs/{job}/suspend").status_code == 202
+    assert api.job(job).state == "suspended"
+    page = Page(api)
+    assert page.values("millpond_jobs_suspended_total", queue="default") == [1]
+    assert page.values("millpond_jobs_switching_seconds_total", queue="default") == [5.0]
 
 
 def test_machines_and_devices_are_told_with_what_is_held_of_them(api: Api) -> None:
@@ -204,6 +250,21 @@ def test_of_a_large_pool_machines_are_told_and_of_cards_those_alone_that_cannot_
     assert page.values("millpond_device_healthy", device="3") == [0]
     assert page.values("millpond_node_faulty_gpus") == [1]
     assert page.values("millpond_node_whole_free_gpus") == [0], "it is closed"
+
+
+@pytest.mark.parametrize("most", [3, MOST_DEVICES])
+def test_cards_that_closed_for_their_faults_are_told_though_they_work_again_and_those_that_people_closed_are_not(
+    api: Api, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(metrics_page, "MOST_DEVICES", most)
+    assert api.client.post("/api/v1/nodes/n1/close", json={"card": 1}).status_code == 200
+    for health in (DeviceHealth.FAULTY, DeviceHealth.OK) * 2:
+        api.loop.notify([DeviceHealthChanged(0.0, "n1", "n1-3", health, "it fell off the bus")])
+        api.settled()
+    page = Page(api)
+    (family,) = (each for each in page.families.values() if each.name == "millpond_device_closed_for_faults")
+    assert [(each.labels["device"], each.value) for each in family.samples] == [("3", 1)]
+    assert 0 not in page.values("millpond_device_healthy")
 
 
 def test_once_the_machines_are_described_a_scrape_describes_only_those_that_changed(
@@ -283,6 +344,19 @@ def test_power_and_forecasts_of_pools_are_told_where_they_are_known(api: Api) ->
     assert page.values("millpond_pool_forecast_skill", pool="plain") == []
 
 
+def test_nodes_of_which_nothing_is_heard_are_counted_by_pool(api: Api) -> None:
+    node = Node("n2", 1_000, 1_024, pool="spare", schedulable=False, is_silent=True)
+    api.loop.notify([NodeJoined(0.0, node)])
+    api.settled()
+    page = Page(api)
+    assert page.values("millpond_silent_nodes", pool="spare") == [1]
+    assert page.values("millpond_silent_nodes", pool="default") == [0]
+    assert {each["name"]: each["silent"] for each in api.client.get("/api/v1/nodes").json()["nodes"]} == {
+        "n1": False,
+        "n2": True,
+    }
+
+
 def test_the_power_of_a_machine_is_that_of_its_cards_that_report_it() -> None:
     watts = {"u0": 300.0, "u1": 250.5, "u2": None}
     samples = {uuid: DeviceSample(uuid, power_w=power) for uuid, power in watts.items()}
@@ -345,6 +419,7 @@ def test_requests_are_counted_by_route_and_never_by_what_callers_write(api: Api)
 def test_nothing_is_counted_twice_when_a_job_runs_again(api: Api) -> None:
     job = api.submit(gpus=1, retries=1)
     api.job(job.id)
+    api.clock.now += 60.0  # a run that is lost as it begins is not followed by another at once
     api.engine.finish(TaskId(job.id, 1, 0), Outcome.NODE_LOST)
     assert api.job(job.id).attempt == 2
     assert Page(api).values("millpond_job_wait_seconds_count") == [1]
@@ -359,7 +434,8 @@ def test_the_agent_of_a_node_has_the_names_and_labels_of_the_server(api: Api) ->
     api.job(api.submit(gpus=0.25).id)
     page = Page(api)
     of_server = {name for name in page.families if name.startswith(("millpond_device_", "millpond_slice_"))}
-    assert of_agent.keys() == of_server - {"millpond_device_held_idle_seconds"}
+    known_to_the_server = {"millpond_device_held_idle_seconds", "millpond_device_closed_for_faults"}
+    assert of_agent.keys() == of_server - known_to_the_server
     for name, family in of_agent.items():
         told = page.families[name]
         assert (family.documentation, family.type) == (told.documentation, told.type)

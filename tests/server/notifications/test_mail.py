@@ -172,12 +172,14 @@ def test_one_users_trouble_holds_up_no_other(world: NoticeWorld, catcher: MailCa
     assert catcher.connections == 1, "one connection for all mails of a pass"
 
 
-def test_mail_is_sent_encrypted_after_a_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")  # what speaks TLS from the first byte
+@pytest.mark.parametrize("encryption", ["starttls", "tls"])
+def test_mail_is_sent_encrypted_after_a_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encryption: str) -> None:
     certificate = make_certificate(tmp_path / "certificate", "127.0.0.1")
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
     world, catcher = NoticeWorld(tmp_path), MailCatcher()
-    with catching(catcher, certificate, with_login=True):
-        world.mail_at(catcher.port, encryption="starttls", user=USER, password_name="MAIL")
+    with catching(catcher, certificate, with_login=True, from_first_byte=encryption == "tls"):
+        world.mail_at(catcher.port, encryption=encryption, user=USER, password_name="MAIL")
         world.subscribe("ada", by_mail(Topic.SUCCEEDED))
         world.run()
         world.settle()

@@ -18,7 +18,7 @@ from millpond.node.task.records import TaskId
 from millpond.server.auth.roles import UserRole
 from millpond.server.jobs.monitors.idle_jobs import IdleEnd
 from millpond.server.jobs.monitors.notice_watch import NoticeWatch, WatchSources
-from millpond.server.store.queue_settings import QueueRow
+from millpond.server.store.settings import QueueRow
 from millpond.specs.api.notifications import Topic
 
 

@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 from unittest.mock import Mock
 
 import httpx2
@@ -206,6 +208,48 @@ def test_what_other_receivers_say_beside_the_status_is_not_read(bench: Bench) ->
     bench.receiver.body = {"errcode": 1, "code": 1}
     bench.deliver()
     assert bench.states() == ["delivered"]
+
+
+class Room(BaseHTTPRequestHandler):
+    """A receiver at a port of this machine; it answers so many messages of each path with 503."""
+
+    busy: ClassVar[dict[str, int]] = {}
+    taken: ClassVar[list[tuple[str, dict[str, Any]]]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        is_busy = self.busy.get(self.path, 0) > 0
+        if is_busy:
+            self.busy[self.path] -= 1
+        else:
+            self.taken.append((self.path, body))
+        self.send_response(503 if is_busy else 200)
+        self.end_headers()
+        self.wfile.write(b'{"errcode": 0, "code": 0}')
+
+    def log_message(self, *said: object) -> None:
+        """Nothing."""
+
+
+def test_each_format_comes_over_the_network_after_its_receiver_was_busy(tmp_path: Path) -> None:
+    Room.taken, Room.busy = [], {"/slack": 2, "/feishu": 1, "/wecom": 1, "/millpond": 1}
+    world = NoticeWorld(tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Room) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        at = f"http://127.0.0.1:{server.server_port}"
+        world.hooks = {form[1:]: Webhook(form[1:], at + form, ENDS, format=form[1:]) for form in Room.busy}
+        world.run()
+        for _ in range(3):
+            world.clock.now += world.deliver()
+        server.shutdown()
+    text, taken = "a of ada succeeded", dict(Room.taken)
+    assert len(Room.taken) == 4, "each once"
+    assert taken["/slack"] == {"text": text}
+    assert taken["/feishu"] == {"msg_type": "text", "content": {"text": text}}
+    assert taken["/wecom"] == {"msgtype": "text", "text": {"content": text}}
+    assert (taken["/millpond"]["topic"], taken["/millpond"]["text"]) == ("job.succeeded", text)
+    assert world.states() == ["delivered"] * 4
+    world.close()
 
 
 @pytest.mark.parametrize("fault", ["refuses", "is away"])

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import resource
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from millpond.node.sandbox.sandbox import Sandbox
 from millpond.server.operations import diagnosis
 from millpond.server.operations.diagnosis import diagnose
 from millpond.server.operations.findings import Grade
+from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.store.store import Store
 from millpond.specs.api.server import HealthInfo
 
@@ -108,6 +110,29 @@ def test_a_state_directory_on_a_network_file_system_is_told(tmp_path, monkeypatc
     found = finding("state directory", tmp_path)
     assert found.grade is Grade.LIMITED
     assert "--store" in found.remedy
+
+
+def test_a_state_that_this_version_cannot_go_on_from_is_broken_and_one_that_it_can_is_not(tmp_path):
+    database = tmp_path / DATABASE_FILE
+    fresh_sqlite(tmp_path)
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        assert finding("stored state", tmp_path).grade is Grade.OK
+        snapshot = (1, 0.0, "0.0.9", json.dumps({"scheduler": {"format": 1}}))
+        connection.execute("INSERT INTO snapshots (seq, at, version, data) VALUES (?, ?, ?, ?)", snapshot)
+        connection.commit()
+    found = finding("stored state", tmp_path)
+    assert found.grade is Grade.BROKEN
+    assert found.found.startswith("the scheduler's state is of format 1, by Millpond 0.0.9")
+    assert "under the version that wrote it" in found.remedy
+    assert [each.name for each in tmp_path.iterdir()] == [DATABASE_FILE]
+
+
+def test_a_damaged_database_is_broken(tmp_path):
+    (tmp_path / DATABASE_FILE).write_bytes(b"no database" * 100)
+    found = finding("stored state", tmp_path)
+    assert found.grade is Grade.BROKEN
+    assert "file is not a database" in found.found
+    assert "pond restore" in found.remedy
 
 
 def test_a_full_disk_is_broken_and_what_the_database_keeps_for_ends_is_told(tmp_path, monkeypatch):

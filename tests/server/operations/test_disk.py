@@ -31,6 +31,7 @@ from millpond.server.views.prometheus import metrics_page
 from millpond.specs.api.accounts.accounts import AccountLimits
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import HealthInfo
+from millpond.specs.job.snapshots import FileEntry, FolderSnapshot
 
 MIB = 2**20
 MNIST = Dataset("mnist", 1, "ab" * 32, 2, 5 * MIB, "bob", 1.0)
@@ -155,6 +156,27 @@ def test_what_was_sent_and_is_never_used_counts_for_its_sender(api: Api) -> None
     api.service.files.collector.collect(time.time() + 7_200)
     assert api.service.disk.of_user("ada").used_bytes == 0
     assert send(api, contents[6]) == 201
+
+
+def put_dataset(api: Api, content: bytes) -> int:
+    """Send a folder with one file, and make it the next version of a dataset; returns its number."""
+    entry = FileEntry(path="a", digest=digest_of(content), size=len(content))
+    snapshot = FolderSnapshot(files=(entry,)).encoded()
+    assert send(api, content, snapshot) == 201
+    return api.client.post("/api/v1/datasets/fresh", json={"snapshot": digest_of(snapshot)}).json()["version"]
+
+
+def test_what_was_sent_for_a_dataset_counts_once_and_for_as_long_as_it_is_on_the_disk(api: Api) -> None:
+    books, collector, size = api.service.disk, api.service.files.collector, MIB // 4
+    put_dataset(api, b"x" * size)
+    assert size < books.look().users["ada"] < 2 * size
+    collector.collect(time.time())
+    assert books.look().users["ada"] == size
+    removed = put_dataset(api, b"y" * size)
+    assert api.client.delete(f"/api/v1/datasets/fresh/{removed}").status_code == 200
+    assert 2 * size < books.of_user("ada").used_bytes < 3 * size
+    collector.collect(time.time() + 7_200)
+    assert books.of_user("ada").used_bytes == size
 
 
 def test_many_small_contents_count_as_the_blocks_that_they_take(api: Api) -> None:

@@ -183,7 +183,7 @@ def test_a_node_that_does_not_go_down_stays_on_and_one_that_does_not_join_has_fa
     assert switched.node() == {
         "power": "failed",
         "detail": "it was switched on and did not join",
-        "reason": "off, as it failed to boot: it was switched on and did not join",
+        "reason": "off after a failed boot, not tried again for about 15 min: it was switched on and did not join",
     }
 
 

@@ -122,6 +122,19 @@ def test_a_job_whose_folder_cannot_be_removed_is_kept_and_keeps_no_other_one(sce
         assert [scene.server.store.jobs.is_job(name) for name in ("a", "b")] == [True, False]
 
 
+def test_old_jobs_are_looked_for_once_however_many_transactions_they_take(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.snapshot()
+    monkeypatch.setattr(retention, "AT_ONCE", 1)
+    monkeypatch.setattr(retention, "PAUSE_S", 0.0)
+    looks = []
+    find = scene.server.store.deletion.forgettable
+    monkeypatch.setattr(scene.server.store.deletion, "forgettable", lambda before: looks.append(before) or find(before))
+    assert scene.look(RetentionLimits(job_days=0.5)) == (3, 0)
+    assert len(looks) == 2  # the second finds arrays whose members went, and here nothing
+
+
 def test_output_that_cannot_be_removed_does_not_count_as_removed(scene: Scene, in_use: Path) -> None:
     with pytest.raises(OSError, match=re.escape(str(in_use))):
         scene.look(RetentionLimits(log_gib=250_000 / 2**30))

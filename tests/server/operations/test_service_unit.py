@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from millpond.client.cli.main import cli
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.node.host.controllers import TASKS_UNIT
 from millpond.node.task.launch import LONGEST_SHUTDOWN_GRACE_S
@@ -34,6 +36,17 @@ def test_the_command_is_one_that_the_server_understands(tmp_path):
     python, _, _, module, *rest = shlex.split(section(text)["ExecStart"])
     assert (python, module) == (sys.executable, "millpond.server")
     assert parse_options(rest).state_dir == tmp_path / "with blank"
+
+
+@pytest.mark.parametrize(("written", "read"), [(["--config", "pond.yaml"], "pond.yaml"), (["--config=none"], "none")])
+def test_the_unit_names_the_configuration_wherever_systemd_starts_it(tmp_path, monkeypatch, written, read):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, ["service", "install", "--print", "--system", "--state-dir", "state", *written])
+    assert done.exit_code == 0, done.output
+    command = next(line for line in done.output.splitlines() if line.startswith("ExecStart=") and "server" in line)
+    options = parse_options(shlex.split(command.removeprefix("ExecStart="))[4:])
+    assert options.state_dir == tmp_path / "state"
+    assert options.config == (Path(read) if read == "none" else tmp_path / read)
 
 
 def test_a_percent_sign_in_a_path_is_no_specifier_and_a_dollar_sign_no_variable():

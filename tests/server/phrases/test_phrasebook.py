@@ -177,18 +177,23 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
             "running on x-1, run 1; 2 tasks are left out, as another would add less than 50 % of what each of "
             "its first cards does"
         ),
-        "it asks for 8 GPUs; 2 GPUs are free, and no node has room; x-1 is being ended, which will be room enough",
+        "being ended on x-1, x-2, x-3 and 4 more: time-limit",
+        "being ended: stop-requested",
         (
-            "it asks for 8 GPUs; 2 GPUs are free, and no node has room; x-1 and 2 other jobs are being ended, which "
-            "will be room enough"
+            "it asks for 8 GPUs; 2 GPUs are free for it, and no node has room; x-1 is being ended, which will be "
+            "room enough"
         ),
         (
-            "it asks for 8 GPUs; 2 GPUs are free, and no node has room; x-1 is suspended and keeps its device memory "
-            "on its cards, which would be room enough"
+            "it asks for 8 GPUs; 2 GPUs are free for it, and no node has room; x-1 and 2 other jobs are being ended, "
+            "which will be room enough"
         ),
         (
-            "it asks for 8 GPUs; 2 GPUs are free, and no node has room; 2 GiB of device memory are kept for work "
-            "that was swapped off (memory_overcommit)"
+            "it asks for 8 GPUs; 2 GPUs are free for it, and no node has room; x-1 is suspended and keeps its device "
+            "memory on its cards, which would be room enough"
+        ),
+        (
+            "it asks for 8 GPUs; 2 GPUs are free for it, and no node has room; 2 GiB of device memory are kept for "
+            "work that was swapped off (memory_overcommit)"
         ),
         "its last run failed (exit code 3); it is tried again after a delay",
         "its last run failed; it is tried again after a delay",
@@ -210,11 +215,11 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
         "it would fit with card 3 of x-1, which is closed by ada (it runs hot)",
         "it would fit on x-1, which is closed (x-1)",
         (
-            "it asks for 8 GPUs; 2 GPUs are free, and no node has room; a card is divided into x-1 for it once "
+            "it asks for 8 GPUs; 2 GPUs are free for it, and no node has room; a card is divided into x-1 for it once "
             "one is idle"
         ),
         (
-            "it asks for 8 GPUs; 2 GPUs are free, and no node has room; a card is divided into x-1 for it once "
+            "it asks for 8 GPUs; 2 GPUs are free for it, and no node has room; a card is divided into x-1 for it once "
             "one is idle and has been as it is for 10 min"
         ),
         "there is room, but the ordering 'x-1' has given all cards of its pool to work that is ahead",
@@ -222,9 +227,12 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
         ("there is room, but it is reserved for x-1 and 2 other jobs: it is ahead, and would else wait ever longer"),
         "there is room, but it is claimed for x-1: it is being moved there",
         "failed (exit code 3); its place on x-1 is kept",
-        "it asks for 8 GPUs; 2 GPUs are free, and not where it could use them",
-        "it asks for 8 GPUs; 0 GPUs are free, and no node takes new work (x-1)",
-        ("it asks for 8 GPUs; 2 GPUs are free, and no node has room; card 3 of x-1 is faulty (x-1); and 2 cards more"),
+        "it asks for 8 GPUs; 2 GPUs are free for it, and not where it could use them",
+        "it asks for 8 GPUs; 0 GPUs are free for it, and no node takes new work (x-1)",
+        (
+            "it asks for 8 GPUs; 2 GPUs are free for it, and no node has room; card 3 of x-1 is faulty (x-1); and "
+            "2 cards more"
+        ),
         ("user x-1 has 2 jobs running or about to start with 2 GPUs and 4 CPUs, and may have at most 2 running jobs"),
         ("user x-1 has 2 jobs (with what is reserved) with 2 GPUs and 4 CPUs, and may have at most 2 running jobs"),
         (
@@ -251,7 +259,8 @@ def test_what_is_measured_forecast_and_switched_is_told_in_the_language_of_the_r
         "flexible changes nothing: its series has no price for this hour, nor for it on 14 days before",
         "flexible changes nothing: its series has no carbon intensity for this hour, nor for it on 14 days before",
         "power: on (it was switched off and did not go down)",
-        "off, as it failed to boot: it was switched on and did not join",
+        "off after a failed boot: it was switched on and did not join",
+        "off after a failed boot, not tried again for about 15 min: it was switched on and did not join",
         "power: on (the command ended with 255: x-1)",
         "power: on (the command ended with 1)",
         "power: on (the command was ended after 0.2 s)",
@@ -274,6 +283,24 @@ def test_moves_are_told_in_the_language_of_the_reader() -> None:
         "start 1 task on n-1 (attempt 2, fits, beside load of 12.5 %)",
         "running on n-1, run 2; restart-migrated from n-2/0 to n-1/3",
         "running on n-1, run 2; it shares its cards with j-1",
+        "running on n-1, run 2; it shares its cards with j-1; cards that two jobs share have no power cap",
+        *(
+            f"it asks for 1 GPU; 0 GPUs are free for it, and no node has room; {why}"
+            for why in (
+                "only training jobs with a name and one task of whole cards share cards",
+                "it shares no cards, as it does not save itself on notice, or is protected from being asked to leave",
+                "it shares no cards, as no job of its queue and class has as many for itself",
+                "it shares no cards, as no job of its name was measured alone on such cards",
+                "it shares no cards, as those who have them were not measured alone",
+                "it shares no cards, as it is not known to fit into their memory beside another",
+                "it shares no cards, as it is expected to be too slow beside another",
+            )
+        ),
+        "running on n-1, run 2; a job without cards has no power cap",
+        "running on n-1, run 2; a part of a card has no power cap of its own",
+        "running on n-1, run 2; its cards have no power cap, as nothing says which caps they can have",
+        "running on n-1, run 2; its cards have no power cap, as one cap does not suit all of them",
+        "running on n-1, run 2; only training jobs with a name and a fixed size have a power cap",
         "start 1 task on n-1 (attempt 2, shares-cards)",
         "end all tasks within 30s for j-1 (packed)",
         "end all tasks within 30s (unpacked)",
@@ -403,6 +430,13 @@ IN_HOURS = ", and pool p lends only in its hours (20:00-21:00 UTC)"
         (f"{STAYS}2 GPUs more would exceed the guarantee of queue x", "该作业"),
         (
             f"{STAYS}asks for 8 and 1 CPU; no guarantee of queue 'x' or above it covers that (the largest is of 0)",
+            "该作业",
+        ),
+        (
+            (
+                f"{STAYS}asks for 8 and 1 CPU; no guarantee of queue 'x' or above it covers that (the largest is of 2 "
+                "GPUs of model A100) beside those of the queues below it"
+            ),
             "该作业",
         ),
         (f"2 GPUs more would exceed the guarantee of queue x{IN_HOURS}", "再加 2"),

@@ -22,7 +22,7 @@ from millpond.server.auth.roles import Caller, UserRole, Verb, absent, demand, i
 from millpond.server.phrases.phrasebook import phrase_in
 from millpond.server.runtime.queue_settings.book import QueueBook, QueueFacts
 from millpond.server.runtime.queue_settings.hardware_checks import beyond_cells
-from millpond.server.store.queue_settings import QueueRow
+from millpond.server.store.settings import QueueRow
 from millpond.simulation.clusters import uniform_cluster
 from millpond.specs.config.queue_documents import read_queues
 from millpond.specs.errors import SpecError
@@ -68,6 +68,10 @@ def texts_of(node: ast.expr, filler: str) -> list[str]:
             return ["".join(found) for found in parts]
         case ast.JoinedStr(values=values):
             return ["".join(found) for found in itertools.product(*(texts_of(part, filler) for part in values))]
+        case ast.Call(func=ast.Name(id="count_text"), args=[_, ast.Constant(value=str(noun))]):
+            return [f"{filler} {noun}s"]
+        case ast.Call(func=ast.Name(id="cards_text")):
+            return [f"{filler} cards"]
         case ast.FormattedValue(value=value, conversion=conversion):
             return texts_of(value, filler) or [repr(filler) if conversion == ord("r") else filler]
         case _:

@@ -12,7 +12,7 @@ from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.records import Token, TokenKind
 from millpond.server.auth.roles import Verb
-from millpond.server.store.queue_settings import QueueRow
+from millpond.server.store.settings import QueueRow
 
 
 class Scene:

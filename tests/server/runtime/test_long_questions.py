@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from server_world import Server
 
 from millpond.model.errors import UnavailableError
-from millpond.server.runtime import long_questions
+from millpond.server.runtime import long_questions, loop
 from millpond.server.runtime.inbox import Query
 from millpond.server.runtime.long_questions import LongQuestions
 
@@ -42,3 +44,16 @@ def test_questions_that_are_left_when_the_thread_ends_are_answered_with_an_error
     questions.turn_away()
     with pytest.raises(UnavailableError):
         left.answer.result(0)
+
+
+def test_one_who_asked_in_vain_may_ask_again_and_one_who_had_something_done_looks_first(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "ANSWER_WITHIN_S", 0.0)
+    server.loop.alive = True
+    with pytest.raises(UnavailableError) as asked:
+        asyncio.run(server.loop.ask(lambda core: len(core.scheduler.jobs)))
+    with pytest.raises(UnavailableError) as stopped:
+        asyncio.run(server.loop.answered(server.loop.stop_job("a", "max")))
+    remedies = [error.value.remedy for error in (asked, stopped)]
+    assert remedies == ["try again in a moment", "look whether it was done before you try again"]

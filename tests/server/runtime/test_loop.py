@@ -337,6 +337,15 @@ def test_a_clock_that_is_set_back_does_not_turn_the_log_back(server: Server) -> 
     assert instants == sorted(instants)
 
 
+def test_an_end_that_is_reported_while_the_clock_is_a_year_ahead_does_not_take_the_log_there(server: Server) -> None:
+    server.submit("a")
+    server.turn(2)
+    server.engine.outbox.append(server.world.end(TaskId("a", 1, 0), at=server.clock.now + 365 * 86_400.0))
+    server.turn(2)
+    assert server.store.jobs.ended_job("a").state == "succeeded"
+    assert max(entry.event.at for entry in server.store.events_after(0)) <= server.clock.now
+
+
 def test_a_lost_node_gives_its_jobs_back_to_the_queue(tmp_path: Path) -> None:
     world, clock = World((node("n1"), node("n2"))), Clock()
     first = Server(tmp_path, world, clock)

@@ -11,7 +11,7 @@ from millpond.model.errors import ConflictError
 from millpond.model.events import QueueChanged, QueueRemoved
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
 from millpond.server.runtime.queue_settings.book import QueueBook, QueueFacts, merged
-from millpond.server.store.queue_settings import QueueRow
+from millpond.server.store.settings import QueueRow
 from millpond.specs.config.queue_documents import read_queues
 
 ALWAYS = {ROOT_QUEUE: Queue(ROOT_QUEUE, ""), DEFAULT_QUEUE: Queue(DEFAULT_QUEUE)}

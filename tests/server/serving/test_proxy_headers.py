@@ -42,6 +42,16 @@ def test_a_program_says_nothing_that_browsers_keep_for_the_whole_origin(name: by
         assert to_client([(name, b"x"), (b"etag", b"y")], prefix, False) == [(b"etag", b"y")]
 
 
+@pytest.mark.parametrize("name", [b"X-Accel-Redirect", b"X-Sendfile", b"X-LIGHTTPD-send-file"])
+def test_a_program_does_not_have_a_web_server_in_front_answer_with_something_else(name: bytes) -> None:
+    buffering = (b"x-accel-buffering", b"no")  # of this answer alone: programs that stream need it
+    assert to_client([(name, b"/internal/x"), buffering], "/proxy/j", False) == [buffering]
+
+
+def test_an_answer_has_one_date() -> None:
+    assert to_client([(b"Date", b"Mon, 30 Nov 2026 05:53:19 GMT")], "/proxy/j", False) == []
+
+
 def test_a_page_of_a_program_stays_out_of_the_group_of_windows_of_the_platforms_pages() -> None:
     assert to_client([(b"Cross-Origin-Opener-Policy", b"same-origin")], "/proxy/j", False) == []
 

@@ -40,6 +40,17 @@ def test_nothing_ends_before_its_time_or_more_than_once() -> None:
     assert ends == [1]
 
 
+def test_a_process_that_can_start_no_more_threads_is_over_in_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    over = threading.Event()
+    deadline = EndDeadline(0.0, lambda _code: over.set())
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    deadline.begin()
+    assert over.wait(60)
+
+
 def test_threads_that_wait_for_ever_do_not_keep_a_process_that_is_to_end() -> None:
     program = (
         "import threading; from millpond.server.startup.end_deadline import EndDeadline; "

@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,6 +55,7 @@ from millpond.specs.api.server import LOCK_FILE, ServerFile
 from millpond.specs.config.cluster import ClusterConfig, read_cluster
 from millpond.specs.config.tasks import NetworkRule, TaskRules
 from millpond.specs.job.job_ids import member_id
+from millpond.specs.job.job_spec import check_job, stored_job
 
 
 def test_a_state_directory_is_made_for_its_owner_and_used_by_one_server_at_a_time(tmp_path: Path) -> None:
@@ -244,8 +245,8 @@ def test_a_full_disk_is_one_clear_error(
 
 
 def test_options_are_read_from_a_command_line(tmp_path: Path) -> None:
-    options = parse_options(["--port", "0", "--state-dir", str(tmp_path), "--ordering", "fifo", "--stop-jobs-on-exit"])
-    assert options == ServerOptions(tmp_path, port=0, ordering="fifo", stop_jobs_on_exit=True)
+    options = parse_options(["--port", "0", "--state-dir", str(tmp_path), "--ordering", "fifo", "--standby"])
+    assert options == ServerOptions(tmp_path, port=0, ordering="fifo", standby=True)
 
 
 def test_a_server_in_the_background_gets_every_option(tmp_path: Path) -> None:
@@ -264,7 +265,6 @@ def test_a_server_in_the_background_gets_every_option(tmp_path: Path) -> None:
         control_groups="off",
         standby=True,
         take_over=True,
-        stop_jobs_on_exit=True,
         keep_jobs=1.5,
         keep_logs_gib=2.0,
         keep_free_gib=0.0,
@@ -287,8 +287,9 @@ def test_pretended_nodes_of_the_configuration_stand_in_for_the_machine(tmp_path:
     config = read_cluster("nodes:\n- {name: a, devices: 2}\n")
     machine = describe("3:A100-80GB", config, tmp_path)
     assert [(node.name, len(node.devices)) for node in machine.nodes] == [("a", 2), ("fake-1", 3)]
-    with pytest.raises(InvalidInputError, match="two nodes"):
+    with pytest.raises(InvalidInputError, match="two nodes") as caught:
         describe("3:A100-80GB", read_cluster("nodes:\n- {name: fake-1}\n"), tmp_path)
+    assert "--fake-gpus none" in caught.value.remedy  # the last start may have asked for them
     assert describe("", ClusterConfig(), tmp_path).nodes
 
 
@@ -323,6 +324,39 @@ def pod_launcher_on(store: Store, state_dir: Path) -> PodLauncher:
     carriage = Carriage(RunTokens("secret"), str, str, lambda: None)
     keys = ProgramKeys("secret")
     return PodLauncher(JobFiles(store.jobs), pods, vault, files, keys, carriage, lambda _pool: SliceRules())
+
+
+@pytest.mark.parametrize(
+    ("document", "needs"),
+    [
+        ({}, "image:docker.io/library/python:3"),
+        ({"array": 3}, "image:docker.io/library/python:3"),
+        ({"image": "torch:2.4"}, "image:docker.io/library/torch:2.4"),
+        ({"cluster": "east"}, "image:docker.io/library/python:3"),
+        ({"cluster": "west"}, "image:docker.io/west/python:3"),
+        ({"cluster": "any"}, ""),
+        ({"pinned": {"default_image": "other:1"}}, "image:docker.io/library/python:3"),
+        ({"image": "torch:2.4", "pinned": {"default_image": "other:1"}}, "image:docker.io/library/torch:2.4"),
+    ],
+)
+def test_which_nodes_hold_the_image_counts_for_jobs_on_kubernetes_that_name_none_too(
+    tmp_path: Path, document: dict[str, Any], needs: str
+) -> None:
+    pods = replace(
+        pod_launcher_on(Store(fresh_sqlite(tmp_path)), tmp_path).pods,
+        default_image=lambda: "python:3",
+        cluster_images={"west": "west/python:3"},
+    )
+    spec = pods.with_image(check_job({"command": "true", **document}))
+    needed = [content.name for content in spec.job.contents]
+    assert needed == ([needs] if needs else [])
+    assert stored_job(spec.document).job.contents == spec.job.contents, "the stored file says so too"
+
+
+def test_where_no_image_is_configured_a_job_that_names_none_needs_none(tmp_path: Path) -> None:
+    pods = replace(pod_launcher_on(Store(fresh_sqlite(tmp_path)), tmp_path).pods, default_image=str)
+    spec = check_job({"command": "true"})
+    assert pods.with_image(spec) is spec
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import queue
 import socket
@@ -28,7 +29,7 @@ from millpond.server.auth.roles import Caller
 from millpond.server.storage.provisioning import host
 from millpond.server.storage.provisioning.cache import CopyProgress
 from millpond.server.storage.provisioning.catalogue import CatalogueImage
-from millpond.server.storage.provisioning.image_rules import ImageRules
+from millpond.server.storage.provisioning.image_sources import ImageRules
 from millpond.server.storage.provisioning.images import ImageService
 from millpond.server.storage.provisioning.staging import Item
 from millpond.specs.api.accounts.accounts import AuditInfo
@@ -38,7 +39,7 @@ from millpond.specs.config.provisioning import ProvisioningRules
 from millpond.specs.job.job_spec import check_job
 
 REFERENCE = "registry.example.com/team/torch:1"
-FIRST = "sha256:" + "1" * 64
+FIRST, OTHER = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 EXACT = "registry.example.com/team/torch@sha256:" + "e" * 64
 WISH = ImageAdd(name="torch", reference=REFERENCE, login="REGISTRY", visibility="private")
 ADA = Caller("ada")
@@ -58,6 +59,7 @@ class PrivateRegistry:
         self.pulled: list[str] = []
         self.pushed: list[tuple[str, str]] = []
         self.has = {REFERENCE, EXACT}
+        self.adds: list[str] = []
 
     def find(self, reference: str) -> LocalImage | None:
         here = self.names.get(reference, reference if reference in self.names.values() else None)
@@ -81,6 +83,9 @@ class PrivateRegistry:
             raise push_error(reference, "unauthorized: authentication required")
         self.pushed.append((reference, image.digest))
         return EXACT
+
+    def triggers(self, image: LocalImage) -> list[str]:
+        return self.adds
 
     def name(self, image: LocalImage, name: str) -> None:
         self.names[name] = image.digest
@@ -212,31 +217,71 @@ def test_what_a_killed_server_left_of_its_logins_and_builds_is_removed(api: Api)
     again.close()
 
 
-def test_who_may_use_an_image_of_the_catalogue_may_build_upon_it_and_nobody_else(api: Api) -> None:
+@pytest.mark.parametrize("line", ["COPY --from=localhost/millpond/others:1 / /", "RUN --mount=from=e/f:1 make"])
+def test_an_image_that_has_builds_upon_it_use_further_images_is_not_built_upon(
+    api: Api, registry: PrivateRegistry, line: str
+) -> None:
+    registry.is_open, registry.adds = True, ["RUN make", "COPY . /src"]
+    assert api.provisioning.sources.base(REFERENCE, ADA, "", print).digest == FIRST
+    registry.adds.append(line)
+    with pytest.raises(InvalidInputError, match=r"what is built upon .* uses other images"):
+        api.provisioning.sources.base(REFERENCE, ADA, "", print)
+
+
+@pytest.mark.parametrize("config", ['{"config": {"OnBuild": ["RUN x"]}}', '{"Config": {"ONBUILD": ["RUN x"], "a": 1}}'])
+def test_what_an_image_adds_to_builds_is_read_where_podman_keeps_it(tmp_path: Path, config: str) -> None:
+    images, image = PodmanImages("podman", {}, tmp_path, configs=tmp_path), LocalImage(FIRST, 1, FIRST)
+    with pytest.raises(UnavailableError, match=r"adds to a build cannot be read: .*No such file"):
+        images.triggers(image)
+    kept = tmp_path / FIRST.removeprefix("sha256:") / f"={base64.b64encode(FIRST.encode()).decode()}"
+    kept.parent.mkdir()
+    kept.write_text(config)
+    assert images.triggers(image) == ["RUN x"]
+    kept.write_text('{"config": {"OnBuild": null}, "history": [{"created_by": "OnBuild"}]}')
+    assert images.triggers(image) == []
+    kept.write_text('{"config": 1}')
+    with pytest.raises(UnavailableError, match="adds to a build cannot be read"):
+        images.triggers(image)
+
+
+def test_docker_says_itself_what_an_image_adds_to_builds(tmp_path: Path) -> None:
+    program = tmp_path / "docker"
+    program.write_text("#!/bin/sh\necho '[\"RUN x\"]'\n")
+    program.chmod(0o755)
+    assert OciImages(str(program), {}, tmp_path).triggers(LocalImage(FIRST, 1, FIRST)) == ["RUN x"]
+
+
+def test_who_may_use_an_image_of_the_catalogue_may_build_upon_it_and_nobody_else(
+    api: Api, registry: PrivateRegistry
+) -> None:
     add(api.service.images, WISH)
-    base = api.provisioning.sources.base
-    assert base("torch", ADA, "", print) == "localhost/millpond/torch:latest"
-    assert base("torch", Caller("mia"), "", print) == "docker.io/library/torch:latest"
+    base, registry.is_open = api.provisioning.sources.base, True
+    assert base("torch", ADA, "", print).digest == FIRST
+    assert "docker.io/library/torch:latest" not in registry.names
+    registry.has.add("docker.io/library/torch:latest")
+    registry.digest = "sha256:" + "2" * 64
+    assert base("torch", Caller("mia"), "", print).digest == registry.digest
     with pytest.raises(InvalidInputError, match="goes round the catalogue"):
         base("localhost/millpond/torch", ADA, "", print)
 
 
-def test_podman_is_told_what_short_names_mean_as_it_would_look_among_all_images_first(tmp_path: Path) -> None:
+def test_podman_is_told_what_names_mean_as_another_image_may_have_them_meanwhile(tmp_path: Path) -> None:
     program = tmp_path / "podman"
     program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\necho sha256:{"1" * 64} 1 null\n')
     program.chmod(0o755)
-    short = {"torch": "docker.io/library/torch:latest", "docker": "docker.io/library/docker:latest"}
-    bases = {**short, "quay.io/a": "quay.io/a:latest", "localhost/b:1": "localhost/b:1"}
+    bases = {name: LocalImage(digest, 1, digest) for name, digest in (("torch", FIRST), ("quay.io/a:1", OTHER))}
     made = PodmanImages(str(program), {}, tmp_path).build(tmp_path, "Containerfile", "name", print, bases)
     assert made.digest == "sha256:" + "1" * 64
     told = (tmp_path / "calls").read_text().splitlines()[0].split()
     assert [word for word in told if "context" in word] == [
-        f"--build-context={base}=docker-image://{meant}" for base, meant in short.items()
+        f"--build-context=torch=docker-image://{'1' * 64}",
+        f"--build-context=quay.io/a:1=docker-image://{'2' * 64}",
     ]
-    with pytest.raises(UnavailableError, match="docker cannot build upon 'torch:1'"):
-        OciImages(str(program), {}, tmp_path).build(
-            tmp_path, "Containerfile", "name", print, {"torch:1": "localhost/millpond/torch:1"}
-        )
+    docker = OciImages(str(program), {}, tmp_path)  # to which all names are the first image
+    with pytest.raises(UnavailableError, match=r"docker cannot build upon 'quay\.io/a:1'"):
+        docker.build(tmp_path, "Containerfile", "name", print, bases)
+    del bases["quay.io/a:1"]
+    assert docker.build(tmp_path, "Containerfile", "name", print, bases).digest == FIRST
 
 
 PUSH = "/api/v1/images/made/1/push"
@@ -375,7 +420,7 @@ def test_docker_sends_what_has_the_name_and_has_it_no_longer_than_before(tmp_pat
     program.chmod(0o755)
     images = OciImages(str(program), {}, tmp_path)
     assert images.push(LocalImage(FIRST, 1, FIRST), REFERENCE, print, None).endswith(f"@{DIGEST}")
-    said = (tmp_path / "calls").read_text().splitlines()[1:]
+    said = [line for line in (tmp_path / "calls").read_text().splitlines() if not line.startswith("image")]
     after = f"tag {second} {REFERENCE}" if is_known else f"rmi {REFERENCE}"
     assert said == [f"tag {FIRST} {REFERENCE}", f"push {REFERENCE}", after]
 
@@ -415,7 +460,7 @@ def test_the_last_line_comes_when_the_audit_log_has_the_entry(api: Api) -> None:
         raise NotFoundError("none", "")
 
     async def ask() -> None:
-        last = asyncio.ensure_future(anext(api.service.images.steps(work, ended)))
+        last = asyncio.ensure_future(anext(api.service.images.steps(work, "ann", ended)))
         await asyncio.to_thread(heard.wait)
         assert await asyncio.wait({last}, timeout=0.05) == (set(), {last})
         kept.set_result(None)
@@ -435,7 +480,7 @@ def test_what_was_left_by_whoever_asked_is_told_as_it_ended(api: Api, registry: 
         raise AssertionError
 
     async def leave() -> None:
-        steps = images.steps(work, lambda *how: ended.put(how))
+        steps = images.steps(work, "ann", lambda *how: ended.put(how))
         assert (await anext(steps)).line == "begun"
         await steps.aclose()
         assert ended.empty()
@@ -455,8 +500,8 @@ def test_what_was_left_before_its_turn_came_is_told_too(api: Api) -> None:
         raise NotFoundError("none", "")
 
     async def crowd() -> None:
-        crowded = [asyncio.ensure_future(anext(images.steps(work, lambda *_: None))) for _ in range(4)]
-        last = asyncio.ensure_future(anext(images.steps(work, lambda *how: ended.append(how))))
+        crowded = [asyncio.ensure_future(anext(images.steps(work, user, lambda *_: None))) for user in "abcdefgh"]
+        last = asyncio.ensure_future(anext(images.steps(work, "i", lambda *how: ended.append(how))))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         last.cancel()

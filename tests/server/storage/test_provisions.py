@@ -33,7 +33,14 @@ from millpond.server.storage.provisioning import copying, host
 from millpond.server.storage.provisioning.cache import READ_IN_PLACE, CopyProgress, DataCache
 from millpond.server.storage.provisioning.catalogue import CatalogueImage, held_as
 from millpond.server.storage.provisioning.containerfile import bases_of
-from millpond.server.storage.provisioning.staging import AT_ONCE, LONGEST_PAUSE_S, Item, Staging
+from millpond.server.storage.provisioning.staging import (
+    AT_ONCE,
+    ENDS_WITHIN_S,
+    LONGEST_PAUSE_S,
+    OF_ONE_USER,
+    Item,
+    Staging,
+)
 from millpond.specs.api.jobs.images import ImageAdd
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.config.provisioning import DataSource, ProvisioningRules
@@ -439,7 +446,7 @@ def staging(gate: Gate) -> Iterator[Staging]:
 
 def test_jobs_that_need_the_same_wait_for_one_fetching(gate: Gate, staging: Staging) -> None:
     for job in ("a", "b"):
-        staging.begin(job, {"data": {"train": "/far/one"}})
+        staging.begin(job, {"data": {"train": "/far/one"}}, "ann")
     assert not staging.look("a").ready
     gate.open.set()
     for _ in range(2):
@@ -451,7 +458,7 @@ def test_jobs_that_need_the_same_wait_for_one_fetching(gate: Gate, staging: Stag
 
 
 def test_what_is_on_its_way_to_a_job_counts_as_found_until_it_is_written_down(gate: Gate, staging: Staging) -> None:
-    staging.begin("a", {"data": {"train": "/far/one"}})
+    staging.begin("a", {"data": {"train": "/far/one"}}, "ann")
     assert eventually(lambda: "nfs/far/one" in staging.found())
     gate.open.set()
     assert gate.woken.acquire(timeout=PATIENCE_S)
@@ -479,7 +486,7 @@ def test_a_copy_found_for_a_job_is_not_dropped_before_that_is_written_down(
     monkeypatch.setattr(gate, "fetch", fetch)
     staging.start()
     try:
-        staging.begin("a", {"data": {"train": str(far / "one")}})
+        staging.begin("a", {"data": {"train": str(far / "one")}}, "ann")
         assert gate.woken.acquire(timeout=PATIENCE_S)
     finally:
         staging.close()
@@ -489,13 +496,13 @@ def test_a_copy_found_for_a_job_is_not_dropped_before_that_is_written_down(
 
 
 def test_a_job_that_needs_nothing_is_ready_at_once(gate: Gate, staging: Staging) -> None:
-    staging.begin("a", {"data": {}})
+    staging.begin("a", {"data": {}}, "ann")
     assert staging.look("a").ready
     assert not gate.woken.acquire(blocking=False), "nobody is woken for it"
 
 
 def test_a_job_that_waits_tells_how_far_it_is(gate: Gate, staging: Staging) -> None:
-    staging.begin("a", {"data": {"train": "/far/one"}})
+    staging.begin("a", {"data": {"train": "/far/one"}}, "ann")
     assert eventually(lambda: "1.0 of 3.0 GiB" in staging.look("a").summary)
     assert staging.look("a").summary == "it waits for data /far/one to be copied: 1.0 of 3.0 GiB"
     assert staging.look("a").numbers["bytes_total"] == 3 * 2**30
@@ -507,11 +514,11 @@ def test_what_can_never_be_had_ends_its_job_and_what_fails_now_is_tried_again(ga
     gate.open.set()
     gate.troubles["/far/one"] = [UnavailableError("the disk is away"), InvalidInputError("it is gone for good")]
     staging.start()
-    staging.begin("a", {"data": {"train": "/far/one"}})
+    staging.begin("a", {"data": {"train": "/far/one"}}, "ann")
     assert eventually(lambda: staging.look("a").summary.endswith("tried again"))
     assert "the disk is away; it is tried again" in staging.look("a").summary
     clock.now += 5.0
-    staging.begin("b", {"data": {"train": "/far/two"}})  # somebody comes, and the threads look at the clock
+    staging.begin("b", {"data": {"train": "/far/two"}}, "ann")  # somebody comes, and the threads look at the clock
     for _ in range(2):
         assert gate.woken.acquire(timeout=PATIENCE_S)
     assert staging.look("a").unsatisfiable == "it is gone for good"
@@ -526,21 +533,60 @@ def test_a_defect_in_fetching_ends_no_thread_and_is_tried_again(gate: Gate) -> N
     gate.troubles = {path: [KeyError("digest")] for path in items.values()}
     staging.start()
     for job, path in items.items():
-        staging.begin(job, {"data": {"train": path}})
+        staging.begin(job, {"data": {"train": path}}, "ann")
     assert eventually(lambda: all("a defect (KeyError)" in staging.look(job).summary for job in items))
     gate.troubles = {}
     clock.now += LONGEST_PAUSE_S
-    staging.begin("plain", {"data": {"train": "/far/other"}})
+    staging.begin("plain", {"data": {"train": "/far/other"}}, "ann")
     for _ in range(len(items) + 1):
         assert gate.woken.acquire(timeout=PATIENCE_S)
-    assert sorted(staging.settled()) == [*items, "plain"]
+    assert sorted(staging.settled()) == sorted([*items, "plain"])
+    staging.close()
+
+
+def test_what_one_user_fetches_that_never_comes_keeps_no_other_waiting(gate: Gate, staging: Staging) -> None:
+    for number in range(2 * AT_ONCE):
+        staging.begin(f"silent-{number}", {"data": {"train": f"/silent/{number}"}}, "eve")
+    assert eventually(lambda: len(staging.found()) == OF_ONE_USER)
+    staging.begin("b", {"data": {"train": "/far/one"}}, "ben")
+    staging.begin("c", {"data": {"train": f"/silent/{2 * AT_ONCE - 1}"}}, "cleo")  # held as eve's, and another's now
+    begun = {f"nfs/silent/{number}" for number in (*range(OF_ONE_USER), 2 * AT_ONCE - 1)} | {"nfs/far/one"}
+    assert eventually(lambda: staging.found() == begun)
+    gate.open.set()
+    for _ in range(2 * AT_ONCE + 2):
+        assert gate.woken.acquire(timeout=PATIENCE_S)
+    assert len(staging.settled()) == 2 * AT_ONCE + 2, "what had no room is fetched behind the others"
+
+
+def test_the_server_ends_in_time_however_much_does_not_stop(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, begun, goes_on = Patience(), threading.Semaphore(0), threading.Event()
+    staging = Staging(gate, gate.woken.release, clock)
+
+    def hang(*_: object) -> str:
+        begun.release()
+        return str(goes_on.wait(PATIENCE_S))
+
+    monkeypatch.setattr(gate, "fetch", hang)
+    staging.start()
+    for number in range(2 * OF_ONE_USER):
+        staging.begin(f"hung-{number}", {"data": {"train": f"/far/{number}"}}, f"user-{number}")
+        assert begun.acquire(timeout=PATIENCE_S)
+
+    def join(_: threading.Thread, timeout: float) -> None:
+        clock.now += timeout
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "join", join)
+        staging.close()
+    assert clock.now <= ENDS_WITHIN_S
+    goes_on.set()
     staging.close()
 
 
 def test_what_nobody_wants_any_more_is_stopped(gate: Gate, staging: Staging) -> None:
-    staging.begin("a", {"data": {"train": "/far/one"}})
+    staging.begin("a", {"data": {"train": "/far/one"}}, "ann")
     staging.forget("a")
-    staging.begin("b", {"data": {"train": "/far/two"}})
+    staging.begin("b", {"data": {"train": "/far/two"}}, "ann")
     gate.open.set()
     assert gate.woken.acquire(timeout=PATIENCE_S)
     assert staging.settled() == ["b"]
@@ -753,6 +799,13 @@ def test_a_variable_of_several_lines_is_refused_before_anything_starts(api: Api,
         ("FROM late\nCOPY --from=7 x y\nFROM scratch AS late\nFROM late\nCOPY --from=0 x y\n", ["late", "7"]),
         ("FR\\\nOM a/b:\\  \n1\n", ["a/b:1"]),
         ("FROM scratch\nRUN --mount=type=bind,from=e:3,target=/x \\\n  make\nCOPY --from=0 a b\n", ["e:3"]),
+        ("FROM scratch\nRUN --mount=from=e:3,from=f:4 make\n", ["e:3", "f:4"]),
+        ("\ufeffFROM a/b:1\n", ["a/b:1"]),
+        ("# a comment does not go on \\\nFROM a/b:1\n", ["a/b:1"]),
+        ("FROM scratch\nCOPY --fr\\\n # a comment ends no line\nom=e:3 x y\n", ["e:3"]),
+        ("FROM scratch\nCOPY --fr\"om\"=e:3 x y\nCOPY --f\\rom='f:4' x y\n", ["e:3", "f:4"]),
+        ("FROM scratch\nCOPY <<END /x\nFROM scratch AS e/f:3\nEND\nCOPY --from=e/f:3 x y\n", ["e/f:3"]),
+        ("# syntax=docker/dockerfile:1\nFROM a/b:1\nRUN --network=none echo $PATH --to=$HOME\n", ["a/b:1"]),
     ],
 )
 def test_what_a_build_is_built_upon_is_known(text: str, bases: list[str]) -> None:
@@ -764,6 +817,12 @@ def test_a_build_upon_what_is_not_written_out_is_refused() -> None:
         bases_of("ARG base=x\nFROM ${base}\n")
     with pytest.raises(InvalidInputError, match="an escape character of its own"):
         bases_of("# escape=`\nFR`\nOM a\n")
+    for first in ("# syntax=e/f:3", "#syntax = docker/dockerfile.evil.org/x", "// syntax=e", '{"syntax": "e/f"}'):
+        with pytest.raises(InvalidInputError, match="a syntax of its own"):
+            bases_of(f"{first}\nFROM a\n")
+    for option in ("--${F}om=e:3", "--mount=type=bind,${F}om=e:3"):
+        with pytest.raises(InvalidInputError, match=r"the build has the option '--.*om=e:3'"):
+            bases_of(f"FROM a\nARG F=fr\nONBUILD RUN --network=none {option} make\n")
 
 
 @pytest.mark.long
@@ -797,3 +856,16 @@ def test_what_left_the_catalogue_or_was_replaced_there_goes_and_what_other_serve
     assert api.provisioning.held.all() == {second}
     for name in (held_as("made", "1"), held_as("foreign", "1")):
         images.drop(name)
+
+
+def test_an_image_that_would_copy_from_one_of_others_is_not_built_upon(
+    api: Api, real_podman: RealPodman, tmp_path: Path
+) -> None:
+    (tmp_path / "Containerfile").write_text(f"FROM {IMAGE}\nONBUILD COPY --from={held_as('others', '1')} / /\n")
+    made = real_podman("build", "--format", "docker", "--tag", "localhost/trap:1", str(tmp_path))
+    assert made.returncode == 0, made.stderr
+    caller, base = Caller("root", admin=True), api.provisioning.sources.base
+    assert base(IMAGE, caller, "", lambda _line: None).digest
+    with pytest.raises(InvalidInputError, match=r"what is built upon .* uses other images"):
+        base("localhost/trap:1", caller, "", lambda _line: None)
+    api.provisioning.host.containers().images.drop("localhost/trap:1")

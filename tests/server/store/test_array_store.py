@@ -56,11 +56,11 @@ def test_a_closed_array_is_open_until_it_has_ended(store: Store) -> None:
 
 
 def test_members_are_forgotten_when_their_array_has_ended_and_it_after_them(store: Store) -> None:
-    assert store.deletion.forgettable(9.0, 10) == ["b"]
+    assert store.deletion.forgettable(9.0) == ["b"]
     store.record([], [ended("a", "failed", 6.0)])
-    assert set(store.deletion.forgettable(9.0, 10)) == {"a.0", "a.1", "b"}
+    assert set(store.deletion.forgettable(9.0)) == {"a.0", "a.1", "b"}
     store.deletion.forget(["a.0", "a.1"])
-    assert "a" in store.deletion.forgettable(9.0, 10)
+    assert "a" in store.deletion.forgettable(9.0)
 
 
 def test_an_array_is_deleted_with_its_members_and_trials(store: Store) -> None:

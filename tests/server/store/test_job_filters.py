@@ -14,8 +14,9 @@ import sqlalchemy as sa
 from fresh_databases import fresh_sqlite
 
 from job_infos import job_info
-from millpond.server.store import jobs
-from millpond.server.store.jobs import JobFilter, NewJob, listed_at
+from millpond.server.store import job_filter
+from millpond.server.store.job_filter import JobFilter, listed_at
+from millpond.server.store.jobs import NewJob
 from millpond.server.store.store import Store
 from millpond.specs.api.jobs.jobs import JobInfo
 from seeds import few_then_many
@@ -27,7 +28,7 @@ STATES, USERS, QUEUES, NAMES = ("succeeded", "failed"), ("ada", "bob"), ("q", "q
 @pytest.fixture(autouse=True)
 def few_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the values, those of the queue ``r`` are rare, and those that no job has."""
-    monkeypatch.setattr(jobs, "_RARE", 20)
+    monkeypatch.setattr(job_filter, "_RARE", 20)
 
 
 @pytest.fixture(params=["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.long)])

@@ -34,7 +34,7 @@ from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.store import migrations
 from millpond.server.store.connection import database, upgrades
 from millpond.server.store.connection.database import sqlite_url
-from millpond.server.store.jobs import JobFilter
+from millpond.server.store.job_filter import JobFilter
 from millpond.server.store.statistics.start_waits import WaitFilter
 from millpond.server.store.store import Store
 

@@ -53,6 +53,11 @@ def test_what_is_kept_from_look_to_look_is_what_would_be_made_anew(api: Api, see
                 api.loop.notify([DeviceHealthChanged(0.0, "n1", f"n1-{draws.randrange(4)}", health, "")])
         views, jobs = look(api)
         assert kept.of(views, jobs, MARKS) == NodeInfos().of(views, jobs, MARKS)
+        for told in api.client.get("/api/v1/nodes").json()["nodes"]:
+            alone = api.client.get(f"/api/v1/nodes/{told['name']}").json()
+            held = [[(part["job"], part["task"]) for part in device["slices"]] for device in told["devices"]]
+            assert alone["node"] == told
+            assert [[(part["job"], part["task"]) for part in each["slices"]] for each in alone["devices"]] == held
 
 
 def test_only_the_machines_that_changed_are_described_anew(api: Api) -> None:

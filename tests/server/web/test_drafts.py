@@ -20,7 +20,8 @@ from millpond.server.web.jobs.drafts import (
 from millpond.server.web.jobs.job_form import FIRST, Control, job_form
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.templates import all_templates
-from millpond.specs.reference import OF_THE_SERVER, REFERENCES, schema_of
+from millpond.specs.reference import REFERENCES, schema_of
+from millpond.specs.validation import people_fields
 from millpond.specs.yaml_edit import one_document
 
 JOB = "command: echo hello\n"
@@ -35,7 +36,7 @@ def written(text: str, **edits: str) -> Draft:
 def test_every_field_of_a_job_file_has_a_control() -> None:
     form = job_form()
     top = [each.name for each in form.first + sum(form.groups.values(), ()) if "." not in each.name]
-    assert sorted(top) == sorted(set(JobFile.model_fields) - OF_THE_SERVER)
+    assert sorted(top) == sorted(people_fields(JobFile))
     assert tuple(each.name for each in form.first) == FIRST
     assert all(each.meaning for each in form.all())
     assert all(each.choices for each in form.all() if each.control is Control.CHOICE)

@@ -9,6 +9,7 @@ import pytest
 from millpond.server.web.command_pages import COMMAND_PAGES
 from millpond.server.web.portal import portal_routes
 from millpond.server.web.rendering import PORTAL_TEXTS, environment_in
+from millpond.specs.zoned_times import instant_text
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,24 @@ from millpond.server.web.rendering import PORTAL_TEXTS, environment_in
 )
 def test_commands_in_a_text_are_shown_as_code(text: str, shown: str) -> None:
     assert environment_in("en").from_string("{{ text|marked }}").render(text=text) == shown
+
+
+@pytest.mark.parametrize(
+    ("instant", "moment"),
+    [
+        (instant_text(1_764_500_400.0), "2025-11-30T11:00:00Z"),
+        ("2026-11-22 08:00 UTC+01:00", "2026-11-22T08:00+01:00"),
+        ("2026-11-22 08:00 UTC", "2026-11-22T08:00Z"),
+    ],
+)
+def test_instants_in_a_text_are_left_to_the_page_which_knows_the_readers_time_zone(instant: str, moment: str) -> None:
+    shown = environment_in("en").from_string("{{ text|marked }}").render(text=f"closed until {instant}: <b>")
+    assert shown == f'closed until <time datetime="{moment}" data-how="at">{instant}</time>: &lt;b&gt;'
+
+
+@pytest.mark.parametrize("text", ["2026-13-41 08:00 UTC", "2026-11-22 25:00 UTC", "2026-11-22 08:00"])
+def test_what_is_no_instant_stays_text(text: str) -> None:
+    assert environment_in("en").from_string("{{ text|marked }}").render(text=text) == text
 
 
 @pytest.mark.parametrize(

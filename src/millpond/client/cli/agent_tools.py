@@ -13,12 +13,12 @@ from itertools import islice
 from typing import Any, Final, ParamSpec
 
 from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools.base import Tool
-from mcp.types import ToolAnnotations
+from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
 from millpond.client.sdk import Client
 from millpond.model.errors import MillpondError, NotAllowedError
+from millpond.specs.api.base import ErrorBody, ErrorInfo
 from millpond.specs.api.codec import to_plain
 from millpond.specs.job.job_spec import read_jobs
 
@@ -71,15 +71,17 @@ def _tool(function: Callable[..., Answer], notes: ToolAnnotations) -> Tool:
     return tool
 
 
-def _told(tool: Callable[P, Answer]) -> Callable[P, Answer]:
-    """A tool whose errors reach the agent with cause and remedy, and whose answers an agent can read."""
+def _told(tool: Callable[P, Answer]) -> Callable[P, Answer | CallToolResult]:
+    """A tool whose errors reach the agent with cause, remedy and code, and whose answers an agent can read."""
 
     @functools.wraps(tool)
-    def told(*args: P.args, **kwargs: P.kwargs) -> Answer:
+    def told(*args: P.args, **kwargs: P.kwargs) -> Answer | CallToolResult:
         try:
             return _cut(tool(*args, **kwargs))
         except MillpondError as error:
-            raise ToolError(str(error)) from error
+            body = ErrorInfo(error=ErrorBody(cause=error.cause, code=error.code, remedy=error.remedy))
+            text = TextContent(text=str(error))
+            return CallToolResult(content=[text], structured_content=_plain(body), is_error=True)
 
     return told
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 _NO_LIMIT = 10_000
+_LISTING_WORDS: Final = ("list", "ls", "status")
 FOREIGN_WORDS: Final = {
     **dict.fromkeys(("list", "ls", "jobs", "squeue", "qstat", "sacct", "status"), ("ps", "ls", "show")),
     **dict.fromkeys(("describe", "inspect", "show", "info", "scontrol"), ("get", "show", "ls")),
@@ -91,11 +92,15 @@ class SuggestingGroup(click.Group):
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-"):
             near = self.meant(name, known)
-            hint = f"`{ctx.command_path} --help` lists the commands"
+            hint = self.way_on(ctx.command_path, name)
             if near:
                 hint = f"did you mean `{ctx.command_path} {near[0]}`?"
             raise click.UsageError(f"no command {name!r}; {hint}")
         return super().resolve_command(ctx, args)
+
+    def way_on(self, path: str, name: str) -> str:
+        """What is said of an unknown command that is like no other."""
+        return f"`{path} --help` lists the commands"
 
     def meant(self, name: str, known: list[str], likeness: float = 0.5) -> list[str]:
         """Commands that an unknown word may mean, the likeliest first.
@@ -125,6 +130,8 @@ _TYPO_LIKENESS: Final = 0.8
 class NamingGroup(SuggestingGroup):
     """A group in which a name may stand where a command could: it is for one command, such as that which shows it.
 
+    Without a command it lists what has these names.
+
     Args:
         named: that command's name.
     """
@@ -141,3 +148,6 @@ class NamingGroup(SuggestingGroup):
         if name in known or is_word or self.meant(name, known, _TYPO_LIKENESS):
             return super().resolve_command(ctx, args)
         return self._named, self.get_command(ctx, self._named), args
+
+    def way_on(self, path: str, name: str) -> str:
+        return f"`{path}` alone lists them" if name in _LISTING_WORDS else super().way_on(path, name)

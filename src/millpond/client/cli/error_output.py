@@ -107,6 +107,15 @@ def say(text: str) -> None:
     click.echo(_MARK + f"\n{' ' * len(_MARK)}".join(lines), err=True)
 
 
+def echo_wrapped(text: str, *, err: bool = False) -> None:
+    """Print lines for people as they are, but on a terminal wrapped between words."""
+    lines = text.splitlines()
+    if (sys.stderr if err else sys.stdout).isatty():
+        width = shutil.get_terminal_size().columns
+        lines = [part for line in lines for part in wrapped(line, width)]
+    click.echo("\n".join(lines), err=err)
+
+
 def wrapped(text: str, width: int) -> list[str]:
     """One line of text as lines of ``width`` characters, at least 20; words (paths, links, ids) are not cut."""
     return textwrap.wrap(text, max(width, 20), break_long_words=False, break_on_hyphens=False) or [""]

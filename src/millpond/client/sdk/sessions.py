@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.sync.client import ClientConnection, connect
 
 from millpond.client.sdk.transport.connection import segment
-from millpond.client.sdk.transport.discovery import NO_SERVER_REMEDY, Address, is_on_this_machine
+from millpond.client.sdk.transport.discovery import Address, is_on_this_machine, no_answer_remedy
 from millpond.client.sdk.transport.failures import from_answer
 from millpond.client.sdk.transport.trust import distrusted, encrypts, trust
 from millpond.model.errors import ConflictError, UnavailableError
@@ -180,7 +180,7 @@ def _open(address: Address, path: str, params: Mapping[str, Any]) -> ClientConne
     except ssl.SSLError as error:
         raise distrusted(error, address.url) or error from error
     except (OSError, InvalidHandshake, TimeoutError) as error:
-        raise UnavailableError(f"no server answers at {address.url} ({error})", NO_SERVER_REMEDY) from error
+        raise UnavailableError(f"no server answers at {address.url} ({error})", no_answer_remedy(url)) from error
 
 
 def _context(address: Address) -> ssl.SSLContext | None:

@@ -19,12 +19,13 @@ from millpond.engines.kubernetes.adoption.foreign_pods import AdoptionRules, For
 from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.claims.claim_book import ClaimBook
 from millpond.engines.kubernetes.claims.claim_writing import ClaimWriter
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
-from millpond.engines.kubernetes.cluster.api_channel import PASSING, ErrorAnswerError
-from millpond.engines.kubernetes.cluster.cluster_api import MOST_AT_ONCE, ClusterApi
+from millpond.engines.kubernetes.cluster.access import api_channel
+from millpond.engines.kubernetes.cluster.api_channel import PASSING, ApiChannel, ErrorAnswerError
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_lease import ClusterLease, LeaseTimes
 from millpond.engines.kubernetes.cluster.cluster_nodes import POOL_LABEL, NodeRules, is_of_agent, is_of_driver
 from millpond.engines.kubernetes.cluster.cluster_view import ClusterView, OurPods
+from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess, find_config
 from millpond.engines.kubernetes.cluster.node_conditions import NodeConditions
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.cluster.reflector import GONE
@@ -129,8 +130,8 @@ class KubernetesEngine:
             raise
 
     async def _begin(self) -> None:
-        self._following = api_channel(self._config, 0)
-        self._hanging_up.push_async_callback(self._following.aclose)
+        channel = api_channel(self._config, 0)
+        self._hanging_up.push_async_callback(channel.aclose)
         rules = PodRules(
             self.namespace,
             self._options.servers[0],
@@ -138,18 +139,16 @@ class KubernetesEngine:
             self._options.pull_secrets,
             self._options.nodes.tolerated,
         )
-        channel = api_channel(self._config, MOST_AT_ONCE + 1)  # and the lease, which waits for no late answer
-        self._hanging_up.push_async_callback(channel.aclose)
         self._lease = ClusterLease(channel, self.namespace, self._options.servers[0], self._options.lease)
 
         def tell(pod: str, text: str) -> None:
             self._executor.tell(pod, text)
 
         api = ClusterApi(channel, self.namespace, self._lease.held, tell)
-        logs = LogCopies(self._following, self.namespace, tell)
+        logs = LogCopies(channel, self.namespace, tell)
         channels = PodChannels(channel, self.namespace)
         servers = frozenset(self._options.servers)
-        self._claims = ClaimWriter(api, ClaimBook(self._following, lambda node: self._view.recount(node)))
+        self._claims = ClaimWriter(api, ClaimBook(channel, lambda node: self._view.recount(node)))
         account = ClusterAccount(
             api,
             logs,
@@ -170,9 +169,9 @@ class KubernetesEngine:
         )
         self.access = self._ways_in(channels, sources, tell)
         self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))
-        self._foreign = self._foreign_pods(api)
+        self._foreign = self._foreign_pods(channel, api)
         self._view = ClusterView(
-            self._following,
+            channel,
             replace(self._options.nodes, tell_labels=self._foreign is not None, timeout_s=self._options.node_timeout_s),
             OurPods(self._executor, None if self._foreign is None else self._foreign.adopted),
             self._outbox,
@@ -200,7 +199,7 @@ class KubernetesEngine:
             try:
                 await self._lease.require_right()
                 await self._claims.book.list_all()
-                await self._view.list_all(() if self._foreign is None else self._foreign.following)
+                await self._view.list_all(() if self._foreign is None else self._foreign.copies)
                 return
             except (ErrorAnswerError, httpx2.TimeoutException) as error:
                 give_up_at = min(give_up_at, self._loop.time() + READY_WITHIN_S)
@@ -213,11 +212,11 @@ class KubernetesEngine:
         """The namespace and name of the pod of others that a task is; empty where it is none."""
         return "" if self._foreign is None else self._foreign.adopted.pod_of(task)
 
-    def _foreign_pods(self, api: ClusterApi) -> ForeignPods | None:
+    def _foreign_pods(self, channel: ApiChannel, api: ClusterApi) -> ForeignPods | None:
         if self._options.adopts is None:
             return None
         around = ClusterParts(
-            self._following,
+            channel,
             api,
             self._outbox,
             self._state_dir,

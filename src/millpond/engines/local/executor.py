@@ -197,9 +197,9 @@ class Executor:
                     self._suspension.resume(decision)
                 case Migrate():
                     self._suspension.migrate(decision)
-                case CapPower():  # what sets caps follows the jobs that run (``monitoring.power_enforcement``)
-                    self._outbox.confirm(decision)
-                case Prefetch():  # a job is lined up once its image is on this machine
+                case CapPower() | Prefetch():
+                    # ``monitoring.power_enforcement`` caps the cards of jobs that run, and a job is lined up only once
+                    # its image is on this machine: nothing is left to do.
                     self._outbox.confirm(decision)
                 case _:
                     raise InconsistentStateError(f"no way to carry out a {type(decision).__name__}")
@@ -298,13 +298,13 @@ class Executor:
             self._outbox.note(task.job, ends_swapped(task.task, grace_s))
 
     def _lost(self, task: TaskId, reason: str) -> None:
-        """It cannot go on; its end is reported when it has come."""
+        """End a task that cannot go on; its end is reported once it is over."""
         live = self.live.get(task)
         if live is not None:
             self._end(live, 0.0, reason)
 
     def _displaced(self, task: TaskId, for_job: str) -> None:
-        """It left its device within its grant, or is back."""
+        """Note that a task has left its device for a job that shares it, or is back there."""
         if for_job:
             self._outbox.note(
                 task.job, f"task {task.task} made room on its device for {for_job}, and waits on the host"
@@ -332,7 +332,7 @@ class Executor:
                 self._end(live, 0.0, f"{escape.text}; it was ended, as its pool has it", Outcome.USER_ERROR)
 
     def _task_kept(self, task: TaskId) -> None:
-        """Say once that a place is kept, if its record does; of a start on its way, when that is answered."""
+        """Report that the place of a failed task is kept, once, if its record says so."""
         files = TaskFiles.of(self._context.state_dir, task)
         when_possible(self._context.loop, lambda: read_record(files), lambda record: self._say_kept(task, record))
 
@@ -344,7 +344,7 @@ class Executor:
             return
         self._kept.add(task)
         verdict = verdict_on(record)
-        self._notify_pack(task, verdict.detail)
+        self._note_shared_failure(task, verdict.detail)
         self._outbox.kept(task, verdict, record.kept_until)
 
     def _task_ended(self, live: Live, record: RunRecord) -> None:
@@ -352,7 +352,7 @@ class Executor:
         self._kept.discard(record.id)
         verdict = verdict_on(record)
         if verdict.outcome is Outcome.USER_ERROR and record.kept_at is None:
-            self._notify_pack(record.id, verdict.detail)
+            self._note_shared_failure(record.id, verdict.detail)
         self.sharing.release(record.id)
         pending, _ = self._pending.get(record.id.job, (None, 0))
         if pending is not None and pending.decision.id == live.record.decision:
@@ -360,12 +360,12 @@ class Executor:
         elif live.expected:
             self._outbox.ended(record.id, verdict)
 
-    def _notify_pack(self, task: TaskId, how: str) -> None:
-        """Report the failure of a task to all that fail with it: theirs may follow, and would not be their own."""
-        for mate in sorted(self.sharing.fault_domain(task), key=lambda each: (each.job, each.task)):
+    def _note_shared_failure(self, task: TaskId, how: str) -> None:
+        """Note the failure of a task to the jobs in its fault domain, as it may be what ends their tasks too."""
+        for other in sorted(self.sharing.fault_domain(task), key=lambda each: (each.job, each.task)):
             self._outbox.note(
-                mate.job,
-                f"{task.job}, which shares the multi-process service on a card with task {mate.task}, failed ({how}); "
+                other.job,
+                f"{task.job}, which shares the multi-process service on a card with task {other.task}, failed ({how}); "
                 "a fatal fault of one ends all that share it",
             )
 

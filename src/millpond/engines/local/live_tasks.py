@@ -62,13 +62,13 @@ class LiveTasks:
         self._on_kept = on_kept
         self._tasks: dict[TaskId, Live] = {}
         self._guard = threading.Lock()
-        path = state_dir / ANNOUNCEMENTS
-        path.unlink(missing_ok=True)
+        self._address = state_dir / ANNOUNCEMENTS
+        self._address.unlink(missing_ok=True)
         self._announcements = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)  # before any record is read
         self._announcements.setblocking(False)
-        with short_name(path) as name:
+        with short_name(self._address) as name:
             self._announcements.bind(name)
-        path.chmod(0o600)
+        self._address.chmod(0o600)
         loop.add_reader(self._announcements, self._receive)
 
     def attach(self, record: RunRecord, expected: bool = True) -> Live | None:
@@ -98,36 +98,36 @@ class LiveTasks:
         return live
 
     def get(self, task: TaskId) -> Live | None:
-        """One that runs; any thread may ask."""
+        """A running task; None if it does not run. Any thread."""
         return self._tasks.get(task)
 
     def record(self, task: TaskId) -> RunRecord | None:
-        """Of one that runs; any thread may ask."""
+        """The record of a running task; None if it does not run. Any thread."""
         live = self._tasks.get(task)
         return None if live is None else live.record
 
     def move(self, task: TaskId, grants: Sequence[Grant], left: Sequence[str]) -> None:
-        """It is on other devices from now on; any thread may say so."""
+        """Note that a task is on other devices from now on. Any thread."""
         with self._guard:  # lest one that has just ended comes back
             live = self._tasks.get(task)
             if live is not None:
                 self._tasks[task] = replace(live, record=moved(live.record, grants, left))
 
     def records(self) -> list[RunRecord]:
-        """What runs now. Any thread."""
+        """The records of all running tasks. Any thread."""
         lives = list(self._tasks.values())  # in one step, as tasks come and go meanwhile
         return [live.record for live in lives]
 
     def of_run(self, job: str, attempt: int) -> list[Live]:
-        """What runs of this run of a job."""
+        """The running tasks of one attempt of a job."""
         return [live for task, live in self._tasks.items() if (task.job, task.attempt) == (job, attempt)]
 
     def of_start(self, decision: int) -> list[Live]:
-        """What runs because of this start."""
+        """The running tasks that this decision has started."""
         return [live for live in self._tasks.values() if live.record.decision == decision]
 
     def ports(self) -> set[int]:
-        """Where gangs meet that run now, and where tasks serve."""
+        """The ports at which gangs of running tasks meet, and on which running tasks serve."""
         return {port for live in self._tasks.values() for port in (live.port, live.record.port) if port}
 
     def pinned(self) -> list[tuple[int, ...]]:
@@ -151,6 +151,7 @@ class LiveTasks:
         """Stop watching; the tasks go on."""
         self._loop.remove_reader(self._announcements)
         self._announcements.close()
+        self._address.unlink(missing_ok=True)
         for live in self._tasks.values():
             self._loop.remove_reader(live.handle)
             os.close(live.handle)

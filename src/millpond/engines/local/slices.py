@@ -43,6 +43,7 @@ class Slices:
 
         Raises:
             InvalidInputError: nothing could run in such a slice.
+            OSError: what would hold it cannot be made at the moment.
             UnavailableError: nothing holds it, and its pool requires that something does.
         """
         cut = self._cut(grants)
@@ -142,7 +143,10 @@ class Slices:
         try:
             env = hold.prepare(request)
             trouble = self._trouble_in_image(launch.container, env.preload)
-        except (MillpondError, OSError) as error:
+        except OSError:  # a full disk, for instance: no reason to start it with nothing that holds it
+            hold.release(task)
+            raise
+        except MillpondError as error:
             trouble = str(error)
         if trouble:
             hold.release(task)

@@ -42,10 +42,10 @@ _KILLED = Refusal("the task's supervisor was killed while it started", device_fa
 
 @dataclass(frozen=True, slots=True)
 class StartContext:
-    """Where starts take place.
+    """What all starts of an engine share.
 
     Attributes:
-        options: of the engine; what is started carries the first of its servers.
+        options: the engine's; records of tasks name the first of its ``servers`` as their own.
     """
 
     machine: Machine
@@ -73,13 +73,13 @@ class PendingStart:
     """A start on its way.
 
     Attributes:
-        launch: what they execute.
-        tasks: all that it is to start, each with its place.
-        refusal: why it fails, as soon as it does.
+        launch: what its tasks execute.
+        tasks: the tasks to be started, each with its place.
+        refusal: why the start fails; None while nothing has failed.
         ended: records of tasks that were over before the start was answered.
         deferred: decisions about the same job that wait for the answer.
-        ports: where its tasks are to serve, by task.
-        devices: those that it grants, by UUID.
+        ports: the ports on which its tasks are to serve, by task.
+        devices: the devices that it grants, by UUID.
 
     Args:
         on_answer: called once, when the state is ``CONFIRMED`` or ``REFUSED``.
@@ -106,7 +106,7 @@ class PendingStart:
 
     @property
     def state(self) -> StartState:
-        """How far it is."""
+        """How far the start is."""
         if self._settling:
             return StartState.SETTLING
         if self.refusal is None:
@@ -115,7 +115,7 @@ class PendingStart:
 
     @property
     def confinement(self) -> Confinement:
-        """That of its tasks: of several, what holds for all of them."""
+        """What confines its tasks; where they differ, what holds for all of them."""
         return loosest(self._confinements)
 
     def choose_ports(self, taken: Collection[int]) -> None:

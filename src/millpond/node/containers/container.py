@@ -114,6 +114,10 @@ class Runtime(ABC):
         """Drops what is left of a container; empty where nothing is."""
         return []
 
+    def running(self, state: str) -> list[str]:
+        """Prints the names of the containers with this mark that run, as far as the program knows; empty as below."""
+        return []
+
     def ended(self, state: str) -> list[str]:
         """Prints the names of the containers with this mark that do not run; empty where none is left behind."""
         return []

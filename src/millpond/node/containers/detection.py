@@ -6,7 +6,10 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -15,8 +18,9 @@ from typing import Any, Final
 from millpond.model.errors import UnavailableError
 from millpond.node.containers.apptainer import Apptainer
 from millpond.node.containers.container import Runtime, ask
-from millpond.node.containers.images import OciImages, PodmanImages, RuntimeImages, SifImages
+from millpond.node.containers.images import OciImages, PodmanImages, RuntimeImages
 from millpond.node.containers.oci import Docker, Podman
+from millpond.node.containers.sif_images import SifImages
 
 INSTALL: Final = (
     "install podman (Debian: apt install podman catatonit uidmap), docker or apptainer on the server's machine"
@@ -39,6 +43,10 @@ _INHERITED: Final = (
     *(f"{way}_PROXY" for way in ("HTTP", "HTTPS", "NO")),
 )
 _INHERITED_FAMILIES: Final = ("XDG_", "CONTAINERS_", "CONTAINER_", "STORAGE_", "DOCKER_", "APPTAINER_", "SINGULARITY_")
+_WITHIN_S: Final = 60.0
+_SYSTEM: Final = ("usr", "bin", "lib", "lib32", "lib64", "nix")
+"""Where a program and its libraries lie; on most machines the others are links into the first."""
+_LIKE_JOBS: Final = ("--init", "--network", "host", "--ipc", "host", "--uts", "host", "--log-driver", "none")
 
 
 class RuntimeChoice(Enum):
@@ -112,7 +120,9 @@ def _podman(state_dir: Path) -> Containers:
     limits = "memory" in controllers or (not rootless and _within(info, "host", "cgroupVersion") == "v1")
     version = f"podman {_within(info, 'version', 'Version') or ''}".rstrip()
     layers = _within(info, "store", "imageCopyTmpDir")
-    images = PodmanImages(program, env, state_dir, Path(layers) if layers and Path(layers).is_dir() else None)
+    root, driver = _within(info, "store", "graphRoot"), _within(info, "store", "graphDriverName")
+    configs = Path(root, f"{driver}-images") if root and driver else None
+    images = PodmanImages(program, env, state_dir, Path(layers) if layers and Path(layers).is_dir() else None, configs)
     return Containers(Podman(program, limits, rootless), version, images, env, _card_trouble())
 
 
@@ -172,3 +182,59 @@ def _card_trouble() -> str:
     if any(file.suffix in (".yaml", ".json") for folder in _CARD_SPECS if folder.is_dir() for file in folder.iterdir()):
         return ""
     return "no description of the cards for containers (CDI) is on the machine"
+
+
+def trouble_with_start(found: Containers) -> str:
+    """What keeps containers from starting, in the runtime's own words; empty when one has run. Leaves nothing.
+
+    It is tried with a program of the machine's own: no image and no registry is needed.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="millpond-") as folder, _command(found, Path(folder)) as command:
+            return _run(found, command)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+
+
+@contextmanager
+def _command(found: Containers, root: Path) -> Iterator[list[str]]:
+    """What runs ``true`` in a container."""
+    runtime, program = found.runtime, shutil.which("true") or "/bin/true"
+    folders = list(_lay_out(root))
+    volumes = [word for folder in folders for word in ("--volume", f"{folder}:{folder}:ro")]
+    match runtime.name:
+        case "podman":
+            yield [runtime.program, "run", "--rm", *_LIKE_JOBS, *volumes, "--rootfs", str(root), program]
+        case "docker":
+            image = f"millpond-trial-{uuid.uuid4().hex[:12]}"
+            archive = shutil.make_archive(str(root.with_suffix(".trial")), "tar", root)
+            try:
+                _run(found, [runtime.program, "import", archive, image])
+                yield [runtime.program, "run", "--rm", *_LIKE_JOBS, *volumes, image, program]
+            finally:
+                Path(archive).unlink()
+                _run(found, [runtime.program, "rmi", "--force", image])
+        case _:
+            binds = [word for folder in folders for word in ("--bind", f"{folder}:{folder}:ro")]
+            yield [runtime.program, "exec", "--containall", "--no-home", *binds, str(root), program]
+
+
+def _lay_out(root: Path) -> Iterator[Path]:
+    """Make a root directory like the machine's; gives the folders that it is to have of it."""
+    for name in _SYSTEM:
+        folder = Path("/", name)
+        if folder.is_symlink():
+            (root / name).symlink_to(folder.readlink())
+        elif folder.is_dir():
+            (root / name).mkdir()
+            yield folder
+    for name in ("dev", "proc", "sys", "tmp", "etc"):
+        (root / name).mkdir()
+
+
+def _run(found: Containers, command: Sequence[str]) -> str:
+    done = ask(command, {**found.env, "PATH": found.env.get("PATH", os.defpath)}, _WITHIN_S)
+    if done.returncode == 0:
+        return ""
+    said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return said[-1]

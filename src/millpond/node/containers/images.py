@@ -5,27 +5,30 @@ Blocks, often for minutes; never to be called on a thread that others wait for.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import subprocess
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
-from millpond.node.containers.build_end import end_build
 from millpond.node.containers.container import ask
 from millpond.node.containers.logins import RegistryLogin, login_file
-from millpond.node.containers.programs import Notify, follow_program
+from millpond.node.containers.programs import Notify, end_build, follow_program
 from millpond.node.containers.pull_errors import pull_error, push_error
 from millpond.node.containers.scratch import scratch_folder
-from millpond.specs.job.images import CATALOGUE_PREFIX, DEFAULT_TAG, repository_of, whole
+from millpond.specs.job.images import repository_of, whole
+
+Found = TypeVar("Found")
 
 _QUICK_S: Final = 60.0
+_LISTINGS: Final = 5
+"""How often a list of images is asked for: podman prints none where one of them is removed or replaced meanwhile."""
 _PUSHED: Final = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b")
 
 
@@ -51,13 +54,21 @@ class RuntimeImages(Protocol):
     """The images that one runtime has."""
 
     def find(self, reference: str) -> LocalImage | None:
-        """The image of a reference or digest; None when it is not here."""
+        """The image of a reference or digest; None when it is not here.
+
+        Raises:
+            UnavailableError: whether it is here cannot be known now.
+        """
 
     def at(self, digest: str) -> LocalImage:
         """What a runtime starts the image of a digest by, whether or not that is here; quick."""
 
     def digests(self) -> frozenset[str]:
-        """Those of all images that are here."""
+        """Those of all images that are here.
+
+        Raises:
+            UnavailableError: they cannot be known now.
+        """
 
     def pull(self, reference: str, notify: Notify, login: RegistryLogin | None = None) -> LocalImage:
         """Fetch an image from its registry, also where an older one of that name is here.
@@ -96,11 +107,18 @@ class RuntimeImages(Protocol):
     def names(self, prefix: str) -> list[str]:
         """The names that begin so, under which images are held."""
 
-    def build(self, folder: Path, file: str, name: str, notify: Notify, bases: Mapping[str, str]) -> LocalImage:
+    def triggers(self, image: LocalImage) -> list[str]:
+        """The lines that an image adds to each build upon it (``ONBUILD``).
+
+        Raises:
+            UnavailableError: they cannot be known.
+        """
+
+    def build(self, folder: Path, file: str, name: str, notify: Notify, bases: Mapping[str, LocalImage]) -> LocalImage:
         """Build an image from a folder and the file in it that says how.
 
         Args:
-            bases: what the file calls the images that it builds upon, and the references that are meant.
+            bases: what the file calls the images that it builds upon, and which of this machine are meant.
 
         Raises:
             UnavailableError: it fails, or this runtime cannot.
@@ -134,6 +152,7 @@ class OciImages:
         """See ``RuntimeImages``."""
         inspected = self._printed("image", "inspect", "--format", "{{.Id}} {{.Size}} {{json .RepoDigests}}", reference)
         if not inspected:
+            self.digests()  # fails as well where it is the program that fails, and not the image that is absent
             return None
         identity, size, digests = inspected[0].split(maxsplit=2)
         digest = f"sha256:{identity.removeprefix('sha256:')}"
@@ -149,8 +168,8 @@ class OciImages:
 
     def digests(self) -> frozenset[str]:
         """See ``RuntimeImages``."""
-        printed = self._printed("images", "--no-trunc", "--quiet")
-        return frozenset(f"sha256:{line.removeprefix('sha256:')}" for line in printed)
+        listed = self._listed("--no-trunc", "--quiet")
+        return frozenset(f"sha256:{line.removeprefix('sha256:')}" for line in listed)
 
     def pull(self, reference: str, notify: Notify, login: RegistryLogin | None = None) -> LocalImage:
         """See ``RuntimeImages``."""
@@ -159,7 +178,7 @@ class OciImages:
             shown = {} if login is None else stack.enter_context(login_file(login, registry, self._folder))
             env = {**self._env, **shown, **stack.enter_context(scratch_folder(self._layers, self._folder))}
             follow_program([self._program, "pull", reference], env, notify, partial(pull_error, reference))
-            found = _found(self.find(reference), reference)
+            found = present(self.find(reference), reference)
             return replace(found, exact=self._exact(reference, found, env, notify))
 
     def _exact(self, reference: str, found: LocalImage, env: Mapping[str, str], notify: Notify) -> tuple[str, ...]:
@@ -223,46 +242,102 @@ class OciImages:
 
     def names(self, prefix: str) -> list[str]:
         """See ``RuntimeImages``."""
-        printed = self._printed("images", "--format", "{{.Repository}}:{{.Tag}}")
-        return [name for name in printed if name.startswith(prefix)]
+        listed = self._listed("--format", "{{.Repository}}:{{.Tag}}")
+        return [name for name in listed if name.startswith(prefix)]
 
-    def build(self, folder: Path, file: str, name: str, notify: Notify, bases: Mapping[str, str]) -> LocalImage:
+    def triggers(self, image: LocalImage) -> list[str]:
+        """See ``RuntimeImages``."""
+        inspected = self._printed("image", "inspect", "--format", "{{json .Config.OnBuild}}", image.digest)
+        return json.loads(present(inspected or None, image.digest)[0]) or []
+
+    def build(self, folder: Path, file: str, name: str, notify: Notify, bases: Mapping[str, LocalImage]) -> LocalImage:
         """See ``RuntimeImages``."""
         context = ["--file", str(folder / file), "--tag", name, *self._base_options(bases), str(folder)]
         with scratch_folder(self._layers, self._folder) as scratch:
             order = [self._program, "build", *context]
             follow_program(order, {**self._env, **scratch}, notify, _build_error, end_build)
-        return _found(self.find(name), name)
+        return present(self.find(name), name)
 
     def save(self, container: str, name: str, author: str, notify: Notify) -> LocalImage:
         """See ``RuntimeImages``."""
         order = ["commit", "--author", author, container, name]
         self._do(order, notify, "the container cannot be saved", "it is kept for an hour after its job's end")
-        return _found(self.find(name), name)
+        return present(self.find(name), name)
 
-    def _base_options(self, bases: Mapping[str, str]) -> list[str]:
-        """Docker reads short names as we do, of the default registry; images of the machine it does not find by them.
+    def _base_options(self, bases: Mapping[str, LocalImage]) -> list[str]:
+        """Docker looks for the names that the file has, and not for those that the catalogue gives them.
 
         Raises:
-            UnavailableError: the build is upon one of those.
+            UnavailableError: it would not find what is meant.
         """
-        refused = next((base for base, meant in bases.items() if meant.startswith(CATALOGUE_PREFIX)), None)
-        if refused is not None:
-            raise UnavailableError(f"docker cannot build upon {refused!r} of the catalogue", "name one of a registry")
+        for base, meant in bases.items():
+            found = self.find(base)
+            if found is None or found.digest != meant.digest:
+                raise UnavailableError(f"docker cannot build upon {base!r} of the catalogue", "name one of a registry")
         return []
 
     def _do(self, order: Sequence[str], notify: Notify, cause: str, remedy: str) -> None:
         command = [self._program, *order]
         follow_program(command, self._env, notify, lambda said: UnavailableError(f"{cause}: {said}", remedy))
 
+    def _listed(self, *options: str) -> list[str]:
+        """The lines of the list of all images, which the program prints as long as it works.
+
+        Raises:
+            UnavailableError: it does not.
+        """
+        for _ in range(_LISTINGS):
+            done = self._asked("images", *options)
+            if done.returncode == 0:
+                return done.stdout.splitlines()
+        raise self._failing((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+
     def _printed(self, *order: str) -> list[str]:
         """The lines that the program prints; none when it fails."""
-        done = ask([self._program, *order], self._env, _QUICK_S)
+        done = self._asked(*order)
         return done.stdout.splitlines() if done.returncode == 0 else []
+
+    def _asked(self, *order: str) -> subprocess.CompletedProcess[str]:
+        try:
+            return ask([self._program, *order], self._env, _QUICK_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise self._failing(str(error)) from error
+
+    def _failing(self, why: str) -> UnavailableError:
+        return UnavailableError(f"{Path(self._program).name} cannot be asked for images: {why}", "see `pond doctor`")
 
 
 class PodmanImages(OciImages):
-    """Images of podman, which looks for a short name, or the beginning of an id, among all that it has first."""
+    """Images of podman, which looks for a short name, or the beginning of an id, among all that it has first.
+
+    Args:
+        configs: the folder in which it keeps what registries say of images; None: not known.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        env: Mapping[str, str],
+        folder: Path,
+        layers: Path | None = None,
+        configs: Path | None = None,
+    ) -> None:
+        super().__init__(program, env, folder, layers)
+        self._configs = configs
+
+    def triggers(self, image: LocalImage) -> list[str]:
+        """See ``RuntimeImages``. No command of podman shows them.
+
+        Source of the place: containers/storage, ``images.go``, ``makeBigDataBaseName``.
+        """
+        name = f"={b64encode(image.digest.encode()).decode()}"
+        try:
+            if self._configs is None:
+                raise FileNotFoundError("where podman keeps images is not known")
+            return _triggers((self._configs / image.digest.removeprefix("sha256:") / name).read_text())
+        except (OSError, TypeError, ValueError) as error:
+            cause = f"what the image {image.digest[:19]} adds to a build cannot be read: {error}"
+            raise UnavailableError(cause, "see `pond doctor`") from error
 
     def _sent(self, image: LocalImage, reference: str, env: Mapping[str, str], notify: Notify) -> str:
         """Source of the option: podman-push(1)."""
@@ -271,110 +346,15 @@ class PodmanImages(OciImages):
         follow_program(order, env, notify, partial(push_error, reference))
         return digest.read_text().strip()
 
-    def _base_options(self, bases: Mapping[str, str]) -> list[str]:
-        """Source of the option: podman-build(1)."""
-        short = [base for base, meant in bases.items() if meant not in (base, f"{base}:{DEFAULT_TAG}")]
-        return [f"--build-context={base}=docker-image://{bases[base]}" for base in short]
+    def _base_options(self, bases: Mapping[str, LocalImage]) -> list[str]:
+        """Each is what was checked, whatever has its name by the time that it is used.
 
-
-class SifImages:
-    """Images of apptainer: files in a folder, named by the hash of what is in them; references are links to them.
-
-    Args:
-        program: the path of apptainer.
-        env: what it is to find in its environment.
-        folder: where they are kept; made when the first one comes.
-    """
-
-    def __init__(self, program: str, env: Mapping[str, str], folder: Path) -> None:
-        self._program = program
-        self._env = env
-        self._folder = folder
-
-    def find(self, reference: str) -> LocalImage | None:
-        """See ``RuntimeImages``."""
-        path = self._file(reference) if reference.startswith("sha256:") else self._link(reference)
-        try:
-            found = path.resolve(strict=True)
-            return LocalImage(f"sha256:{found.stem}", found.stat().st_size, str(found))
-        except FileNotFoundError:
-            return None
-
-    def at(self, digest: str) -> LocalImage:
-        """See ``RuntimeImages``."""
-        return LocalImage(digest, 0, str(self._file(digest)))
-
-    def digests(self) -> frozenset[str]:
-        """See ``RuntimeImages``."""
-        return frozenset(f"sha256:{file.stem}" for file in self._folder.glob("*.sif"))
-
-    def pull(self, reference: str, notify: Notify, login: RegistryLogin | None = None) -> LocalImage:
-        """See ``RuntimeImages``. Source of the variables: apptainer's user guide, "Docker and OCI", authentication."""
-        env = dict(self._env)
-        if login is not None:
-            env |= {"APPTAINER_DOCKER_USERNAME": login.user, "APPTAINER_DOCKER_PASSWORD": login.password}
-        with self._fresh() as fresh:
-            order = [self._program, "pull", str(fresh), f"docker://{reference}"]
-            follow_program(order, env, notify, partial(pull_error, reference))
-            with fresh.open("rb") as file:
-                digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-            fresh.replace(self._file(digest))
-        return self._linked(reference, digest)
-
-    def push(self, image: LocalImage, reference: str, notify: Notify, login: RegistryLogin | None) -> str:
-        """See ``RuntimeImages``. What apptainer has is no image of layers any more."""
-        raise UnavailableError("apptainer cannot send images to registries", "install podman")
-
-    def name(self, image: LocalImage, name: str) -> None:
-        """See ``RuntimeImages``."""
-        self._linked(name, image.digest)
-
-    def drop(self, name: str) -> None:
-        """See ``RuntimeImages``."""
-        image = self.find(name)
-        self._link(name).unlink(missing_ok=True)
-        if image is not None:
-            self.discard(image.digest)
-
-    def discard(self, digest: str) -> None:
-        """See ``RuntimeImages``."""
-        image = self._file(digest).resolve()
-        if image not in {link.resolve() for link in self._folder.glob("*.link")}:
-            image.unlink(missing_ok=True)
-
-    def names(self, prefix: str) -> list[str]:
-        """See ``RuntimeImages``. None: a name is gone as soon as it is dropped."""
-        return []
-
-    def build(self, folder: Path, file: str, name: str, notify: Notify, bases: Mapping[str, str]) -> LocalImage:
-        """See ``RuntimeImages``."""
-        raise UnavailableError("apptainer cannot build from a Containerfile", "install podman, or add a built image")
-
-    def save(self, container: str, name: str, author: str, notify: Notify) -> LocalImage:
-        """See ``RuntimeImages``."""
-        raise UnavailableError("apptainer's containers cannot be saved", "install podman, or build an image")
-
-    def _file(self, digest: str) -> Path:
-        return self._folder / f"{digest.removeprefix('sha256:')}.sif"
-
-    def _link(self, reference: str) -> Path:
-        return self._folder / f"{hashlib.sha256(reference.encode()).hexdigest()}.link"
-
-    def _linked(self, reference: str, digest: str) -> LocalImage:
-        with self._fresh() as fresh:
-            fresh.symlink_to(self._file(digest).name)
-            fresh.replace(self._link(reference))
-        return _found(self.find(reference), reference)
-
-    @contextmanager
-    def _fresh(self) -> Iterator[Path]:
-        """A name that nothing has; what is still there at the end is removed."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = self._folder / f"incoming-{secrets.token_hex(8)}"
-        try:
-            yield fresh
-        finally:
-            fresh.unlink(missing_ok=True)
+        Source of the option: podman-build(1), from podman 4.2 on.
+        """
+        return [
+            f"--build-context={base}=docker-image://{image.digest.removeprefix('sha256:')}"
+            for base, image in bases.items()
+        ]
 
 
 def _exactly(reference: str) -> str:
@@ -386,10 +366,26 @@ def _build_error(said: str) -> MillpondError:
     return UnavailableError(f"the image cannot be built: {said}", "see what the build says")
 
 
-def _found(image: LocalImage | None, reference: str) -> LocalImage:
-    if image is None:
+def _triggers(config: str) -> list[str]:
+    """All that a runtime may read there: it heeds neither the case of names nor how often one is."""
+    document = json.loads(config, object_pairs_hook=list)
+    inner = [pair for each in _values(document, "config") for pair in each or ()]
+    return [line for lines in _values(inner, "onbuild") for line in lines or ()]
+
+
+def _values(pairs: Sequence[tuple[str, Any]], name: str) -> list[Any]:
+    return [value for key, value in pairs if key.lower() == name]
+
+
+def present(found: Found | None, reference: str) -> Found:
+    """What was looked for right after it had been made.
+
+    Raises:
+        UnavailableError: another has removed it.
+    """
+    if found is None:
         raise UnavailableError(f"the image {reference} is gone again", "try again")
-    return image
+    return found
 
 
 def _ignored(_line: str) -> None:

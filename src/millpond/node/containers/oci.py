@@ -38,11 +38,13 @@ class OciProgram(Runtime):
         """The options of this program alone."""
 
     def run(self, container: Container) -> list[str]:
-        """See ``Runtime``. The image's own entry point stands aside: a job says what it runs."""
+        """See ``Runtime``. The image's own entry point and health check stand aside: a job says what runs."""
         # A first process that passes signals on and collects orphans: programs are not written to be process 1.
         options = ["--init", "--network", "host", "--ipc", "host", "--uts", "host"]
         options += ["--security-opt", "no-new-privileges", "--log-driver", "none", "--pull", "never"]
-        options += ["--entrypoint", "", "--tmpfs", f"/tmp:{_OWN_TMP}", "--workdir", str(container.workdir)]
+        options += ["--entrypoint", "", "--no-healthcheck", "--workdir", str(container.workdir)]
+        size = f",size={container.memory_mib}m" if container.memory_mib else ""
+        options += ["--tmpfs", f"/tmp:{_OWN_TMP}{size}"]
         options += ["--env-file", str(container.variables)]
         if not container.cards:
             options += ["--env", f"{VISIBLE_TO_RUNTIME}={NO_CARDS}"]
@@ -89,8 +91,16 @@ class OciProgram(Runtime):
 
     def ended(self, state: str) -> list[str]:
         """See ``Runtime``."""
-        filters = ["--filter", f"label={STATE_LABEL}={state}", "--filter", "status=exited"]
-        return [self.program, "ps", "--all", *filters, "--filter", "status=created", "--format", "{{.Names}}"]
+        return self._listed(state, "exited", "created")
+
+    def running(self, state: str) -> list[str]:
+        """See ``Runtime``."""
+        return self._listed(state, "running")
+
+    def _listed(self, state: str, *statuses: str) -> list[str]:
+        filters = [f"label={STATE_LABEL}={state}", *(f"status={status}" for status in statuses)]
+        options = [option for each in filters for option in ("--filter", each)]
+        return [self.program, "ps", "--all", *options, "--format", "{{.Names}}"]
 
 
 @dataclass(frozen=True, slots=True)

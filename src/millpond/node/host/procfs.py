@@ -158,7 +158,7 @@ def _environment(pid: int) -> bytes:
     """With what a process was started; where its first thread has ended, another one tells it."""
     try:
         return read_file(f"/proc/{pid}/environ")
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):  # the latter where this is not root: the file is root's then
         last = max((int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()), default=pid)
         return read_file(f"/proc/{pid}/task/{last}/environ")
 

@@ -31,9 +31,11 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from typing import Any
 
 from millpond.node.host import procfs
+from millpond.node.host.programs import require_program
 from millpond.node.sandbox.namespaces import enter_network, enter_sandbox
 from millpond.node.sessions.sftp import SftpServer
 from millpond.node.sessions.sftp_inside import command_inside
@@ -50,6 +52,8 @@ _SESSION_VARIABLE = "MILLPOND_SESSION"
 """Marks the processes of one session in a container, which are no descendants of the session's process."""
 _END_OF_TYPING = b"\x04"
 _HEARD_WITHIN_S = 5.0
+_LEFT_ALONE_S = 10.0
+"""A command whose client is gone may take so long to end; without that bound it would keep a session for good."""
 _MOST_LAST_READS = 64
 """More than a pipe or a terminal holds."""
 
@@ -156,10 +160,12 @@ class _Command:
         become = {}
         if identity is not None:
             become = {"user": identity.uid, "group": identity.gid, "extra_groups": identity.groups}
+        argv = [str(word) for word in order["argv"]]
         with acting_as(identity):  # as the task may have put a link there since
             os.chdir(place["workdir"])
+            require_program(argv[0], env)
         return subprocess.Popen(
-            [str(word) for word in order["argv"]],
+            argv,
             env=env,
             stdin=stdin,
             stdout=stdout,
@@ -196,8 +202,15 @@ class _Command:
     def hang_up(self) -> None:
         """Nobody is there for whom it could go on."""
         for number in (signal.SIGHUP, signal.SIGCONT, signal.SIGTERM):
-            processes = procfs.with_variable(_SESSION_VARIABLE, self._session) if self._session else []
-            procfs.send([*processes, -self.process.pid], number)
+            self._send(number)
+
+    def kill(self) -> None:
+        """It was asked to end, and goes on."""
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        processes = procfs.with_variable(_SESSION_VARIABLE, self._session) if self._session else []
+        procfs.send([*processes, -self.process.pid], number)
 
 
 def _through_runtime(
@@ -223,6 +236,7 @@ class _Relay:
         self._connection = connection
         self._command = command
         self._client_there = True
+        self._kill_at: float | None = None
         self.to_command = b""
         self.to_client = b""
 
@@ -235,6 +249,9 @@ class _Relay:
             self._write_to_client()
             for output in ready & self._command.outputs.keys():
                 self._from_command(output)
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                self._command.kill()
+                self._kill_at = None
         self._pass_on_the_rest()
         code = self._command.process.wait()
         if self._client_there:
@@ -254,7 +271,8 @@ class _Relay:
         poll = select.poll()
         for descriptor, events in wanted.items():
             poll.register(descriptor, events)
-        return {descriptor for descriptor, events in poll.poll() if events & ~select.POLLOUT}
+        within_ms = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic()) * 1000.0
+        return {descriptor for descriptor, events in poll.poll(within_ms) if events & ~select.POLLOUT}
 
     def _from_client(self) -> None:
         """Take the next message; with one still waiting, only the client's leaving can have woken us."""
@@ -294,6 +312,7 @@ class _Relay:
         self._client_there = False
         self.to_client = b""
         self._command.hang_up()
+        self._kill_at = time.monotonic() + _LEFT_ALONE_S
 
     def _write_to_command(self) -> None:
         if self._command.input is None:

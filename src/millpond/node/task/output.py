@@ -36,6 +36,7 @@ _PIPE_BYTES = 65_536
 _MOST_READS = 16
 """Of one pipe, before the other one and the supervisor's other duties have their turn."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT
+_OUTPUT_LOST: Final = b"\nmillpond: output is missing here: the disk was full\n"
 
 
 class Stream(IntEnum):
@@ -129,6 +130,7 @@ class OutputCapture:
         self._index = os.open(index, _NEW_FILE, 0o600)
         self._marks = os.fstat(self._index).st_size // MARK_BYTES
         self._last: Mark | None = None
+        self._lost = False  # what came last
         self._streams: dict[int, Stream] = {}
         self._unread: list[int] = []
         self._ready = select.epoll()
@@ -157,6 +159,8 @@ class OutputCapture:
         """The command is over: take the rest, and close the files."""
         self._close_ends()
         self.drain()  # all of it: a pipe holds less than one round takes
+        if self._lost:
+            self._append(Stream.STDERR, b"")
         for file in (*self._streams, self._log, self._index):
             os.close(file)
         self._streams.clear()
@@ -183,10 +187,15 @@ class OutputCapture:
         return False
 
     def _append(self, stream: Stream, data: bytes) -> None:
-        """What a full disk has no room for is lost: the program goes on all the same."""
+        """What a full disk has no room for is lost: the log says so once there is room, and the program goes on."""
+        lost, self._lost = self._lost, True
         with contextlib.suppress(OSError):
+            if lost:
+                self._mark(Stream.STDERR)
+                write_all(self._log, _OUTPUT_LOST)
             self._mark(stream)
             write_all(self._log, data)
+            self._lost = False
 
     def _mark(self, stream: Stream) -> None:
         """Before the text, so that no reader takes it for another stream's."""

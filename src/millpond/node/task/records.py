@@ -144,6 +144,7 @@ class RunRecord:
         share_class: who goes first where it shares a device.
         held_by: what keeps it to its slices.
         hold_reason: why nothing does.
+        memory_by_kernel: its control group bounds its device memory.
         escapes: what becomes of it when it uses a device beyond its slice.
         ended_for: why it had to end without a request; empty: that was not so.
         ended_as: as what its end then counts (``model.states.Outcome``).
@@ -205,6 +206,7 @@ class RunRecord:
     share_class: ShareClass = ShareClass.NORMAL
     held_by: SliceHold = SliceHold.UNKNOWN
     hold_reason: str = ""
+    memory_by_kernel: bool = False
     escapes: EscapePolicy = EscapePolicy.REPORT
     ended_for: str = ""
     ended_as: str = ""
@@ -215,7 +217,10 @@ class RunRecord:
     def confinement(self) -> Confinement:
         """How well it is kept apart, and kept to its amounts."""
         network = NetworkScope.PRIVATE if self.private else NetworkScope.HOST
-        return Confinement(self.sandboxed, LimitKind(self.limited_by), self.held_by, self.hold_reason, network)
+        limits = LimitKind(self.limited_by)
+        return Confinement(
+            self.sandboxed, limits, self.held_by, self.hold_reason, network, memory_by_kernel=self.memory_by_kernel
+        )
 
     @property
     def over(self) -> bool:

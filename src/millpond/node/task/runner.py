@@ -105,6 +105,7 @@ def request_stop(files: TaskFiles, handle: int, request: StopRequest) -> None:
         write_json(files.stop, dataclasses.asdict(request), in_room=True)
     with contextlib.suppress(ProcessLookupError):  # it ended first
         signal.pidfd_send_signal(handle, signal.SIGTERM)
+        signal.pidfd_send_signal(handle, signal.SIGCONT)  # a task without a sandbox can halt its supervisor
 
 
 def freeze(list_pids: Callable[[], list[int]]) -> None:

@@ -236,6 +236,7 @@ def _record(start: TaskStart, launch: LaunchSpec) -> dict[str, Any]:
         "escapes": launch.slice_rules.escapes.value,
         "held_by": start.slices.hold.value,
         "hold_reason": start.slices.reason,
+        "memory_by_kernel": bool(start.slices.device_memory_mib),
     }
 
 

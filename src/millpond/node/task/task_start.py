@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import stat
 import subprocess
 from collections.abc import Callable
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.node.containers import supervision
 from millpond.node.host import cgroups
 from millpond.node.host.folder_trees import entries_below
+from millpond.node.host.programs import require_program
 from millpond.node.sandbox.named_mounts import NamedMounts
 from millpond.node.sessions.task_socket import start_task_socket
 from millpond.node.task.child_setup import (
@@ -68,7 +67,7 @@ class TaskStartup:
         wrapped, container, keep = plan.wrapped, plan.container, plan.keep
         self._prepare()
         cgroups.make(plan.limits.groups)
-        if container is None and (wrapped is not None or keep is not None):
+        if container is None:
             self._require_place()
         if plan.socket is not None:
             self.socket_pid = start_task_socket(plan.socket, plan.identity)
@@ -149,7 +148,7 @@ class TaskStartup:
                     os.chdir(os.path.relpath(plan.workdir, plan.home))
                 elif not plan.own_folder:
                     os.chdir(plan.workdir)
-                _require_program(plan.command[0], plan.env)
+                require_program(plan.command[0], plan.env)
         finally:
             os.chdir("/")
 
@@ -178,17 +177,6 @@ class TaskStartup:
 
             self.failure = FailureReport(Path(plan.keep.report), plan.identity)
         self._prepared = True
-
-
-def _require_program(program: str, env: dict[str, str]) -> None:
-    """Check that a program is there.
-
-    Raises:
-        OSError: it is not, or cannot be executed.
-    """
-    if shutil.which(program, path=env.get("PATH", os.defpath)) is None:
-        number = errno.EACCES if os.sep in program and Path(program).exists() else errno.ENOENT
-        raise OSError(number, os.strerror(number), program)
 
 
 def _give_to(identity: Identity, folder: str) -> None:

@@ -198,7 +198,10 @@ def _malformed(request: Request, error: Exception) -> JSONResponse:
         for fault in error.errors()[:MOST_REPORTED]
     ]
     body = ErrorBody(
-        cause="the request is not valid", code="request", remedy="see /docs for what it takes", details=details
+        cause="the request is not valid",
+        code="request",
+        remedy="mend what is named, and see /docs for what it takes",
+        details=details,
     )
     return error_answer(request.headers, 422, body)
 

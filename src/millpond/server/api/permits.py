@@ -90,7 +90,7 @@ class Permit:
         act: Act = request.state.act
         caller = act.caller
         if caller is None:
-            raise NotLoggedInError("this request needs a login", "log in with `pond login`")
+            raise NotLoggedInError("this request needs a login", "log in with `pond login URL`")
         act.verb = verb.value
         if self.find is None:
             demand(caller, verb)

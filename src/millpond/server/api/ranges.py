@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 
 from millpond.model.errors import InvalidInputError
 from millpond.server.http.error_responses import error_answer
-from millpond.server.http.streamed_answers import StreamedAnswer
+from millpond.server.http.long_answers import StreamedAnswer
 from millpond.server.storage.files.outputs import OpenedFile
 from millpond.server.storage.files.service import Span
 from millpond.specs.api.base import ErrorBody

@@ -16,20 +16,18 @@ from millpond.server.http.long_answers import LongAnswers
 from millpond.server.http.user_turns import UserCounts
 from millpond.server.jobs.actions.changes import Changes, delete_job
 from millpond.server.jobs.actions.requeueing import Requeueing
-from millpond.server.jobs.active_orders import ActiveOrders
 from millpond.server.jobs.admission.plans import Plans
 from millpond.server.jobs.admission.requirements import Requirements
 from millpond.server.jobs.admission.submission import Submissions
 from millpond.server.jobs.curves.service import Curves
-from millpond.server.jobs.listing import JobListing
-from millpond.server.jobs.next_jobs import NextJobs
-from millpond.server.jobs.overview import Overview
+from millpond.server.jobs.listing import ActiveOrders, JobListing
+from millpond.server.jobs.next_jobs import NextJobs, Overview
 from millpond.server.jobs.reasons import Reasons
 from millpond.server.jobs.reservations import Reservations
 from millpond.server.jobs.saved_views import SavedViews
 from millpond.server.jobs.sweeps.trials import Trials
 from millpond.server.jobs.task_inputs import TaskInputs
-from millpond.server.jobs.time_limits import time_left
+from millpond.server.jobs.time_limits import time_left, with_limit_end
 from millpond.server.jobs.what_if.service import WhatIf
 from millpond.server.monitoring.time_series.reader import TimeSeriesReader
 from millpond.server.runtime.clock import since_boot
@@ -43,13 +41,12 @@ from millpond.server.sessions.websockets import MOST_SESSIONS
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.files.datasets import Datasets
 from millpond.server.views.about import About, ServerFacts, ServerHealth
-from millpond.server.views.cells import cells_seen_by
 from millpond.server.views.events import EventLog
 from millpond.server.views.hardware.machines import Machines
 from millpond.server.views.log_search import LogSearch
 from millpond.server.views.logs import Logs
 from millpond.server.views.prometheus.metrics_page import MetricsPage, MetricsSources
-from millpond.server.views.queues import Queues
+from millpond.server.views.queues import Queues, cells_seen_by
 from millpond.server.views.reports.history_export import HistoryExport
 from millpond.server.views.reports.usage import Bookkeeper, ReportRates
 from millpond.server.views.reports.wait_report import WaitReports
@@ -131,7 +128,15 @@ class Service:
         self.queues = Queues(loop, components.accounts, self.queue_settings, reasons.summary)
         self.cells_seen_by = partial(cells_seen_by, loop, components.accounts)
         orders = ActiveOrders(loop, time.monotonic)
-        self.jobs = JobListing(loop.job_cache, store.jobs, self.lookup, reasons, self.front.with_deadline, orders)
+        self.with_limit_end = partial(with_limit_end, loop)
+        self.jobs = JobListing(
+            loop.job_cache,
+            store.jobs,
+            self.lookup,
+            reasons,
+            lambda info: self.front.with_deadline(self.with_limit_end(info)),
+            orders,
+        )
         self.next_jobs = NextJobs(loop, reasons, time.monotonic)
         self.overview = Overview(loop.job_cache, self.next_jobs, self.machines.idle_cards, time.time)
         self.with_waits = partial(with_waits, store.histories)

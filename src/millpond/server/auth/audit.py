@@ -20,7 +20,7 @@ from millpond.model.errors import UnavailableError
 from millpond.node.host.periodic_worker import PassTrouble
 from millpond.server.auth.roles import AccessTarget, Caller, Verb
 from millpond.server.store.audit import AuditQuery, AuditStore
-from millpond.server.store.stored_json import RESTORE
+from millpond.server.store.tables import RESTORE
 from millpond.specs.api.accounts.accounts import AuditInfo
 
 log = logging.getLogger(__name__)

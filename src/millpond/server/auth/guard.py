@@ -38,12 +38,15 @@ HOST_COOKIE: Final = f"{HOST_ONLY}{COOKIE}"
 """The same over HTTPS: no other host below the same domain, and no attacker on the network, can give a browser one."""
 LOGIN_PATH: Final = f"{API_PREFIX}/login"
 PORTAL_PREFIX: Final = "/portal/"
+PORTAL_AS_WRITTEN: Final = PORTAL_PREFIX.rstrip("/")
+"""By people."""
 PORTAL_ENTRY: Final = f"{PORTAL_PREFIX}enter"
 PORTAL_LOGIN: Final = f"{PORTAL_PREFIX}login"
 PORTAL_FILES: Final = f"{PORTAL_PREFIX}static/"
 """What pages consist of beside themselves: nothing that a login would protect."""
 OPEN_PATHS: Final = frozenset(
-    {PORTAL_ENTRY, PORTAL_LOGIN, "/", "/healthz", "/readyz", "/openapi.json", "/docs", "/llms.txt", LOGIN_PATH}
+    {PORTAL_AS_WRITTEN, PORTAL_ENTRY, PORTAL_LOGIN, "/"}
+    | {"/healthz", "/readyz", "/openapi.json", "/docs", "/llms.txt", LOGIN_PATH}
 )
 _OIDC_PATHS: Final = ("/oidc/", f"{API_PREFIX}/oidc/")
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -193,7 +196,7 @@ class RequestGuard:
             return 401, ErrorBody(
                 cause="the token is missing, wrong, expired or revoked",
                 code="unauthorized",
-                remedy="log in with `pond login`, or send 'Authorization: Bearer TOKEN'",
+                remedy="log in with `pond login URL`, or send 'Authorization: Bearer TOKEN'",
             )
         if (
             "\0" in scope["path"]

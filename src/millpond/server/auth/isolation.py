@@ -299,5 +299,5 @@ def _check_way_to(folder: Path, workdir: str, identity: MachineAccount) -> None:
 def _closed(workdir: str, identity: MachineAccount) -> InvalidInputError:
     return InvalidInputError(
         f"jobs of {identity.name} run under user number {identity.uid}, which may not go to {workdir}",
-        "send the directory with the job (`ship: true`), or let that account in",
+        "send the directory with the job (`--ship`, or `ship: true`), or let that account in",
     )

@@ -26,14 +26,14 @@ from millpond.specs.api.base import ErrorBody, ErrorDetail, ErrorInfo
 from millpond.specs.errors import SpecError
 
 _STATUS: Final = (
-    (NotFoundError, 404, "not-found"),
-    (ConflictError, 409, "conflict"),
-    (InvalidInputError, 422, "invalid"),
-    (BusyError, 503, "busy"),
-    (UnavailableError, 503, "unavailable"),
-    (NotLoggedInError, 401, "unauthorized"),
-    (TooManyTriesError, 429, "too-many-tries"),
-    (NotAllowedError, 403, "forbidden"),
+    (NotFoundError, 404),
+    (ConflictError, 409),
+    (InvalidInputError, 422),
+    (BusyError, 503),
+    (UnavailableError, 503),
+    (NotLoggedInError, 401),
+    (TooManyTriesError, 429),
+    (NotAllowedError, 403),
 )
 
 _USUAL_REMEDY: Final = "look at it as it is now, and see /docs for what can be asked"
@@ -71,21 +71,20 @@ def in_language(language: str, body: ErrorBody) -> ErrorBody:
     )
 
 
-def status_of(error: MillpondError) -> tuple[int, str] | None:
-    """Status and word; None for an error that no request should meet."""
-    return next(((status, code) for kind, status, code in _STATUS if isinstance(error, kind)), None)
+def status_of(error: MillpondError) -> int | None:
+    """The status of an answer; None for an error that no request should meet."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), None)
 
 
 def refusal_of(error: MillpondError) -> tuple[int, ErrorBody] | None:
     """Status and body for an error of the request; None for a defect of the server."""
-    known = status_of(error)
-    if known is None:
+    status = status_of(error)
+    if status is None:
         return None
-    status, code = known
     if isinstance(error, SpecError):
         details = [
             ErrorDetail(loc=item.loc, line=item.line, column=item.column, message=item.message, hint=item.hint)
             for item in error.problems
         ]
-        return status, ErrorBody(cause=error.summary, code=code, remedy=_MEND, details=details)
-    return status, ErrorBody(cause=error.cause, code=code, remedy=error.remedy or _USUAL_REMEDY)
+        return status, ErrorBody(cause=error.summary, code=error.code, remedy=_MEND, details=details)
+    return status, ErrorBody(cause=error.cause, code=error.code, remedy=error.remedy or _USUAL_REMEDY)

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from millpond.model.errors import UnavailableError
@@ -33,14 +33,14 @@ AT_ONCE: Final = 2
 WITHIN_S: Final = 120.0
 """Work that takes longer waits for a disk, or for a folder of another machine."""
 MOST_LEFT_BEHIND: Final = 6
-"""So much more may go on whose clients wait no longer."""
+"""How much work may go on beside these whose clients have been answered without it."""
 _LOOK: Final = "see whether the disk, or the network folder, on which the job's files lie answers"
 _PIECE: Final = 64 * 2**10
 _NEVER: Final = 2**31 - 1
 
 
 class LongAnswers:
-    """Makes them. Belongs to an event loop."""
+    """Makes long answers. Belongs to an event loop."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(AT_ONCE + MOST_LEFT_BEHIND, "long-answer")
@@ -123,3 +123,17 @@ class _CountedAnswer(Response):
             await send({"type": "http.response.body", "body": b""})
         finally:
             self._over()
+
+
+class StreamedAnswer(StreamingResponse):
+    """An answer whose source is a generator, which is closed at the end, also when the client has left.
+
+    Left to the garbage collector, it would keep its files open until that comes by.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send what the generator makes."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await cast("AsyncGenerator[bytes]", self.body_iterator).aclose()

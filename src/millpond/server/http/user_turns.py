@@ -1,5 +1,7 @@
-"""Bound how much of something one user has under way, and work that takes long: some at once in all, and one after the
-other for each user."""
+"""Bounds on what users have under way: a most for each user, and turns for work that takes long.
+
+Turns are taken one after the other by each user, and by some users at once.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,16 @@ from weakref import WeakValueDictionary
 from millpond.model.errors import BusyError
 
 MOST_OF_ONE: Final = 8
-"""Of one user, with those that wait for their turn."""
+"""How many long answers one user may have under way, those that wait for their turn among them."""
 
 
 class UserCounts:
     """Counts what each user has under way, for any thread.
 
     Args:
-        most: so many of one user.
-        what: of what, up to the name of the user: ``long answers to``.
-        remedy: of the refusal.
+        most: how many one user may have at the same time.
+        what: what is counted, as the refusal says it before the name of the user: ``long answers to``.
+        remedy: the remedy of the refusal.
     """
 
     def __init__(self, most: int, what: str, remedy: str) -> None:
@@ -43,7 +45,7 @@ class UserCounts:
             self._under_way[user] += 1
 
     def leave(self, user: str) -> None:
-        """One of those of a user is over."""
+        """Count one less of a user."""
         with self._lock:
             self._under_way[user] -= 1
             if not self._under_way[user]:
@@ -51,7 +53,7 @@ class UserCounts:
 
     @contextmanager
     def counted(self, user: str) -> Iterator[None]:
-        """One of a user is under way while this lasts.
+        """Count one more of a user within the block.
 
         Raises:
             BusyError: the user has too many.
@@ -64,13 +66,13 @@ class UserCounts:
 
 
 class UserTurns:
-    """Says whose turn it is. Belongs to an event loop.
+    """Gives turns to users. Belongs to an event loop.
 
     Args:
-        at_once: so many turns at the same time.
+        at_once: how many turns there are at the same time.
 
     Attributes:
-        counts: those of each user, with those that wait for their turn.
+        counts: the turns of each user, those that are waited for among them.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -80,7 +82,7 @@ class UserTurns:
 
     @asynccontextmanager
     async def own(self, user: str) -> AsyncIterator[None]:
-        """The turn of one that is counted, when it has come."""
+        """Wait for a turn of a user that the caller has counted in ``counts``, and hold it within the block."""
         own = self._turns.get(user)
         if own is None:
             own = self._turns[user] = asyncio.Lock()
@@ -89,7 +91,7 @@ class UserTurns:
 
     @asynccontextmanager
     async def turn(self, user: str) -> AsyncIterator[None]:
-        """A turn of a user, when it has come.
+        """Count a turn of a user, wait for it, and hold it within the block.
 
         Raises:
             BusyError: the user waits for too many.

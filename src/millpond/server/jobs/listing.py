@@ -4,21 +4,91 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.sharing import SliceHold
 from millpond.model.states import JobState
+from millpond.model.workloads import Priority
 from millpond.server.auth.roles import absent
-from millpond.server.jobs.active_orders import ActiveOrders
 from millpond.server.jobs.reasons import Reasons, last_word
 from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
-from millpond.server.store.jobs import ALL_JOBS, JobFilter, JobOwner, JobStore, listed_at
+from millpond.server.runtime.loop import Loop
+from millpond.server.store.job_filter import ALL_JOBS, JobFilter, listed_at
+from millpond.server.store.jobs import JobOwner, JobStore
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs.jobs import ActiveOrder, JobInfo, JobList, JobOrder
 from millpond.specs.api.jobs.reasons import ReasonInfo
+
+Place = tuple[float, float, str]
+"""Where a job stands in a list; no two jobs have the same."""
+
+_ALL: Final = 10**9
+_KEPT_FOR: Final = 20
+"""What one look took, so many times over, the line that it found is used."""
+_LEFT: Final = -1.0
+_NOT_IN_LINE: Final = float("inf")
+
+
+class ActiveOrders:
+    """Says where jobs that have not ended stand in a list that is not by the time of submission; for the event loop
+    alone.
+
+    They are thousands at the most and in memory, so that a list sorts them anew. Those that have ended are listed by
+    time alone, by an index of the store.
+    To rank thousands that wait takes the scheduler's thread tens of milliseconds, so the line is used for a while.
+
+    Args:
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, loop: Loop, clock: Callable[[], float]) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._line: Mapping[str, int] = {}
+        self._until = float("-inf")
+        self._turn = asyncio.Lock()
+
+    async def place_by(self, order: ActiveOrder) -> Callable[[JobInfo], Place]:
+        """What gives each job its place.
+
+        ``line`` is for those that wait. Any other has left the line, and so stood before all that are in it; those that
+        wait outside of it, such as for other jobs, stand behind it.
+        """
+        match order:
+            case "cards":
+                return _by_cards
+            case "priority":
+                return _by_priority
+            case "line":
+                line = await self._line_now()
+                return lambda info: (_place_in(line, info), -info.submitted_at, info.id)
+
+    async def _line_now(self) -> Mapping[str, int]:
+        """The numbers of all jobs that wait in line."""
+        async with self._turn:
+            begun = self._clock()
+            if begun >= self._until:
+                ask = self._loop.ask(lambda core: core.scheduler.first_in_line(_ALL, core.now), is_long=True)
+                self._line = {job: number for number, job in enumerate(await ask)}
+                now = self._clock()
+                self._until = now + _KEPT_FOR * (now - begun)
+        return self._line
+
+
+def _place_in(line: Mapping[str, int], info: JobInfo) -> float:
+    return line.get(info.id, _NOT_IN_LINE) if info.state == JobState.QUEUED else _LEFT
+
+
+def _by_cards(info: JobInfo) -> Place:
+    return -info.gpu_milli, -info.submitted_at, info.id
+
+
+def _by_priority(info: JobInfo) -> Place:
+    return -Priority[info.priority.upper()], info.submitted_at, info.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +121,8 @@ class JobListing:
     """Shows jobs, each reader as much as they may see.
 
     Args:
-        with_deadline: adds to a job the deadline of the requests that wait for it.
+        with_instants: adds to a job the deadline of the requests that wait for it, and the end of its time limit by
+            the wall clock.
         active_orders: say where jobs stand that have not ended.
     """
 
@@ -61,14 +132,14 @@ class JobListing:
         job_store: JobStore,
         lookup: JobLookup,
         reasons: Reasons,
-        with_deadline: Callable[[JobInfo], JobInfo],
+        with_instants: Callable[[JobInfo], JobInfo],
         active_orders: ActiveOrders,
     ) -> None:
         self._job_cache = job_cache
         self._job_store = job_store
         self._lookup = lookup
         self._reasons = reasons
-        self._with_deadline = with_deadline
+        self._with_instants = with_instants
         self._active_orders = active_orders
 
     async def show(self, job: str, reader: Reader) -> JobInfo:
@@ -76,7 +147,7 @@ class JobListing:
         info = await self._lookup.soon(job)
         explained = await self._reasons.explained(info, reader) if info.state == JobState.QUEUED else info
         (found,) = await self._reasons.foreseen([explained])
-        return self._with_deadline(found)
+        return self._with_instants(found)
 
     async def listed(self, request: ListRequest, reader: Reader) -> JobList:
         """Jobs in the order asked for, or the members of an array, the first first.
@@ -88,7 +159,7 @@ class JobListing:
         """
         first, truncated = await self._first(request, reader)
         shown = await self._reasons.foreseen(await self._reasons.added_to(first, reader))
-        jobs = [self._with_deadline(info) for info in shown if request.filter.matches(info)]
+        jobs = [self._with_instants(info) for info in shown if request.filter.matches(info)]
         return JobList(jobs=jobs, truncated=truncated)
 
     async def owners(self, request: ListRequest, reader: Reader) -> list[JobOwner]:

@@ -14,11 +14,15 @@ from typing import Final
 
 from millpond.model.states import JobState
 from millpond.server.jobs.reasons import Reasons
+from millpond.server.monitoring.idle_cards import IDLE_AFTER_S, IdleCards
+from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.loop import Loop
+from millpond.server.views.hardware.pool_room import PoolRooms, idle_holders
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo
-from millpond.specs.api.pool.overview import NextJob
+from millpond.specs.api.pool.nodes import NodeInfo
+from millpond.specs.api.pool.overview import NextJob, OverviewInfo
 
 NEXT_SHOWN: Final = 8
 _LOOKED_AT: Final = 40
@@ -68,7 +72,10 @@ class NextJobs:
             if not self._look.done():
                 break
             self._look.result()
-        return [await self._shown(position, info, reader) for position, info in self._seen(reader)]
+        shown = (self._shown(position, info, reader) for position, info in self._seen(reader))
+        found = await asyncio.gather(*shown)  # so that all that is asked in short takes one turn of the scheduler
+        still = {info.id for _, info in self._seen(reader)}  # some have started meanwhile
+        return [each for each in found if each is not None and each.job in still]
 
     def _seen(self, reader: Reader) -> list[tuple[int, JobInfo]]:
         """The jobs that a reader is shown, as far as they wait still, each with its place."""
@@ -103,13 +110,17 @@ class NextJobs:
             took_s = now - begun
             self._until = now + (_KEPT_FOR * took_s if took_s > _QUICK_S else 0.0)
 
-    async def _shown(self, position: int, info: JobInfo, reader: Reader) -> NextJob:
+    async def _shown(self, position: int, info: JobInfo, reader: Reader) -> NextJob | None:
+        """A job that waits; None of one that has started by what is known of it."""
         found = self._found.get(info.id)
         if found is None:
-            summary, start = await self._reasons.summary(info.id, reader), None
+            now = await self._reasons.explained(info, reader)
+            state, summary, start = now.state, now.reason, None
         else:
             reason = await self._reasons.veiled(found, reader)
-            summary, start = reason.summary, reason.start
+            state, summary, start = found.state, reason.summary, reason.start
+        if state != JobState.QUEUED:
+            return None
         return NextJob(
             job=info.id,
             name=info.name,
@@ -126,3 +137,46 @@ def _noticed(look: asyncio.Task[None]) -> None:
     """A look that failed when nobody waited for it any more: the next one who asks looks again, and is told."""
     if not look.cancelled():
         look.exception()
+
+
+class Overview:
+    """Makes overviews of the pool: free cards, the jobs that start next, and cards that are held and idle.
+
+    Args:
+        next_jobs: what starts next.
+        idle_cards: since when held cards have not computed.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self, job_cache: JobCache, next_jobs: NextJobs, idle_cards: IdleCards, clock: Callable[[], float]
+    ) -> None:
+        self._job_cache = job_cache
+        self._next_jobs = next_jobs
+        self._idle_cards = idle_cards
+        self._clock = clock
+        self._rooms = PoolRooms()
+
+    async def of(self, nodes: list[NodeInfo], reader: Reader, within_s: float | None = None) -> OverviewInfo:
+        """An overview of these machines and all jobs, as a reader may see it.
+
+        Args:
+            within_s: as of ``NextJobs.of``.
+        """
+        return await asyncio.to_thread(self._of, nodes, reader, await self._next_jobs.of(reader, within_s))
+
+    def _of(self, nodes: list[NodeInfo], reader: Reader, next_jobs: list[NextJob]) -> OverviewInfo:
+        now = self._clock()
+        living = self._job_cache.newest_first()
+        seen = [info for info in living if reader.sees(info)]
+        return OverviewInfo(
+            at=now,
+            nodes=len(nodes),
+            closed_nodes=sum(not node.schedulable for node in nodes),
+            jobs=dict(sorted(self._job_cache.counts().items())),
+            arrays=sum(info.array is not None for info in living),
+            models=self._rooms.of(nodes),
+            next=next_jobs,
+            idle=idle_holders(seen, self._idle_cards.since, now),
+            idle_after_s=IDLE_AFTER_S,
+        )

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, absent, allows, demand
-from millpond.server.store.saved_views import SavedViewStore
+from millpond.server.store.settings import SavedViewStore
 from millpond.specs.api.jobs.saved_views import SavedViewInfo, SavedViewRequest
 
 FILTERS: Final = ("state", "user", "queue", "name", "all", "order")

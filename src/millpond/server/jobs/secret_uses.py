@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from millpond.server.auth.vault.secrets import GROUP, USER
-from millpond.server.store.secrets import SecretRow
+from millpond.server.store.settings import SecretRow
 from millpond.specs.api.jobs.jobs import JobInfo
 
 SecretKey = tuple[str, str, str]

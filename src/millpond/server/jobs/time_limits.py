@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millpond.server.runtime.active_jobs.job_cache import limit_ends_at
 from millpond.server.runtime.clock import on_wall_clock
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
+from millpond.specs.api.jobs.jobs import JobInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,13 @@ class LimitLeft:
     seconds: float
     ends_at: float | None
     limit_s: float
+
+
+def with_limit_end(loop: Loop, info: JobInfo) -> JobInfo:
+    """A job with the end of its time limit by the wall clock, of which the scheduler's may be ahead."""
+    if info.limit_ends_at is None:
+        return info
+    return replace(info, limit_ends_at=on_wall_clock(info.limit_ends_at, loop.now, time.time()))
 
 
 async def time_left(loop: Loop, jobs: Collection[str]) -> dict[str, LimitLeft]:

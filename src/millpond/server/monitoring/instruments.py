@@ -70,6 +70,12 @@ class Instruments:
         self._suspended = Counter(
             "millpond_jobs_suspended", "Times that jobs left their cards to go on later", ("queue",), registry=registry
         )
+        self._switching_s = Counter(
+            "millpond_jobs_switching_seconds",
+            "Time that jobs took to leave their cards and to come back, counted when they leave them again",
+            ("queue",),
+            registry=registry,
+        )
         self._ended = Counter("millpond_jobs_ended", "Jobs that ended", ("queue", "kind", "state"), registry=registry)
         self._queues: dict[str, None] = {}
 
@@ -93,7 +99,9 @@ class Instruments:
 
     def suspended(self, info: JobInfo) -> None:
         """A job has left its cards for a while."""
-        self._suspended.labels(self._named(info.queue)).inc()
+        queue = self._named(info.queue)
+        self._suspended.labels(queue).inc()
+        self._switching_s.labels(queue).inc(info.switching_s)
 
     def ended(self, jobs: Iterable[JobInfo]) -> None:
         """Jobs have ended."""

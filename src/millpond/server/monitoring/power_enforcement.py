@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 5.0
 FILE: Final = "power.json"
+_ROUNDED_W: Final = 1.0
+"""A driver may take a cap for the nearest that it knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +77,16 @@ class PowerEnforcer(Periodic):
         self._policy = policy
         self._file = state_dir / FILE
         self._before = {name: Before(**plain) for name, plain in (read_json(self._file) or {}).items()}
-        self._now = {name: _left_by_another(before) for name, before in self._before.items()}
+        self._now = {name: _unknown_setting(before) for name, before in self._before.items()}
         self._trouble: dict[str, str] = {}
         self._job_caps: dict[str, float] = {}
         self._worker = PeriodicWorker("power", self.look, LOOK_EVERY_S, "the power of devices stays as it is")
 
     def close(self) -> None:
-        """No more looks, and everything as it was."""
-        self._worker.close()
+        """No more looks, and everything as it was; a driver that does not answer leaves that to the next server."""
+        if not self._worker.close():
+            log.warning("the power of devices is not put back: the driver does not answer; the next server does it")
+            return
         for device in list(self._before):
             self._try(device, UNTOUCHED)
 
@@ -91,20 +95,33 @@ class PowerEnforcer(Periodic):
         rules = self._policy.rules()
         present = self._policy.present() if rules else {}
         caps = self._policy.caps()
-        for device, (pool, _) in self._devices.items():
+        for device, (pool, control) in self._devices.items():
+            if self._worker.closing:
+                return
             rule = rules.get(pool)
             wanted = UNTOUCHED if rule is None else rule.setting(present.get(device, ()))
             cap_w = caps.get(device, 0.0)
             if cap_w:
                 lower_w = cap_w if wanted.cap_w is None else min(cap_w, wanted.cap_w)
                 wanted = replace(wanted, cap_w=lower_w)
+            if self._has_lost_cap(device, control):
+                self._now[device] = _unknown_setting(self._before[device])
             if wanted != self._now.get(device, UNTOUCHED):
                 self._try(device, wanted)
+            if cap_w and wanted.cap_w is not None and wanted.cap_w < cap_w:
+                pool_w, job_w = decimal_text(wanted.cap_w), decimal_text(cap_w)
+                self._report(device, f"its pool keeps it at {pool_w} W, below the {job_w} W of its job")
             self._note_cap(device, cap_w, wanted)
 
     def job_cap_w(self, device: str) -> float:
         """The cap at which a device is kept for a job; 0 where it is at none, or the driver refuses it. Any thread."""
         return self._job_caps.get(device, 0.0)
+
+    def _has_lost_cap(self, device: str, control: PowerControl) -> bool:
+        """Whether a device may draw more than it was kept to, as after a reset; a lower cap is left to who set it."""
+        cap_w = self._now.get(device, UNTOUCHED).cap_w
+        limits = control.limits(device) if cap_w else None
+        return bool(cap_w and limits and limits.cap_w and limits.cap_w >= cap_w + _ROUNDED_W)
 
     def _note_cap(self, device: str, cap_w: float, wanted: PowerSetting) -> None:
         now = self._now.get(device, UNTOUCHED)
@@ -119,9 +136,12 @@ class PowerEnforcer(Periodic):
             self._change(device, wanted)
             self._trouble.pop(device, None)
         except (MillpondError, OSError) as error:
-            if self._trouble.get(device) != str(error):
-                self._trouble[device] = str(error)
-                log.warning("the power of %s stays as it is: %s", device, error)
+            self._report(device, str(error))
+
+    def _report(self, device: str, why: str) -> None:
+        if self._trouble.get(device) != why:
+            self._trouble[device] = why
+            log.warning("the power of %s stays as it is: %s", device, why)
 
     def _change(self, device: str, wanted: PowerSetting) -> None:
         if device not in self._devices:
@@ -131,11 +151,19 @@ class PowerEnforcer(Periodic):
         if limits is None:
             raise InvalidInputError("it has no power of its own to be set", "leave its pool without `power`")
         _check(wanted, limits)
-        before = self._before.get(device, Before(limits.cap_w))
+        before, now = self._before.get(device, Before(limits.cap_w)), self._now.get(device, UNTOUCHED)
         before = Before(before.cap_w, before.clocked or wanted.clock_mhz is not None)
+        if wanted.cap_w is not None and before.cap_w is None:
+            raise InvalidInputError("its driver does not say what it is kept to now", "leave `cap_w` out for its pool")
         if self._before.get(device) != before:
             self._write_down({**self._before, device: before})
-        _apply(control, device, self._now.get(device, UNTOUCHED), wanted, before.cap_w)
+        self._now[device] = _unknown_setting(before)  # until its driver has taken all of it
+        if wanted.cap_w != now.cap_w:
+            cap_w = before.cap_w if wanted.cap_w is None else wanted.cap_w
+            if cap_w is not None and cap_w != limits.cap_w:
+                control.cap(device, cap_w)
+        if wanted.clock_mhz != now.clock_mhz:
+            control.clock(device, wanted.clock_mhz)
         self._now[device] = wanted
         if wanted == UNTOUCHED:
             del self._now[device]
@@ -146,8 +174,8 @@ class PowerEnforcer(Periodic):
         self._before = before
 
 
-def _left_by_another(before: Before) -> PowerSetting:
-    """Stands for whatever a server that was killed had set: it differs from all that may be wanted."""
+def _unknown_setting(before: Before) -> PowerSetting:
+    """Stands for whatever a killed server had set, or a driver took in part: it differs from all that may be wanted."""
     return PowerSetting(0.0, 0 if before.clocked else None)
 
 
@@ -169,13 +197,3 @@ def _check(wanted: PowerSetting, limits: PowerLimits) -> None:
     if clock is not None and limits.most_mhz is not None and clock > limits.most_mhz:
         cause = f"it runs at {limits.most_mhz} MHz at the most, not at {clock} MHz"
         raise InvalidInputError(cause, "change `clock_mhz` of its pool")
-
-
-def _apply(control: PowerControl, device: str, now: PowerSetting, wanted: PowerSetting, before_w: float | None) -> None:
-    """Only what changes is set; a cap that is wanted no more goes back to what it was."""
-    if wanted.cap_w != now.cap_w:
-        cap = before_w if wanted.cap_w is None else wanted.cap_w
-        if cap is not None:
-            control.cap(device, cap)
-    if wanted.clock_mhz != now.clock_mhz:
-        control.clock(device, wanted.clock_mhz)

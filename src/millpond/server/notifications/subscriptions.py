@@ -15,7 +15,7 @@ from millpond.server.auth.records import Group
 from millpond.server.auth.roles import Caller, UserRole
 from millpond.server.catalogues import ENGLISH
 from millpond.server.notifications.notices import Notice
-from millpond.server.store.notification_settings import NotificationSettingsStore
+from millpond.server.store.settings import NotificationSettingsStore
 from millpond.specs.api.notifications import NotificationRule, Topic
 
 

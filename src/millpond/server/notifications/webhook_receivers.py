@@ -15,7 +15,7 @@ from typing import Any, Final
 from millpond.model.errors import ConflictError, NotFoundError
 from millpond.server.auth.vault.secrets import SERVER, WEBHOOK_ADDRESS, Vault
 from millpond.server.notifications.settings import NotificationContext
-from millpond.server.store.webhooks import WebhookRow, WebhookStore
+from millpond.server.store.settings import WebhookRow, WebhookStore
 from millpond.specs.api.webhooks import NewWebhookRequest, WebhookInfo
 from millpond.specs.config.webhooks import Webhook, WebhookFile, as_far_as_host
 from millpond.specs.errors import SpecError, suggest

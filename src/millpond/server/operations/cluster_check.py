@@ -8,11 +8,11 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config, read_json, sync_client
+from millpond.engines.kubernetes.cluster.access import read_json, sync_client
+from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess, find_config
 from millpond.model.errors import UnavailableError
 from millpond.server.operations.findings import Finding, Grade
-from millpond.specs.config.adoption import ALL_NAMESPACES, AdoptFile
-from millpond.specs.config.kubernetes import KubernetesFile
+from millpond.specs.config.kubernetes import ALL_NAMESPACES, AdoptFile, KubernetesFile
 
 if TYPE_CHECKING:
     import httpx2

@@ -22,8 +22,10 @@ import msgspec
 
 from millpond.engines.kubernetes.claims.claim_objects import SHARES, SLICES, SliceObject
 from millpond.engines.kubernetes.claims.node_cards import cards_of, whole_pool
-from millpond.engines.kubernetes.cluster.access import find_config, read_json, sync_client
+from millpond.engines.kubernetes.cluster.access import read_json, sync_client
+from millpond.engines.kubernetes.cluster.api_channel import PASSING
 from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, DRIVER, MILLI, POOL_LABEL, VENDORS, is_ready
+from millpond.engines.kubernetes.cluster.kubeconfig import find_config
 from millpond.engines.kubernetes.cluster.objects import NodeObject
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind
 from millpond.model.errors import InvalidInputError, UnavailableError
@@ -34,6 +36,8 @@ from millpond.specs.config.listen import is_loopback
 TOKEN_PLACE: Final = Path("/var/lib/rancher/k3s/server/node-token")
 JOINS_WITHIN_S: Final = 300.0
 LOOK_EVERY_S: Final = 1.0
+_ASKED_TIMES: Final = 10
+"""An API server that has too much to do, or is not ready yet, is asked so often."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9:._-]{8,1000}")
 _POOL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _PORT: Final = 6443
@@ -62,8 +66,9 @@ class JoiningCluster:
         UnavailableError: it cannot be reached.
     """
 
-    def __init__(self, settings: KubernetesFile) -> None:
+    def __init__(self, settings: KubernetesFile, sleep: Callable[[float], None] = time.sleep) -> None:
         self._access = access_of(settings)
+        self._sleep = sleep
         self._connect()
 
     def _connect(self) -> None:
@@ -104,9 +109,7 @@ class JoiningCluster:
         found = (msgspec.convert(each, NodeObject) for each in self._get("/api/v1/nodes")["items"])
         return {node.metadata.name: node for node in found}
 
-    def joined(
-        self, before: dict[str, NodeObject], sleep: Callable[[float], None], clock: Callable[[], float] = time.monotonic
-    ) -> Iterator[str]:
+    def joined(self, before: dict[str, NodeObject], clock: Callable[[], float] = time.monotonic) -> Iterator[str]:
         """What is seen of a machine that joins, in words, until its cards are.
 
         Args:
@@ -131,7 +134,7 @@ class JoiningCluster:
                 if name == named and (cards := self._cards_of(node)):
                     yield f"it offers {cards} after {clock() - began:.0f} s"
                     return
-            sleep(LOOK_EVERY_S)
+            self._sleep(LOOK_EVERY_S)
         if trouble:
             raise UnavailableError(f"what became of the machine is not known: {trouble}", "see `pond kube check`")
         if not named:
@@ -179,12 +182,16 @@ class JoiningCluster:
         return [each for each in found if each.spec.node_name == node]
 
     def _get(self, path: str) -> Any:
-        try:
-            return read_json(self._client, path)
-        except httpx2.HTTPStatusError as error:
-            raise UnavailableError(
-                f"{self._address} does not answer as it should: {error}", "see `pond kube check`"
-            ) from error
+        asked = 0
+        while True:
+            try:
+                return read_json(self._client, path)
+            except httpx2.HTTPStatusError as error:
+                asked += 1
+                if asked == _ASKED_TIMES or error.response.status_code not in PASSING:
+                    cause = f"{self._address} does not answer as it should: {error}"
+                    raise UnavailableError(cause, "see `pond kube check`") from error
+            self._sleep(LOOK_EVERY_S)
 
 
 def _token_in(place: Path) -> str:

@@ -16,12 +16,13 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+import sqlalchemy as sa
+
 from millpond.client.sdk.transport.discovery import read_server_file
 from millpond.client.sdk.transport.health import ask_health
 from millpond.compilation.finder import find_compiled
 from millpond.model.errors import UnavailableError
-from millpond.node.containers.detection import RuntimeChoice, find_containers
-from millpond.node.containers.trial import trouble_with_start
+from millpond.node.containers.detection import RuntimeChoice, find_containers, trouble_with_start
 from millpond.node.devices.discovery import find_vendors
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host import controllers
@@ -44,6 +45,8 @@ from millpond.server.operations.findings import Finding, Grade
 from millpond.server.state_dir import DATABASE_FILE
 from millpond.server.storage.disk_use import KEPT_FILES, free_files, fullness
 from millpond.server.store.connection.reserve import kept_within
+from millpond.server.store.connection.upgrades import require_readable
+from millpond.server.store.tables import RESTORE
 from millpond.specs.api.server import ServerFile
 from millpond.specs.quantities import size_text
 
@@ -76,6 +79,7 @@ def diagnose(state_dir: Path) -> list[Finding]:
         _kernel(),
         *([] if left is None else [_server(left)]),
         _state_directory(state_dir),
+        *_stored_state(state_dir),
         _disk(state_dir),
         _limits(server),
         _sandbox(state_dir),
@@ -135,6 +139,31 @@ def _state_directory(path: Path) -> Finding:
     if path.is_dir() and path.stat().st_mode & 0o077:
         return Finding(what, Grade.LIMITED, f"others may look into {path}", f"chmod 700 {path}")
     return Finding(what, Grade.OK, str(path))
+
+
+def _stored_state(path: Path) -> list[Finding]:
+    """Whether a server of this version could go on from the state that lies there; nothing where none does."""
+    database = path.absolute() / DATABASE_FILE
+    if not database.is_file():
+        return []
+    what = "stored state"
+    engine = sa.create_engine("sqlite://", creator=lambda: _read_only(database))
+    try:
+        with engine.connect() as connection:
+            require_readable(connection)
+    except UnavailableError as error:
+        return [Finding(what, Grade.BROKEN, error.cause, error.remedy)]
+    except sa.exc.DBAPIError as error:
+        return [Finding(what, Grade.BROKEN, f"{database} cannot be read ({error.orig})", RESTORE)]
+    finally:
+        engine.dispose()
+    return [Finding(what, Grade.OK, "this version goes on from it")]
+
+
+def _read_only(database: Path) -> sqlite3.Connection:
+    """To an SQLite file. Where no log lies beside it, none is made, as SQLite would, and leave it there."""
+    has_log = database.with_name(f"{database.name}-wal").exists()
+    return sqlite3.connect(f"{database.as_uri()}?{'mode=ro' if has_log else 'immutable=1'}", uri=True)
 
 
 def _disk(path: Path) -> Finding:

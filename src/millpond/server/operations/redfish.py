@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ def reset_system(reset: RedfishReset, node: str, within_s: float) -> str:
     """
     import httpx2  # here, as most servers switch no machine
 
-    system, within_s = reset.system_of(node), min(within_s, _ANSWERS_WITHIN_S)
+    system, within_s, began_at = reset.system_of(node), min(within_s, _ANSWERS_WITHIN_S), time.monotonic()
     try:
         password = bounded_text(Path(reset.password_file)).strip("\r\n")
     except (OSError, UnicodeDecodeError, BadValueError) as error:
@@ -53,6 +54,8 @@ def reset_system(reset: RedfishReset, node: str, within_s: float) -> str:
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         if (distrust := _distrust_in(error)) is not None:
             return f"the certificate of {system} is not trusted ({distrust.verify_message})"
+        if time.monotonic() - began_at >= within_s:  # what cuts the connection then may look as if the controller had
+            return f"{system} does not answer within {within_s:g} s"
         return f"{system} does not answer ({str(error) or type(error).__name__})"
     message = _message_in(said)
     return f"{system} answered {code}" + (f": {message}" if message else "")

@@ -119,17 +119,21 @@ class RetentionWorker(Periodic):
         return bool(now - leapt_at >= DAY_S)
 
     def _forget(self, before: float) -> int:
-        """Folders first: what is left of a job that was forgotten by halves is found again the next time."""
-        forgotten = kept = 0
-        while not self._worker.closing:
-            jobs = self._store.deletion.forgettable(before, AT_ONCE, kept)
-            gone = [job for job in jobs if self._remove(job)]
-            self._store.deletion.forget(gone)
-            forgotten += len(gone)
-            kept += len(jobs) - len(gone)
-            if len(jobs) < AT_ONCE:
-                break
-            time.sleep(PAUSE_S)
+        """Folders first: what is left of a job that was forgotten by halves is found again the next time.
+
+        All that may go is looked for at once, as that reads the whole table, and again for arrays whose members went.
+        """
+        forgotten, kept = 0, set[str]()
+        while jobs := [job for job in self._store.deletion.forgettable(before) if job not in kept]:
+            for begin in range(0, len(jobs), AT_ONCE):
+                if self._worker.closing:
+                    return forgotten
+                some = jobs[begin : begin + AT_ONCE]
+                gone = [job for job in some if self._remove(job)]
+                self._store.deletion.forget(gone)
+                forgotten += len(gone)
+                kept |= set(some).difference(gone)
+                time.sleep(PAUSE_S)
         return forgotten
 
     def _shrink(self, most_bytes: int) -> int:

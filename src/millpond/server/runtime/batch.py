@@ -139,16 +139,15 @@ class Batch:
         self._append(events.JobSubmitted(self.now, member))
         if forecast is not None:
             self._append(events.DurationPredicted(self.now, member.id, forecast.expected_s, forecast.cautious_s))
-        self._enter(self._member_row(member.id, member.user, member.group))
+        self._enter_member(member)
 
     def add_array_end(self, array: Array, message: ChangeJob) -> None:
         """End an array: those members that the scheduler has, and with them all others."""
-        by = message.stopped_by or ""
-        seq = self._append(events.Noted(self.now, array.id, f"{by or 'somebody'} asked for its end"))
+        seq = self._append(events.Noted(self.now, array.id, message.end_account))
         self._waiting[seq] = [(array.id, message.answer)]
         self.closed.append(array.id)
         for member in array.living():
-            self._append(events.StopRequested(self.now, member, by))
+            self._append(events.StopRequested(self.now, member, message.stopped_by or ""))
 
     def add_priority(self, job: Job, priority: Priority, members: Sequence[str], message: ChangeJob) -> None:
         """Give a job that waits for others, or an array, another class of priority, or answer why not.
@@ -171,7 +170,7 @@ class Batch:
     def add_unsubmitted_end(self, member: JobInfo, message: ChangeJob) -> None:
         """End a member that was not handed to the scheduler; it never will be."""
         if all(info.id != member.id for info, _ in self.settled):
-            self._enter(replace(self._member_row(member.id, member.user, member.group), ended=member))
+            self._enter_member(member, ended=member)
         self.settled.append((member, message.answer))
 
     def add_change(self, message: ChangeJob) -> None:
@@ -252,8 +251,10 @@ class Batch:
         self._taken.add(new.id)
 
     def _append(self, event: events.Event) -> int:
-        if event.at < self._latest:  # reported late: the log's clock does not run back
-            event = replace(event, at=self._latest)
+        # Reported late: the log's clock does not run back. By a clock that leapt: this one decides when it is followed.
+        at = max(self._latest, min(event.at, self.now))
+        if event.at != at:
+            event = replace(event, at=at)
         self._latest = event.at
         seq = self._core.seq + len(self.entries) + 1
         self.entries.append(LogEntry(seq, event, self._core.job_of(event)))
@@ -359,10 +360,11 @@ class Batch:
         assert found is not None, "only trials of sweeps are pruned"
         self._append(events.Noted(self.now, found[0], f"trial {found[1]} is stopped: {event.reason}"))
 
-    def _member_row(self, member: str, user: str, group: str) -> NewJob:
-        found = split_member(member)
+    def _enter_member(self, member: Job | JobInfo, ended: JobInfo | None = None) -> None:
+        found = split_member(member.id)
         assert found is not None, "the id of a member names its array"
-        return NewJob(member, user, max(self.now, self._latest), {}, group=group, parent=found[0])
+        at = max(self.now, self._latest)
+        self._enter(NewJob(member.id, member.user, at, {}, group=member.group, parent=found[0], ended=ended))
 
     def _ended_job(self, name: str) -> JobInfo | None:
         """A job that has ended.

@@ -80,6 +80,11 @@ class ChangeJob:
     by: str = ""
     answer: Future[JobInfo] = field(default_factory=Future)
 
+    @property
+    def end_account(self) -> str:
+        """What the history of a job says that the core does not know, when its end is asked for."""
+        return f"{self.stopped_by or 'somebody'} asked for its end"
+
 
 @dataclass(slots=True, eq=False)
 class ChangeSetting:

@@ -35,6 +35,9 @@ from millpond.specs.api.jobs.jobs import JobInfo
 Answer = TypeVar("Answer")
 
 ANSWER_WITHIN_S: Final = 30.0
+ASK_AGAIN: Final = "try again in a moment"
+LOOK_FIRST: Final = "look whether it was done before you try again"
+"""What helps where no answer came in time: to a question, by which nothing is done; to a change."""
 
 
 class Loop:
@@ -92,10 +95,13 @@ class Loop:
 
     async def ask(self, question: Callable[[Core], Answer], *, is_long: bool = False) -> Answer:
         """What ``query`` answers, for those who answer requests: see ``answered``."""
-        return await self.answered(self.query(question, is_long=is_long))
+        return await self.answered(self.query(question, is_long=is_long), ASK_AGAIN)
 
-    async def answered(self, future: Future[Answer]) -> Answer:
+    async def answered(self, future: Future[Answer], remedy: str = LOOK_FIRST) -> Answer:
         """Wait for the answer to a request; nobody waits for a scheduler that has ended.
+
+        Args:
+            remedy: what helps where no answer comes in time.
 
         Raises:
             UnavailableError: the scheduler is not running, or takes too long.
@@ -107,8 +113,7 @@ class Loop:
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), ANSWER_WITHIN_S)
         except TimeoutError as error:
-            hint = "look whether it was done before you try again"
-            raise UnavailableError(f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", hint) from error
+            raise UnavailableError(f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", remedy) from error
 
     def notify(self, happened: Sequence[events.Event]) -> None:
         """Report events of the server itself, such as a configuration that was read again."""

@@ -22,7 +22,7 @@ from millpond.server.runtime.core import Core
 from millpond.server.store.formats import check_format
 from millpond.server.store.histories import DecisionEntry
 from millpond.server.store.store import ClaimsEntry, Store, StoredSnapshot
-from millpond.server.store.stored_json import RESTORE
+from millpond.server.store.tables import RESTORE
 from millpond.server.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -157,26 +157,28 @@ def running_jobs(core: Core) -> list[Job]:
 
 def no_longer_placeable(core: Core, ran: Sequence[Job]) -> tuple[str, ...]:
     """Which of the jobs that ran before a start could not start again, and why, in words; logged too."""
-    reasons = [(job.id, reason) for job in ran if (reason := core.scheduler.check(job)) is not None]
-    lines = [f"warning: {job} runs or ran, and could not start again: {reason.summary}" for job, reason in reasons]
-    for text in lines:
-        log.warning(text.removeprefix("warning: "))
-    more = (
-        [f"warning: and {len(lines) - MOST_LISTED} jobs more (see the server's log)"]
-        if len(lines) > MOST_LISTED
-        else []
-    )
-    return (*lines[:MOST_LISTED], *more)
+    reasons = ((job.id, reason) for job in ran if (reason := core.scheduler.check(job)) is not None)
+    texts = [f"{job} runs or ran, and could not start again: {reason.summary}" for job, reason in reasons]
+    for text in texts:
+        log.warning(text)
+    beyond = len(texts) - MOST_LISTED
+    more = [f"and {beyond} jobs more (see the server's log)"] if beyond > 0 else []
+    return tuple(f"warning: {text}" for text in (*texts[:MOST_LISTED], *more))
 
 
 def expected_tasks(core: Core, nodes: Sequence[Node]) -> dict[TaskId, str]:
-    """Tasks that hold something of these nodes by the core's account, and of which."""
-    there = {node.name for node in nodes}
+    """Tasks that hold something of these nodes by the core's account, and of which.
+
+    One whose cards are gone from its node is not expected: the core will take it for lost, so that it must not go on.
+    """
+    cards_of = {node.name: {device.uuid for device in node.devices} for node in nodes}
     return {
         TaskId(record.id, record.attempt, task.number): task.placement.node
         for record in core.scheduler.jobs.values()
         for task in record.tasks
-        if task.state in ACTIVE and task.placement is not None and task.placement.node in there
+        if task.state in ACTIVE and task.placement is not None
+        if (cards := cards_of.get(task.placement.node)) is not None
+        if task.holding is None or all(grant.device in cards for grant in task.placement.grants)
     }
 
 

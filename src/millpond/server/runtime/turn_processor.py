@@ -332,8 +332,7 @@ class TurnProcessor:
             hint = "it can be stopped, or have another priority"
             message.answer.set_exception(ConflictError(f"job {message.job!r} waits for other jobs or for data", hint))
             return
-        account = f"{message.stopped_by or 'somebody'} asked for its end"
-        if self._flush() and (info := self._cancel(message.job, account)) and self._flush():
+        if self._flush() and (info := self._cancel(message.job, message.end_account)) and self._flush():
             message.answer.set_result(info)
         else:
             message.answer.set_exception(UnavailableError(self._loop.trouble, "see the server's log"))
@@ -355,8 +354,7 @@ class TurnProcessor:
             hint = "it can be stopped"
             message.answer.set_exception(ConflictError(f"job {member.id!r} waits for its turn in its array", hint))
             return
-        account = f"{message.stopped_by or 'somebody'} asked for its end"
-        batch.add_unsubmitted_end(cancelled_view(member, self._now(), account), message)
+        batch.add_unsubmitted_end(cancelled_view(member, self._now(), message.end_account), message)
 
     def _cancel(self, job: str, account: str) -> JobInfo:
         """A job or an array that waits for others will never start; its last view."""

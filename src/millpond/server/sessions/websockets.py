@@ -169,7 +169,9 @@ async def relay_port(
 
 def _require(still_may: Callable[[], bool]) -> None:
     if not still_may():
-        raise NotAllowedError("your login or your right to be inside this job has ended", "log in with `pond login`")
+        raise NotAllowedError(
+            "your login or your right to be inside this job has ended", "log in with `pond login URL`"
+        )
 
 
 def as_message(cause: str, remedy: str) -> str:

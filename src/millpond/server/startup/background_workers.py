@@ -51,7 +51,7 @@ from millpond.server.startup.kubernetes_engine import adopter_of
 from millpond.server.startup.local_engine import pretend
 from millpond.server.startup.options import ServerOptions
 from millpond.server.views.prometheus.metrics_page import nearest_to_root
-from millpond.specs.config.adoption import AdoptFile
+from millpond.specs.config.kubernetes import AdoptFile
 
 
 class BackgroundWorker(Protocol):

@@ -103,7 +103,6 @@ OPTIONS: Final[tuple[click.Option, ...]] = (
         show_default=True,
         help="Form of the server's log.",
     ),
-    click.Option(["--stop-jobs-on-exit"], is_flag=True, help="End running jobs when the server ends."),
 )
 
 

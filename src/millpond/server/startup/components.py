@@ -207,6 +207,7 @@ def _make_components(
         lambda: _cluster_settings(current).image or "",
         lambda: url_for_pods(current.config, own_url()),
         {} if kubernetes is None else kubernetes.extras,
+        {} if kubernetes is None else {name: way.image for name, way in kubernetes.clusters.items() if way.image},
     )
     isolation = Isolation(host.apart, accounts, owner_name(), state_dir, current.config.run_as, time.time)
     components = ServerComponents(

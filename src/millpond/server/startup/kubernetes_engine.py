@@ -13,7 +13,8 @@ from millpond.engines.clusters.engine_router import EngineRouter
 from millpond.engines.clusters.late_engine import ClusterEngine, LateEngine
 from millpond.engines.clusters.routed_adoption import RoutedAdoption, key_in_cluster
 from millpond.engines.kubernetes.adoption.gangs import GangKey
-from millpond.engines.kubernetes.cluster.access import find_config, require_client
+from millpond.engines.kubernetes.cluster.kubeconfig import find_config
+from millpond.engines.kubernetes.libraries import require_client
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.hardware.nodes import Node
 from millpond.model.sharing import SliceRules
@@ -29,8 +30,7 @@ from millpond.server.server_components import ServerComponents
 from millpond.server.storage.files.service import FileService
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.pod_jobs import PodJobs
-from millpond.specs.config.adoption import AdoptFile
-from millpond.specs.config.kubernetes import KubernetesFile, NamedCluster
+from millpond.specs.config.kubernetes import AdoptFile, KubernetesFile, NamedCluster
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_ids import service_of

@@ -20,7 +20,7 @@ from millpond.node.devices.fake_layouts import FILE
 from millpond.node.devices.nvml.library import Nvml
 from millpond.node.devices.vendor import CardDivider
 from millpond.node.host.controllers import Amounts, GroupMode, find_controllers, open_for_groups
-from millpond.node.host.machine import Machine, describe_machine, fake_machine
+from millpond.node.host.machine import Machine, describe_machine, fake_machine, with_cap_ranges
 from millpond.node.sandbox import namespaces
 from millpond.node.sharing.mig import divide
 from millpond.node.task.launch import LaunchSpec, ListenMode
@@ -58,7 +58,8 @@ def _described(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machin
     nodes = (*config.nodes, *(describe_machine(fake_gpus, swap_mib=config.swap_mib).nodes if fake_gpus else ()))
     twice = [name for name, count in Counter(node.name for node in nodes).items() if count > 1]
     if twice:
-        raise InvalidInputError(f"two nodes are called {twice[0]!r}", "rename the one in the configuration")
+        remedy = "rename the one in the configuration, or start without the others (--fake-gpus none)"
+        raise InvalidInputError(f"two nodes are called {twice[0]!r}", remedy)
     return fake_machine(nodes)
 
 
@@ -247,7 +248,8 @@ def with_layouts(machine: Machine, rules: Mapping[str, LayoutRule], state_dir: P
     if vendor is not None:
         cards = {card for node in machine.nodes for card in _named(node, rules.get(node.pool))}
         vendor.switch_mig_on(cards, state_dir / FILE)
-        nodes = tuple(replace(node, devices=vendor.devices_of(node)) for node in machine.nodes)
+        described = {node.name: with_cap_ranges(vendor.devices_of(node), vendor.power()) for node in machine.nodes}
+        nodes = tuple(replace(node, devices=described[node.name]) for node in machine.nodes)
         machine = replace(machine, nodes=nodes)
     dividers = [each for each in (vendor.divider() for vendor in machine.vendors.values()) if each is not None]
     notes: dict[str, None] = {}

@@ -46,7 +46,6 @@ class ServerOptions:
         keep_free_gib: nothing new starts while less is free on the server's disk; None: see
             ``server.operations.disk_watch``.
         log_format: of the server's log: ``text`` or ``json``.
-        stop_jobs_on_exit: end all jobs when the server ends; otherwise they go on and the next server finds them.
     """
 
     state_dir: Path
@@ -63,7 +62,6 @@ class ServerOptions:
     control_groups: str = GroupMode.AUTO.value
     standby: bool = False
     take_over: bool = False
-    stop_jobs_on_exit: bool = False
     keep_jobs: float | None = None
     keep_logs_gib: float | None = None
     keep_free_gib: float | None = None
@@ -73,6 +71,13 @@ class ServerOptions:
     def policies(self) -> PolicyOverrides:
         """What was asked for of the scheduler."""
         return PolicyOverrides(self.ordering, self.placement, self.preempt, self.reserve)
+
+    def absolute(self) -> ServerOptions:
+        """The same options, for a process that may start in another directory."""
+        config = self.config
+        if config is not None and str(config) != FORGET:
+            config = config.absolute()
+        return replace(self, state_dir=self.state_dir.absolute(), config=config)
 
 
 def with_remembered(options: ServerOptions) -> tuple[ServerOptions, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-import time
 from typing import Final
 
 from sqlalchemy.exc import DBAPIError
@@ -13,13 +12,10 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model.errors import InconsistentStateError, LeadershipLostError, MillpondError, UnavailableError
 from millpond.node.host import open_files
 from millpond.server.auth.oidc.id_tokens import jose
-from millpond.server.auth.owner import owner_name
 from millpond.server.operations.server_log import LogFormat, set_up_log
-from millpond.server.runtime.loop import Loop
 from millpond.server.startup.background_workers import attended
 from millpond.server.startup.components import open_components
 from millpond.server.startup.configuration import Current
-from millpond.server.startup.end_deadline import JOBS_END_WITHIN_S
 from millpond.server.startup.garbage_collection import keep_what_is_loaded
 from millpond.server.startup.http_stack import make_http_server, make_service
 from millpond.server.startup.leadership import take_lead
@@ -94,8 +90,6 @@ def serve(options: ServerOptions, note: str) -> None:
             finally:
                 lead.post.deadline.begin()
                 lead.state.withdraw()
-            if options.stop_jobs_on_exit and loop.alive and loop.read_only is None and not lead.is_lost:
-                _stop_jobs(loop)
     if lead.is_lost:
         raise LeadershipLostError("another server has taken over", "start this one again with --standby")
     if isinstance(loop.failure, LeadershipLostError):
@@ -105,16 +99,3 @@ def serve(options: ServerOptions, note: str) -> None:
             f"the scheduler stopped by a defect ({loop.failure})",
             "its log says more; jobs go on; start the server again",
         ) from loop.failure
-
-
-def _stop_jobs(loop: Loop) -> None:
-    """End all jobs, arrays and those that wait first, so that none starts in the room that becomes free."""
-    jobs = sorted(loop.job_cache.newest_first(), key=lambda info: (info.array is None, info.state != "queued"))
-    for info in jobs:
-        loop.stop_job(info.id, owner_name())
-    give_up_at = time.monotonic() + JOBS_END_WITHIN_S
-    while loop.job_cache.newest_first() and loop.alive:
-        if time.monotonic() > give_up_at:
-            log.warning("%d jobs have not ended in time and go on", len(loop.job_cache.newest_first()))
-            return
-        time.sleep(0.05)

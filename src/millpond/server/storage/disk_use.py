@@ -31,6 +31,7 @@ from millpond.server.storage.files.datasets import Datasets
 from millpond.server.storage.files.partials import held_parts
 from millpond.server.storage.files.sent_contents import SentContents
 from millpond.server.store.jobs import JobStore
+from millpond.specs.api.jobs.files import DatasetInfo
 from millpond.specs.api.reports.usage import DiskInfo
 from millpond.specs.quantities import size_text
 
@@ -110,9 +111,11 @@ class DiskBooks:
             size = size_of(home)
             users[home.name] += size
             groups[self._first_group(home.name)] += size
+        counted_as_sent = self._sent.pending()
         for dataset in self._datasets.all():
-            users[dataset.user] += dataset.size
-            groups[dataset.group or self._first_group(dataset.user)] += dataset.size
+            if dataset.digest not in counted_as_sent:
+                users[dataset.user] += dataset.size
+                groups[dataset.group or self._first_group(dataset.user)] += dataset.size
         for (user, group), size in self._sent.of_jobs.items():
             users[user] += size
             groups[group] += size
@@ -127,10 +130,12 @@ class DiskBooks:
             size = self._settled.pop(name, 0) or self._living.pop(name, 0)
             self._take_off(user, group, size)
 
-    def dataset_removed(self, user: str, group: str, size: int) -> None:
-        """A version of a dataset is gone: whose it was holds so much less, in bytes."""
+    def dataset_removed(self, removed: DatasetInfo) -> None:
+        """A version of a dataset is gone: whose it was holds so much less. What was just sent counts until it goes."""
+        if removed.digest in self._sent.pending():
+            return
         with self._changing:
-            self._take_off(user, group or self._first_group(user), size)
+            self._take_off(removed.user, removed.group or self._first_group(removed.user), removed.size)
 
     def _take_off(self, user: str, group: str, size: int) -> None:
         users, groups = Counter(self._measured.users), Counter(self._measured.groups)

@@ -18,19 +18,17 @@ _AT_ONCE: Final = 200
 class JobDeletion(TableStore):
     """Removes jobs that have ended."""
 
-    def forgettable(self, before: float, most: int, behind: int = 0) -> list[str]:
+    def forgettable(self, before: float) -> list[str]:
         """Jobs that ended before an instant, the first first, and that no restart would replay any more.
 
-        Args:
-            most: so many of them at most.
-            behind: without so many of the first.
+        An array is none while it has members: it follows when they are gone.
         """
         jobs = schema.jobs
         still_needed = sa.or_(_of_open_array(), sa.and_(jobs.c.members > 0, _has_members()))
         query = sa.select(jobs.c.id).where(
             jobs.c.ended_at < before, jobs.c.state != LIVE, ~still_needed, _is_out_of_replay()
         )
-        return self._column(query.order_by(jobs.c.ended_at, jobs.c.id).offset(behind).limit(most))
+        return self._column(query.order_by(jobs.c.ended_at, jobs.c.id))
 
     def ended_first(self) -> list[str]:
         """All jobs that have ended, the first first."""

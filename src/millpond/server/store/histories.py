@@ -29,8 +29,7 @@ from millpond.model.events import (
     WaitExplained,
 )
 from millpond.server.store.schema import UNACCEPTED, decisions, events
-from millpond.server.store.stored_json import value_in
-from millpond.server.store.tables import TableStore
+from millpond.server.store.tables import TableStore, value_in
 
 _SILENT: Final = (UNACCEPTED, *(kind.__name__ for kind in (Tick, LoadSampled, NodeContents, ProgressMeasured)))
 """Events that are not shown among those of everything."""

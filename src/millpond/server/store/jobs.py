@@ -7,15 +7,14 @@ thread.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from millpond.server.store import schema
+from millpond.server.store.job_filter import ALL_JOBS, JobFilter, conditions_of, order_of
 from millpond.server.store.job_rows import (
     JOB_INFO,
     OF_VIEW,
@@ -41,10 +40,7 @@ DELETED: Final = "deleted"
 
 # What the scheduler's thread runs for every job is put together once: that takes longer than running it.
 _ASKED_AT_ONCE: Final = 500
-_INDEXED: Final = ("parent", "name", "user", "queue", "state")
 _OF_OWNER: Final = (_JOBS.c.id, _JOBS.c.user, _JOBS.c.group, _JOBS.c.ended_at.is_not(None))
-_RARE: Final = 1_000
-"""So many jobs are read one by one in a few milliseconds."""
 _IS_JOB: Final = sa.select(_JOBS.c.id).where(_JOBS.c.id == sa.bindparam("job"))
 _EXISTING: Final = sa.select(_JOBS.c.id).where(_JOBS.c.id.in_(sa.bindparam("jobs", expanding=True)))
 _LIVING: Final = _EXISTING.where(_JOBS.c.ended_at.is_(None))
@@ -107,59 +103,6 @@ class JobOwner:
     user: str
     group: str
     ended: bool
-
-
-@dataclass(frozen=True, slots=True)
-class JobFilter:
-    """Which jobs are wanted: those in one of these states, of this user, in this queue, of this name; empty: any.
-
-    Attributes:
-        name: ``*`` stands for any letters, ``?`` for one; case counts.
-        behind: instant of submission and id of the job behind which they stand in a list.
-        oldest_first: so their list is ordered, else the newest first.
-    """
-
-    states: tuple[str, ...] = ()
-    user: str = ""
-    queue: str = ""
-    name: str = ""
-    behind: tuple[float, str] | None = None
-    oldest_first: bool = False
-
-    def matches(self, info: JobInfo) -> bool:
-        """Whether a job is one of them."""
-        return (
-            (not self.states or info.state in self.states)
-            and (not self.user or info.user == self.user)
-            and (not self.queue or info.queue == self.queue)
-            and (not self.name or self._is_named(info.name))
-            and (self.behind is None or self._is_behind(info, *self.behind))
-        )
-
-    @property
-    def has_pattern(self) -> bool:
-        """Whether several names may be meant."""
-        return "*" in self.name or "?" in self.name
-
-    def _is_named(self, name: str) -> bool:
-        return fnmatchcase(name, _literal_bracket(self.name)) if self.has_pattern else name == self.name
-
-    def _is_behind(self, info: JobInfo, at: float, job: str) -> bool:
-        own, other = listed_at(info), (-at, job)
-        return own < other if self.oldest_first else own > other
-
-
-ALL_JOBS: Final = JobFilter()
-
-
-def _literal_bracket(pattern: str) -> str:
-    """A pattern in which a bracket is no set of letters."""
-    return pattern.replace("[", "[[]")
-
-
-def listed_at(info: JobInfo) -> tuple[float, str]:
-    """Where a job stands in a list: the newest first, those of one instant by their ids."""
-    return -info.submitted_at, info.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,52 +227,10 @@ class JobStore(TableStore):
         owners: Owners | None,
         of: str | None,
     ) -> sa.Select[Any]:
-        query = sa.select(*columns).where(_JOBS.c.info.is_not(None))
-        query = query.where(*_matches(wanted, of, self._indexed(wanted, of)))
-        if wanted.has_pattern:
-            query = query.where(self._is_like(wanted.name))
-        if wanted.behind is not None:
-            query = query.where(*_stands_behind(*wanted.behind, oldest_first=wanted.oldest_first))
+        query = sa.select(*columns).where(_JOBS.c.info.is_not(None), *conditions_of(self._engine, wanted, of))
         if owners is not None:
             query = query.where(sa.or_(_JOBS.c.user == owners.user, _JOBS.c.group.in_(owners.groups)))
-        if of:  # indices rise with time, and those of one instant with their ids, the shorter first
-            return query.order_by(_JOBS.c.submitted_at, sa.func.length(_JOBS.c.id), _JOBS.c.id).limit(limit)
-        if wanted.oldest_first:
-            return query.order_by(_JOBS.c.submitted_at, _JOBS.c.id.desc()).limit(limit)
-        return query.order_by(_JOBS.c.submitted_at.desc(), _JOBS.c.id).limit(limit)
-
-    def _is_like(self, pattern: str) -> sa.ColumnElement[bool]:
-        """That a name is as a pattern says; by the index of all that lists are filtered by, whatever else is asked."""
-        name = _JOBS.c.name
-        if self._engine.dialect.name == "sqlite":
-            return name.concat("").op("GLOB", is_comparison=True)(_literal_bracket(pattern))
-        plain = re.sub(r"([\\%_])", r"\\\1", pattern)
-        return name.like(plain.translate({ord("*"): "%", ord("?"): "_"}), escape="\\")
-
-    def _indexed(self, wanted: JobFilter, of: str | None) -> Collection[str]:
-        """The columns of which an index may be used to find such jobs; ``of`` as in ``ended_jobs``.
-
-        SQLite does not know how often a value occurs, and may take the index of one that almost all jobs have. So it is
-        asked whether one of several values is rare; where none is, what is the narrowest as a rule decides.
-        PostgreSQL knows it, and would read the whole table for expressions, of which it knows nothing.
-        """
-        if self._engine.dialect.name != "sqlite":
-            return _INDEXED
-        if of:
-            return ("parent",)
-        asked = _asked(wanted)
-        rare = (name for name, values in asked.items() if self._is_rare(_JOBS.c[name], values))
-        if len(asked) > 1 and (narrowest := next(rare, None)) is not None:
-            return (narrowest,)
-        if wanted.has_pattern:
-            return ("parent",)
-        if wanted.name:
-            return ("name", "parent", "user") if wanted.user else ("name",)
-        return ("user", "queue") if wanted.user or wanted.queue else ("parent", "state")
-
-    def _is_rare(self, column: sa.Column[str], values: Sequence[str]) -> bool:
-        """Whether ``_RARE`` jobs at most have one of these values."""
-        return self._first(sa.select(column).where(column.in_(values)).offset(_RARE).limit(1)) is None
+        return query.order_by(*order_of(wanted, of)).limit(limit)
 
     def ended_between(
         self, behind: tuple[float, str], until: float, limit: int, owners: Owners | None = None
@@ -434,37 +335,6 @@ class JobStore(TableStore):
 def _parts(jobs: Sequence[str]) -> list[Sequence[str]]:
     """As many at once as one query asks about."""
     return [jobs[begin : begin + _ASKED_AT_ONCE] for begin in range(0, len(jobs), _ASKED_AT_ONCE)]
-
-
-def _stands_behind(at: float, job: str, *, oldest_first: bool) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
-    """What is true of jobs behind one of an instant; the first of the two finds the place in the index."""
-    time, same = _JOBS.c.submitted_at, _JOBS.c.submitted_at == at
-    if oldest_first:
-        return time >= at, sa.or_(time > at, sa.and_(same, _JOBS.c.id < job))
-    return time <= at, sa.or_(time < at, sa.and_(same, _JOBS.c.id > job))
-
-
-def _matches(wanted: JobFilter, of: str | None, indexed: Collection[str]) -> list[sa.ColumnElement[bool]]:
-    """What is true of the jobs that are wanted; ``of`` as in ``ended_jobs``.
-
-    Args:
-        indexed: the columns of which an index may be used; all others are compared as expressions.
-    """
-
-    def column(name: str) -> sa.ColumnElement[str]:
-        found = _JOBS.c[name]
-        return found if name in indexed else found.concat("")
-
-    conditions: list[sa.ColumnElement[bool]] = [column(name).in_(values) for name, values in _asked(wanted).items()]
-    conditions.append(_JOBS.c.members == 0 if of is None else column("parent") == of)
-    return conditions
-
-
-def _asked(wanted: JobFilter) -> dict[str, tuple[str, ...]]:
-    """The values that are asked for, by column."""
-    name = "" if wanted.has_pattern else wanted.name
-    each = {"user": (wanted.user,), "name": (name,), "queue": (wanted.queue,), "state": wanted.states}
-    return {name: values for name, values in each.items() if any(values)}
 
 
 def write_ended(connection: sa.Connection, ended: Sequence[JobInfo]) -> None:

@@ -2,7 +2,7 @@
 
 One thread writes what the scheduler knows (the scheduler's), any thread reads; what is too old is removed by another,
 in small transactions (``server.operations.retention``). What the scheduler does not know has tables and writers of its
-own, here (``audit``, ``secrets``) or beside its subject (``server.auth.account_store``). A batch of events becomes
+own, here (``audit``, ``settings``) or beside its subject (``server.auth.account_store``). A batch of events becomes
 durable in one transaction before any of them is acknowledged or handled; decisions become durable before an engine sees
 them.
 """
@@ -32,18 +32,19 @@ from millpond.server.store.deletion import JobDeletion, forget_deleted
 from millpond.server.store.deliveries import DeliveryStore, NewDelivery
 from millpond.server.store.histories import DecisionEntry, HistoryStore, LogEntry, decision_entry, log_entry
 from millpond.server.store.jobs import CLOSED, LIVE, JobStore, NewJob, change_document, job_row, write_ended
-from millpond.server.store.notification_settings import NotificationSettingsStore
-from millpond.server.store.queue_settings import QueueSettingsStore
-from millpond.server.store.saved_views import SavedViewStore
-from millpond.server.store.secrets import SecretStore
+from millpond.server.store.settings import (
+    NotificationSettingsStore,
+    QueueSettingsStore,
+    SavedViewStore,
+    SecretStore,
+    WebhookStore,
+)
 from millpond.server.store.statistics.books import UsageChange, UsageStore, write_changes
 from millpond.server.store.statistics.card_use import CardUseStore
 from millpond.server.store.statistics.start_waits import StartWaitStore, write_waits
 from millpond.server.store.statistics.time_series import TimeSeriesStore
-from millpond.server.store.stored_json import plain_in
-from millpond.server.store.tables import TableStore
+from millpond.server.store.tables import TableStore, plain_in
 from millpond.server.store.trials import TrialStore
-from millpond.server.store.webhooks import WebhookStore
 from millpond.specs.api.jobs.jobs import JobInfo
 
 KEPT_EVENTS: Final = 1_000_000

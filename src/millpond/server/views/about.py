@@ -21,7 +21,7 @@ from millpond.server.runtime.loop import Loop
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.store.jobs import JobStore
 from millpond.server.store.store import Store
-from millpond.server.store.stored_json import RESTORE
+from millpond.server.store.tables import RESTORE
 from millpond.server.version import VERSION
 from millpond.server.views.hardware.machines import Machines
 from millpond.server.views.visibility import EVERYBODY
@@ -97,10 +97,10 @@ class About:
     """
 
     def __init__(
-        self, identity: ServerFacts, loop: Loop, job_store: JobStore, isolation: Isolation, machines: Machines
+        self, facts: ServerFacts, loop: Loop, job_store: JobStore, isolation: Isolation, machines: Machines
     ) -> None:
         self.policies_by: Callable[[Settings], AdaptationInfo] | None = None
-        self._identity = identity
+        self._facts = facts
         self._loop = loop
         self._job_store = job_store
         self._isolation = isolation
@@ -109,11 +109,11 @@ class About:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was said of its start."""
-        return self._identity.notes
+        return self._facts.notes
 
     def settings(self) -> SettingsInfo:
         """The configuration that was read last, and what of it does not count yet."""
-        facts = self._identity
+        facts = self._facts
         return SettingsInfo(
             settings=shown_settings(facts.settings()), at_start=list(facts.at_start), pending=facts.pending()
         )
@@ -133,24 +133,23 @@ class About:
             await asyncio.to_thread(self._job_store.ended_counts),
             await self._machines.all(EVERYBODY),
         )
-        identity = self._identity
-        settings = await self._loop.ask(lambda core: core.scheduler.settings)
+        facts, settings = self._facts, await self._loop.ask(lambda core: core.scheduler.settings)
         chosen = self._adaptation(settings)
         said = [f"{local_time(chosen.looked_at)}: {chosen.result}"] if chosen.looked_at is not None else []
         return ServerInfo(
             version=VERSION,
-            url=identity.url,
-            engine=identity.engine,
+            url=facts.url,
+            engine=facts.engine,
             fake=any(node.fake for node in nodes),
             pid=os.getpid() if admin else 0,
-            state_dir=str(identity.state_dir) if admin else "",
-            started_at=identity.started_at,
+            state_dir=str(facts.state_dir) if admin else "",
+            started_at=facts.started_at,
             ordering=settings.ordering,
             placement=settings.placement,
             unsandboxed=self._isolation.apart.trouble,
-            unlimited=identity.unlimited,
-            unshared=identity.unshared("") if admin else "",
-            notes=[*identity.notes, *said] if admin else [],
+            unlimited=facts.unlimited,
+            unshared=facts.unshared("") if admin else "",
+            notes=[*facts.notes, *said] if admin else [],
             apart="" if self._loop.read_only is None else str(self._loop.read_only),
             jobs=dict(sorted((self._loop.job_cache.counts() | ended).items())),
         )

@@ -1,4 +1,4 @@
-"""Queues as the API shows them, limited to those that the reader may see."""
+"""Queues and cells as the API shows them, limited to the queues that the reader may see."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 from millpond.model.tenancy.tenants import Limit
 from millpond.model.workloads import Priority
 from millpond.scheduling.tenancy.bounds import OTHER_MODELS
+from millpond.scheduling.tenancy.cells.cell_map import CellChain
 from millpond.scheduling.tenancy.queue_shares import QueueShare
 from millpond.scheduling.tenancy.queue_views import QueueDetail, QueueStatus, QueueWork
 from millpond.server.auth.accounts import Accounts
@@ -17,6 +18,7 @@ from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queue_settings.service import QueueSettings
 from millpond.server.views.visibility import Reader, reader_of
+from millpond.specs.api.pool.cells import CellCardsInfo, CellChainInfo, CellMapInfo, CellNodeInfo, CellOwedInfo
 from millpond.specs.api.pool.queues import (
     QueueBorrower,
     QueueCells,
@@ -207,3 +209,47 @@ def _bound(most: int) -> int | None:
 
 def _least(*limits: int | None) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+async def cells_seen_by(loop: Loop, accounts: Accounts, caller: Caller) -> CellMapInfo:
+    """Cells by kind of hardware, all of it; queues that are not for the caller stand together under one word."""
+    chains = await loop.ask(lambda core: core.scheduler.cell_map())
+    own = accounts.queues_for(caller, Verb.READ_JOBS)
+
+    def named(queue: str) -> str:
+        return queue if not queue or caller.admin or queue in own else VEILED_QUEUES
+
+    return CellMapInfo(chains=[_chain(chain, named) for chain in chains])
+
+
+def _chain(chain: CellChain, named: Callable[[str], str]) -> CellChainInfo:
+    return CellChainInfo(
+        name=chain.name,
+        model=chain.model,
+        levels=list(chain.levels),
+        sizes=list(chain.sizes),
+        node_level=chain.node_level,
+        nodes=[
+            CellNodeInfo(
+                name=node.name,
+                cards=list(node.cards),
+                parts=[
+                    CellCardsInfo(
+                        cards=part.cards,
+                        state=part.state.value,
+                        queue=named(part.queue),
+                        level=part.level,
+                        pinned=part.pinned,
+                    )
+                    for part in node.parts
+                ],
+            )
+            for node in chain.nodes
+        ],
+        owed=[
+            CellOwedInfo(
+                queue=named(owed.queue), level=owed.level, pinned=owed.pinned, owed=owed.owed, bound=owed.bound
+            )
+            for owed in chain.owed
+        ],
+    )

@@ -27,6 +27,8 @@ from millpond.server.web.rendering import PageReader, show
 from millpond.specs.config.webhooks import Topic
 
 ROWS_ON_A_PAGE: Final = 100
+SETTINGS_SHOWN: Final = 100
+"""Of each list of the configuration: thousands of nodes may be written there."""
 MEMBERS_SHOWN: Final = 100
 """Of a group; others are found by their names."""
 ENTRIES_SHOWN: Final = 500
@@ -175,10 +177,14 @@ def audit(
 async def settings(access: ClusterKeeper, service: ServiceOf, visit: VisitOf) -> Response:
     """The configuration that was read last, and how the server was started."""
     found = service.about.settings()
-    text = yaml.safe_dump(found.settings, allow_unicode=True, sort_keys=False) if found.settings else ""
+    lists = {name: each for name, each in found.settings.items() if isinstance(each, list)}
+    begun = found.settings | {name: each[:SETTINGS_SHOWN] for name, each in lists.items()}
+    text = yaml.safe_dump(begun, allow_unicode=True, sort_keys=False) if begun else ""
     server = await service.about.info(access.caller.admin)
     chosen = await service.about.adaptation()
-    return _show("settings", visit, access, found=found, text=text, server=server, chosen=chosen, process=os.getpid())
+    left = {name: len(each) - SETTINGS_SHOWN for name, each in lists.items() if len(each) > SETTINGS_SHOWN}
+    about = {"server": server, "chosen": chosen, "process": os.getpid()}
+    return _show("settings", visit, access, found=found, text=text, left=left, **about)
 
 
 def _begin_of(day: date | None) -> float:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.routing import BaseRoute
 
 from millpond.server.api.permits import ClusterReader, SecurityOf, ServiceOf
-from millpond.server.http.streamed_answers import StreamedAnswer
+from millpond.server.http.long_answers import StreamedAnswer
 from millpond.server.web import admin_pages, entry, notification_page
 from millpond.server.web.change_feed import ChangeFeed
 from millpond.server.web.charts import curves_page, history_pages

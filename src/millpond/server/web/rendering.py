@@ -41,6 +41,8 @@ PORTAL_TEXTS: Final = TextCatalogue("millpond.server.web", "portal")
 FIXED_TEXTS: Final = TextCatalogue("millpond.server.web", "fixed")
 """Whole texts of the program's own tables: what fields of a job file mean, templates, verbs and objects of rights."""
 
+_INSTANT: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC([+-]\d\d:\d\d)?")
+"""An instant in a sentence of the server, as ``wording.local_time`` and ``zoned_times.instant_text`` write it."""
 _LITERAL: Final = ("name", "lparen", "string", "rparen")
 
 
@@ -201,12 +203,25 @@ def _short(text: str) -> str:
 def _marked(words: Callable[[str], Markup], text: str) -> Markup:
     """A text in which `commands and fields` stand between backticks, which a page shows as code.
 
-    Commands that a page does are links to it. The script of pages does the same (``portal.js``).
+    Commands that a page does are links to it. The script of pages does the same (``portal.js``). Instants in the text
+    are shown as all others are.
     """
     parts = re.split("`([^`<>]+)`", str(escape(text)))
     return Markup("").join(
-        _code(words, Markup(part)) if number % 2 else Markup(part) for number, part in enumerate(parts)
+        _code(words, Markup(part)) if number % 2 else Markup(_INSTANT.sub(_named_instant, part))
+        for number, part in enumerate(parts)
     )
+
+
+def _named_instant(found: re.Match[str]) -> str:
+    """An instant in a text, for the page's script; as it stands where there is no such day or hour."""
+    day, clock, offset = found.groups()
+    moment = f"{day}T{clock}{offset or 'Z'}"
+    try:
+        datetime.fromisoformat(moment)
+    except ValueError:
+        return found[0]
+    return f'<time datetime="{moment}" data-how="at">{found[0]}</time>'
 
 
 def _code(words: Callable[[str], Markup], text: Markup) -> Markup:

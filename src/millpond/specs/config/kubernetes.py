@@ -1,33 +1,88 @@
-"""The section ``kubernetes`` of the configuration: jobs are pods of one or several clusters."""
+"""The section ``kubernetes`` of the configuration: jobs are pods of one or several clusters.
+
+Its part ``adopt`` says which pods of others are scheduled, and where they line up.
+"""
 
 from __future__ import annotations
 
 import itertools
 import posixpath
 from collections import Counter
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
 from millpond.model.hardware.nodes import ANY_CLUSTER
 from millpond.model.sharing import GPU_SLICES
-from millpond.specs.config.adoption import AdoptFile, ObjectName
-from millpond.specs.errors import BadValueError
-from millpond.specs.job.fields import Duration, Name
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE
+from millpond.specs.errors import BadValueError, as_written
+from millpond.specs.job.fields import Duration, Name, PriorityName
 from millpond.specs.job.images import Reference
 from millpond.specs.job.mounts import HostPath
-from millpond.specs.validation import Strict
+from millpond.specs.validation import SERVER_URL, Shortened, Strict, or_short
 
+_LABEL = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
+ObjectName = Annotated[str, Field(max_length=253, pattern=_LABEL)]
+ALL_NAMESPACES: Final = "*"
+NamespaceName = Annotated[str, Field(max_length=63, pattern=rf"{_LABEL}|^[*]$")]
 VolumeName = Annotated[str, Field(max_length=50, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
 ExtendedResource = Annotated[str, Field(max_length=300, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9][\w.-]*$")]
 TaintKey = Annotated[
     str, Field(max_length=317, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?$")
 ]
-ServerUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+/?$", max_length=300)]
+ServerUrl = Annotated[str, Field(pattern=SERVER_URL, max_length=300)]
 MOST_VOLUMES: Final = 50
 MOST_CLUSTERS: Final = 20
 MOST_EXTRAS: Final = 7
 """The scheduler counts eight, of which one is for parts of cards."""
+
+
+class AdoptedNamespace(Shortened):
+    """How the pods of a namespace line up; a queue, or a list of queues, is ``queues``.
+
+    Attributes:
+        queues: that they may have, by their label ``millpond.io/queue``; those without it go to the first.
+        user: whose jobs they are; left out: the namespace's and the service account's.
+    """
+
+    model_config = or_short({"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1})
+
+    queues: Annotated[list[Name], Field(min_length=1, max_length=100)]
+    user: Name | None = None
+
+    @classmethod
+    def from_short(cls, value: Any) -> Any:
+        return {"queues": value if isinstance(value, list) else [value]}
+
+
+class AdoptFile(Shortened):
+    """Which pods of others, with ``schedulerName: millpond``, are scheduled; ``true``: all, in the queue ``default``.
+
+    Attributes:
+        namespaces: by name, how their pods line up; ``"*"`` stands for all others.
+        priorities: by the name of a PriorityClass, the class of a job; of others the number decides: above 0 is
+            ``high``, below ``low``, and from a thousand million on ``critical``.
+        gated: pods of other schedulers too, where they carry the label ``millpond.io/queue`` and the scheduling gate
+            ``millpond.io/gate``: they are released for one node, to which their scheduler binds them.
+    """
+
+    model_config = or_short({"const": True})
+
+    namespaces: Annotated[dict[NamespaceName, AdoptedNamespace], Field(min_length=1, max_length=1_000)]
+    priorities: Annotated[dict[ObjectName, PriorityName], Field(max_length=100)] = Field(default={})
+    gated: bool = False
+
+    @classmethod
+    def from_short(cls, value: Any) -> Any:
+        if value is not True:
+            raise BadValueError(
+                f"{as_written(value)} is not true", "write true, or {namespaces: {team-a: QUEUE}}; or leave it out"
+            )
+        return {"namespaces": {ALL_NAMESPACES: DEFAULT_QUEUE}}
+
+    def of(self, namespace: str) -> AdoptedNamespace | None:
+        """What holds for a namespace; None: its pods are not adopted."""
+        return self.namespaces.get(namespace) or self.namespaces.get(ALL_NAMESPACES)
 
 
 class VolumeFile(Strict):

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from millpond.specs.errors import BadValueError, as_written
 from millpond.specs.job.mounts import HostPath
-from millpond.specs.validation import Strict
+from millpond.specs.validation import SERVER_URL, Strict
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 LONGEST_DOMAIN: Final = 189
@@ -53,7 +53,7 @@ class ListenFile(Strict):
     certificate: HostPath | None = None
     key: HostPath | None = None
     trusted_proxies: list[Annotated[str, BeforeValidator(_network)]] = Field(default=[])
-    public_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+/?$", max_length=300)] | None = None
+    public_url: Annotated[str, Field(pattern=SERVER_URL, max_length=300)] | None = None
     jobs_domain: (
         Annotated[str, Field(pattern=rf"^({_LABEL}\.)*[a-z]([a-z0-9-]{{0,61}}[a-z0-9])?$", max_length=LONGEST_DOMAIN)]
         | None

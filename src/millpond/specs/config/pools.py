@@ -212,6 +212,7 @@ class NodeFile(Strict):
         extras: named extra resources.
         device_memory: of each card; left out: unknown.
         swap_memory: host memory for work that was swapped off the cards; left out: a part of ``memory``.
+        remaps: work that was swapped off a card can come back on another card of the machine.
     """
 
     name: Name
@@ -225,12 +226,21 @@ class NodeFile(Strict):
     zone: str = ""
     link_map: Annotated[str, BeforeValidator(_link_map)] = ""
     swap_memory: Memory | None = None
+    remaps: bool = False
     extras: Extras = Field(default={})
 
     def node(self) -> Node:
         """The model's form, every device marked as pretended."""
         cards = tuple(
-            Device(f"FAKE-{self.name}-{index}", index, "fake", self.model, self.device_memory, fake=True)
+            Device(
+                f"FAKE-{self.name}-{index}",
+                index,
+                "fake",
+                self.model,
+                self.device_memory,
+                fake=True,
+                remaps=self.remaps,
+            )
             for index in range(self.devices)
         )
         return Node(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
@@ -27,6 +28,13 @@ def _mac(value: Any) -> Any:
     if not isinstance(value, str) or _MAC.fullmatch(value) is None:
         raise BadValueError(f"{as_written(value)} is no MAC address", "write 52:54:00:12:34:56")
     return value
+
+
+def _ipv4(value: Any) -> Any:
+    try:
+        return str(IPv4Address(value if isinstance(value, str) else ""))
+    except ValueError:
+        raise BadValueError(f"{as_written(value)} is no IPv4 address", "write 10.0.0.255") from None
 
 
 def _system(value: Any) -> Any:
@@ -148,8 +156,8 @@ class PowerSavingFile(Strict):
     off: Command | None = None
     on: Command | None = None
     redfish: RedfishFile | None = None
-    wake_on_lan: dict[Name, MacAddress] | None = None
-    broadcast: Annotated[str, Field(pattern=r"^\d{1,3}(\.\d{1,3}){3}$")] = "255.255.255.255"
+    wake_on_lan: Annotated[dict[Name, MacAddress], Field(min_length=1)] | None = None
+    broadcast: Annotated[str, BeforeValidator(_ipv4)] = "255.255.255.255"
     within: Annotated[Duration, Field(ge=1, le=3_600)] = 120.0
     idle: Annotated[Duration, Field(ge=60)] = 1_800.0
     spare: Annotated[int, Field(ge=0, le=100_000)] = 1

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from millpond.model.amounts import memory_text, milli_text
+from millpond.model.amounts import count_text, gpus_text, memory_text, milli_text
 from millpond.model.errors import InvalidInputError
 from millpond.model.policies import own_orderings_of, own_placements_of
 from millpond.model.resources import Amount
@@ -147,7 +147,8 @@ class QueueFile(Strict):
         may_exceed_cluster: its guarantee may be more than the machines that are known have, as others will join;
             else a change that guarantees all queues together more than these is refused.
         cells: in which shapes guaranteed cards come, as so many of each: ``card``, ``4 cards``, ``switch``, ``socket``,
-            ``node``, ``rack of 4 nodes``. Those of the queues below it are among them.
+            ``node``, ``rack of 4 nodes``. Those of the queues below it are among them. Where guarantees name models,
+            cells are of those that its own covers.
         pinned: machines of which the queue is guaranteed all cards.
         ordering: who of its jobs is next, ``edf``, or of those of some kinds, ``dev=fifo,train=edf``: ``default``,
             ``fifo``, ``sjf``, ``ssf`` or ``edf``; left out: as in the queue above, and at the top as in the cluster.
@@ -264,7 +265,7 @@ def _of_others(guarantee: Amount) -> int:
 
 
 def _gpus(of_model: str, milli: int) -> str:
-    return f"{milli_text(milli)} GPUs{of_model}"
+    return f"{gpus_text(milli)}{of_model}"
 
 
 def broken_promises(queues: Sequence[Queue]) -> Iterator[tuple[str, str, str, str]]:
@@ -279,8 +280,8 @@ def broken_promises(queues: Sequence[Queue]) -> Iterator[tuple[str, str, str, st
     for queue in queues:
         least = sum(cell.least_cards * cell.count for cell in queue.cells) + len(queue.pinned)
         if least * 1000 > queue.guarantee.gpu_milli:
-            guaranteed = milli_text(queue.guarantee.gpu_milli)
-            message = f"cells of at least {least} cards, but {queue.name} is guaranteed {guaranteed} GPUs"
+            guaranteed = gpus_text(queue.guarantee.gpu_milli)
+            message = f"cells of at least {count_text(least, 'card')}, but {queue.name} is guaranteed {guaranteed}"
             yield queue.name, "cells" if queue.cells else "pinned", message, "let its guarantee cover its cells"
     for name, (message, remedy) in pinned_twice(queues).items():
         yield name, "pinned", message, remedy
@@ -292,7 +293,7 @@ def broken_promises(queues: Sequence[Queue]) -> Iterator[tuple[str, str, str, st
             cards[queue.name] += promised if part.is_cards else 0
             if own < 0:
                 single = milli_text(sum(milli for _, milli in queue.guarantee.models))
-                message = f"{milli_text(queue.guarantee.gpu_milli)} GPUs, but {single} of single models"
+                message = f"{gpus_text(queue.guarantee.gpu_milli)}, but {single} of single models"
                 yield queue.name, "guarantee", message, "let gpus count these too, or leave it out"
             if 0 < own < below:
                 message = (

@@ -76,11 +76,13 @@ class Pinned(Strict):
         image: digest of its image.
         data: by the name of the data, which copy in the cache is read; empty: the source itself.
         within: the registry of its image may be on the server's own machine, or on its link.
+        default_image: of a job that names none, what its pods run as far as it is known: what nodes may hold of it.
     """
 
     image: Annotated[str, Field(pattern=_DIGEST_PATTERN)] | None = None
     data: dict[Name, str] = Field(default={})
     within: bool = False
+    default_image: Reference | None = None
 
 
 def catalogued(text: str) -> tuple[str, str] | None:

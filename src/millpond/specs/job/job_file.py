@@ -37,7 +37,7 @@ from millpond.specs.job.serving import SERVING_KINDS, RequestHold, Scale, Serve
 from millpond.specs.job.snapshots import Digest
 from millpond.specs.job.sweeps import SweepFile
 from millpond.specs.job.windows import Windows
-from millpond.specs.validation import STORED, VARIABLE, JobName, Strict
+from millpond.specs.validation import STORED, VARIABLE, ByPrograms, JobName, Strict
 
 _ENV_NAME = re.compile(VARIABLE)
 _SCALE_TO_ZERO: Final = Scale.model_construct(_fields_set={"idle_after"})
@@ -45,7 +45,7 @@ _SCALE_TO_ZERO: Final = Scale.model_construct(_fields_set={"idle_after"})
 _ONE_TASK: Final = Tasks(desired=1, min=1, max=1)
 _MOST_BYTES: Final = 128_000
 """Linux gives programs arguments and variables of up to 128 KiB each; the rest is for what shell lines begin with."""
-_AS_A_FILE: Final = "send what is longer as a file (`ship: true`)"
+AS_A_FILE: Final = "send what is longer as a file (`ship: true`)"
 
 
 def _command(value: Any, info: ValidationInfo) -> Any:
@@ -64,7 +64,7 @@ def _command(value: Any, info: ValidationInfo) -> Any:
     if any("\0" in text for text in texts):
         raise BadValueError("a command with a NUL character", "remove it")
     if info.context is not STORED and any(len(text.encode()) > _MOST_BYTES for text in texts):
-        raise BadValueError("a command with an argument of more than 128 KB", _AS_A_FILE)
+        raise BadValueError("a command with an argument of more than 128 KB", AS_A_FILE)
     return texts if isinstance(value, list) else texts[0]
 
 
@@ -77,7 +77,7 @@ def _env(value: Any, info: ValidationInfo) -> Any:
         if isinstance(content, bool) or not isinstance(content, (str, int)) or "\0" in str(content):
             raise BadValueError(f"the value {content!r} of {name} is not text", "put it in quotes")
         if info.context is not STORED and len(name) + len(str(content).encode()) > _MOST_BYTES:
-            raise BadValueError(f"the variable {name} has more than 128 KB", _AS_A_FILE)
+            raise BadValueError(f"the variable {name} has more than 128 KB", AS_A_FILE)
     return {name: str(content) for name, content in value.items()}
 
 
@@ -231,7 +231,7 @@ class JobFile(Strict):
     share_class: Literal["online", "normal", "backfill"] | None = None
     extras: Extras = Field(default={})
     ship: Ship = False
-    payload: Digest | None = None
+    payload: Annotated[Digest | None, ByPrograms()] = None
     data: Annotated[dict[Name, DataSource], Field(max_length=MOST_MOUNTS)] = Field(default={})
     output: HostPath | None = None
     after: After = After()
@@ -242,8 +242,8 @@ class JobFile(Strict):
     sweep: SweepFile | None = None
     image: ImageRequest | None = None
     stdin: bool = False
-    pinned: Pinned | None = None
-    adopted: AdoptedPods | None = None
+    pinned: Annotated[Pinned | None, ByPrograms()] = None
+    adopted: Annotated[AdoptedPods | None, ByPrograms()] = None
 
     @property
     def serves(self) -> bool:

@@ -15,9 +15,10 @@ from millpond.specs.job.arrays import Members
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.cross_checks import cross_faults
 from millpond.specs.job.dataset_refs import DATASET_PREFIX
+from millpond.specs.job.images import Pinned
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.members import member_document, member_file, members_of, unfilled
-from millpond.specs.job.to_model import build_job
+from millpond.specs.job.to_model import build_job, contents_of
 from millpond.specs.source_positions import Located, Path, read_documents
 from millpond.specs.validation import STORED, same_path, validate
 from millpond.specs.zoned_times import instant, instant_text, is_span
@@ -53,6 +54,16 @@ class JobSpec:
         """As if its file named this queue, which is there; nothing is checked again."""
         document, file = {**self.document, "queue": queue}, self.file.model_copy(update={"queue": queue})
         return replace(self, document=document, file=file, job=replace(self.job, queue=queue))
+
+    def with_pinned(self, pinned: Pinned | None) -> JobSpec:
+        """As if its file named what was found for it; nothing is checked again."""
+        if pinned == self.file.pinned:
+            return self
+        file, document = self.file.model_copy(update={"pinned": pinned}), {**self.document}
+        document.pop("pinned", None)
+        if pinned is not None:
+            document["pinned"] = pinned.model_dump(mode="json", exclude_defaults=True)
+        return replace(self, document=document, file=file, job=replace(self.job, contents=contents_of(file)))
 
     def submitted_at(self, now: float) -> JobSpec:
         """As if its file named the instant of its deadline, where it names a length of time.
@@ -168,7 +179,7 @@ def _read_one(located: Located, base: FilePath | None, context: object = None) -
     file = validate(JobFile, located, written, context)
     if file.adopted is not None and context is not STORED:
         raise SpecError([located.problem(("adopted",), "only the server itself writes 'adopted'", "leave it out")])
-    if problems := cross_faults(file, located, written):
+    if problems := cross_faults(file, located, written, context is STORED):
         raise SpecError(problems)
     try:
         job = build_job(file, "check", "")

@@ -13,7 +13,7 @@ from millpond.specs.errors import BadValueError
 from millpond.specs.job.fields import MOST_TASKS, Compute, Duration, Tasks
 from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.windows import Windows, model_of
-from millpond.specs.validation import Strict
+from millpond.specs.validation import URL_PATH, Strict
 
 SERVING_KINDS: Final = ("dev", "service")
 """Tasks of these jobs get a port to listen on."""
@@ -147,7 +147,7 @@ class Serve(Strict):
     hold: RequestHold | None = None
     drain: Annotated[Duration, Field(ge=0, le=3_600)] = 30.0
     rollout: Rollout = Rollout()
-    ready: Annotated[str, Field(pattern=r"^/[!-~]{0,500}$")] | None = None
+    ready: Annotated[str, Field(pattern=URL_PATH)] | None = None
 
     def ready_path(self, job: str) -> str | None:
         """Where the program of a job says that it can serve, as the program sees it; None: it need not say."""

@@ -91,10 +91,9 @@ class Template:
         _, _, text = self.text.partition("\n---\n")
         return text
 
-    @property
-    def environment_job(self) -> JobSpec:
-        """The job that sees to its environment."""
-        return making_job(self.name, self.header.environment)
+    def environment_job(self, document: dict[str, Any]) -> JobSpec:
+        """The job that sees to its environment, in the pool and the queue of the job file that waits for it."""
+        return making_job(self.name, self.header.environment, document)
 
     def job(
         self,
@@ -194,8 +193,12 @@ def _parts(text: str, source: str) -> tuple[Located, Located]:
     return documents[0], documents[1]
 
 
-def making_job(template: str, packages: Sequence[str]) -> JobSpec:
-    """The job that makes an environment where there is none yet; it has to reach a package index."""
+def making_job(template: str, packages: Sequence[str], document: dict[str, Any]) -> JobSpec:
+    """The job that makes an environment where there is none yet; it has to reach a package index.
+
+    Args:
+        document: the job file that waits for it.
+    """
     script = importlib.resources.files("millpond.job").joinpath("environment.py").read_text(encoding="utf-8")
     return check_job(
         {
@@ -203,6 +206,7 @@ def making_job(template: str, packages: Sequence[str]) -> JobSpec:
             "memory": "2GiB",
             "network": "host",
             "command": ["python3", "-c", script, _folder_of(packages), *packages],
+            **{field: document[field] for field in ("pool", "queue") if field in document},
         }
     )
 

@@ -69,13 +69,17 @@ def build_job(file: JobFile, job_id: str, user: str) -> Job:
         spacing=tuple(each.rule for each in file.adopted.spacing)
         if file.adopted is not None
         else _in_one_cluster(file),
-        contents=tuple(map(Content, file.adopted.contents if file.adopted is not None else _image(file))),
+        contents=contents_of(file),
     )
 
 
-def _image(file: JobFile) -> list[str]:
+def contents_of(file: JobFile) -> tuple[Content, ...]:
     """What the nodes of its tasks need, as they report it."""
-    return [] if file.image is None else [image_content(file.image.name)]
+    if file.adopted is not None:
+        return tuple(map(Content, file.adopted.contents))
+    default = None if file.pinned is None else file.pinned.default_image
+    name = default if file.image is None else file.image.name
+    return () if name is None else (Content(image_content(name)),)
 
 
 def _in_cluster(file: JobFile) -> NodeSelection:
@@ -87,9 +91,11 @@ def _in_cluster(file: JobFile) -> NodeSelection:
 
 def _in_one_cluster(file: JobFile) -> tuple[SpacingRule, ...]:
     """Tasks that may lie in any cluster lie in one; zones lie within clusters."""
+    if file.cluster != ANY_CLUSTER or file.topology.require not in (None, "any"):
+        return ()
     roles = file.all_roles()
     is_gang = len(roles) > 1 or (roles[0].tasks is not None and roles[0].tasks.max > 1)
-    if file.cluster != ANY_CLUSTER or not is_gang or file.topology.require not in (None, "any"):
+    if not is_gang:
         return ()
     return (SpacingRule(SpacingKind.TOGETHER, CLUSTER_LABEL, tuple(role.name for role in roles)),)
 

@@ -24,8 +24,8 @@ from control_plane import ADMIN, ControlPlane
 from kubelet import Kubelet
 
 from millpond.engines.kubernetes.cluster import reflector
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel, ErrorAnswerError
+from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess, find_config
 from millpond.engines.kubernetes.cluster.objects import MetaOnly
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 

@@ -41,3 +41,24 @@ def test_the_life_of_a_job_that_comes_after_another_says_when_it_could_first_sta
     assert told_of["first_started_at"] >= told_of["eligible_at"]
     chinese = browser_of(world, "max", **{"accept-language": "zh-CN"}).get(f"/portal/jobs/{job}").text
     assert "尚不能启动" in chinese
+
+
+def test_what_is_in_the_way_of_a_job_is_led_to(world: AuthWorld) -> None:
+    root, browser = world.client("olga"), browser_of(world, "max")
+    first = world.submit("max", gpus=1, priority="critical")
+    after = world.submit("max", gpus=1, after={"any": [first]})
+    assert root.patch(f"{API}/queues/vision", json={"fields": {"limit": {"gpus": 1}}}).status_code == 200
+    world.settled()
+    beyond = world.submit("max", gpus=1)
+    world.settled()
+    assert root.post(f"{API}/nodes/n1/close", json={"reason": "moving"}).status_code == 200
+    without_node = world.submit("sam", gpus=1)
+    world.settled()
+
+    def way(job: str, user: str = "max") -> str:
+        page = (browser if user == "max" else browser_of(world, user)).get(f"/portal/jobs/{job}").text
+        return "".join(re.findall(r'In the way: <a href="([^"]+)"', page))
+
+    assert way(after) == f"/portal/jobs/{first}"
+    assert way(beyond) == "/portal/queues/vision"
+    assert way(without_node, "sam") == "/portal/nodes/n1"

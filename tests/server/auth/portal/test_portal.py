@@ -20,6 +20,7 @@ from millpond.server.auth.records import TokenKind, User
 from millpond.server.monitoring.time_series.figures import part_of
 from millpond.server.store.statistics.time_series import SeriesRow
 from millpond.server.views.visibility import Reader
+from millpond.server.web import admin_pages
 from millpond.server.web.jobs.drafts import LARGEST_DRAFT
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo, SpareInfo
 from millpond.specs.api.server import AdaptationInfo
@@ -100,6 +101,13 @@ def test_who_is_not_logged_in_is_led_to_the_login_and_back_to_nowhere_else(share
     for wrong in ("https://evil.example/", "//evil.example", "/portal/../..\\evil", "javascript:alert(1)", "/docs"):
         page = shared.client(**VISIT).get("/portal/login", params={"next": wrong})
         assert 'data-then="/portal/"' in page.text, wrong
+
+
+def test_the_address_without_the_slash_behind_it_leads_to_the_portal_with_and_without_a_login(world: AuthWorld) -> None:
+    for browser in (world.client(**VISIT), browser_of(world, "max")):
+        answer = browser.get("/portal", follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (307, "/portal/")
+    assert ">max<" in browser.get("/portal").text
 
 
 def test_a_password_opens_the_portal_too(world: AuthWorld) -> None:
@@ -283,6 +291,18 @@ def test_one_who_is_invited_into_a_group_accepts_or_declines_on_the_overview(wor
         assert [each["group"] for each in world.client("max").get(f"{API}/whoami").json()["groups"]] == groups
 
 
+def test_the_overview_of_a_pool_without_work_leads_each_to_what_they_may_begin_with(world: AuthWorld) -> None:
+    work, accounts = ("/portal/submit", "/portal/sessions"), ("/portal/admin/groups", "/portal/admin/users")
+    seen = {
+        name: [f'<a href="{path}">' in told for path in (*work, *accounts)]
+        for name in ("olga", "max", "vic")
+        for told in [browser_of(world, name).get("/portal/").text.partition("Nothing waits.")[2].partition("</p>")[0]]
+    }
+    assert seen == {"olga": [True] * 4, "max": [True, True, False, False], "vic": [False] * 4}
+    world.submit("max")
+    assert "Start a notebook" not in browser_of(world, "olga").get("/portal/").text
+
+
 def test_cards_and_maintenance_are_for_admins_to_change(world: AuthWorld) -> None:
     seen = browser_of(world, "olga").get("/portal/nodes/n1").text
     assert '{"card": 0}' in seen
@@ -307,6 +327,8 @@ def test_pages_about_the_server_are_for_those_who_may_ask_the_api_for_the_same(w
     members = '/api/v1/groups/vision/members/max"'
     assert members in browser_of(world, "lea").get("/portal/admin/groups").text
     assert members not in browser_of(world, "max").get("/portal/admin/groups").text
+    queues = [browser_of(world, user).get("/portal/admin/groups").text for user in ("olga", "lea")]
+    assert ["Its jobs go to the queue of its name" in page for page in queues] == [True, False]
 
 
 def test_an_admin_sees_what_the_last_night_chose_why_and_on_trial_until_when(world: AuthWorld) -> None:
@@ -581,7 +603,11 @@ def test_a_block_of_a_large_map_leads_to_the_list_of_its_machines_and_these_to_t
 
     world.service.machines.all = all_of_them  # type: ignore[method-assign]
     browser = browser_of(world, "max")
-    links = [html.unescape(each) for each in re.findall(r'href="(/portal/nodes\?[^"]+)"', browser.get("/portal/").text)]
+    overview = browser.get("/portal/").text
+    assert re.findall(r'<h2 id="([\w-]+)"', overview) == ["free", "next", "idle", "queues", "map-title"], (
+        "it is pages long"
+    )
+    links = [html.unescape(each) for each in re.findall(r'href="(/portal/nodes\?[^"]+)"', overview)]
     listed = [re.findall(r'href="/portal/nodes/(\w+)"', browser.get(link).text) for link in links]
     wanted = [(0, 50), (50, 100), (100, 200), (200, 250)]
     assert listed == [[node.name for node in nodes[begin:end]] for begin, end in wanted]
@@ -666,12 +692,27 @@ def test_the_page_of_a_node_has_charts_of_its_own_from_a_large_pool_too(world: A
     assert browser.get("/portal/nodes/n1?back=year").status_code == 422
 
 
+def test_the_page_of_the_settings_has_the_beginning_of_long_lists_and_says_where_all_is(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [{"name": f"node-{number}"} for number in range(admin_pages.SETTINGS_SHOWN + 7)]
+    read = {"nodes": nodes, "queues": [{"name": "lab"}]}
+    facts = world.service.about._facts
+    monkeypatch.setattr(world.service.about, "_facts", replace(facts, settings=lambda: read))
+    page = browser_of(world, "olga").get("/portal/admin/settings").text
+    assert page.count("name: node-") == admin_pages.SETTINGS_SHOWN
+    assert "name: lab" in page
+    assert "7 further entries of <code>nodes</code>" in page
+    assert "further entries of <code>queues</code>" not in page
+    assert world.client("olga").get(f"{API}/settings").json()["settings"] == read
+
+
 def test_the_page_of_the_settings_says_what_waits_for_the_next_start(
     world: AuthWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = world.service.about._identity
+    facts = world.service.about._facts
     monkeypatch.setattr(
-        world.service.about, "_identity", replace(facts, at_start=("nodes", "ssh"), pending=lambda: ["ssh"])
+        world.service.about, "_facts", replace(facts, at_start=("nodes", "ssh"), pending=lambda: ["ssh"])
     )
     page = browser_of(world, "olga").get("/portal/admin/settings").text
     waits, _, all_of_them = page.partition("not in effect before the next one:")[2].partition("</p>")

@@ -15,9 +15,11 @@ from portal_browser import browser_of, csrf_in
 from millpond.model.events import QueueChanged
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.scheduling.tenancy.queue_views import QueueStatus
+from millpond.server.jobs import reasons
 from millpond.server.runtime.core import Core
 from millpond.server.store.statistics.time_series import SeriesRow
 from millpond.server.views import queues
+from millpond.server.web.queues import queue_pages
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -165,3 +167,32 @@ def test_cells_are_drawn_and_those_of_other_groups_are_not_named(world: AuthWorl
         page = browser_of(world, user).get("/portal/cells").text
         assert f'aria-label="n1/0: in use · {name} · whole node"' in page
         assert ("vision" in page) is (name == "vision")
+
+
+def test_machines_that_are_too_many_for_their_cards_are_drawn_by_the_legend_too(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_pages, "MOST_IN_DETAIL", 0)
+    set_queue(world, "vision", guarantee=4, cells={"node": 1})
+
+    def drawn() -> list[tuple[str, str]]:
+        world.settled()
+        return re.findall(r'<i class="([^"]+)" title="([^"]+)"', browser_of(world, "olga").get("/portal/cells").text)
+
+    theirs = world.submit("sam", gpus=1)
+    assert drawn() == [("k-visited", "n1: other work, which leaves when needed · bound to no queue")]
+    world.client("sam").post(f"{API}/jobs/{theirs}/stop")
+    world.submit("max", gpus=1)
+    assert drawn() == [("k-in-use c-o1", "n1: in use · vision · whole node")]
+
+
+def test_where_a_list_has_no_reason_for_a_waiting_job_it_leads_to_the_page_that_has(
+    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reasons, "REASONS_IN_A_LIST", 1)
+    world.submit("max", gpus=4)
+    waiting = {world.submit("max", gpus=4) for _ in range(2)}
+    world.settled()
+    page = browser_of(world, "lea").get("/portal/queues/vision").text
+    (led,) = re.findall(r'<a href="/portal/jobs/([^"]+)">Why it waits</a>', page)
+    assert led in waiting

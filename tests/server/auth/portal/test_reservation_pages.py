@@ -5,10 +5,14 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from auth_world import API, AuthWorld
 from portal_browser import browser_of
+
+from millpond.server.auth.roles import Caller
+from millpond.specs.api.pool.reservations import ReservationInfo
 
 
 @pytest.fixture
@@ -69,3 +73,15 @@ def test_the_calendar_is_of_days_that_there_are(world: AuthWorld, query: str, st
     answer = browser_of(world, "max").get(f"/portal/reservations?{query}")
     assert answer.status_code == status
     assert answer.headers["content-type"].startswith("text/html")
+
+
+def test_the_nodes_of_a_large_reservation_are_folded(world: AuthWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    agreed = world.service.reservations.seen_by
+
+    async def placed(caller: Caller) -> list[ReservationInfo]:
+        return [replace(each, nodes={f"m{number}": 8 for number in range(500)}) for each in await agreed(caller)]
+
+    monkeypatch.setattr(world.service.reservations, "seen_by", placed)
+    page = browser_of(world, "max").get("/portal/reservations").text
+    (folded,) = re.findall(r"<details><summary>500 nodes</summary>(.*?)</details>", page, re.DOTALL)
+    assert len(re.findall(r'href="/portal/nodes/m\d+"', folded)) == page.count('href="/portal/nodes/m') == 500

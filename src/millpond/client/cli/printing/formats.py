@@ -107,8 +107,9 @@ def seen_by(visibility: str, group: str) -> str:
 
 def machine_state(node: NodeInfo) -> str:
     """Whether a machine takes new work, and if not, why and for how long; what an emptied one still waits for."""
+    planned = next((f", closes {instant_text(each.begin)}{_because(each)}" for each in node.planned), "")
     if node.closure is not None:
-        return _closed(node, node.closure)
+        return _closed(node, node.closure) + planned
     if not node.schedulable:
         return f"closed: {node.unschedulable_reason}" if node.unschedulable_reason else "closed"
     closed = sum(device.closure is not None for device in node.devices)
@@ -117,9 +118,7 @@ def machine_state(node: NodeInfo) -> str:
     state = ", ".join(f"{count_text(number, 'card')} {what}" for number, what in parts if number) or "open"
     if node.power == "on" and node.power_detail:
         state += f", not switched off: {node.power_detail}"
-    if node.planned:
-        first = node.planned[0]
-        state += f", closes {instant_text(first.begin)}" + (f": {first.reason}" if first.reason else "")
+    state += planned
     return f"{state}, unsandboxed" if node.unsandboxed else state
 
 
@@ -128,9 +127,12 @@ def _closed(node: NodeInfo, closure: CordonInfo) -> str:
     if node.draining:
         state = "draining" if node.jobs else "drained"
     until = f" until {instant_text(closure.until)}" if closure.until is not None else ""
-    reason = f": {closure.reason}" if closure.reason else ""
     waits = f"; waits for {', '.join(node.jobs)}" if node.draining and node.jobs else ""
-    return f"{state}{until}{reason}{waits}"
+    return f"{state}{until}{_because(closure)}{waits}"
+
+
+def _because(closure: CordonInfo) -> str:
+    return f": {closure.reason}" if closure.reason else ""
 
 
 def instant_text(instant: float, *, seconds: bool = False) -> str:

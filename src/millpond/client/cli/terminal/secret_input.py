@@ -34,7 +34,7 @@ class SecretInput:
                 raise InvalidInputError(f"standard input ends before the {what}", "give one secret on each line")
             return line.rstrip("\r\n")
         if not sys.stdin.isatty():
-            raise InvalidInputError(f"nobody is there to be asked for the {what}", "use --stdin")
+            raise InvalidInputError(f"no terminal to ask for the {what} on", "use --stdin")
         return str(click.prompt(what[:1].upper() + what[1:], hide_input=True, err=True))
 
     def ask_new(self, what: str = "password") -> str:

@@ -48,6 +48,7 @@ from millpond.specs.job.snapshots import FolderSnapshot, LinkEntry
 LARGEST_DATASET = 2**44
 SILENCE_S = 60.0
 _EXECUTABLE = 0o111
+_LONGEST_NAME_BYTES = 255
 _MARK_CHARS = 12
 _SAME_INSTANT_S = 1e-6
 """Instants lose their last digits on their way through JSON and file systems."""
@@ -362,7 +363,13 @@ def _size_of(path: Path) -> int:
 
 def _part_path(place: Path, file: OutputFile) -> Path:
     """Where this version of a file grows until it is whole."""
-    return place.with_name(f".{place.name}.{digest_of(file.version.encode())[:_MARK_CHARS]}.part")
+    return place.with_name(f".{_stem_of(place)}.{digest_of(file.version.encode())[:_MARK_CHARS]}.part")
+
+
+def _stem_of(place: Path) -> str:
+    """The name of a file, cut where that of its part would be too long."""
+    room = _LONGEST_NAME_BYTES - len("...part") - _MARK_CHARS
+    return os.fsencode(place.name)[:room].decode(errors="ignore")
 
 
 def _remove_old_parts(files: Iterable[tuple[Path, OutputFile]]) -> None:
@@ -372,7 +379,7 @@ def _remove_old_parts(files: Iterable[tuple[Path, OutputFile]]) -> None:
     """
     parts: dict[Path, dict[str, str]] = {}
     for place, file in files:
-        parts.setdefault(place.parent, {})[place.name] = _part_path(place, file).name if file.version else ""
+        parts.setdefault(place.parent, {})[_stem_of(place)] = _part_path(place, file).name if file.version else ""
     for folder, kept in parts.items():
         for other in folder.glob(f".*.{'?' * _MARK_CHARS}.part"):
             name = other.name[1 : -len("..part") - _MARK_CHARS]

@@ -85,9 +85,12 @@ class ServerConnection:
         self._process = os.getpid()
 
     @property
-    def _ways(self) -> _Transports:
-        """Of this process. Those that a fork copied are left as they are: the parent could see their end, and a thread
-        that is not here may have their locks."""
+    def _transports(self) -> _Transports:
+        """The transports of this process, made anew after a fork.
+
+        Those that the fork copied are left as they are: the parent would see their end, and a thread that is not here
+        may hold their locks.
+        """
         if self._process != (process := os.getpid()):
             self._present = _Transports(self._present.address, self._timeout_s, self._transport)
             self._process = process
@@ -95,12 +98,12 @@ class ServerConnection:
 
     @property
     def address(self) -> Address:
-        """Of the server it was last connected to."""
-        return self._ways.address
+        """The address of the server that it was last connected to."""
+        return self._transports.address
 
     def close(self) -> None:
-        """End it."""
-        self._ways.close()
+        """Close the connections to the server."""
+        self._transports.close()
 
     def reconnect(self) -> None:
         """Find the server anew and connect: it may have been restarted on another port.
@@ -108,8 +111,8 @@ class ServerConnection:
         Raises:
             UnavailableError: no server is running.
         """
-        ways = _Transports(find_server(*self._where), self._timeout_s, self._transport)
-        before, self._present = self._ways, ways  # other threads ask meanwhile, and are never without
+        found = _Transports(find_server(*self._where), self._timeout_s, self._transport)
+        before, self._present = self._transports, found  # other threads ask meanwhile, and are never without
         before.close()
 
     def ask(self, answer: type[_Answer], method: str, path: str, **request: Any) -> _Answer:
@@ -134,11 +137,11 @@ class ServerConnection:
         """
         give_up_at = time.monotonic() + BUSY_FOR_S
         while True:
-            ways = self._ways
-            response = ways.answer(method, API_PREFIX + path, request)
+            transports = self._transports
+            response = transports.answer(method, API_PREFIX + path, request)
             if response.is_success:
                 return response
-            error = failures.from_response(response, ways.address.url)
+            error = failures.from_response(response, transports.address.url)
             if not isinstance(error, BusyError) or time.monotonic() >= give_up_at:
                 raise error
             time.sleep(_BUSY_PAUSE_S)
@@ -147,17 +150,7 @@ class ServerConnection:
         self, path: str, params: Mapping[str, Any], silence_s: float, headers: Mapping[str, str] | None = None
     ) -> Iterator[bytes]:
         """The raw body of a streamed answer, behind an empty piece; fails when nothing comes for ``silence_s``."""
-        import httpx2
-
-        timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
-        url = API_PREFIX + path
-        with (
-            self._ways.http() as http,
-            http.stream("GET", url, params=dict(params), timeout=timeout, headers=headers) as response,
-        ):
-            if not response.is_success:
-                response.read()
-                raise failures.from_response(response, self.address.url)
+        with self._streamed("GET", path, silence_s, params=dict(params), headers=headers) as response:
             yield b""
             yield from response.iter_bytes()
 
@@ -176,19 +169,26 @@ class ServerConnection:
         """A streamed answer to a body; what is lost is an error."""
         import httpx2
 
-        timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
-        sent, url = as_json(body), API_PREFIX + path
         try:
-            with (
-                self._ways.http() as http,
-                http.stream("POST", url, content=sent, headers=_JSON, timeout=timeout) as response,
-            ):
-                if not response.is_success:
-                    response.read()
-                    raise failures.from_response(response, self.address.url)
+            with self._streamed("POST", path, silence_s, content=as_json(body), headers=_JSON) as response:
                 yield from response.iter_bytes()
         except httpx2.TransportError as error:
             raise failures.from_transport(error, self.address.url) from error
+
+    @contextlib.contextmanager
+    def _streamed(self, method: str, path: str, silence_s: float, **request: Any) -> Iterator[httpx2.Response]:
+        """Send a request; the answer is a success whose body has not been read."""
+        import httpx2
+
+        timeout = httpx2.Timeout(self._timeout_s, read=silence_s)
+        with (
+            self._transports.http() as http,
+            http.stream(method, API_PREFIX + path, timeout=timeout, **request) as response,
+        ):
+            if not response.is_success:
+                response.read()
+                raise failures.from_response(response, self.address.url)
+            yield response
 
     def status_of(self, path: str) -> int:
         """The status of what stands at a path of the server, outside the API.
@@ -196,7 +196,7 @@ class ServerConnection:
         Raises:
             UnavailableError: there is no answer.
         """
-        return self._ways.answer("GET", path, {}).status_code
+        return self._transports.answer("GET", path, {}).status_code
 
 
 class Requests:
@@ -224,7 +224,7 @@ class _Transports:
 
     @contextlib.contextmanager
     def http(self) -> Iterator[httpx2.Client]:
-        """The way for whatever there is, not closed while it is used."""
+        """The client of httpx2, which is not closed while it is used."""
         with self._lock:
             self._http = http = self._http or self._connect()
             self._users += 1

@@ -19,7 +19,6 @@ from millpond.specs.api.server import SERVER_FILE, STANDBY_FILE, ServerFile
 from millpond.specs.base_directories import default_state_dir
 
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
-NO_SERVER_REMEDY = "start one with `pond up`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,13 @@ class Address:
 def is_on_this_machine(url: str) -> bool:
     """Whether an address is this machine's own: a proxy meant for the outer world must not get such requests."""
     return urlsplit(url).hostname in _LOOPBACK
+
+
+def no_answer_remedy(url: str) -> str:
+    """What to do where no server answers at an address."""
+    if is_on_this_machine(url):
+        return "start it with `pond up` if it is yours, else ask its admin"
+    return "check the address and the network, or ask an admin whether the server runs"
 
 
 def server_url(text: str) -> str:
@@ -97,7 +103,8 @@ def find_server(url: str | None = None, token: str | None = None, state_dir: Pat
     if left is None:
         if url:
             raise _no_token(url)
-        raise UnavailableError("no Millpond server is running here", NO_SERVER_REMEDY)
+        remedy = "start one with `pond up`, or log in to one elsewhere with `pond login URL`"
+        raise UnavailableError("no Millpond server is running here", remedy)
     if url and not token and url != left.url:
         raise _no_token(url)  # the token of the server here is for no other
     address = url or left.url

@@ -6,7 +6,7 @@ import http.client
 import sys
 from typing import TYPE_CHECKING, Protocol
 
-from millpond.client.sdk.transport.discovery import NO_SERVER_REMEDY
+from millpond.client.sdk.transport.discovery import no_answer_remedy
 from millpond.client.sdk.transport.trust import distrusted
 from millpond.model.errors import (
     BusyError,
@@ -77,7 +77,7 @@ def from_transport(error: httpx2.TransportError, url: str) -> UnavailableError:
     if by_encryption is not None:
         return by_encryption
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-        return UnavailableError(f"no Millpond server answers at {url}", NO_SERVER_REMEDY)
+        return UnavailableError(f"no Millpond server answers at {url}", no_answer_remedy(url))
     if isinstance(error, httpx2.TimeoutException):
         return _too_late(url)
     return _broken(error, url)
@@ -89,7 +89,7 @@ def from_local(error: OSError | http.client.HTTPException, url: str) -> Unavaila
         return _too_late(url)
     if isinstance(error, _CUT_OFF):
         return _broken(error, url)
-    return UnavailableError(f"no Millpond server answers at {url}", NO_SERVER_REMEDY)
+    return UnavailableError(f"no Millpond server answers at {url}", no_answer_remedy(url))
 
 
 def lost_answer(error: UnavailableError) -> bool:
@@ -114,13 +114,18 @@ def from_answer(status: int, content: bytes | bytearray, url: str) -> MillpondEr
             f"what answers at {url} is not a Millpond server (status {status})",
             "check MILLPOND_URL",
         )
-    kind = BusyError if body.code == "busy" else _KINDS.get(status, MillpondError)
-    return kind(body.cause, _remedy(body))
+    return _made(BusyError if body.code == "busy" else _KINDS.get(status, MillpondError), body)
 
 
 def from_body(body: ErrorBody) -> MillpondError:
     """The error that a stream ends with."""
-    return _BY_CODE.get(body.code, MillpondError)(body.cause, _remedy(body))
+    return _made(_BY_CODE.get(body.code, MillpondError), body)
+
+
+def _made(kind: type[MillpondError], body: ErrorBody) -> MillpondError:
+    error = kind(body.cause, _remedy(body))
+    error.code = body.code or error.code
+    return error
 
 
 def _too_late(url: str) -> UnavailableError:

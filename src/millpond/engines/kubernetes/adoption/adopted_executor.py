@@ -26,7 +26,7 @@ from millpond.engines.kubernetes.adoption.grouping import gang_of
 from millpond.engines.kubernetes.adoption.kubelet_refusals import KubeletRefusals
 from millpond.engines.kubernetes.adoption.output_notes import note_outputs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
-from millpond.engines.kubernetes.adoption.pod_binding import DELETED, bind_pod, matched
+from millpond.engines.kubernetes.adoption.pod_binding import DELETED, bind_pod, bound_by_others, matched
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_nodes import is_of_driver
 from millpond.engines.kubernetes.cluster.objects import PodObject
@@ -47,8 +47,8 @@ LOOK_EVERY_S: Final = 0.2
 MOST_ENDED: Final = 20_000
 """So many pods are remembered beyond their end."""
 CONFINED: Final = Confinement(True, LimitKind.CONTROL_GROUP, network=NetworkScope.PRIVATE)
-_SUSPENDS: Final = Refusal("pods of others are neither suspended nor moved", False)
-_FETCHES: Final = Refusal("what pods of others need is fetched when they start", False)
+_NOT_SUSPENDED: Final = Refusal("pods of others are neither suspended nor moved", False)
+_NOT_PREFETCHED: Final = Refusal("what pods of others need is fetched when they start", False)
 
 
 @dataclass(slots=True)
@@ -91,14 +91,14 @@ class GangBinding:
 
 
 class AdoptedExecutor:
-    """All of them.
+    """Carries out decisions about the jobs that stand for pods of others.
 
     Args:
-        servers: identities of the servers in whose place this one goes on; what it binds carries the first.
+        servers: identities of this server and of those that it replaces; a pod that it binds carries the first.
 
     Attributes:
-        neighbours: beside which pods nodes are.
-        refusals: which nodes take no pods of whom for a while.
+        neighbours: which pods lie on which nodes, as affinities count them.
+        refusals: pods that a node's kubelet has refused, which keep off it for a while.
     """
 
     def __init__(self, around: ClusterParts, servers: Sequence[str]) -> None:
@@ -119,13 +119,13 @@ class AdoptedExecutor:
         self._is_given_back = asyncio.Event()
 
     def attach(self, book: GangBook, answers: PodAnswers, evictions: Evictions) -> None:
-        """The parts that know of it in turn; to be called once, before anything else."""
+        """Set the parts that are made with this executor and that it calls; once, before anything else."""
         self._book, self._answers, self._evictions = book, answers, evictions
         self._released = ReleasedPods(
             self._pod_at, lambda pod, why: evictions.evict(pod, 0.0, why), answers.tell, self._work.begin
         )
 
-    # ---- what others ask ----------------------------------------------------------------------------------------
+    # ---- queries, and which jobs stand for which gangs ------------------------------------------------------------
 
     def owns(self, job: str) -> bool:
         """Whether a job stands for pods of others."""
@@ -218,9 +218,9 @@ class AdoptedExecutor:
             case Stop():
                 self._stop(decision)
             case Suspend() | Resume() | Migrate() | CapPower():
-                self._outbox.refuse(decision, _SUSPENDS)
+                self._outbox.refuse(decision, _NOT_SUSPENDED)
             case Prefetch():
-                self._outbox.refuse(decision, _FETCHES)
+                self._outbox.refuse(decision, _NOT_PREFETCHED)
             case _:
                 raise InconsistentStateError(f"no way to carry out a {type(decision).__name__}")
 
@@ -252,7 +252,7 @@ class AdoptedExecutor:
     async def _bind_all(self, pending: GangBinding) -> None:
         decision = pending.decision
         key = self._jobs[decision.job]
-        bound = self._bound_before(decision)
+        bound = self._bound_before(pending)
         open_ = [placed for placed in decision.placements if placed.task not in bound]
         gone = sorted({placed.node for placed in open_ if not self._has_node(placed.node)})
         if gone and not bound:
@@ -298,14 +298,16 @@ class AdoptedExecutor:
             told.append(text or (f"node {node} has as many pods as its kubelet takes" if left[node] < 0 else ""))
         return told
 
-    def _bound_before(self, decision: Start) -> set[int]:
+    def _bound_before(self, pending: GangBinding) -> set[int]:
         """Tasks of a start whose pods an earlier engine has bound."""
-        tasks = {placed.task for placed in decision.placements}
+        decision = pending.decision
+        nodes = {placed.task: placed.node for placed in decision.placements}
         found = set()
         for pod in list(self._book.pods_of(self._jobs[decision.job])):
             mark = self._mark_of(pod)
-            if mark is not None and (mark.job, mark.attempt) == (decision.job, decision.attempt) and mark.task in tasks:
-                self._take_again(TakenPod(mark, pod, pod.node))
+            if mark is not None and (mark.job, mark.attempt) == (decision.job, decision.attempt) and mark.task in nodes:
+                self._take_again(TakenPod(mark, pod, nodes[mark.task]))
+                self.pod_changed(pod)
                 found.add(mark.task)
         return found
 
@@ -388,8 +390,12 @@ class AdoptedExecutor:
 
     def pod_changed(self, pod: ScheduledPod) -> None:
         """A pod of others is there, or has changed."""
-        if (taken := self._renewed(pod)) is not None:
+        if (taken := self._renewed(pod)) is None:
+            return
+        if pod.spec.node_name in ("", taken.node):
             self._followed(taken)
+        else:
+            self._leave_to_others(taken)
 
     def pod_deleted(self, pod: ScheduledPod) -> None:
         """A pod of others is gone."""
@@ -426,6 +432,23 @@ class AdoptedExecutor:
         taken.pod = pod
         return taken
 
+    def _leave_to_others(self, taken: TakenPod) -> None:
+        """A pod is bound to another node than it was given: what it has there counts as that of any foreign pod.
+
+        Whether the answer to its binding has come yet, does not matter.
+        """
+        pod, pending, text = taken.pod, self._pending.get(taken.mark.job), bound_by_others(taken.pod)
+        self._drop(pod.key)
+        self._changed(pod.spec.node_name)
+        self._work.begin(self._answers.tell(pod, "FailedBinding", text))
+        if pending is None:
+            self._outbox.ended(taken.mark.id, EndVerdict(Outcome.NODE_LOST, None, text))
+        elif pending.is_binding or self._taken.of_run(taken.mark.job, taken.mark.attempt):
+            pending.failed[taken.mark.task] = text
+            self._look_at(pending)
+        else:
+            self._refuse(pending, Refusal(text, True))
+
     def _followed(self, taken: TakenPod) -> None:
         pending = self._pending.get(taken.mark.job)
         if pending is not None:
@@ -449,15 +472,14 @@ class AdoptedExecutor:
             self._outbox.ask_to_stop(taken.mark.job, "its pods were deleted in Kubernetes")
 
     def _finish(self, taken: TakenPod) -> None:
-        if any(map(is_of_driver, taken.mark.devices)):
-            if not taken.is_ending:
-                taken.is_ending = True
-                self._work.begin(self._finish_freed(taken))
-            return
-        self._report(taken)
+        if not any(map(is_of_driver, taken.mark.devices)):
+            self._report(taken)
+        elif not taken.is_ending:
+            taken.is_ending = True
+            self._work.begin(self._finish_freed(taken))
 
     async def _finish_freed(self, taken: TakenPod) -> None:
-        """Nobody is to look for other room while the cards of a task that is over are being freed."""
+        """Report the end once the cluster has freed the task's cards: until then no other job can have them."""
         await self._claims.book.let_go(taken.mark.devices)
         if self._taken.by_pod.get(taken.pod.key) is taken:  # its node may have been lost meanwhile
             self._report(taken)
@@ -499,6 +521,11 @@ class AdoptedExecutor:
             self._changed(taken.node)
 
     def _mark_of(self, pod: ScheduledPod) -> TaskMark | None:
-        """The mark of a pod that this server, or one in whose place it goes on, has bound."""
-        annotations = pod.metadata.annotations
-        return TaskMark.of(annotations) if pod.node and self.has_bound(annotations) else None
+        """The mark of a pod that this server, or one in whose place it goes on, has bound.
+
+        Users can write the marks of others' pods on their own: they count in the namespace of the job alone.
+        """
+        meta = pod.metadata
+        mark = TaskMark.of(meta.annotations) if pod.node and self.has_bound(meta.annotations) else None
+        key = None if mark is None else self._jobs.get(mark.job)
+        return mark if key is not None and key.namespace == meta.namespace else None

@@ -15,17 +15,17 @@ from millpond.engines.outbox import Outbox
 
 @dataclass(frozen=True, slots=True)
 class ClusterParts:
-    """What else there is of a cluster.
+    """The parts of a cluster's engine that pods of others share with the pods that Millpond makes.
 
     Attributes:
-        channel: by which the cluster is followed.
-        state_dir: where people look for the output of tasks.
+        channel: the connection on which objects of the cluster are watched.
+        state_dir: the server's state directory, where the output of tasks is looked for.
         has_node: whether there is a node of that name.
         places_left: how many more pods the kubelet of a node takes.
         marks: the pseudo-labels by which nodes differ, see ``pod_nodes``.
-        changed: called with the name of a node whose pods have become ours, or no longer are.
-        turns: of pods with cards of an agent.
-        claims: of pods with cards of a driver.
+        changed: called with the name of a node where a pod has become a task, or is one no longer.
+        turns: gives the turns in which pods with cards of a node agent are bound, one at a time on a node.
+        claims: writes the resource claims of pods whose cards a DRA driver gives.
     """
 
     channel: ApiChannel

@@ -16,7 +16,8 @@ from millpond.engines.kubernetes.adoption.gangs import GangKey
 from millpond.engines.kubernetes.adoption.owner_table import OWNERS, OwnerKind, value_at
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_refusals import StatusError
 
 PAUSED_BY: Final = "millpond.io/paused-by"
 """On an owner that Millpond has paused: the job that stands for its pods."""
@@ -110,14 +111,16 @@ class Evictions:
         """The outermost owner of a gang that can be paused, and not by Kueue; None where there is none."""
         kind = next((each for each in OWNERS if each.kind == key.kind), None)
         name, uid, found = key.name, key.uid, None
+        passed: set[str] = set()  # users may make owners of each other
         while kind is not None:
             try:
                 plain = msgspec.json.decode(await self._api.ask("GET", kind.path(key.namespace, name)))
             except StatusError:
                 break
             meta = plain["metadata"]
-            if uid and meta["uid"] != uid:
+            if (uid and meta["uid"] != uid) or meta["uid"] in passed:
                 break  # it was deleted, and another made by its name
+            passed.add(meta["uid"])
             if _KUEUE in (meta.get("labels") or {}):
                 return None
             if kind.suspend:

@@ -16,14 +16,12 @@ from millpond.engines.kubernetes.adoption.gated_pods import GATED_PODS, NO_QUEUE
 from millpond.engines.kubernetes.adoption.lost_gangs import LostGangs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
+from millpond.engines.kubernetes.cluster.reflector import ObjectPart, PartialCopy
 from millpond.engines.kubernetes.loop_work import LoopWork, again_and_again
 from millpond.engines.kubernetes.pods.pod_marks import SCHEDULER, SERVER_LABEL
 
-SCHEDULED_PODS: Final = ObjectKind(
-    "/api/v1/pods",
+SCHEDULED_PODS: Final = ObjectPart(
     ScheduledPod,
-    {"fieldSelector": f"spec.schedulerName={SCHEDULER}", "labelSelector": f"!{SERVER_LABEL}"},
     f'"{SCHEDULER}"'.encode(),
     lambda pod: pod.spec.scheduler_name == SCHEDULER and SERVER_LABEL not in pod.metadata.labels,
 )
@@ -53,13 +51,13 @@ class AdoptionRules:
 
 
 class ForeignPods:
-    """All of it. Lives on the engine's loop.
+    """Adopts pods that others made: finds their gangs, binds them, and answers them. Lives on the engine's loop.
 
     Args:
-        servers: identities of the servers in whose place this one goes on.
+        servers: identities of this server and of those that it replaces.
 
     Attributes:
-        following: keeps these pods.
+        copies: copies of these pods, which the watch of all pods keeps up to date.
     """
 
     def __init__(self, around: ClusterParts, rules: AdoptionRules, servers: Sequence[str]) -> None:
@@ -82,12 +80,12 @@ class ForeignPods:
         adopted.attach(self._book, self._answers, evictions)
         self._lost = LostGangs(adopted, self._book, evictions, around.outbox)
         adopted.entrust(rules.stands_for)
-        self.following = [Reflector(around.channel, SCHEDULED_PODS, self._changed, self._deleted)]
-        self._unlabelled: list[Reflector[ScheduledPod]] = []
+        self._adopted = [PartialCopy(SCHEDULED_PODS, self._changed, self._deleted)]
         self._includes = rules.includes
         if rules.gated:
-            self.following.append(Reflector(around.channel, GATED_PODS, self._gated_changed, self._deleted))
-            self._unlabelled.append(Reflector(around.channel, UNLABELLED_PODS, self._tell_unlabelled, lambda pod: None))
+            self._adopted.append(PartialCopy(GATED_PODS, self._gated_changed, self._deleted))
+        unlabelled = [PartialCopy(UNLABELLED_PODS, self._tell_unlabelled, lambda pod: None)] if rules.gated else []
+        self.copies = (*self._adopted, *unlabelled)
 
     def when_found(self, call: Callable[[], None]) -> None:
         """Have a function called when there is a gang to be lined up; it must return at once."""
@@ -124,7 +122,7 @@ class ForeignPods:
     @property
     def pods(self) -> Collection[ScheduledPod]:
         """All pods of others that Millpond schedules, or releases for another scheduler."""
-        return [pod for reflector in self.following for pod in reflector.objects.values()]
+        return [pod for copy in self._adopted for pod in copy.objects.values()]
 
     def answer(self, key: GangKey, text: str) -> None:
         """Why a gang waits."""
@@ -133,9 +131,8 @@ class ForeignPods:
 
     def work(self) -> Iterable[Coroutine[Any, Any, None]]:
         """What is to run from then on."""
-        following = (reflector.run() for reflector in (*self.following, *self._unlabelled))
         answering = again_and_again(self._answers.write_due, ANSWER_EVERY_S, "pods are not told why they wait now")
-        return (*following, self._book.work(), self._lost.work(), answering)
+        return (self._book.work(), self._lost.work(), answering)
 
     def _said(self, gang: FoundGang) -> None:
         self._answers.say_if_it_stays(gang.key, gang.trouble)
@@ -154,7 +151,7 @@ class ForeignPods:
             self._changed(pod)
 
     def _tell_unlabelled(self, pod: ScheduledPod) -> None:
-        if is_gated(pod) and self._includes(pod.metadata.namespace):
+        if self._includes(pod.metadata.namespace):
             self._work.begin(self._answers.refuse(pod, NO_QUEUE))
 
     def _deleted(self, pod: ScheduledPod) -> None:

@@ -68,14 +68,14 @@ class FoundPodRules:
 
 
 class GangBook:
-    """All gangs.
+    """All gangs of pods that others made, by what Kubernetes says of their pods and owners.
 
     Args:
-        said: called with gangs that are in trouble, and with those that no longer are.
-        begin: has something done beside everything else.
+        said: called with each gang whose trouble or terms have changed, and that has pods waiting.
+        begin: runs a coroutine beside everything else.
 
     Attributes:
-        alike: what the pods of a gang ask of where pods like themselves lie.
+        alike: for each gang, where its pods ask to lie relative to pods like themselves.
     """
 
     def __init__(
@@ -102,8 +102,9 @@ class GangBook:
         self.alike: dict[GangKey, tuple[MutualTerm, ...]] = {}
         self._counting: set[GangKey] = set()
         """Those of which is known how many other pods count where."""
-        self._described_at = self._tallied_at = self._barred_at = 0
-        self._described_with = frozenset[str]()
+        self._tallied_at = 0
+        self._described_with: tuple[object, ...] = ()
+        """The marks and versions with which all gangs were described last: if one has changed, all are looked at."""
         self._stale: set[GangKey] = set()
         self._asking: set[GangKey] = set()
 
@@ -117,7 +118,7 @@ class GangBook:
         if self._rules.is_ours(pod.metadata.namespace):
             key = gang_of(pod)
             if self._gang_of.get(pod.key, key) != key:
-                self._take_out(pod)
+                self.pod_deleted(pod)
             self._gang_of[pod.key] = key
             self._pods[key][pod.key] = pod
             if not pod.waits:
@@ -125,10 +126,7 @@ class GangBook:
             self.refresh(key)
 
     def pod_deleted(self, pod: ScheduledPod) -> None:
-        """A pod is gone."""
-        self._take_out(pod)
-
-    def _take_out(self, pod: ScheduledPod) -> None:
+        """A pod is gone, or belongs to another gang from now on."""
         key = self._gang_of.pop(pod.key, None)
         if key is not None:
             self._pods[key].pop(pod.key, None)
@@ -170,14 +168,9 @@ class GangBook:
         self._stale.add(key)
 
     def _refresh_all(self) -> None:
-        if (marks := self._rules.marks()) != self._described_with:
-            self._described_with = marks
-            self._stale |= self._found.keys()
-        if self._rules.neighbours.version != self._described_at:
-            self._described_at = self._rules.neighbours.version
-            self._stale |= self._found.keys()
-        if self._rules.refusals.version != self._barred_at:
-            self._barred_at = self._rules.refusals.version
+        seen = (self._rules.marks(), self._rules.neighbours.version, self._rules.refusals.version)
+        if seen != self._described_with:
+            self._described_with = seen
             self._stale |= self._found.keys()
         if self._rules.neighbours.tallied != self._tallied_at:
             self._tallied_at = self._rules.neighbours.tallied

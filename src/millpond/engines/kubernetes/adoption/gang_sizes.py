@@ -12,7 +12,8 @@ from millpond.engines.kubernetes.adoption.gangs import POD, GangKey
 from millpond.engines.kubernetes.adoption.grouping import ANNOTATED, GROUPS, OWNERS_BY_KIND, SIZE_ANNOTATION
 from millpond.engines.kubernetes.adoption.owner_table import size_of, value_at
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_refusals import StatusError
 
 _FORBIDDEN: Final = 403
 LARGEST: Final = 100_000

@@ -14,22 +14,20 @@ from typing import Any, Final
 from millpond.engines.kubernetes.adoption.gangs import QUEUE_LABEL
 from millpond.engines.kubernetes.adoption.pod_objects import GATE, ScheduledPod
 from millpond.engines.kubernetes.cluster.cluster_nodes import NAME_FIELD
-from millpond.engines.kubernetes.cluster.reflector import ObjectKind
+from millpond.engines.kubernetes.cluster.reflector import ObjectPart
 from millpond.engines.kubernetes.pods.pod_marks import SCHEDULER, SERVER_LABEL, TaskMark
 
-GATED_PODS: Final = ObjectKind(
-    "/api/v1/pods",
+GATED_PODS: Final = ObjectPart(
     ScheduledPod,
-    {"labelSelector": f"{QUEUE_LABEL},!{SERVER_LABEL}"},
     QUEUE_LABEL.encode(),
     lambda pod: QUEUE_LABEL in pod.metadata.labels and SERVER_LABEL not in pod.metadata.labels,
 )
-UNLABELLED_PODS: Final = ObjectKind(
-    "/api/v1/pods",
+UNLABELLED_PODS: Final = ObjectPart(
     ScheduledPod,
-    {"fieldSelector": "spec.nodeName=", "labelSelector": f"!{QUEUE_LABEL},!{SERVER_LABEL}"},
+    GATE.encode(),
+    lambda pod: _is_held(pod) and not {QUEUE_LABEL, SERVER_LABEL} & pod.metadata.labels.keys(),
 )
-"""Among those that no node has yet, pods that are held and not found, which would wait for ever."""
+"""Pods that are held and not found, which would wait for ever."""
 NO_QUEUE: Final = (
     f"the gate {GATE} holds it, and it has no label {QUEUE_LABEL}: "
     "give it one in its owner's template, with the name of a queue, and make it anew"
@@ -41,8 +39,11 @@ NOT_BOUND: Final = "NotBound"
 
 def is_gated(pod: ScheduledPod) -> bool:
     """Whether a pod is held for Millpond, or was released by it; not one that names it as its scheduler."""
-    holds = any(gate.name == GATE for gate in pod.spec.scheduling_gates)
-    return pod.spec.scheduler_name != SCHEDULER and (holds or TaskMark.of(pod.metadata.annotations) is not None)
+    return _is_held(pod) or (pod.spec.scheduler_name != SCHEDULER and TaskMark.of(pod.metadata.annotations) is not None)
+
+
+def _is_held(pod: ScheduledPod) -> bool:
+    return pod.spec.scheduler_name != SCHEDULER and any(gate.name == GATE for gate in pod.spec.scheduling_gates)
 
 
 def pinned(affinity: dict[str, Any], node: str) -> dict[str, Any]:

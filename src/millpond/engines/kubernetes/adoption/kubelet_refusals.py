@@ -18,14 +18,20 @@ from millpond.model.hardware.node_selection import NodeOperator, NodeRequirement
 
 FIRST_S: Final = 10.0
 LONGEST_S: Final = 600.0
-"""Also how long it is remembered after that how often it was."""
+"""The longest that pods keep off a node, and how long the number of refusals is remembered after that."""
 LONGEST_WORDS: Final = 300
-"""Of a kubelet."""
+"""How many characters are kept of what a kubelet says."""
 
 
 @dataclass(slots=True)
 class _NodeRefusals:
-    """Of one node, for the pods of one owner: how often, for how long it is let be and until when, the last words."""
+    """How one node has refused the pods of one owner.
+
+    Attributes:
+        times: how often.
+        for_s, until: for how long, and until when, these pods keep off it.
+        why: what its kubelet said last.
+    """
 
     times: int
     for_s: float
@@ -34,7 +40,7 @@ class _NodeRefusals:
 
 
 class KubeletRefusals:
-    """All of them. Lives on the engine's loop.
+    """Remembers which nodes turned away the pods of which owners. Lives on the engine's loop.
 
     Args:
         clock: seconds, from any instant on.

@@ -19,7 +19,8 @@ import msgspec
 from millpond.engines.kubernetes.adoption.gangs import GangKey
 from millpond.engines.kubernetes.adoption.grouping import GROUPS, SIGS, GroupKind, gang_of
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_refusals import StatusError
 from millpond.engines.kubernetes.cluster.request_turns import CHANGE, WORDS, RequestTurn
 
 log = logging.getLogger(__name__)
@@ -112,9 +113,9 @@ class PodAnswers:
     async def write_due(self) -> None:
         """Write what is due."""
         now = self._clock()
-        for key, due in list(self._due.items()):
-            told = self._told.get(key)
-            if now < due.at or (told is not None and now - told.at < LEAST_S):
+        for key in list(self._due):
+            due, told = self._due.get(key), self._told.get(key)
+            if due is None or now < due.at or (told is not None and now - told.at < LEAST_S):
                 continue
             del self._due[key]
             waiting = self._waiting(key)

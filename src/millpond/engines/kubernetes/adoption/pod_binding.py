@@ -12,7 +12,8 @@ from lightkube.models.meta_v1 import ObjectMeta
 from millpond.engines.kubernetes.adoption.gated_pods import pinned
 from millpond.engines.kubernetes.adoption.pod_objects import NODE_ANNOTATION, ScheduledPod
 from millpond.engines.kubernetes.claims.claim_writing import ClaimWriter
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_refusals import StatusError
 from millpond.engines.kubernetes.cluster.request_turns import BINDING
 from millpond.engines.kubernetes.pods.pod_marks import SERVER_LABEL, TASK_ANNOTATION, TaskMark
 from millpond.engines.kubernetes.pods.slice_order import SliceOrder, of_agent
@@ -29,6 +30,11 @@ def matched(
     left = {role: iter(pods) for role, pods in waiting.items()}
     pairs = [(next(left.get(placed.role, iter(())), None), placed) for placed in placements]
     return None if any(pod is None for pod, _ in pairs) else [(pod, placed) for pod, placed in pairs if pod is not None]
+
+
+def bound_by_others(pod: ScheduledPod) -> str:
+    """Why a pod that others have bound is no task: another scheduler was first, or changed the node of a binding."""
+    return f"an admission webhook or another scheduler has bound pod {pod.metadata.name} to node {pod.spec.node_name}"
 
 
 async def bind_pod(
@@ -70,7 +76,7 @@ async def bind_pod(
             if TaskMark.of(there.metadata.annotations) == mark and there.node == node:
                 return ""
             if there.spec.node_name:
-                return f"another scheduler has bound pod {meta.name} to node {there.spec.node_name}"
+                return bound_by_others(there)
             as_written = claims is not None and (there.let_go == pod.let_go or claims.has_written(there.let_go))
             if error.code == _CONFLICT and there.waits and (pod.spec.scheduling_gates or as_written):
                 pod = there  # somebody has changed it meanwhile

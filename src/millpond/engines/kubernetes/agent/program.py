@@ -21,14 +21,16 @@ from millpond.engines.kubernetes.agent.allocations import PodKey
 from millpond.engines.kubernetes.agent.metrics_listener import MetricsAddress, metrics_served
 from millpond.engines.kubernetes.agent.node_agent import NodeAgent
 from millpond.engines.kubernetes.agent.slice_publisher import SlicePublisher
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, api_channel, find_config
+from millpond.engines.kubernetes.cluster.access import api_channel
 from millpond.engines.kubernetes.cluster.agent_report import (
     LOADS_ANNOTATION,
     REPORT_ANNOTATION,
     AgentReport,
     loads_text,
 )
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_refusals import StatusError
+from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess, find_config
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 from millpond.engines.kubernetes.pods.suspension_order import ANSWERS_ANNOTATION, SuspensionAnswer, answers_text

@@ -18,7 +18,8 @@ from millpond.engines.kubernetes.agent.claim_plugin import NamedClaim
 from millpond.engines.kubernetes.claims.card_shares import slice_name, slice_of
 from millpond.engines.kubernetes.claims.claim_objects import API, ClaimObject, SliceObject
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_refusals import StatusError
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 from millpond.model.errors import UnavailableError
 from millpond.model.hardware.devices import Device

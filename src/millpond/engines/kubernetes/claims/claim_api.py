@@ -13,7 +13,8 @@ from lightkube.resources.resource_v1 import ResourceClaim
 from millpond.engines.kubernetes.claims.claim_book import ClaimBook
 from millpond.engines.kubernetes.claims.claim_objects import API, ClaimObject
 from millpond.engines.kubernetes.claims.claim_requests import ClaimTroubleError
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError, may_be_mended
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_refusals import StatusError, may_be_mended
 from millpond.engines.kubernetes.cluster.request_turns import BINDING
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"

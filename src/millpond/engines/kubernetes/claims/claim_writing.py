@@ -63,8 +63,9 @@ from millpond.engines.kubernetes.claims.extended_resources import (
     special_name,
 )
 from millpond.engines.kubernetes.claims.node_cards import DriverCard
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, DRIVER, NAME_FIELD, is_of_driver
+from millpond.engines.kubernetes.cluster.cluster_refusals import StatusError
 from millpond.engines.kubernetes.cluster.request_turns import BINDING
 from millpond.engines.kubernetes.pods.pod_marks import CARDS_CLAIM
 from millpond.engines.kubernetes.pods.slice_order import of_agent

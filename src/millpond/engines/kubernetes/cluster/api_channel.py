@@ -23,8 +23,8 @@ import httpx2
 import msgspec
 from lightkube.config.kubeconfig import SingleConfig
 
-from millpond.engines.kubernetes.cluster.access import connection_to
 from millpond.engines.kubernetes.cluster.credentials import Credentials
+from millpond.engines.kubernetes.cluster.kubeconfig import connection_to
 from millpond.engines.kubernetes.cluster.objects import StatusObject
 from millpond.engines.kubernetes.cluster.silent_peers import probe
 

@@ -24,6 +24,12 @@ from lightkube.models.meta_v1 import ObjectMeta as WrittenMeta
 from lightkube.resources.core_v1 import Secret, Service
 
 from millpond.engines.kubernetes.cluster.api_channel import PASSING, REQUEST_WITHIN_S, ApiAnswer, ApiChannel, status_of
+from millpond.engines.kubernetes.cluster.cluster_refusals import (
+    ClusterRefusedError,
+    StatusError,
+    by_limit_range,
+    refused,
+)
 from millpond.engines.kubernetes.cluster.objects import (
     EventObject,
     EventsOfObject,
@@ -41,7 +47,6 @@ from millpond.engines.kubernetes.cluster.request_turns import (
     Urgency,
     making_for,
 )
-from millpond.engines.kubernetes.cluster.resource_amounts import quantity
 from millpond.engines.kubernetes.pods.pod_files import secret_name
 from millpond.engines.kubernetes.pods.pod_marks import RUN_LABEL, TaskMark
 from millpond.engines.task_ends import Refusal
@@ -65,7 +70,7 @@ LATE_ANSWERS: Final = 6
 _MOST_PATIENCE_S: Final = {Urgency.BINDING: 10.0, Urgency.CHANGE: 30.0, Urgency.MAKING: 30.0, Urgency.WORDS: 60.0}
 """Where the cluster names a time (`Retry-After`), a request waits for that long, up to this. It has no place in line
 meanwhile, so others go on. Bindings hold cards that nobody else gets."""
-_UNAUTHORIZED, _NOT_FOUND, _CONFLICT, _TOO_MANY, _ERROR = 401, 404, 409, 429, 500
+_NOT_FOUND, _CONFLICT, _TOO_MANY, _ERROR = 404, 409, 429, 500
 _NOT_COMING: Final = {
     "FailedMount": "its volumes do not come",
     "FailedAttachVolume": "its volumes do not come",
@@ -87,57 +92,12 @@ _MAKING_PODS: Final = {
 }
 """Of a pod that is made nothing else is read, and an API server spends a fifth of its cost on writing the rest back.
 https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches"""
+_PATH: Final = re.compile(r"(/[A-Za-z0-9][A-Za-z0-9.:_~-]*)+")
+"""What pods call their owners and volumes, their makers choose, ``../…`` too: it is not to lead this server to
+objects of other namespaces."""
 _NONE: Final[Mapping[str, str]] = {}
 
 Shared: TypeAlias = "Secret | Service"
-
-_EXCEEDED: Final = re.compile(r"exceeded quota: [^,]+, requested: (.*), used: .*, limited: (.*)")
-# ``k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go``, ``forbiddenMessage``; what an admission forbids
-# has the same code.
-# Of namespaces: ``k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle/admission.go``.
-_MAY_COME: Final = re.compile(
-    r'User "[^"]*" cannot \w+ resource "|^namespaces "[^"]*" not found|because it is being terminated'
-)
-
-
-def may_be_mended(error: StatusError) -> bool:
-    """Whether the API server or a webhook fails, or it is of a token, a right or a namespace that may come yet."""
-    return error.code in (_ERROR, _UNAUTHORIZED) or _MAY_COME.search(str(error)) is not None
-
-
-def may_free_up(message: str, alike: int) -> bool:
-    """Whether a refusal is that of a quota which has room for so many alike when nothing else uses it.
-
-    Args:
-        alike: how many objects that ask for the same are needed at once.
-
-    Source: ``k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go``, ``checkRequest``.
-    """
-    found = _EXCEEDED.search(message)
-    if found is None:
-        return False
-    requested, limited = (dict(_pairs(text)) for text in found.groups())
-    return all(amount * alike <= limited.get(name, amount * alike) for name, amount in requested.items())
-
-
-def _pairs(text: str) -> list[tuple[str, float]]:
-    return [(name, quantity(amount)) for name, _, amount in (each.strip().partition("=") for each in text.split(","))]
-
-
-class ClusterRefusedError(Exception):
-    """The cluster does not do it, and asking again at once would not help."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.reason)
-        self.refusal = refusal
-
-
-class StatusError(Exception):
-    """The cluster's answer is an error that time does not mend."""
-
-    def __init__(self, status: StatusObject) -> None:
-        super().__init__(status.message or status.reason)
-        self.code = status.code
 
 
 class ClusterApi:
@@ -172,7 +132,7 @@ class ClusterApi:
             await self._asked("POST", f"{kind}s", item)
         except StatusError as error:
             if error.code != _CONFLICT:
-                raise _refused(f"cannot make the {kind} of a run", error) from error
+                raise refused(f"cannot make the {kind} of a run", error) from error
 
     async def make_pod(self, pod: Pod, mark: TaskMark, is_own: Callable[[PodObject], bool], alike: int) -> ObjectMeta:
         """Make a pod that waits to be bound; the one that an earlier server made of the same decision is as good.
@@ -191,7 +151,8 @@ class ClusterApi:
                 answer = await self._asked("POST", "pods", pod, turn=making_for(mark.job))
             except StatusError as error:
                 if error.code != _CONFLICT:
-                    raise _refused("the cluster does not take its pod", error, alike) from error
+                    what = f"the cluster does not take its pod{by_limit_range(error)}"
+                    raise refused(what, error, alike) from error
                 there = await self.find_pod(mark.pod)
                 found = TaskMark.of(there.metadata.annotations) if there is not None and is_own(there) else None
                 if there is not None and found == mark:
@@ -214,7 +175,7 @@ class ClusterApi:
             await self._asked("POST", "pods", pod)
         except StatusError as error:
             if error.code != _CONFLICT:
-                raise _refused("the cluster does not take a pod that pulls its image", error) from error
+                raise refused("the cluster does not take a pod that pulls its image", error) from error
 
     async def bind(self, pod: str, node: str) -> None:
         """Bind a pod to a node; one that is bound there already is left alone.
@@ -231,7 +192,7 @@ class ClusterApi:
             if there is None:
                 raise ClusterRefusedError(Refusal(f"pod {pod} was deleted before it was bound", True)) from error
             if there.spec.node_name != node:
-                refusal = _refused(f"pod {pod} cannot be bound to node {node}", error).refusal
+                refusal = refused(f"pod {pod} cannot be bound to node {node}", error).refusal
                 raise ClusterRefusedError(Refusal(refusal.reason, True)) from error
 
     async def annotate_pod(self, name: str, uid: str, annotations: Mapping[str, str]) -> None:
@@ -245,7 +206,7 @@ class ClusterApi:
         try:
             await self.ask("PATCH", url, item, patch="merge")
         except StatusError as error:
-            raise _refused(f"pod {name} cannot be told", error) from error
+            raise refused(f"pod {name} cannot be told", error) from error
 
     async def hide_pod(self, name: str, uid: str) -> None:
         """Take a pod out of the service of its run: a successor has its host name, and others are to reach that one."""
@@ -268,7 +229,7 @@ class ClusterApi:
         except StatusError as error:
             if error.code == _NOT_FOUND:
                 return None
-            raise _refused(f"pod {name} cannot be looked at", error) from error
+            raise refused(f"pod {name} cannot be looked at", error) from error
 
     async def wait_trouble(self, pod: str) -> str:
         """Why a pod does not come to run, in the cluster's words; empty where it does not say."""
@@ -351,7 +312,7 @@ class ClusterApi:
             return False, ""
         if there.metadata.is_kept_by_finalizers:
             return True, f"pod {name} stays until its finalizers are taken off: {', '.join(there.metadata.finalizers)}"
-        return False, f"its pod {name} is to end, and node {there.spec.node_name} has not said that it has"
+        return False, not_ended(name, there.spec.node_name)
 
     async def find_made(self, name: str, decision: Start, is_own: Callable[[PodObject], bool]) -> str:
         """The uid of the pod that a start has made under a name; empty: there is none that it made.
@@ -426,6 +387,8 @@ class ClusterApi:
             StatusError: it is a refusal that time does not mend, or one of an eviction, which somebody wants to know;
                 or nothing can be made for long, as the API server or a webhook of it fails.
         """
+        if not _PATH.fullmatch(url):
+            raise StatusError(StatusObject(_NOT_FOUND, "NotFound", "nothing can have such a name"))
         loop = asyncio.get_running_loop()
         give_up_at, late = math.inf, 0
         content = b"" if item is None else msgspec.json.encode(item)
@@ -459,6 +422,11 @@ class ClusterApi:
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
+def not_ended(pod: str, node: str) -> str:
+    """What keeps a pod that was asked to end, in words."""
+    return f"its pod {pod} is to end, and node {node} has not said that it has"
+
+
 def _headers_of(method: str, url: str, patch: str) -> Mapping[str, str]:
     if patch:
         return {"Content-Type": f"application/{patch}-patch+json"}
@@ -468,9 +436,3 @@ def _headers_of(method: str, url: str, patch: str) -> Mapping[str, str]:
 def _is_budget(url: str, answer: ApiAnswer) -> bool:
     """Whether it may be a disruption budget that says no, which is told before it is asked again."""
     return url.endswith("/eviction") and answer.status_code == _TOO_MANY
-
-
-def _refused(what: str, error: StatusError, alike: int = 1) -> ClusterRefusedError:
-    """With the cluster's own words, which name quotas, rights and wrong fields."""
-    passes = may_be_mended(error) or may_free_up(str(error), alike)
-    return ClusterRefusedError(Refusal(f"{what}: {error}", passes))

@@ -42,7 +42,7 @@ from millpond.engines.kubernetes.cluster.cluster_nodes import (
 from millpond.engines.kubernetes.cluster.fetch_rates import FetchRates
 from millpond.engines.kubernetes.cluster.node_conditions import NodeConditions
 from millpond.engines.kubernetes.cluster.objects import NodeImage, NodeObject, PodObject
-from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
+from millpond.engines.kubernetes.cluster.reflector import ObjectKind, PartialCopy, Reflector
 from millpond.engines.kubernetes.cluster.resource_amounts import ResourceAmounts, asked_by, total
 from millpond.engines.kubernetes.loop_work import again_and_again
 from millpond.engines.kubernetes.pods.pod_executor import PodExecutor
@@ -185,17 +185,18 @@ class ClusterView:
             for device in node.devices
         }
 
-    async def list_all(self, adopted: Sequence[Reflector[ScheduledPod]]) -> None:
+    async def list_all(self, adopted: Sequence[PartialCopy[ScheduledPod]]) -> None:
         """Look at everything once, before anything is reported.
 
         Args:
-            adopted: what follows pods of others.
+            adopted: pods of others, to be kept from now on.
 
         Raises:
             ErrorAnswerError: the cluster refuses.
             httpx2.HTTPError: it does not answer.
         """
-        await self._pods.list_once(adopted)
+        self._pods.parts = adopted
+        await self._pods.list_once()
         await self._nodes.list_once()
         self._is_listing = False
 
@@ -264,7 +265,8 @@ class ClusterView:
             beside = {} if neighbours is None else neighbours.labels_of(with_name(node))
             described = replace(described, labels=tuple(sorted((*labels_of(node, cards), *beside.items()))))
         closed = self._why_closed(node, others, cards)
-        described = replace(described, schedulable=not closed, unschedulable_reason=closed)
+        is_silent = described.is_silent or bool(self._cut_off)
+        described = replace(described, schedulable=not closed, unschedulable_reason=closed, is_silent=is_silent)
         if (before := self._reported.get(name)) is not None:
             described = with_held_cards(described, before, held)
         if isinstance(cards, AgentCards) and not self._is_listing:

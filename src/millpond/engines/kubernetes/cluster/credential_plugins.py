@@ -9,19 +9,22 @@ import asyncio
 import base64
 import contextlib
 import json
+import math
 import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from lightkube.config.kubeconfig import SingleConfig
 from lightkube.config.models import User, UserExec
 from lightkube.core.exceptions import ConfigError
 
-from millpond.engines.kubernetes.cluster.access import said_of
+from millpond.engines.kubernetes.cluster.kubeconfig import said_of
 
 _FOR_PLUGINS: Final = "client.authentication.k8s.io/exec"
 _TOLD_TO_PLUGINS: Final = (
@@ -39,6 +42,7 @@ class _PluginStatus(msgspec.Struct, rename="camel"):
     token: str | None = None
     client_certificate_data: str | None = None
     client_key_data: str | None = None
+    expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
 
 class _PluginAnswer(msgspec.Struct):
@@ -47,7 +51,19 @@ class _PluginAnswer(msgspec.Struct):
     status: _PluginStatus = msgspec.field(default_factory=_PluginStatus)
 
 
-async def shown_user(config: SingleConfig) -> User:
+@dataclass(frozen=True, slots=True)
+class ShownUser:
+    """Who asks a cluster, and what is shown for that.
+
+    Attributes:
+        expires_at: when that is to be had anew, in seconds since 1970; infinite: when it is no longer taken.
+    """
+
+    user: User
+    expires_at: float = math.inf
+
+
+async def shown_user(config: SingleConfig) -> ShownUser:
     """The user of a context, with what its plugin shows for it where it has one.
 
     Raises:
@@ -55,7 +71,7 @@ async def shown_user(config: SingleConfig) -> User:
     """
     user = config.user or User()
     if user.exec is None or user.token or user.token_file:
-        return user
+        return ShownUser(user)
     output = await _output_of(user.exec, _told_to_plugin(config, user.exec))
     try:
         shown = msgspec.json.decode(output, type=_PluginAnswer).status
@@ -63,12 +79,13 @@ async def shown_user(config: SingleConfig) -> User:
         raise ConfigError(f"what {user.exec.command} writes is no ExecCredential: {error}") from error
     if not (shown.token or shown.client_certificate_data):
         raise ConfigError(f"{user.exec.command} gives neither a token nor a certificate")
+    expires_at = math.inf if shown.expiration_timestamp is None else shown.expiration_timestamp.timestamp()
     user = msgspec.structs.replace(user, exec=None, token=shown.token or None)
-    if not shown.client_certificate_data:
-        return user
-    pair = (shown.client_certificate_data, shown.client_key_data)
-    certificate, key = (base64.b64encode((text or "").encode()).decode() for text in pair)
-    return msgspec.structs.replace(user, client_cert_data=certificate, client_key_data=key)
+    if shown.client_certificate_data:
+        pair = (shown.client_certificate_data, shown.client_key_data)
+        certificate, key = (base64.b64encode((text or "").encode()).decode() for text in pair)
+        user = msgspec.structs.replace(user, client_cert_data=certificate, client_key_data=key)
+    return ShownUser(user, expires_at)
 
 
 def _told_to_plugin(config: SingleConfig, plugin: UserExec) -> dict[str, Any]:

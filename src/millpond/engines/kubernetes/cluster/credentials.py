@@ -1,12 +1,14 @@
 """What a process shows an API server, and by what it knows that one; read anew when it is no longer taken.
 
 Tokens, certificates and whole kubeconfigs are replaced in their files while a server runs, before the old ones expire.
+Plugins may say when theirs do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Mapping
 
 import httpx2
@@ -14,8 +16,8 @@ from lightkube.config.client_adapter import user_auth, verify_cluster
 from lightkube.config.kubeconfig import SingleConfig
 from lightkube.core.exceptions import ConfigError
 
-from millpond.engines.kubernetes.cluster.access import ClusterAccess, find_config
 from millpond.engines.kubernetes.cluster.credential_plugins import shown_user
+from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess, find_config
 from millpond.model.errors import UnavailableError
 
 
@@ -35,12 +37,13 @@ class Credentials:
         self.trust = verify_cluster(config.cluster, config.user, config.abs_file)  # type: ignore[arg-type]
         self._config = config
         self._header: Mapping[str, str] | None = None
+        self._expires_at = math.inf
         self._renewal: asyncio.Task[Mapping[str, str]] | None = None
 
     async def header(
         self, instead_of: Mapping[str, str] | None = None, give_up_at: float = math.inf
     ) -> Mapping[str, str]:
-        """The header that says who asks; all of it is read anew in place of one that is no longer taken.
+        """The header that says who asks; all of it is read anew where that is no longer taken, or has expired.
 
         Args:
             give_up_at: by the clock of the loop.
@@ -48,7 +51,7 @@ class Credentials:
         Raises:
             httpx2.TransportError: a program or a file that knows it fails, or it is not there in time.
         """
-        if self._header is not None and self._header is not instead_of:
+        if self._header is not None and self._header is not instead_of and time.time() < self._expires_at:
             return self._header
         if self._renewal is None or self._renewal.done():
             self._renewal = asyncio.create_task(self._renew())
@@ -63,12 +66,14 @@ class Credentials:
     async def _renew(self) -> Mapping[str, str]:
         try:
             config = self._config if self._header is None else _read_again(self._config)
-            user = await shown_user(config)
-            trust = verify_cluster(config.cluster, user, config.abs_file)
-            header = _header_by(user_auth(user), config.cluster.server)
+            shown = await shown_user(config)
+            trust = verify_cluster(config.cluster, shown.user, config.abs_file)
+            header = _header_by(user_auth(shown.user), config.cluster.server)
         except (ConfigError, UnavailableError, OSError, ValueError) as error:
             raise httpx2.TransportError(f"the credentials cannot be had: {error}") from error
         self._config, self.trust, self._header = config, trust, header
+        # What comes expired is of a clock that disagrees with this one: it is shown until it is no longer taken.
+        self._expires_at = shown.expires_at if time.time() < shown.expires_at else math.inf
         return header
 
     async def aclose(self) -> None:

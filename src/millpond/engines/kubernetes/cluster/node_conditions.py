@@ -11,8 +11,9 @@ import time
 from typing import Final, NamedTuple
 
 from millpond.engines.kubernetes.cluster.agent_report import AgentReport
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_nodes import AgentCards, driver_away, is_silent
+from millpond.engines.kubernetes.cluster.cluster_refusals import StatusError
 from millpond.engines.kubernetes.cluster.objects import NodeObject
 from millpond.engines.kubernetes.cluster.request_turns import WORDS
 from millpond.engines.kubernetes.loop_work import LoopWork

@@ -65,15 +65,11 @@ class ObjectKind(Generic[T]):
         path: of the list, such as ``/api/v1/pods``.
         model: what its objects are decoded to.
         selectors: which of them, as parameters of the request.
-        sign, is_one: by which these are found among all objects of the path, as the selectors say: what the text of
-            each has, and few others have, and whether an object is one.
     """
 
     path: str
     model: type[T]
     selectors: Mapping[str, str] = field(default_factory=dict)
-    sign: bytes = b""
-    is_one: Callable[[T], bool] = lambda _item: True
 
 
 class ListPage(msgspec.Struct, Generic[T]):
@@ -98,6 +94,20 @@ class _RawPage(msgspec.Struct):
 _RAW_PAGE: Final = msgspec.json.Decoder(_RawPage)
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectPart(Generic[T]):
+    """Some objects of a kind, of which more is kept than of all.
+
+    Attributes:
+        model: what they are decoded to.
+        sign, is_one: what the text of each has, and few others have, and whether an object is one.
+    """
+
+    model: type[T]
+    sign: bytes
+    is_one: Callable[[T], bool]
+
+
 class HistoryGoneError(Exception):
     """The cluster no longer knows what came after the version that was asked for."""
 
@@ -106,8 +116,8 @@ class WatchEndedError(Exception):
     """The cluster ended a watch with an error."""
 
 
-class Reflector(Generic[T]):
-    """Follows one kind of object. Lives on one event loop.
+class _ObjectCopy(Generic[T]):
+    """What there is of some objects, and who hears of it.
 
     Args:
         changed: called with each object that is new or has changed.
@@ -115,6 +125,78 @@ class Reflector(Generic[T]):
 
     Attributes:
         objects: what there is, by namespace and name.
+    """
+
+    def __init__(self, model: type[T], changed: Callable[[T], None], deleted: Callable[[T], None]) -> None:
+        self.objects: dict[str, T] = {}
+        self._object = msgspec.json.Decoder(model)
+        self._changed, self._deleted = changed, deleted
+
+    def _put(self, key: str, item: T) -> None:
+        self.objects[key] = item
+        self._tell(self._changed, item)
+
+    def _take_list(self, found: dict[str, T]) -> None:
+        for key in [key for key in self.objects if key not in found]:
+            self._tell(self._deleted, self.objects.pop(key))
+        for key, item in found.items():
+            known = self.objects.get(key)
+            if known is not None and known.metadata.uid != item.metadata.uid:
+                self._tell(self._deleted, known)  # another of the same name
+            self.objects[key] = item
+            if known is None or known.metadata.resource_version != item.metadata.resource_version:
+                self._tell(self._changed, item)
+
+    def _tell(self, heard: Callable[[T], None], item: T) -> None:
+        """Have somebody hear of an object; one that cannot be handled keeps none of the others from being followed."""
+        try:
+            heard(item)
+        except Exception:
+            log.exception("%s of %s cannot be handled by a defect", _key(item.metadata), type(item).__name__)
+
+
+class PartialCopy(_ObjectCopy[T]):
+    """A copy of a part of what a reflector follows, kept by its lists and watches.
+
+    The cluster reads all objects for each list, however few are wanted, and sends each of them once for each watch.
+    """
+
+    def __init__(self, part: ObjectPart[T], changed: Callable[[T], None], deleted: Callable[[T], None]) -> None:
+        super().__init__(part.model, changed, deleted)
+        self._part = part
+
+    def found_in(self, page: bytes) -> dict[str, T]:
+        """Its objects among all of a part of a list; nothing else is decoded whole."""
+        if self._part.sign not in page:
+            return {}
+        read = map(self.read, map(bytes, _RAW_PAGE.decode(page).items))
+        return {_key(item.metadata): item for item in read if item is not None}
+
+    def read(self, text: bytes | msgspec.Raw) -> T | None:
+        """An object, if it is one of these; one that cannot be read is not, and keeps none of the others waiting."""
+        if self._part.sign not in bytes(text):
+            return None
+        try:
+            item = self._object.decode(text)
+        except msgspec.ValidationError as error:
+            key = _key(msgspec.json.decode(text, type=MetaOnly).metadata)
+            log.error("%s cannot be read, and is left out: %s", key, error)
+            return None
+        return item if self._part.is_one(item) else None
+
+    def take(self, key: str, item: T | None, *, is_gone: bool) -> None:
+        """An object of the reflector has changed, or is gone; None: it is none of these, or no longer."""
+        if item is not None and not is_gone:
+            self._put(key, item)
+        elif (known := self.objects.pop(key, None)) is not None:
+            self._tell(self._deleted, known if item is None else item)
+
+
+class Reflector(_ObjectCopy[T]):
+    """Follows one kind of object. Lives on one event loop.
+
+    Attributes:
+        parts: copies of some of the objects that it keeps too; they hear of each after it.
         ready: set when everything has been listed for the first time.
         trouble: why the cluster does not answer; empty while it does.
         troubled_at: when that began, by the clock of the loop.
@@ -127,15 +209,14 @@ class Reflector(Generic[T]):
         changed: Callable[[T], None],
         deleted: Callable[[T], None],
     ) -> None:
-        self.objects: dict[str, T] = {}
+        super().__init__(kind.model, changed, deleted)
+        self.parts: Sequence[PartialCopy[Any]] = ()
         self.ready = asyncio.Event()
         self.trouble, self.troubled_at = "", 0.0
         self._channel = channel
-        self._kind, self._path, self._selectors = kind, kind.path, kind.selectors
-        self._object = msgspec.json.Decoder(kind.model)
+        self._path, self._selectors = kind.path, kind.selectors
         self._page = msgspec.json.Decoder(ListPage[kind.model])  # type: ignore[name-defined]
         self._line = msgspec.json.Decoder(WatchLine)
-        self._changed, self._deleted = changed, deleted
         self._version = ""
 
     async def run(self) -> None:
@@ -172,53 +253,31 @@ class Reflector(Generic[T]):
         is_known = now.isdecimal() and self._version.isdecimal()
         return is_known and int(now) < int(self._version)
 
-    async def list_once(self, among: Sequence[Reflector[Any]] = ()) -> None:
+    async def list_once(self) -> None:
         """Everything as it is now; what is gone since is taken for deleted.
-
-        Args:
-            among: those that follow some of the same objects (``ObjectKind.sign``): they are listed with these, as the
-                cluster reads all of them for each list.
 
         Raises:
             ErrorAnswerError: the cluster refuses.
             httpx2.HTTPError: it does not answer.
         """
         found: dict[str, T] = {}
-        theirs: list[dict[str, Any]] = [{} for _ in among]
+        of_parts: list[tuple[PartialCopy[Any], dict[str, Any]]] = [(part, {}) for part in self.parts]
         go_on, version = "", ""
         while True:
-            part = await self._part_from(go_on)
+            text = await self._part_from(go_on)
             try:
-                page = self._page.decode(part)
-                for other, some in zip(among, theirs, strict=True):
-                    some |= other._found_in(part)
+                page = self._page.decode(text)
+                for part, some in of_parts:
+                    some |= part.found_in(text)
             except msgspec.DecodeError as error:
-                raise UnreadableAnswerError(self._path, part, error) from error
+                raise UnreadableAnswerError(self._path, text, error) from error
             found |= {_key(item.metadata): item for item in page.items}
             go_on, version = page.metadata.go_on, page.metadata.resource_version
             if not go_on:
                 break
-        for other, some in zip(among, theirs, strict=True):
-            other._take_list(some, version)
-        self._take_list(found, version)
-
-    def _found_in(self, part: bytes) -> dict[str, T]:
-        """Its objects among all of a part of a list; nothing else is decoded whole."""
-        if self._kind.sign not in part:
-            return {}
-        signed = (text for text in map(bytes, _RAW_PAGE.decode(part).items) if self._kind.sign in text)
-        return {_key(item.metadata): item for item in map(self._object.decode, signed) if self._kind.is_one(item)}
-
-    def _take_list(self, found: dict[str, T], version: str) -> None:
-        for key in [key for key in self.objects if key not in found]:
-            self._tell(self._deleted, self.objects.pop(key))
-        for key, item in found.items():
-            known = self.objects.get(key)
-            if known is not None and known.metadata.uid != item.metadata.uid:
-                self._tell(self._deleted, known)  # another of the same name
-            self.objects[key] = item
-            if known is None or known.metadata.resource_version != item.metadata.resource_version:
-                self._tell(self._changed, item)
+        self._take_list(found)
+        for part, some in of_parts:
+            part._take_list(some)
         self._version = version
         self._answered()
         self.ready.set()
@@ -266,22 +325,17 @@ class Reflector(Generic[T]):
         if line.type == "BOOKMARK":
             self._version = msgspec.json.decode(line.object, type=MetaOnly).metadata.resource_version
             return
-        item = self._object.decode(line.object)
+        item, is_gone = self._object.decode(line.object), line.type == "DELETED"
+        of_parts = [(part, part.read(line.object)) for part in self.parts]
         key = _key(item.metadata)
         self._version = item.metadata.resource_version
-        if line.type == "DELETED":
+        if is_gone:
             self.objects.pop(key, None)
             self._tell(self._deleted, item)
         else:
-            self.objects[key] = item
-            self._tell(self._changed, item)
-
-    def _tell(self, heard: Callable[[T], None], item: T) -> None:
-        """Have somebody hear of an object; one that cannot be handled keeps none of the others from being followed."""
-        try:
-            heard(item)
-        except Exception:
-            log.exception("%s of %s cannot be handled by a defect", _key(item.metadata), self._path)
+            self._put(key, item)
+        for part, of_part in of_parts:
+            part.take(key, of_part, is_gone=is_gone)
 
     def _answered(self) -> None:
         if self.trouble:

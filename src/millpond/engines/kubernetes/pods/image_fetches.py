@@ -16,7 +16,8 @@ from lightkube.models.core_v1 import Container, LocalObjectReference, PodSpec, T
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod
 
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, ClusterRefusedError
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_refusals import ClusterRefusedError
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.pods.pod_marks import CONTAINER, SERVER_LABEL

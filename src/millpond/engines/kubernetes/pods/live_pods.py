@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, StatusError
+from millpond.engines.kubernetes.cluster.cluster_api import STAYS_AFTER_S, ClusterApi, not_ended
+from millpond.engines.kubernetes.cluster.cluster_refusals import StatusError
 from millpond.engines.kubernetes.cluster.objects import ObjectMeta, PodObject
 from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.pods.carried_runs import CarriedRuns
@@ -44,6 +45,8 @@ LOG_PATIENCE_S: Final = 10.0
 """The end of a task is reported so long after it at the latest, whether or not its whole output was copied."""
 KEEP_ENDED_S: Final = 600.0
 """Pods that have ended are deleted after so long; by then their ends are stored."""
+REST_AFTER_S: Final = 10.0
+"""A pod that goes on without its program, as others have put something beside that, is ended after so long."""
 CARRY_PATIENCE_S: Final = 26 * 3600.0
 """What a task left is waited for so long: a little longer than its carrier waits for the server."""
 _LATE_S: Final = 1.0
@@ -211,9 +214,16 @@ class LivePods:
     def end(self, live: LivePod, grace_s: float) -> None:
         """Have a task end, by a decision."""
         at = live.stop.at if live.stop is not None else time.time()
-        live.stop = StopNotice(at, grace_s)
+        live.stop = notice = StopNotice(at, grace_s)
+        asyncio.get_running_loop().call_later(grace_s + STAYS_AFTER_S, self._tell_if_it_stays, live, notice)
         carries = live.pod is not None and has_carrier(live.pod)
         self.spawn(self._end_with_files(live, grace_s) if carries else self._delete(live, grace_s))
+
+    def _tell_if_it_stays(self, live: LivePod, notice: StopNotice) -> None:
+        """Say of a pod that outstays its grace what keeps it: nothing else shows why its job is still being ended."""
+        is_there = self._live.by_pod.get(live.mark.pod) is live and live.phase is not PodPhase.OVER
+        if is_there and live.stop is notice:
+            self.tell(live.mark.pod, not_ended(live.mark.pod, live.node))
 
     async def _delete(self, live: LivePod, grace_s: float) -> None:
         await self._account.api.delete_pod(live.mark.pod, grace_s, live.uid)
@@ -291,10 +301,17 @@ class LivePods:
         self.drop(live.mark.pod)
         self._outbox.ended(live.mark.id, verdict)
         self._changed(live.node)
+        if not live.pod.is_over and live.pod.metadata.deletion_timestamp is None:
+            self.spawn(self._end_rest(live))
         self._ended.append((asyncio.get_running_loop().time() + KEEP_ENDED_S, live.mark, live.uid))
         if not self._is_tidying:
             self._is_tidying = True
             self.spawn(self._tidy())
+
+    async def _end_rest(self, live: LivePod) -> None:
+        """Have a pod end that has its cards still: the proxy of a service mesh, for one, does not end by itself."""
+        await asyncio.sleep(REST_AFTER_S)
+        await self._account.api.delete_pod(live.mark.pod, _STRAY_GRACE_S, live.uid)
 
     async def _tidy(self) -> None:
         """Delete pods whose ends are certainly stored, one after the other: nobody waits for that."""

@@ -19,7 +19,7 @@ from millpond.engines.kubernetes.claims.claim_api import ClaimUser
 from millpond.engines.kubernetes.claims.claim_requests import ClaimTroubleError
 from millpond.engines.kubernetes.claims.claim_writing import ClaimWriter
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterRefusedError
+from millpond.engines.kubernetes.cluster.cluster_refusals import ClusterRefusedError
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import all_of
 from millpond.engines.kubernetes.pods.image_fetches import ImageFetches, is_fetch
@@ -39,7 +39,7 @@ from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RunObjects,
 from millpond.engines.kubernetes.pods.slice_order import of_agent
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict, Refusal, ends_swapped
-from millpond.model.amounts import count_text
+from millpond.model.amounts import count_text, seconds_text
 from millpond.model.confinement import Confinement, LimitKind, NetworkScope
 from millpond.model.decisions import CapPower, Decision, Migrate, Placement, Prefetch, Resume, Start, Stop, Suspend
 from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
@@ -380,7 +380,10 @@ class PodExecutor:
     def _note(self, pending: GangStart, live: LivePod) -> None:
         """What has become of one pod of a start."""
         assert live.pod is not None
-        name = live.mark.pod
+        name, node = live.mark.pod, live.pod.spec.node_name
+        if node not in ("", live.node):  # by an admission webhook: what it has there, others may be given too
+            self._give_up(pending, Refusal(f"pod {name} was bound to node {node}, and not to {live.node}", True))
+            return
         if live.phase is not PodPhase.WAITING:
             pending.waiting.discard(name)
         pending.trouble = pending.trouble or start_trouble(live.pod)
@@ -406,6 +409,9 @@ class PodExecutor:
             pending.since = None
         elif pending.since is None:
             pending.since = loop.time()
+            reason = next(iter(pending.pulls.values())).reason
+            text = f"{reason}; its start is given up after {seconds_text(PULL_PATIENCE_S)} of that"
+            self._outbox.note(pending.decision.job, text)
             loop.call_later(PULL_PATIENCE_S + _TIMER_SLACK_S, self._look_at, pending)
         elif loop.time() - pending.since >= PULL_PATIENCE_S:
             self._give_up(pending, next(iter(pending.pulls.values())))

@@ -53,6 +53,9 @@ def phase_of(pod: PodObject) -> PodPhase:
 def start_trouble(pod: PodObject) -> Refusal | None:
     """Why its program will not run; None while it still may, or when it ran."""
     state, status = _state(pod), pod.status
+    if all(each.name != CONTAINER for each in pod.spec.containers):
+        text = f"its pod has no container called {CONTAINER} any more: an admission webhook has renamed or removed it"
+        return Refusal(text, False)
     if state.terminated is not None:
         if state.terminated.reason in _NOT_STARTED:
             return Refusal(f"the command cannot be executed in the image: {state.terminated.message.strip()}", False)

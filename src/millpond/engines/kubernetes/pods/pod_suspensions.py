@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, ClusterRefusedError
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
+from millpond.engines.kubernetes.cluster.cluster_refusals import ClusterRefusedError
 from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.pods.live_pods import LivePod, LivePods
 from millpond.engines.kubernetes.pods.pod_states import PodPhase

@@ -27,7 +27,7 @@ from millpond.server.auth.records import TokenKind
 from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.auth.vault.secrets import GROUP, SERVER, USER
 from millpond.server.jobs.secret_uses import jobs_by_secret
-from millpond.server.store.secrets import SecretRow
+from millpond.server.store.settings import SecretRow
 from millpond.specs.api.accounts.accounts import NewToken, SecretInfo, SecretList, SecretPut, TokenInfo, TokenList
 from millpond.specs.api.accounts.ssh import NewSshKey, PublicKey, SshInfo, SshKeyInfo, SshKeyList
 from millpond.specs.errors import suggest

@@ -154,7 +154,7 @@ def several_dataset_files(
 def remove_dataset(name: _DatasetName, version: _Version, service: ServiceOf, access: _DataChanger) -> DatasetInfo:
     """Forget a version that no living job reads."""
     info = service.files.remove_dataset(name, version)
-    service.disk.dataset_removed(info.user, info.group, info.size)
+    service.disk.dataset_removed(info)
     access.note(f"version {version} removed")
     return info
 

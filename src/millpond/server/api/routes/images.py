@@ -155,7 +155,9 @@ def _streamed(service: Service, access: Access, security: Security, work: Work) 
         entry = act.entry(status)
         return None if entry is None else security.audit.add_now(entry)
 
-    return StreamingResponse(_lines(service.images.steps(work, ended)), media_type="application/x-ndjson")
+    return StreamingResponse(
+        _lines(service.images.steps(work, access.caller.user, ended)), media_type="application/x-ndjson"
+    )
 
 
 async def _lines(steps: AsyncIterator[ImageStep]) -> AsyncIterator[str]:

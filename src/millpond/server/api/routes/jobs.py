@@ -31,10 +31,10 @@ from millpond.server.api.permits import (
 )
 from millpond.server.auth.roles import Verb, demand, job_target
 from millpond.server.http.error_responses import language_asked
-from millpond.server.http.streamed_answers import StreamedAnswer
+from millpond.server.http.long_answers import StreamedAnswer
 from millpond.server.jobs.actions.bulk_changes import act_on_each
 from millpond.server.jobs.listing import ListRequest
-from millpond.server.store.jobs import JobFilter
+from millpond.server.store.job_filter import JobFilter
 from millpond.server.views.log_search import LogPlace, LogSearchRequest
 from millpond.server.views.logs import LogRequest
 from millpond.server.views.visibility import reader_of
@@ -247,7 +247,8 @@ async def resize(job: str, body: ResizeRequest, service: ServiceOf, access: JobC
 @router.post("/{job}/extend", status_code=202)
 async def extend(job: str, body: ExtendRequest, service: ServiceOf, access: JobChanger) -> JobInfo:
     """Give a job with a time limit more time."""
-    return _noted(access, await service.changes.extend(job, body.by_s, access.caller.user))
+    info = await service.changes.extend(job, body.by_s, access.caller.user)
+    return _noted(access, service.with_limit_end(info))
 
 
 @router.get("/{job}/document")

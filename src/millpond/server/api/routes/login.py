@@ -6,7 +6,7 @@ from html import escape
 from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 
 from millpond.model.errors import ConflictError
 from millpond.server.api.account_views import memberships
@@ -15,7 +15,7 @@ from millpond.server.api.permits import Access, Myself, SecurityOf, ServiceOf, m
 from millpond.server.auth.accounts import OWNER
 from millpond.server.auth.audit import Act
 from millpond.server.auth.group_invitations import VALID_S
-from millpond.server.auth.guard import PORTAL_PREFIX, end_session, start_session
+from millpond.server.auth.guard import PORTAL_AS_WRITTEN, PORTAL_PREFIX, end_session, start_session
 from millpond.server.auth.roles import AccessTarget, Verb
 from millpond.server.auth.secrets import csrf_of
 from millpond.server.http.pages import page
@@ -39,6 +39,12 @@ def arrive(request: Request, security: SecurityOf) -> HTMLResponse:
         body += '<p><a href="/oidc/login">Log this browser in</a></p>'
     body += '<p class="more">For programs: <a href="/docs">what the API offers</a>.</p>'
     return HTMLResponse(page("", "This is a Millpond server", body), headers=PLAIN_PAGE)
+
+
+@root_page.get(PORTAL_AS_WRITTEN, dependencies=[open_to_all])
+def go_on_to_portal() -> RedirectResponse:
+    """For whoever leaves the slash behind it out."""
+    return RedirectResponse(PORTAL_PREFIX, 307, {"Cache-Control": "no-store"})
 
 
 @router.post("/login", dependencies=[open_to_all])

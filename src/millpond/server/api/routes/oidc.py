@@ -124,12 +124,12 @@ def _page(request: Request, answer: Callable[[SignOn, Act], Response]) -> Respon
     try:
         return answer(security_of(request).sign_on, act)
     except MillpondError as error:
-        known = status_of(error)
-        if known is None:
+        status = status_of(error)
+        if status is None:
             raise
         if act.changes:
             act.after = f"{act.after}: {error.cause}"
-        return pages.trouble(known[0], error, language_asked(request.headers))
+        return pages.trouble(status, error, language_asked(request.headers))
 
 
 def _departed(departure: Departure, sign_on: SignOn) -> Response:

@@ -15,7 +15,7 @@ from typing import Final
 from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
 from millpond.server.auth.vault.ciphers import NONCE_BYTES, Cipher
 from millpond.server.auth.vault.keys import own_key
-from millpond.server.store.secrets import SecretRow, SecretStore
+from millpond.server.store.settings import SecretRow, SecretStore
 
 KEY_FILE: Final = "secrets.key"
 USER, GROUP, SERVER = "user", "group", "server"

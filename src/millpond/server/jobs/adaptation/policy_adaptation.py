@@ -27,7 +27,7 @@ from millpond.server.jobs.adaptation.night_record import Night, NightRecord
 from millpond.server.jobs.what_if.child import ask_child
 from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
 from millpond.server.views.reports.history_export import HistoryExport
-from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
+from millpond.server.views.reports.recorded_jobs import NEVER_RAN, Recorded, RecordedJob
 from millpond.server.wording import local_time
 from millpond.simulation.adaptation import (
     LEAST_JOBS,
@@ -55,7 +55,7 @@ RESTS_S: Final = 14 * 86_400.0
 LEAST_DAYS: Final = 3
 """From so much history on policies are chosen: each of the three windows has all hours of a day."""
 MOST_MISSING: Final = 0.2
-"""If a greater part of the jobs cannot be replayed, nothing is judged by the others."""
+"""If a greater part of the jobs that took cards cannot be replayed, nothing is judged by the others."""
 _UNFINISHED: Final = "not finished: the server ended meanwhile, or its log says why; the next night tries again"
 _UNDER_WAY: Final = "the replays are under way"
 
@@ -228,9 +228,10 @@ class PolicyAdapter(Periodic):
             found = await self._history.recorded_with_present(begin, night.now, night.rule.days * DAY_S, MOST_JOBS)
         except InvalidInputError as error:
             raise UnavailableError(error.cause, "set fewer adapt.days") from error
-        missing = sum(found.left_out.values())
+        left_out = {reason: number for reason, number in found.left_out.items() if reason != NEVER_RAN}
+        missing = sum(left_out.values())
         if missing > MOST_MISSING * (len(found.jobs) + missing):
-            reasons = "; ".join(f"{number} {reason}" for reason, number in found.left_out.items())
+            reasons = "; ".join(f"{number} {reason}" for reason, number in left_out.items())
             raise UnavailableError(
                 f"{missing} of {len(found.jobs) + missing} jobs cannot be replayed ({reasons})",
                 "wait until more have ended",

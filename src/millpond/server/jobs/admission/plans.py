@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from millpond.scheduling.scheduler import Scheduler
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import Caller
 from millpond.server.http.user_turns import UserTurns
@@ -61,18 +62,18 @@ class Plans:
         forecast = await forecast_of(self._forecaster, spec.file, job)
         check_deadline(job, forecast, time.time())
 
-        def copy(core: Core) -> tuple[str, float]:
+        def copy(core: Core) -> tuple[Scheduler, float]:
             reason = core.scheduler.check(job)
             if reason is not None:
                 raise refusal(reason)
             core.scheduler.check_reservation(job)
-            # As text already here: parts of a snapshot are the core's own, and it goes on.
-            return json.dumps(core.scheduler.snapshot()), core.now
+            return core.scheduler.fork(), core.now
 
         async with self._turns.turn(caller.user):
-            snapshot, at = await self._loop.ask(copy)
+            twin, at = await self._loop.ask(copy)
             wall = time.time()
             now = max(at, wall)
+            snapshot = await asyncio.to_thread(lambda: json.dumps(twin.snapshot()))
             plan = await plan_apart(snapshot, job, now, forecast)
         if any(map(spec.file.names_memory, spec.commands)):
             plan = replace(plan, unlimited=self._unlimited)

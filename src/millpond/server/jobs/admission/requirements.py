@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 from typing import Any
 
+from millpond.model.errors import InvalidInputError
 from millpond.model.workloads import Job
+from millpond.node.sandbox import namespaces
+from millpond.node.sessions.task_socket import LONGEST_NAME, PROGRAM_SOCKET, program_folder, task_socket_name
 from millpond.server.auth.queues import QueuePlace
 from millpond.server.auth.roles import Caller
 from millpond.server.jobs.admission.dependency_names import AwaitedJobs
 from millpond.server.runtime.batch import refusal
 from millpond.server.server_components import ServerComponents
-from millpond.server.sessions.listening import require_listening
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.provisioning.admission import Settled
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_spec import JobSpec
+
+
+def require_listening(file: JobFile, state_dir: Path) -> None:
+    """Check that a job can have the network, and its program the place to listen, that its file names.
+
+    Raises:
+        InvalidInputError: it cannot, on this machine or in a container.
+    """
+    listening = "port" if file.serve is None else file.serve.listen
+    if file.network_named == "private" and file.image is not None:
+        raise InvalidInputError("a container cannot have a private network here", "use serve.listen: socket")
+    if file.network_named == "private" and (found := namespaces.network_trouble()):
+        raise InvalidInputError(f"there are no private networks here: {found}", "use serve.listen: port or socket")
+    if listening == "socket":
+        example = program_folder(state_dir, task_socket_name("", 1, 0)) / PROGRAM_SOCKET
+        if len(os.fsencode(example)) > LONGEST_NAME:
+            cause = f"serve.listen: socket does not work here: {state_dir} is too long for the name of a socket"
+            raise InvalidInputError(cause, "use port or private, or a state directory with a shorter path")
 
 
 class Requirements:

@@ -34,7 +34,7 @@ from millpond.server.views.hardware.nodes import reason_info
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo
-from millpond.specs.config.adoption import AdoptFile
+from millpond.specs.config.kubernetes import AdoptFile
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from millpond.model.sharing import GPU_SLICES
 from millpond.model.workloads import Priority
 from millpond.server.store.schema import LONGEST_USER
 from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo
-from millpond.specs.config.adoption import AdoptFile
+from millpond.specs.config.kubernetes import AdoptFile
 from millpond.specs.config.origins import slug_of
 from millpond.specs.errors import SpecError
 from millpond.specs.job.adopted import AdoptedPods
@@ -111,8 +111,10 @@ def _spec_like(roles: tuple[PodRole, ...], terms: GangTerms, queue: str, priorit
         return stored_job(document)
     except SpecError as error:
         problem = error.problems[0]
-        field = problem.loc.partition(".")[0].replace("_", "-")
-        name = f"{ANNOTATION_PREFIX}{field}" if field else "its annotations"
+        field, *within = problem.loc.split(".")
+        name = f"{ANNOTATION_PREFIX}{field.replace('_', '-')}" if field else "its annotations"
+        if field == "roles":
+            name = f"the {within[1]} of its containers"
         raise InvalidInputError(f"{name}: {problem.message}", problem.hint) from error
 
 

@@ -6,8 +6,9 @@ Whether a trial is to be stopped is decided here and stored before it is carried
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from typing import Any
 from millpond.model.errors import ConflictError
 from millpond.model.states import JobState
 from millpond.node.task.records import TaskId
-from millpond.server.jobs.sweeps.halving import rungs_up_to, verdict
 from millpond.server.jobs.sweeps.readings import Point, TrialReading, printed_series
 from millpond.server.store.store import Store
 from millpond.specs.api.jobs.files import MetricsInfo
@@ -23,11 +23,52 @@ from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.trials import TrialInfo, TrialList
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.job.job_ids import member_id
-from millpond.specs.job.sweeps import SweepFile
+from millpond.specs.job.sweeps import Halving, SweepFile, SweepMetric
 
+_PARTS = {2: "half", 3: "third", 4: "quarter"}
 STOPPED = "stopped"
 WAITING = "waiting"
 """States of trials beside those of jobs: fell behind; not handed to the scheduler yet."""
+
+
+def rungs_up_to(halving: Halving, step: float) -> Iterator[int]:
+    """The rungs that a trial has come to after so many steps, the first first."""
+    if halving.rungs is not None:
+        yield from (rung for rung in halving.rungs if rung <= step)
+        return
+    rung = halving.first_step
+    while rung <= step:
+        yield rung
+        rung *= halving.factor
+
+
+def verdict(halving: Halving, metric: SweepMetric, rung: int, own: float | None, values: Sequence[float | None]) -> str:
+    """Why a trial is to be stopped at a rung; empty when it goes on: successive halving without waiting.
+
+    Source: Li et al., A System for Massively Parallel Hyperparameter Tuning (ASHA), MLSys 2020, section 3. There, a
+    trial that is among the best of its rung is promoted to the next; here, trials run on, and one that is not among
+    the best when it comes to a rung is stopped. Both keep 1 in ``factor`` at each rung, and neither waits for a rung
+    to fill, which on cards that come and go never happens.
+
+    Args:
+        own: its value there; None: not finite, which is worse than anything.
+        values: of all trials that came to the rung so far, its own among them.
+    """
+    losses = [_loss(metric, value) for value in values]
+    kept = max(1, len(losses) // halving.factor)
+    if sum(loss < _loss(metric, own) for loss in losses) < kept:
+        return ""
+    needed = sorted(losses)[kept - 1] * (1 if metric.goal == "minimize" else -1)
+    part = _PARTS.get(halving.factor, f"1/{halving.factor}")
+    shown = "not finite" if own is None else f"{own:.6g}"
+    return f"behind the best {part} of {len(losses)} at step {rung}: {metric.name} {shown}, and {needed:.6g} was needed"
+
+
+def _loss(metric: SweepMetric, value: float | None) -> float:
+    """The smaller, the better."""
+    if value is None:
+        return math.inf
+    return value if metric.goal == "minimize" else -value
 
 
 @dataclass(slots=True)

@@ -101,7 +101,7 @@ class Dependents:
     def hold(self, dependent: Dependent) -> None:
         """Take one on; it is looked at with the next turn, as what it waits for may have ended meanwhile."""
         self._waiting[dependent.job.id] = dependent
-        self._staging.begin(dependent.job.id, dependent.document)
+        self._staging.begin(dependent.job.id, dependent.document, dependent.job.user)
         self._to_look_at[dependent.job.id] = None
 
     def drop(self, job: str) -> Dependent:

@@ -88,7 +88,7 @@ class JobCache:
         return encoded
 
     def newest_first(self) -> list[JobInfo]:
-        """All of them."""
+        """All jobs that have not ended, the one submitted last first."""
         with self._lock:
             return list(reversed(self._jobs.values()))
 
@@ -129,6 +129,7 @@ def job_view(
         started_at=record.began_at,
         suspended_at=record.left_at,
         suspended_s=record.suspended_s,
+        switching_s=record.leave_s + record.return_s,
         ended_at=record.ended_at,
         gpu_milli=record.gpu_milli,
         tasks=[_task(task, devices, clusters) for task in record.tasks],
@@ -141,6 +142,7 @@ def job_view(
         limited_by=confinement.limits.value,
         held_by=confinement.slices.value,
         hold_reason=confinement.slices_reason,
+        memory_by_kernel=confinement.memory_by_kernel,
         network=confinement.network.value,
         scaled_to_zero="" if record.state.ended else record.scaled_to_zero,
         suspension=_suspension(record),

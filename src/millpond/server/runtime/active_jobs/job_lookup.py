@@ -35,7 +35,7 @@ class JobLookup:
         if not job.isprintable():  # no id ever was, and a database may refuse to look for it
             return None
         found = self._job_cache.get(job) or self._job_store.ended_job(job) or self._arrays.unsubmitted(job)
-        found = found or _never_fed(job, self._job_store)
+        found = found or _never_submitted(job, self._job_store)
         if found is not None:
             return found
         # A member that is being handed over is not among the waiting any more, and not in the cache yet.
@@ -43,7 +43,7 @@ class JobLookup:
         return before and (self._job_cache.get(job) or self._job_store.ended_job(job) or before)
 
     def look(self, job: str) -> JobInfo:
-        """The same.
+        """A job.
 
         Raises:
             NotFoundError: there never was such a job.
@@ -51,7 +51,7 @@ class JobLookup:
         return present(self.find(job), "job", job)
 
     async def soon(self, job: str) -> JobInfo:
-        """The same, for those who must not wait for the store."""
+        """As ``look``, without blocking the caller's event loop."""
         info = self._job_cache.get(job)
         return await asyncio.to_thread(self.look, job) if info is None else info
 
@@ -90,7 +90,7 @@ class JobLookup:
         return await asyncio.to_thread(self._job_store.document, job) or {}
 
 
-def _never_fed(job: str, job_store: JobStore) -> JobInfo | None:
+def _never_submitted(job: str, job_store: JobStore) -> JobInfo | None:
     """A member whose array ended before its turn; None when it is no such member."""
     member = split_member(job)
     array = None if member is None else job_store.ended_job(member[0])

@@ -16,7 +16,7 @@ from millpond.model import events
 from millpond.model.amounts import count_text
 from millpond.model.errors import ConflictError
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue, takes_more_cells
-from millpond.server.store.queue_settings import QueueRow
+from millpond.server.store.settings import QueueRow
 from millpond.specs.config.queue_documents import QueueDocument, QueuesRead
 from millpond.specs.errors import Problem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from millpond.model.amounts import milli_text
+from millpond.model.amounts import count_text, gpus_text
 from millpond.model.hardware.nodes import Node, amount_of_nodes
 from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.tenancy.tenants import Queue
@@ -68,7 +68,7 @@ def beyond_cells(before: Sequence[Queue], after: Sequence[Queue], nodes: Sequenc
             continue
         cards = cards_of_cells(nodes, queue)
         if CARD_MILLI * cards > queue.guarantee.gpu_milli:
-            guaranteed = milli_text(queue.guarantee.gpu_milli)
-            message = f"cells of at least {cards} cards, but {queue.name} is guaranteed {guaranteed} GPUs"
+            guaranteed = gpus_text(queue.guarantee.gpu_milli)
+            message = f"cells of at least {count_text(cards, 'card')}, but {queue.name} is guaranteed {guaranteed}"
             field = "cells" if queue.cells else "pinned"
             yield Problem(message, "let its guarantee cover its cells", f"{queue.name}.{field}")

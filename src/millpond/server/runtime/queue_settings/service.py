@@ -34,11 +34,11 @@ from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, ROOT_QUEUE, Queue
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.auth.accounts import Accounts
 from millpond.server.runtime.core import Core
-from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
+from millpond.server.runtime.loop import ANSWER_WITHIN_S, ASK_AGAIN, LOOK_FIRST, Loop
 from millpond.server.runtime.queue_settings.book import QueueBook, QueueFacts
 from millpond.server.runtime.queue_settings.effects import changed_rooms, effects_of
 from millpond.server.runtime.queue_settings.hardware_checks import beyond_cells, beyond_machines
-from millpond.server.store.queue_settings import QueueRow, QueueSettingsStore
+from millpond.server.store.settings import QueueRow, QueueSettingsStore
 from millpond.specs.api.pool.queues import QueueRoomChange
 from millpond.specs.config.queue_documents import (
     QueueDocument,
@@ -183,7 +183,7 @@ class QueueSettings:
             self._loop.notify(changes)
             for effect in effects_of(*compared):
                 log.info("by the queues of the configuration: %s", effect)
-            self._ask(lambda core: None)
+            self._answered(self._loop.query(lambda core: None))
 
     def _keep(self, book: QueueBook, texts: Mapping[str, QueueDocument] | None) -> None:
         with _storing():
@@ -442,16 +442,16 @@ class QueueSettings:
         return read_queue_rules({name: row.document for name, row in book.rows.items() if row.document is not None})
 
     def _ask(self, question: Callable[[Core], Any]) -> Any:
-        return self._answered(self._loop.query(question))
+        """Of what is, before anything is changed."""
+        return self._answered(self._loop.query(question), ASK_AGAIN)
 
-    def _answered(self, future: Any) -> Any:
+    def _answered(self, future: Any, remedy: str = LOOK_FIRST) -> Any:
         if not self._loop.alive:
             raise UnavailableError("the scheduler is not running", "see the server's log, then start it again")
         try:
             return future.result(ANSWER_WITHIN_S)
         except TimeoutError as error:
-            hint = "look whether it was done before you try again"
-            raise UnavailableError(f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", hint) from error
+            raise UnavailableError(f"no answer from the scheduler within {ANSWER_WITHIN_S:g} s", remedy) from error
 
 
 def _breaks_reservation(core: Core, queues: Sequence[Queue]) -> bool:

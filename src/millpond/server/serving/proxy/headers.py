@@ -46,9 +46,14 @@ _NOT_FROM_PROGRAMS: Final = frozenset(
         b"reporting-endpoints",
         b"accept-ch",
         b"use-as-dictionary",
+        # By these a web server in front (nginx; Apache and lighttpd with X-Sendfile) answers with something else.
+        b"x-accel-redirect",
+        b"x-sendfile",
+        b"x-lighttpd-send-file",
+        b"date",  # the server's own stands in each answer, and one is all that a client expects
     )
 )
-"""What a browser would keep beyond the answer or the page."""
+"""What browsers would keep beyond the answer or the page, what a web server in front would do, and a second date."""
 
 
 @dataclass(frozen=True, slots=True)

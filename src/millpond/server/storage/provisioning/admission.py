@@ -18,8 +18,7 @@ from millpond.node.host.identities import MachineAccount
 from millpond.server.auth.roles import Caller
 from millpond.server.storage.provisioning.cache import READ_IN_PLACE, CopyProgress, DataCache
 from millpond.server.storage.provisioning.host import ContainerHost
-from millpond.server.storage.provisioning.image_rules import ImageRules
-from millpond.server.storage.provisioning.image_sources import ImageSources
+from millpond.server.storage.provisioning.image_sources import ImageRules, ImageSources
 from millpond.server.storage.provisioning.staging import Item
 from millpond.server.store.jobs import JobStore
 from millpond.specs.job.dataset_refs import dataset_ref
@@ -105,9 +104,9 @@ class Provisions:
         self._check_containable(file, identity)
         digest, is_here = self._resolve(file, caller)
         if digest:
-            stored["pinned"] = Pinned(image=digest).model_dump(mode="json")
+            stored["pinned"] = Pinned(image=digest).model_dump(mode="json", exclude_none=True)
         elif self._rules.may_be_within(file.queue, file.pool, by_admin=caller.admin):
-            stored["pinned"] = Pinned(within=True).model_dump(mode="json")
+            stored["pinned"] = Pinned(within=True).model_dump(mode="json", exclude_none=True)
         return Settled(stored, waits=not is_here or bool(self._far(file, identity)))
 
     def launch(self, file: JobFile, identity: MachineAccount | None) -> ContainerLaunch | None:
@@ -164,7 +163,7 @@ class Provisions:
         pinned = Pinned(
             image=found.get("image"), data={name: key for name, key in data.items() if key != READ_IN_PLACE}
         )
-        self._job_store.pin(job, pinned.model_dump(mode="json"))
+        self._job_store.pin(job, pinned.model_dump(mode="json", exclude_none=True))
 
     # ---- inside -------------------------------------------------------------------------------------------------
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import sqlalchemy as sa
 
 from millpond.model.errors import ConflictError
+from millpond.node.host.files import read_json, write_json
 from millpond.server.auth.roles import AccessTarget, changed_target, present, seen_target
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
@@ -128,3 +131,35 @@ class Catalogue(TableStore):
 def held_as(name: str, tag: str) -> str:
     """By what name the runtime holds an image of the catalogue."""
     return f"{CATALOGUE_PREFIX}{name}:{tag}"
+
+
+class HeldImages:
+    """Digests of the images that this server has put into its catalogue, until they are gone from the machine, in a
+    file of the state directory. Any thread.
+
+    Other servers of the account may have the same runtime: what they hold, and their catalogues alone name, is left
+    alone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def all(self) -> frozenset[str]:
+        """Those that may still be there."""
+        return frozenset((read_json(self._path) or {}).get("digests", ()))
+
+    def note(self, *digests: str) -> None:
+        """They are put into the catalogue."""
+        self._write(frozenset(digests), frozenset())
+
+    def forget(self, digest: str) -> None:
+        """It is gone."""
+        self._write(frozenset(), frozenset({digest}))
+
+    def _write(self, added: frozenset[str], removed: frozenset[str]) -> None:
+        with self._lock:
+            before = self.all()
+            after = (before | added) - removed
+            if after != before:
+                write_json(self._path, {"digests": sorted(after)})

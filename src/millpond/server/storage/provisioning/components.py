@@ -11,17 +11,15 @@ from pathlib import Path
 from millpond.model.errors import UnavailableError
 from millpond.node.containers.detection import RuntimeChoice
 from millpond.node.containers.images import RuntimeImages
-from millpond.node.containers.removal import drop_ended
+from millpond.node.containers.removal import drop_ended, drop_lost
 from millpond.server.auth.vault.secrets import Vault
 from millpond.server.storage.files.collector import SPARED_S
 from millpond.server.storage.files.mounts import MountRules
 from millpond.server.storage.provisioning.admission import Provisions
 from millpond.server.storage.provisioning.cache import DataCache
-from millpond.server.storage.provisioning.catalogue import Catalogue, CatalogueImage
-from millpond.server.storage.provisioning.held_images import HeldImages
+from millpond.server.storage.provisioning.catalogue import Catalogue, CatalogueImage, HeldImages
 from millpond.server.storage.provisioning.host import ContainerHost
-from millpond.server.storage.provisioning.image_rules import ImageRules
-from millpond.server.storage.provisioning.image_sources import ImageSources
+from millpond.server.storage.provisioning.image_sources import ImageRules, ImageSources
 from millpond.server.storage.provisioning.images import ImageService
 from millpond.server.storage.provisioning.staging import Staging
 from millpond.server.store.store import Store
@@ -86,7 +84,7 @@ class Provisioning:
         self.images = ImageService(self.host, self.catalogue, self.sources, self.held, state_dir, dependencies.nodes)
 
     def tidy(self, now: float) -> None:
-        """Drop containers that ended long ago, and images that were taken out of the catalogue.
+        """Drop containers that ended long ago or unknown to their runtime, and images taken out of the catalogue.
 
         Args:
             now: seconds since 1970.
@@ -100,6 +98,7 @@ class Provisioning:
             log.warning("containers cannot be tidied up: %s", error)
             return
         dropped = drop_ended(containers, self.host.mark, now - SPARED_S)
+        dropped += drop_lost(containers, self.host.mark, self.host.state_dir)
         if dropped:
             log.info("removed %d containers of ended tasks", dropped)
         self.held.note(*(entry.digest for entry in entries))

@@ -12,6 +12,7 @@ from typing import Final
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.node.containers.programs import Notify
 from millpond.server.http.error_responses import refusal_of
+from millpond.server.http.user_turns import UserTurns
 from millpond.server.storage.provisioning.catalogue import CatalogueImage
 from millpond.specs.api.jobs.images import ImageInfo, ImageStep
 
@@ -23,7 +24,8 @@ _KEPT_WITHIN_S: Final = 10.0
 """After that the answer ends all the same, as where a full disk keeps nothing."""
 _CLOSES_WITHIN_S: Final = 12.0
 """A build needs ten to leave nothing."""
-_AT_ONCE: Final = 4
+_AT_ONCE: Final = 8
+"""Each of another user: a registry that never answers keeps waiting those alone who name it."""
 _MOST_LEFT_BEHIND: Final = 4
 """So many more may go on whose clients are gone, as nothing that could end them has happened since."""
 MOST_UNTAKEN: Final = 256
@@ -33,7 +35,7 @@ _LEFT: Final = "the client that asked for it is gone"
 
 
 class ImageSteps:
-    """Does work on images, so much at once.
+    """Does work on images, so much at once, and one piece after the other for each user.
 
     Args:
         shown: an image as the last line shows it.
@@ -41,22 +43,23 @@ class ImageSteps:
 
     def __init__(self, shown: Callable[[CatalogueImage], ImageInfo]) -> None:
         self._shown = shown
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._turns = UserTurns(_AT_ONCE)
         # Its own: a registry that does not answer must not keep all other requests from the threads they need.
         self._threads = ThreadPoolExecutor(_AT_ONCE + _MOST_LEFT_BEHIND, "image")
         self._under_way = set[Future[None]]()
 
-    async def run(self, work: Work, ended: Ended) -> AsyncIterator[ImageStep]:
+    async def run(self, work: Work, user: str, ended: Ended) -> AsyncIterator[ImageStep]:
         """Do it, line by line; the last line has the image, or why there is none.
 
         Args:
+            user: whose work it is.
             ended: hears how it came out, on another thread, once, whatever happens. The last line waits for what it
                 returns.
         """
         stream = _StepStream()
         doing: Future[None] | None = None
         try:
-            async with self._room:
+            async with self._turns.own(user):
                 doing = self._threads.submit(self._perform, stream, work, ended)
                 self._under_way.add(doing)
                 doing.add_done_callback(self._under_way.discard)

@@ -12,19 +12,17 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotFoundError
-from millpond.node.containers.build_end import end_builds_from
 from millpond.node.containers.images import LocalImage
 from millpond.node.containers.logins import FOLDER_PREFIX
-from millpond.node.containers.programs import Notify
+from millpond.node.containers.programs import Notify, end_builds_from
 from millpond.node.containers.scratch import left_folders, remove_left
 from millpond.node.task.records import TaskFiles, TaskId, read_record
 from millpond.node.task.workspace import lay_out
 from millpond.server.auth.roles import AccessTarget, Caller, first_group, own_target
 from millpond.server.storage.files.admission import complete_snapshot
 from millpond.server.storage.files.blobs import BlobStore
-from millpond.server.storage.provisioning.catalogue import Catalogue, CatalogueImage, held_as
+from millpond.server.storage.provisioning.catalogue import Catalogue, CatalogueImage, HeldImages, held_as
 from millpond.server.storage.provisioning.containerfile import bases_of
-from millpond.server.storage.provisioning.held_images import HeldImages
 from millpond.server.storage.provisioning.host import ContainerHost
 from millpond.server.storage.provisioning.image_sources import ImageSources
 from millpond.server.storage.provisioning.image_steps import ImageSteps, Work

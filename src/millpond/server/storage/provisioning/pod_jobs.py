@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from millpond.model.errors import InvalidInputError
@@ -17,6 +17,7 @@ from millpond.server.storage.provisioning.admission import Settled
 from millpond.server.storage.provisioning.image_sources import ImageSources
 from millpond.specs.errors import suggest
 from millpond.specs.job.dataset_refs import dataset_ref
+from millpond.specs.job.images import Pinned
 from millpond.specs.job.job_file import JobFile, RoleFile
 from millpond.specs.job.job_spec import JobSpec, check_job
 
@@ -36,6 +37,7 @@ class PodJobs:
         default_image: of jobs that name none; empty: there is none.
         server_url: how pods reach this server; empty: they do not.
         extras: names of extended resources in the cluster, by what jobs call them.
+        cluster_images: as ``default_image``, of those of several clusters that have their own.
     """
 
     sources: ImageSources
@@ -44,6 +46,7 @@ class PodJobs:
     default_image: Callable[[], str]
     server_url: Callable[[], str]
     extras: Mapping[str, str]
+    cluster_images: Mapping[str, str] = field(default_factory=dict)
 
     async def admit(self, file: JobFile, document: dict[str, Any], caller: Caller) -> Settled:
         """A job as it is stored.
@@ -110,6 +113,18 @@ class PodJobs:
         if file.image is None:
             return name  # the admin's own choice
         return self.sources.check_reference(file.queue, name, file.pool, by_admin=by_admin)
+
+    def with_image(self, spec: JobSpec) -> JobSpec:
+        """As if its file said which image its pods have if it names none: so it is known which nodes hold that.
+
+        Not of one that may run in any of several clusters, if these differ in it.
+        """
+        file = spec.file
+        names = {self.cluster_images.get(str(file.cluster), self.default_image())}
+        if file.cluster == ANY_CLUSTER:
+            names |= {*self.cluster_images.values()}
+        is_known = file.image is None and len(names) == 1 and "" not in names
+        return spec.with_pinned(Pinned(default_image=names.pop()) if is_known else None)
 
 
 def brought_in(file: JobFile) -> bool:

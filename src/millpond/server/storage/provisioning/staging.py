@@ -1,7 +1,8 @@
 """Stage images and data of jobs onto this machine before they queue, so that no cards are held meanwhile.
 
-What several jobs need is fetched once. Threads of this file's own fetch; a look at how far a job is never waits. All
-of it can be begun anew after a restart: what is here already is found here.
+What several jobs need is fetched once. Threads of this file's own fetch; a look at how far a job is never waits. A
+registry or a disk that never answers takes the threads of those alone who name it: a user has a few at once, and there
+are more. All of it can be begun anew after a restart: what is here already is found here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import itertools
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +25,9 @@ from millpond.server.storage.provisioning.cache import CopyProgress
 
 log = logging.getLogger(__name__)
 
-AT_ONCE: Final = 4
+AT_ONCE: Final = 32
+OF_ONE_USER: Final = 4
+"""So much of one user is fetched at once."""
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 300.0
 ENDS_WITHIN_S: Final = 5.0
@@ -89,11 +92,17 @@ class Stage:
 
 @dataclass(slots=True)
 class _Work:
-    """One item on its way."""
+    """One item on its way.
+
+    Attributes:
+        jobs: who wants it, with the user of each.
+        counts_for: of the users, the one of whom it is fetched.
+    """
 
     item: Item
     progress: CopyProgress
-    jobs: set[str]
+    jobs: dict[str, str]
+    counts_for: str = ""
     running: bool = False
     tried: int = 0
     trouble: str = ""
@@ -132,6 +141,8 @@ class Staging:
         self._works: dict[Item, _Work] = {}
         self._due: list[tuple[float, int, Item]] = []
         self._numbers = itertools.count()
+        self._fetched = Counter[str]()
+        self._held: dict[Item, None] = {}  # due, but of users of whom as much is fetched as may be at once
         self._settled: deque[str] = deque()
         self._closing = False
         self._threads = [
@@ -148,12 +159,13 @@ class Staging:
         with self._condition:
             self._closing = True
             self._condition.notify_all()
+        ends_at = self._clock() + ENDS_WITHIN_S
         for thread in self._threads:
             if thread.is_alive():
-                thread.join(ENDS_WITHIN_S)
+                thread.join(max(0.0, ends_at - self._clock()))
 
-    def begin(self, job: str, document: Mapping[str, Any]) -> None:
-        """Fetch what a job needs. Returns at once."""
+    def begin(self, job: str, document: Mapping[str, Any], user: str) -> None:
+        """Fetch what a job of a user needs. Returns at once."""
         items = self._provider.items(document)
         if not items:
             return
@@ -161,9 +173,10 @@ class Staging:
             self._wanting[job] = _Wanting(items, {})
             for item in dict.fromkeys(items.values()):
                 if item in self._works:
-                    self._works[item].jobs.add(job)
+                    self._works[item].jobs[job] = user
                 else:
-                    self._add(item, {job})
+                    self._add(item, {job: user})
+            self._plan_held()
             self._condition.notify_all()
 
     def forget(self, job: str) -> None:
@@ -173,7 +186,7 @@ class Staging:
             for item in set(wanting.items.values()) if wanting is not None else ():
                 work = self._works.get(item)
                 if work is not None:
-                    work.jobs.discard(job)
+                    work.jobs.pop(job, None)
 
     def look(self, job: str) -> Stage:
         """How far a job is; one that was not begun is ready."""
@@ -217,6 +230,8 @@ class Staging:
             except Exception as error:  # no item may end the thread that fetches all others
                 log.exception("%s cannot be fetched by a defect", work.item)
                 self._try_again(work, f"a defect ({type(error).__name__}), see the server's log")
+            finally:
+                self._over(work)
 
     def _next(self) -> _Work | None:
         """The next item that is due; None at the end."""
@@ -225,15 +240,36 @@ class Staging:
                 now = self._clock()
                 if self._due and self._due[0][0] <= now:
                     work = self._works.get(heapq.heappop(self._due)[2])
-                    if work is None or work.running:
-                        continue
-                    if work.jobs:
-                        work.running = True
+                    if work is not None and not work.running and self._takes(work):
                         return work
-                    del self._works[work.item]
                     continue
                 self._condition.wait(self._due[0][0] - now if self._due else None)
         return None
+
+    def _takes(self, work: _Work) -> bool:
+        """Whether an item that is due is fetched now: it is wanted, and a user who wants it has room."""
+        if not work.jobs:
+            del self._works[work.item]
+            return False
+        user = next((each for each in work.jobs.values() if self._fetched[each] < OF_ONE_USER), None)
+        if user is None:
+            self._held[work.item] = None
+            return False
+        work.running, work.counts_for = True, user
+        self._fetched[user] += 1
+        return True
+
+    def _over(self, work: _Work) -> None:
+        """An item is fetched no longer: what had no room is looked at again."""
+        with self._condition:
+            self._fetched[work.counts_for] -= 1
+            self._plan_held()
+            self._condition.notify_all()
+
+    def _plan_held(self) -> None:
+        for item in self._held:
+            self._plan(item, 0.0)
+        self._held.clear()
 
     def _check_wanted(self, work: _Work) -> None:
         if self._closing or not work.jobs:
@@ -281,8 +317,8 @@ class Staging:
             self._plan(work.item, pause)
             self._condition.notify_all()
 
-    def _add(self, item: Item, jobs: set[str]) -> None:
-        self._works[item] = _Work(item, CopyProgress(), set(jobs))
+    def _add(self, item: Item, jobs: Mapping[str, str]) -> None:
+        self._works[item] = _Work(item, CopyProgress(), dict(jobs))
         self._plan(item, 0.0)
 
     def _plan(self, item: Item, pause_s: float) -> None:
@@ -296,7 +332,7 @@ class Staging:
 class NothingToStage:
     """Where no job waits for an image or for data."""
 
-    def begin(self, job: str, document: Mapping[str, Any]) -> None:
+    def begin(self, job: str, document: Mapping[str, Any], user: str) -> None:
         """Does nothing."""
 
     def forget(self, job: str) -> None:

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
@@ -16,8 +16,13 @@ from millpond.model.errors import UnavailableError
 from millpond.node.host.late_calls import called_if_late
 from millpond.server.store import migrations
 from millpond.server.store.connection.leadership import LEASE_S, Leadership, Seat, postgresql_options, require_lock
-from millpond.server.store.connection.postgresql_remedies import postgresql_remedy
 
+_CONNECTIONS: Final = 16
+"""That a server may have to PostgreSQL at a time."""
+_ANY_REMEDY: Final = (
+    f"it has to be there, for an account that may make tables in it and have {_CONNECTIONS} connections at a time, and "
+    "not be read-only; one that is damaged is restored from a backup"
+)
 log = logging.getLogger(__name__)
 
 SILENT_S: Final = 5.0
@@ -30,6 +35,70 @@ _SQLITE: Final = "sqlite:///"
 _DAMAGED: Final = "one that is damaged is restored from a backup (pond restore)"
 _FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
 """What SQLite says where it has no room; the latter of the file beside the database that its connections share."""
+
+
+class _Case(NamedTuple):
+    """A refusal of PostgreSQL: ``codes`` begin those of a statement; ``texts`` are in what a refused connection says.
+
+    Such a text is in the language of the server's ``lc_messages``; in another one it gets the remedy of all. Codes:
+    PostgreSQL, appendix A.
+    """
+
+    codes: tuple[str, ...]
+    texts: tuple[str, ...]
+    remedy: str
+
+
+_CASES: Final = (
+    _Case(
+        ("28P01",),
+        ("password authentication failed", "no password supplied"),
+        "write the password of this account into ~/.pgpass of the server's account: HOST:PORT:DATABASE:USER:PASSWORD",
+    ),
+    _Case(
+        ("53300",),
+        ("too many connections", "too many clients", "remaining connection slots"),
+        f"a server takes up to {_CONNECTIONS} connections: raise the limit of PostgreSQL (max_connections), of the "
+        "database or of the account, or end other programs that are connected",
+    ),
+    _Case(
+        ("28",),
+        ('role "', "no pg_hba.conf entry", "authentication failed"),
+        "name another account in --store, or have PostgreSQL let this one in: CREATE ROLE … LOGIN, and pg_hba.conf",
+    ),
+    _Case(
+        ("42501",),
+        ("permission denied",),
+        "make the account the owner of the database, or grant it CONNECT on that and CREATE on its schema public",
+    ),
+    _Case(
+        ("25006",),
+        ("read-only", "session is not read-write"),
+        "name the primary in --store: a standby takes no changes; nor does what has default_transaction_read_only",
+    ),
+    _Case(("57P03",), ("the database system is",), "wait until PostgreSQL has started, then start again"),
+    _Case(("53100",), ("No space left on device",), "make room on the disk of PostgreSQL, then start again"),
+    _Case(("XX001", "XX002"), (), "the database is damaged: restore it from a backup"),
+    _Case(
+        ("3D000",),
+        ('database "',),
+        "create it (CREATE DATABASE … OWNER …), or name another in --store",
+    ),
+    _Case(
+        ("08",),
+        ("Connection refused", "failed to resolve host", "No such file or directory", "timeout expired", "No route"),
+        "check host and port in --store, and that PostgreSQL runs there, listens, and can be reached from here",
+    ),
+)
+
+
+def postgresql_remedy(cause: BaseException | None) -> str:
+    """What helps against an error of psycopg; the first of the cases above that fits."""
+    code, text = getattr(cause, "sqlstate", None) or "", str(cause)
+    for case in _CASES:
+        if code.startswith(case.codes) if code else any(each in text for each in case.texts):
+            return case.remedy
+    return _ANY_REMEDY
 
 
 def sqlite_url(path: Path) -> str:

@@ -27,7 +27,7 @@ from millpond.model.errors import UnavailableError
 from millpond.server.store import migrations
 from millpond.server.store.formats import check_format
 from millpond.server.store.schema import metadata
-from millpond.server.store.stored_json import RESTORE
+from millpond.server.store.tables import RESTORE
 
 log = logging.getLogger(__name__)
 
@@ -50,18 +50,14 @@ def bring_up_to_date(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) 
             by which, or another program has it open, or it cannot be upgraded; it is as it was.
     """
     with engine.connect() as connection:
-        revision = MigrationContext.configure(connection).get_current_revision()
+        revision = _revision(connection)
         if revision == migrations.newest_revision():
             return
-        if revision is None:
-            _check_tables(connection)
+        require_readable(connection)
         is_file = engine.dialect.name == "sqlite"
         if revision is None and not is_file:
             _upgrade(connection)
             return
-        if revision is not None:
-            _check_revision(connection, revision)
-            _check_snapshot(connection)
     if revision is None:
         _make_tables(engine, open_file)
         return
@@ -74,6 +70,25 @@ def bring_up_to_date(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) 
             _upgrade(connection)
         except Exception as error:
             raise _failed(error, "it is as it was") from error
+
+
+def require_readable(connection: sa.Connection) -> None:
+    """Refuse a database from which this version could not go on.
+
+    Raises:
+        UnavailableError: it was written by a newer version, or by one whose state this one cannot read, or does not say
+            by which.
+    """
+    revision = _revision(connection)
+    if revision is None:
+        _check_tables(connection)
+    else:
+        _check_revision(connection, revision)
+        _check_snapshot(connection)
+
+
+def _revision(connection: sa.Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
 
 
 def _make_tables(engine: sa.Engine, open_file: Callable[[Path], sa.Engine]) -> None:

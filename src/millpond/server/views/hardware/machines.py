@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from millpond.model.errors import NotFoundError, UnavailableError
@@ -23,6 +24,7 @@ from millpond.server.monitoring.idle_cards import IdleCards
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
 from millpond.server.monitoring.telemetry.views import Holdings, device_statuses, holdings_of, slices_by_device
+from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
 from millpond.server.views.hardware.nodes import node_info
 from millpond.server.views.visibility import Reader, reader_of
@@ -138,7 +140,11 @@ class Machines:
 
     def _made_of(self, views: list[NodeView]) -> list[NodeInfo]:
         jobs = self._loop.job_cache.newest_first()
-        return self._infos.of(views, jobs, (self._isolation.apart.trouble, self._unlimited))
+        return self._infos.of(views, jobs, self._isolation_marks)
+
+    @property
+    def _isolation_marks(self) -> tuple[str, str]:
+        return self._isolation.apart.trouble, self._unlimited
 
     async def devices(self, reader: Reader, history: int) -> list[DeviceStatus]:
         """All devices with their latest figures and who makes what of them.
@@ -157,19 +163,19 @@ class Machines:
         Raises:
             NotFoundError: there is none of that name.
         """
-        info = next((node for node in await self.all(reader) if node.name == name), None)
-        views = await self._loop.ask(lambda core: core.scheduler.node_views())
-        view = next((view for view in views if view.node.name == name), None)
-        if info is None or view is None:
+        views, jobs, held = await self._loop.ask(partial(_node_of, name=name))
+        if not views:
             raise NotFoundError(f"no node {name!r}", "`pond nodes` lists them")
-        held = await self._loop.ask(lambda core: core.scheduler.contents_of(name)) if reader.owners is None else None
-        slices = slices_by_device(self._loop.job_cache.newest_first(), self.slices.latest)
-        devices = await asyncio.to_thread(self._with_processes, device_statuses([view], slices, self.telemetry, 0))
+        held = held if reader.owners is None else None
         find = self._loop.job_cache.get
+        placed = [job for job in self._loop.job_cache.newest_first() if job.id in jobs]
+        (info,) = NodeInfos().of(views, placed, self._isolation_marks)
+        slices = slices_by_device(placed, self.slices.latest)
+        devices = await asyncio.to_thread(self._with_processes, device_statuses(views, slices, self.telemetry, 0))
         return NodeDetail(
-            node=info,
+            node=info if reader.owners is None else reader.node(info, find),
             devices=[reader.device(device, find) for device in devices],
-            links=links_of(view.node),
+            links=links_of(views[0].node),
             contents=[] if held is None else contents_of(held),
             fetch_rate=0 if held is None else held.fetch_rate,
         )
@@ -236,6 +242,12 @@ class Machines:
         if found is None:
             raise NotFoundError(f"node {name!r} is gone", "`pond nodes` lists those that are there")
         return found
+
+
+def _node_of(core: Core, name: str) -> tuple[list[NodeView], set[str], HeldContents | None]:
+    """One machine, empty where there is none of that name; the jobs with a place on it, and what it holds."""
+    scheduler = core.scheduler
+    return scheduler.node_views(name), scheduler.jobs_on(name), scheduler.contents_of(name)
 
 
 def place_name(node: str, card: int | None) -> str:

@@ -37,6 +37,7 @@ def node_info(view: NodeView, slices: Sequence[list[SliceInfo]], marks: tuple[st
         cluster=node.cluster,
         schedulable=node.schedulable and view.closure is None,
         unschedulable_reason=view.closure.reason if view.closure is not None else node.unschedulable_reason,
+        silent=node.is_silent,
         fake=any(device.fake for device in node.devices),
         closure=None if view.closure is None else _closure_info(view.closure),
         draining=view.draining,

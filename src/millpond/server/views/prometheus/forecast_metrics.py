@@ -17,12 +17,16 @@ from millpond.specs.api.pool.nodes import NodeInfo, SpareInfo
 from millpond.specs.api.services import ScalingInfo
 
 
-def power_states(nodes: Iterable[NodeInfo]) -> Iterator[Metric]:
-    """How many machines of each pool are at which power."""
+def power_states(nodes: Sequence[NodeInfo]) -> Iterator[Metric]:
+    """How many machines of each pool are at which power, and of how many nothing is heard."""
     counts = Counter((node.pool, node.power) for node in nodes)
     yield gauge(
         "millpond_nodes", "Machines by their power: on, off, or on their way", ("pool", "power"), counts.items()
     )
+    silent = Counter({node.pool: 0 for node in nodes})
+    silent.update(node.pool for node in nodes if node.silent)
+    text = "Machines of which nothing is heard, or of whose cluster"
+    yield gauge("millpond_silent_nodes", text, ("pool",), [((pool,), count) for pool, count in silent.items()])
 
 
 def spare_forecasts(spares: Sequence[SpareInfo]) -> Iterator[Metric]:

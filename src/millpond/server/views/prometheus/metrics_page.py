@@ -31,6 +31,7 @@ from millpond.server.views.prometheus.forecast_metrics import gauge, power_state
 from millpond.server.views.prometheus.pool_metrics import (
     MOST_DEVICES,
     KnownNodes,
+    closed_devices,
     conspicuous_devices,
     idle_devices,
     node_metrics,
@@ -141,6 +142,7 @@ class MetricsPage:
             pool = [*node_metrics(known)]
             pool += conspicuous_devices(known) if devices is None else device_metrics(devices)
             pool += slice_metrics(devices or ())
+            pool.append(closed_devices(known))
             pool.append(idle_devices(nodes, ask.machines.idle_cards.since, standing.at))
             return generate_latest(_Together(self._registry, standing)) + "".join(pool).encode()
 
@@ -167,7 +169,7 @@ class _Together(CollectorRegistry):
         yield from self._counted.collect()
         yield from _server(self._standing)
         yield from _jobs(self._standing, named)
-        yield from _queues(self._standing.queues)
+        yield from _queues(self._standing)
         yield from power_states(self._standing.nodes)
         yield from spare_forecasts(self._standing.spares)
         yield from replicas(self._standing.jobs, self._standing.scaling, named)
@@ -196,17 +198,22 @@ def _jobs(standing: MetricsState, named: Callable[[str], str]) -> Iterator[Metri
     counts = Counter((named(info.queue), info.kind, info.state) for info in own)
     yield gauge("millpond_jobs", "Jobs that have not ended", ("queue", "kind", "state"), counts.items())
     waiting: dict[str, float] = {}
-    for info in own:
-        is_eligible = info.eligible_at is not None and not info.scaled_to_zero and not info.suspension
-        if info.state == JobState.QUEUED and is_eligible:
-            waiting[info.queue] = max(waiting.get(info.queue, 0.0), standing.at - info.queued_at)
+    for info in filter(_could_start, own):
+        waiting[info.queue] = max(waiting.get(info.queue, 0.0), standing.at - info.queued_at)
     longest = frozenset(nlargest(MOST_QUEUES, waiting, key=waiting.__getitem__))
     told = [((queue,), seconds) for queue, seconds in waiting.items() if queue in longest or named(queue) == queue]
     text = "How long ago the first of the jobs that wait could have started"
     yield gauge("millpond_oldest_waiting_job_seconds", text, ("queue",), told)
 
 
-def _queues(queues: Sequence[QueueInfo]) -> Iterator[Metric]:
+def _could_start(info: JobInfo) -> bool:
+    """Whether a job waits for nothing but a place."""
+    is_eligible = info.eligible_at is not None and not info.scaled_to_zero and not info.suspension
+    return info.state == JobState.QUEUED and is_eligible and info.array is None
+
+
+def _queues(standing: MetricsState) -> Iterator[Metric]:
+    queues = standing.queues
     figures: tuple[tuple[str, str, Callable[[QueueInfo], int | None]], ...] = (
         ("used", "Cards that its jobs hold", lambda queue: queue.gpu_milli),
         ("guaranteed", "Cards that it gets whenever it asks", lambda queue: queue.promised_gpu_milli),
@@ -220,7 +227,31 @@ def _queues(queues: Sequence[QueueInfo]) -> Iterator[Metric]:
         found = [(queue.name, figure(queue)) for queue in shown]
         values = [((queue,), milli / _MILLI) for queue, milli in found if milli is not None]
         yield gauge(f"millpond_queue_{name}_gpus", text, ("queue",), values)
+    waits = _waits_below_guarantee(standing)
+    text = "How long the first of the jobs of it and below it waits that its guarantee has room for"
+    told = [((queue.name,), waits[queue.name]) for queue in shown if queue.name in waits]
+    yield gauge("millpond_queue_below_guarantee_seconds", text, ("queue",), told)
     yield gauge("millpond_queues", "Queues, those without figures of their own too", (), [((), float(len(queues)))])
+
+
+def _waits_below_guarantee(standing: MetricsState) -> dict[str, float]:
+    """By queue, the longest wait of a job that a guarantee has room for: of its queue, or of one above it.
+
+    What a guarantee promises to queues below it is no room for the others there.
+    """
+    queues = standing.queues
+    unmet = {each.name: max(each.promised_gpu_milli - (each.within_gpu_milli or 0), 0) for each in queues}
+    rooms, parents = Counter(unmet), {each.name: each.parent for each in queues}
+    for name, parent in parents.items():
+        rooms[parent] -= unmet[name]
+    waits: dict[str, float] = {}
+    for info in filter(_could_start, standing.jobs if any(unmet.values()) else ()):
+        queue = info.queue
+        while queue:
+            if 0 < info.gpu_milli <= rooms[queue]:
+                waits[queue] = max(waits.get(queue, 0.0), standing.at - info.queued_at)
+            queue = parents.get(queue, "")
+    return waits
 
 
 class _InTree(Protocol):

@@ -15,6 +15,7 @@ from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.resources import CARD_MILLI
 from millpond.model.units import MIB
 from millpond.node.devices.device_metrics import device_labels, family_text, gauge_text, labels_of, line_of
+from millpond.scheduling.nodes.card_cordons import BY_HEALTH
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.specs.api.pool.nodes import DeviceInfo, NodeInfo
 
@@ -28,12 +29,14 @@ Samples = Mapping[str, DeviceSample]
 
 
 class _Described(NamedTuple):
-    """What is told of a machine until it is described anew: its line in each family, and its faulty cards."""
+    """What is told of a machine until it is described anew: its line in each family, its faulty cards, and those that
+    were closed for their faults."""
 
     node: NodeInfo
     labels: str
     lines: list[str]
     faulty: list[str]
+    closed: list[str]
 
 
 class NodeLines(NamedTuple):
@@ -71,9 +74,11 @@ def _described(node: NodeInfo, before: _Described | None) -> _Described:
         return before
     labels = labels_of(node=node.name, pool=node.pool)
     lines = [line_of(f"millpond_node_{name}", labels, figure(node)) for name, _, figure in _NODE_FIGURES]
-    return _Described(
-        node, labels, lines, [device_labels(node.name, each) for each in node.devices if _is_faulty(each)]
+    faulty, closed = (
+        [device_labels(node.name, each) for each in node.devices if is_so(each)]
+        for is_so in (_is_faulty, _is_closed_for_faults)
     )
+    return _Described(node, labels, lines, faulty, closed)
 
 
 def _sampled_lines(of: _Described, samples: Samples, before: NodeLines | None) -> NodeLines:
@@ -107,6 +112,13 @@ def conspicuous_devices(nodes: Iterable[NodeLines]) -> Iterator[str]:
     yield gauge_text("millpond_device_temperature_celsius", f"Its temperature, from {HOT_C} on", hot[:MOST_DEVICES])
 
 
+def closed_devices(nodes: Iterable[NodeLines]) -> str:
+    """Cards that were closed by themselves; they may answer again."""
+    text = "Always 1; only those that were closed for their faults, until a person opens them"
+    closed = [(labels, 1) for each in nodes for labels in each.of.closed]
+    return gauge_text("millpond_device_closed_for_faults", text, closed[:MOST_DEVICES])
+
+
 def idle_devices(nodes: Iterable[NodeInfo], idle_since: Mapping[str, float], now: float) -> str:
     """The cards that tasks have held for long without computing, those of the longest time first."""
     long = {uuid: now - since for uuid, since in idle_since.items() if now - since >= IDLE_AFTER_S}
@@ -136,6 +148,10 @@ def _elsewhere(node: NodeInfo) -> float:
 
 def _is_faulty(device: DeviceInfo) -> bool:
     return device.health == DeviceHealth.FAULTY
+
+
+def _is_closed_for_faults(device: DeviceInfo) -> bool:
+    return device.closure is not None and device.closure.by == BY_HEALTH
 
 
 _NODE_FIGURES: Final[tuple[tuple[str, str, Callable[[NodeInfo], float]], ...]] = (

@@ -24,12 +24,11 @@ from millpond.server.runtime.forecasts import forecasts_at_submission
 from millpond.server.runtime.loop import Loop
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.store.store import Store
-from millpond.server.views.reports.recorded_jobs import Recorded, RecordedJob
+from millpond.server.views.reports.recorded_jobs import NEVER_RAN, Recorded, RecordedJob
 from millpond.server.views.visibility import EVERYBODY, Reader
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.reports.history import HistoryPage, TraceRow
 
-_NEVER_RAN = "never ran"
 _UNREADABLE = "this version does not understand their job files"
 _UNKNOWN_CARD = "they asked for device memory of a card that is gone"
 _NOT_ENDED = "wait or run still"
@@ -163,7 +162,7 @@ class HistoryExport:
         ran = [info for info in infos if info.started_at is not None]
         jobs_of = self._jobs_of(ran)
         found = [(info, jobs_of[info.id]) for info in ran if info.id in jobs_of]
-        missing = {_NEVER_RAN: len(infos) - len(ran), _UNREADABLE: len(ran) - len(found)}
+        missing = {NEVER_RAN: len(infos) - len(ran), _UNREADABLE: len(ran) - len(found)}
         left_out = Counter({reason: number for reason, number in missing.items() if number})
         saving = [(info, job) for info, job in found if job.checkpoint.mode is not CheckpointMode.NONE]
         whole = self._store.books.computed_s([info.id for info, _ in saving if info.attempt > 1])
@@ -175,7 +174,7 @@ class HistoryExport:
         accepted = self._job_files.readable({info.parent or info.id for info in infos})
         found = ((info, accepted.get(info.parent or info.id)) for info in infos)
         return {
-            info.id: replace(each.spec.to_job(info.id, info.user), queue=info.queue, group=info.group)
+            info.id: replace(each.spec.job, id=info.id, user=info.user, queue=info.queue, group=info.group)
             for info, each in found
             if each is not None
         }

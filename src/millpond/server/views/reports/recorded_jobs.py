@@ -5,9 +5,13 @@ plays them again needs nothing of that, and to load it takes a third of its star
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from millpond.forecasting.durations import Forecast
 from millpond.model.workloads import Job
+
+NEVER_RAN: Final = "never ran"
+"""Why jobs are left out that ended before they had cards."""
 
 
 @dataclass(frozen=True, slots=True)

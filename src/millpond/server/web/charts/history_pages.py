@@ -23,6 +23,8 @@ from millpond.server.web.rendering import show
 from millpond.specs.api.reports.fairness import FairnessInfo, SiblingFairness
 from millpond.specs.api.reports.time_series import NamedSeries, TimeSeriesInfo
 
+MOST_CARDS: Final = COLOURS * DASHES
+"""In one chart: further lines would look like the first ones."""
 MOST_CHARTS: Final = 12
 _POINTS: Final = 240
 """So many stand in one chart at the most, about; more are finer than what is seen."""
@@ -178,7 +180,7 @@ async def history(
 def card_charts(cards: TimeSeriesInfo) -> dict[str, Chart]:
     """Charts of what the cards of a job did, by figure, with a line for each card; figures that nothing measured are
     left out."""
-    shown = cards.series[: COLOURS * DASHES]
+    shown = cards.series[:MOST_CARDS]
     return {
         figure: draw(
             [Line(each.name, look_of(index), cards.at, each.figures[figure]) for index, each in enumerate(shown)],

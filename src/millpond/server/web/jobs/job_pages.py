@@ -23,7 +23,7 @@ from millpond.server.jobs.listing import ListRequest
 from millpond.server.jobs.saved_views import filters_in
 from millpond.server.monitoring.telemetry.job_cards import cards_of
 from millpond.server.storage.files.service import attempt_of
-from millpond.server.store.jobs import JobFilter
+from millpond.server.store.job_filter import JobFilter
 from millpond.server.views.log_search import ERROR_LINE
 from millpond.server.views.visibility import reader_of
 from millpond.server.web.charts import history_pages
@@ -197,6 +197,7 @@ async def one_job(
         events=events[-EVENTS_SHOWN:],
         left_out=max(len(events) - EVENTS_SHOWN, 0),
         card_charts={} if cards is None else history_pages.card_charts(cards),
+        most_cards=history_pages.MOST_CARDS,
         best_trials=await _best_trials(service, info),
         life=life_of(info, after, events, reason, now),
         left=(await service.time_left([job])).get(job),

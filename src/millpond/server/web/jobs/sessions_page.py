@@ -20,7 +20,7 @@ from millpond.server.api.service import Service
 from millpond.server.auth.roles import Caller, Verb, job_target, program_permission
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.jobs.time_limits import LimitLeft
-from millpond.server.store.jobs import JobFilter
+from millpond.server.store.job_filter import JobFilter
 from millpond.server.views.visibility import reader_of
 from millpond.server.web.jobs.ready_templates import missing_lately, ready_template, ready_templates
 from millpond.server.web.pages import PageRoute, VisitOf, may_do
@@ -164,5 +164,5 @@ def _documents(service: Service, body: StartRequest, user: str) -> list[dict[str
         del document["workdir"]
     if not starter.brings:
         return [document]
-    environment = template.environment_job.document
+    environment = template.environment_job(document).document
     return [environment, waiting_for(document, environment["name"])]

@@ -14,6 +14,7 @@ from millpond.specs.api.pool.cells import CellCardsInfo, CellChainInfo, CellMapI
 from millpond.specs.api.pool.nodes import DeviceInfo
 
 _COLOURS: Final = OWNERS_SHOWN + 1
+_WITH_WORK: Final = ("in-use", "visited")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,5 +97,5 @@ def colours_of(found: CellMapInfo) -> dict[str, str]:
 
 
 def main_part(node: DrawnNode) -> DrawnCards:
-    """What a machine is shown as where there is no room for its cards."""
-    return max(node.parts, key=lambda part: (bool(part.cell.queue), len(part.numbers)))
+    """What a machine is shown as where there is no room for its cards: by whose cell it is, and whether it has work."""
+    return max(node.parts, key=lambda part: (bool(part.cell.queue), part.state in _WITH_WORK, len(part.numbers)))

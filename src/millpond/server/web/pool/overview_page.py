@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from fastapi import APIRouter, Response
@@ -17,9 +18,11 @@ from millpond.server.web.pages import PageRoute, VisitOf, may_do
 from millpond.server.web.pool.pool_map import Colouring, map_of
 from millpond.server.web.rendering import show
 from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.pool.queues import QueueInfo
 
 _NEXT_WITHIN_S: Final = 0.3
 """For what starts next a page waits no longer: it is shown when it is known."""
+_QUEUES_SHOWN: Final = 30
 
 router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
 
@@ -58,7 +61,8 @@ async def overview(
             info=info,
             invitations=invitations,
             map=drawing,
-            queues=queues,
+            queues=busiest(queues),
+            queues_in_all=sum(each.takes_jobs for each in queues),
             suspendable=suspendable,
             now=now,
             history=history_pages.series_of(service, Subject.MODELS, None, None, None),
@@ -66,3 +70,11 @@ async def overview(
         )
 
     return await asyncio.to_thread(drawn)  # of thousands of machines: other requests go on meanwhile
+
+
+def busiest(queues: Sequence[QueueInfo]) -> list[QueueInfo]:
+    """The queues that take jobs, in their order; where there are many, those alone that hold and want most cards."""
+    leaves = [each for each in queues if each.takes_jobs]
+    first = sorted(leaves, key=lambda each: (-(each.gpu_milli + each.waiting_gpu_milli), -each.running - each.waiting))
+    chosen = {each.name for each in first[:_QUEUES_SHOWN]}
+    return [each for each in leaves if each.name in chosen]

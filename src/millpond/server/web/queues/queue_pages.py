@@ -28,7 +28,7 @@ from millpond.server.http.error_responses import refusal_of
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.monitoring.time_series.figures import Subject
 from millpond.server.runtime.queue_settings.service import QueueEdit, QueueEdited
-from millpond.server.store.jobs import JobFilter
+from millpond.server.store.job_filter import JobFilter
 from millpond.server.views.visibility import reader_of
 from millpond.server.web.charts.history_pages import charts_of, series_of
 from millpond.server.web.pages import PageRoute, VisitOf, may_do

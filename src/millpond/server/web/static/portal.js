@@ -32,7 +32,13 @@ function codeOf(text) {
   return Object.assign(document.createElement("code"), { textContent: text });
 }
 
-const marked = (text) => text.split(/`([^`]+)`/).map((part, number) => number % 2 ? codeOf(part) : part);
+function localInstant(text) {
+  const at = new Date(text.replace(" ", "T").replace(/ UTC$/, "Z").replace(" UTC", ""));
+  return isNaN(at) ? text : dates.format(at);
+}
+
+const marked = (text) => text.split(/`([^`]+)`|(\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)? UTC(?:[+-]\d\d:\d\d)?)/)
+  .map((part, number) => part && [String, codeOf, localInstant][number % 3](part)).filter(Boolean);
 
 // To one whose login has ended, with the way to log in again: through this page, which leads there and is led back to.
 function tell(text) {

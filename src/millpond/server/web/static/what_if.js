@@ -12,7 +12,9 @@ async function play(box) {
   };
   show();
   const clock = setInterval(show, 1000);
-  document.getElementById("cancel").addEventListener("click", () => stop.abort());
+  const cancel = document.getElementById("cancel");
+  cancel.addEventListener("click", () => stop.abort());
+  cancel.disabled = false;
   window.addEventListener("pagehide", () => stop.abort());
   try {
     const answer = await ask(box.dataset.load, { signal: stop.signal, headers: { Accept: "text/html" } });

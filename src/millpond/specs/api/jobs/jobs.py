@@ -180,6 +180,7 @@ class JobInfo:
         held_by: what keeps that run to its parts of cards: ``gate``, ``mps``, ``mig``, ``dmem`` or ``nothing``; empty:
             it has whole cards, none, or pretended ones.
         hold_reason: why nothing does.
+        memory_by_kernel: the kernel bounds its device memory by control group, beside that.
         network: that of that run: ``host`` (the machine's) or ``private`` (shared by its tasks alone); empty: unknown.
         scaled_to_zero: why a service has no replicas for now; empty when it has, or waits for them.
         suspension: how it is suspended, and why; of one that runs, why it could not be suspended; of one that is
@@ -189,6 +190,7 @@ class JobInfo:
             or why it did not; empty when that was never asked.
         suspended_at: since when that run is suspended, or was until its end; None when it is not.
         suspended_s: how long it was suspended before that, in seconds.
+        switching_s: how long leaving its cards, and coming back to them, took the last time; 0 before that.
         share_class: who goes first where it shares a device: ``online``, ``normal``, ``backfill``.
         kept_until: of one that has failed: up to when the place of its failed task is kept for a look inside, unless it
             is given back before; None: it is not.
@@ -235,6 +237,7 @@ class JobInfo:
     limited_by: str = ""
     held_by: str = ""
     hold_reason: str = ""
+    memory_by_kernel: bool = False
     network: str = ""
     scaled_to_zero: str = ""
     suspension: str = ""
@@ -242,6 +245,7 @@ class JobInfo:
     migration: str = ""
     suspended_at: float | None = None
     suspended_s: float = 0.0
+    switching_s: float = 0.0
     share_class: str = "normal"
     kept_until: float | None = None
     requests_wait_until: float | None = None

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from millpond.specs.api.jobs.jobs import DeadlineInfo
+
+InTheWay = Literal["job", "queue", "node"]
+_IN_THE_WAY: Final[dict[str, InTheWay]] = {
+    **dict.fromkeys(("nodes-closed", "nodes-off", "card-being-divided"), "node"),
+    **dict.fromkeys(("queue-limit", "user-limit", "guarantee-of-others", "lending-over"), "queue"),
+}
+"""What stands in the way, by cause; another job for all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +90,11 @@ class ReasonInfo:
     blocked_by: str = ""
     opens_at: float | None = None
     waits: list[WaitInfo] = field(default_factory=list)
+
+    @property
+    def in_the_way(self) -> InTheWay:
+        """What ``blocked_by`` names."""
+        return _IN_THE_WAY.get(self.cause, "job")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

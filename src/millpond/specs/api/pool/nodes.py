@@ -96,6 +96,7 @@ class NodeInfo:
     Attributes:
         cluster: the one that it is in, where the server drives several.
         schedulable: new work may start there, as far as people and its engine are concerned.
+        silent: nothing is heard of it, or of its cluster.
         fake: any of its devices is pretended.
         closure: what keeps it closed now.
         draining: preemptible work there was asked to leave; ``jobs`` are what that still waits for.
@@ -121,6 +122,7 @@ class NodeInfo:
     cluster: str = ""
     schedulable: bool = True
     unschedulable_reason: str = ""
+    silent: bool = False
     fake: bool = False
     closure: CordonInfo | None = None
     draining: bool = False

@@ -116,6 +116,6 @@ def remove_member(client: Client, name: str, user: str) -> None:
 
 
 def _print_group(known: GroupInfo) -> None:
-    members = _members(known.members) or "nobody"
+    members = _members(known.members) or "no members"
     invited = f"; invited: {_members(known.invited)}" if known.invited else ""
     click.echo(f"{known.name}: queue {known.queue}, {members}{invited}; {limits_text(known.limits)}")

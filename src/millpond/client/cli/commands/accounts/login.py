@@ -60,7 +60,8 @@ def login(
         invitation = secrets.ask("invitation")
         request = LoginRequest(invitation=invitation.strip(), new_password=secrets.ask_new(), label=label)
     else:
-        request = LoginRequest(user=user or _name_here(), password=secrets.ask("password"), label=label)
+        name = user or _name_here()
+        request = LoginRequest(user=name, password=secrets.ask(f"password of {name}"), label=label)
     info = log_in(address, request, authority=authority)
     _keep(address, info, authority)
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from millpond.client.cli.bulk_actions import for_each
-from millpond.client.cli.connection import with_client
+from millpond.client.cli.connection import for_each, with_client
 from millpond.client.cli.printing.formats import card_state, machine_state
 from millpond.client.cli.time_options import WRITTEN, future
 from millpond.client.sdk import Client

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from pathlib import Path
 
 import click
@@ -25,7 +24,7 @@ def join(config: Path | None, cluster: str, pool: str, ssh: str | None, server: 
     cluster's token in it. With --ssh it is run there. Without --config, the
     cluster is the one that kubectl would talk to.
     """
-    from millpond.engines.kubernetes.cluster.access import require_client
+    from millpond.engines.kubernetes.libraries import require_client
 
     require_client()
     from millpond.server.operations.cluster_join import TOKEN_PLACE, JoiningCluster, JoinRequest
@@ -47,7 +46,7 @@ def join(config: Path | None, cluster: str, pool: str, ssh: str | None, server: 
         return
     before = joining.nodes()
     _run_on(ssh, line)
-    for told in joining.joined(before, time.sleep):
+    for told in joining.joined(before):
         click.echo(told)
 
 

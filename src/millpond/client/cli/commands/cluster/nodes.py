@@ -18,6 +18,7 @@ from millpond.client.cli.printing.listing import Column, Listing, ListTable, lis
 from millpond.client.sdk import Client
 from millpond.model.amounts import count_text, milli_text
 from millpond.model.errors import NotFoundError
+from millpond.model.hardware.nodes import DEFAULT_POOL
 from millpond.model.resources import CARD_MILLI
 from millpond.specs.api.pool.nodes import ContentInfo, DeviceInfo, NodeInfo, NodeList, SliceInfo, SpareInfo
 
@@ -73,6 +74,7 @@ _MACHINES: ListTable[NodeInfo] = ListTable(
     (
         Column("NODE", lambda node: node.name),
         Column("CLUSTER", lambda node: node.cluster, if_any=True),
+        Column("POOL", lambda node: "" if node.pool == DEFAULT_POOL else node.pool, if_any=True),
         Column("CARDS", _models, gives_way=True),
         Column("FREE", lambda node: _free_compute(node, *node.devices) if node.devices else "", right=True),
         Column("CPUS FREE", _free_cpus, right=True),

@@ -138,7 +138,7 @@ def value_in(name: str, text: str) -> Any:
 
 def _show_differences(client: Client, queue: str, fields: dict[str, Any]) -> None:
     """Play the jobs without and with a change, and print who starts sooner, later, or is ended more often."""
-    from millpond.client.cli.commands.simulation.what_if import draw_differences
+    from millpond.client.cli.printing.differences import draw_differences
 
     settings = [{"queue": queue, "field": name, "value": value} for name, value in fields.items()]
     try:

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from millpond.client.cli.bulk_actions import for_each
 from millpond.client.cli.command_suggestions import SuggestingGroup
-from millpond.client.cli.connection import with_client
+from millpond.client.cli.connection import for_each, with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
@@ -46,7 +45,8 @@ def reserve(client: Client, name: str, **wanted: Any) -> None:
     missing = [f"--{field}" for field in ("queue", "cards", "until") if field not in given]
     if missing:
         raise InvalidInputError(
-            f"a new reservation without {' and '.join(missing)}", "`pond reservations` lists those there are"
+            f"a new reservation without {' and '.join(missing)}",
+            "name what is missing; `pond reservations` lists the reservations that there are",
         )
     made = client.reserve(name or _unused_name(given["queue"], known), **given)
     click.echo(made.name)

@@ -55,7 +55,7 @@ def command(
     IDLE are hours in which cards were held and hardly computed, USED how much of
     the measured time they computed. KWH is what the cards drew, "≥" where that
     is known of a part of the hours. -o wide adds what the energy cost and
-    emitted. Waits last from submission to first start.
+    emitted. Waits last from when a job could start to its first start.
     """
     begin, end = _span(month, since, until)
     if watch and output == "csv":

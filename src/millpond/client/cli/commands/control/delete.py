@@ -6,8 +6,14 @@ from pathlib import Path
 
 import click
 
-from millpond.client.cli.bulk_actions import confirmed, for_each, require_attended
-from millpond.client.cli.connection import connect, job_argument, state_dir_option
+from millpond.client.cli.connection import (
+    confirmed,
+    connect,
+    for_each,
+    job_argument,
+    require_attended,
+    state_dir_option,
+)
 from millpond.model.amounts import count_text
 
 

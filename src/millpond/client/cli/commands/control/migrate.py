@@ -6,8 +6,7 @@ from functools import partial
 
 import click
 
-from millpond.client.cli.bulk_actions import act_on
-from millpond.client.cli.connection import job_argument, with_client
+from millpond.client.cli.connection import act_on, job_argument, with_client
 from millpond.client.sdk import Client
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from millpond.client.cli.bulk_actions import act_on, for_each
-from millpond.client.cli.connection import job_argument, with_client
+from millpond.client.cli.connection import act_on, for_each, job_argument, with_client
 from millpond.client.sdk import Client
 from millpond.model.workloads import Priority
 

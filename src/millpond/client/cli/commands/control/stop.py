@@ -7,8 +7,7 @@ from typing import Final
 
 import click
 
-from millpond.client.cli.bulk_actions import act_on, confirmed, require_attended
-from millpond.client.cli.connection import connect, job_argument, state_dir_option
+from millpond.client.cli.connection import act_on, confirmed, connect, job_argument, require_attended, state_dir_option
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import MOST_JOBS
 from millpond.model.amounts import count_text

@@ -7,8 +7,7 @@ from functools import partial
 
 import click
 
-from millpond.client.cli.bulk_actions import act_on
-from millpond.client.cli.connection import job_argument, with_client
+from millpond.client.cli.connection import act_on, job_argument, with_client
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.specs.api.jobs.jobs import JobInfo

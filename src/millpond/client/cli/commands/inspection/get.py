@@ -191,7 +191,9 @@ def _confinement(job: JobInfo) -> Iterator[str]:
     if job.held_by == "nothing":
         yield f"nothing keeps it to its part of the card: {job.hold_reason}"
     elif job.held_by:
-        yield f"kept to its part of the card by {_HOLDS[job.held_by]}"
+        beside = job.memory_by_kernel and job.held_by != "dmem"
+        by_kernel = ", and its device memory by the kernel too (dmem)" if beside else ""
+        yield f"kept to its part of the card by {_HOLDS[job.held_by]}{by_kernel}"
 
 
 def steps_of(job: JobInfo, now: float) -> Iterator[LifeStep]:

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from millpond.client.cli.command_table import SECTIONS
-from millpond.model.errors import InvalidInputError, NotFoundError
+from millpond.model.errors import InvalidInputError
 
 _HIDES_DEFAULT = (None, False, ())
 
@@ -39,18 +39,23 @@ def command(context: click.Context, words: tuple[str, ...], as_json: bool) -> No
         click.echo(json.dumps(described(root.command), indent=2, ensure_ascii=False))
         return
     with click.Context(root.command, info_name="pond", **root.command.context_settings) as at:
-        click.echo(_help_of(at, words))
+        try:
+            click.echo(_help_of(at, words))
+        except click.UsageError as error:
+            error.ctx = at  # what the help of `help` does not explain
+            raise
 
 
 def _help_of(context: click.Context, words: tuple[str, ...]) -> str:
     if not words:
         return context.command.get_help(context)
     group = context.command
-    found = group.get_command(context, words[0]) if isinstance(group, click.Group) else None
-    if found is None:
-        raise NotFoundError(f"no command {words[0][:40]!r} in {context.command_path}", "see `pond --help`")
-    with click.Context(found, info_name=words[0], parent=context) as at:
-        return _help_of(at, words[1:])
+    if not isinstance(group, click.Group):
+        raise click.UsageError(f"{context.command_path!r} has no commands below it")
+    name, found, rest = group.resolve_command(context, list(words))
+    assert found is not None
+    with click.Context(found, info_name=name, parent=context) as at:
+        return _help_of(at, tuple(rest))
 
 
 def described(root: click.Group) -> dict[str, Any]:

@@ -10,8 +10,9 @@ import click
 
 from millpond.client.cli.connection import connect, job_argument, state_dir_option
 from millpond.client.cli.error_output import say
-from millpond.client.cli.follow import accounts_of, leave
+from millpond.client.cli.follow import NOT_STARTED, accounts_of, leave
 from millpond.client.cli.printing.task_output import Output
+from millpond.client.cli.printing.waiting_line import await_job
 from millpond.client.cli.time_options import parse_past
 from millpond.client.sdk.resources.jobs import require_known
 
@@ -39,7 +40,7 @@ def command(
 ) -> None:
     """Print what JOB wrote: standard output to standard output, standard error to standard error.
 
-    With --follow, Ctrl-C leaves the job alone, and says how to return.
+    With --follow, a line says why a job has not started yet. Ctrl-C leaves the job alone, and says how to return.
 
     A terminal is shown colours, and nothing else that would steer it, such as a move of the cursor or another title.
     A file or a pipe gets what was written, and so does a terminal with --raw.
@@ -50,6 +51,8 @@ def command(
         labelled = task is None and len(found.tasks) > 1
         output = Output((sys.stdout, sys.stderr), labelled, timestamps, raw=raw)
         try:
+            if follow and found.state == "queued" and found.attempt == 0 and found.array is None:
+                await_job(client.watch(found.id), lambda seen: seen.state not in NOT_STARTED)
             for chunk in client.logs(
                 found.id,
                 task=task,

@@ -23,6 +23,7 @@ _FILTERS = {
     "closes-too-soon": "that close before it would end",
     "other-pool": "in another pool",
     "not-selected": "without the labels that it asks for",
+    "model-limit": "with cards of which its queue may not have so many",
     "kept-for-others": "kept for others",
     "cpu": "without enough free CPU cores",
     "memory": "without enough free memory",
@@ -36,12 +37,8 @@ _FILTERS = {
     "fits": "with room",
 }
 
-_IN_THE_WAY = {
-    **dict.fromkeys(("nodes-closed", "nodes-off", "card-being-divided"), "node"),
-    **dict.fromkeys(("queue-limit", "user-limit", "guarantee-of-others", "lending-over"), "queue"),
-    **dict.fromkeys(("no-room", "room-being-made", "victims-protected"), "job"),
-}
-"""What ``blocked_by`` names, by cause; another job in line for all others."""
+_LEAVING = ("no-room", "room-being-made", "victims-protected")
+"""Causes of which the job in the way holds cards; for all others, it is ahead in line."""
 
 
 @click.command("why")
@@ -75,7 +72,8 @@ def facts_of(reason: ReasonInfo, now: float) -> list[tuple[str, str]]:
         nodes = (f"{number} {_FILTERS.get(name, name)}" for name, number in reason.nodes.items())
         facts.append(("nodes", "; ".join(nodes)))
     if reason.blocked_by:
-        facts.append((_IN_THE_WAY.get(reason.cause, "behind"), reason.blocked_by))
+        is_ahead = reason.in_the_way == "job" and reason.cause not in _LEAVING
+        facts.append(("behind" if is_ahead else reason.in_the_way, reason.blocked_by))
     if reason.remedy is not None:
         field = f" ({reason.remedy.field}: {reason.remedy.value})" if reason.remedy.field else ""
         facts.append(("remedy", reason.remedy.change + field))

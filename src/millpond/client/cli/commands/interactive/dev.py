@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
@@ -25,15 +26,24 @@ from millpond.model.errors import ConflictError, InvalidInputError
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.errors import BadValueError
 from millpond.specs.job.job_ids import service_of
-from millpond.specs.job.templates import find_template
+from millpond.specs.job.templates import all_templates, find_template
 from millpond.specs.quantities import seconds
 
 SERVES_WITHIN_S = 120.0
 _LOOK_EVERY_S = 0.3
 _SHELL_TEMPLATE = "shell"
+_TEMPLATE_LIKENESS = 0.8
 
 
-@click.group("dev", cls=SuggestingGroup, invoke_without_command=True)
+class _DevGroup(SuggestingGroup):
+    """A group that also knows what it can start: ``pond dev jupyterlab`` lacks a ``-t``."""
+
+    def meant(self, name: str, known: list[str], likeness: float = 0.5) -> list[str]:
+        templates = get_close_matches(name, [each.name for each in all_templates()], n=1, cutoff=_TEMPLATE_LIKENESS)
+        return [f"-t {each}" for each in templates] or super().meant(name, known, likeness)
+
+
+@click.group("dev", cls=_DevGroup, invoke_without_command=True)
 @click.option(
     "-t",
     "--template",

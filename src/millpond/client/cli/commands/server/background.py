@@ -116,7 +116,7 @@ def _await_ready(process: subprocess.Popen[bytes], state_dir: Path, log: Path, b
         if now > speak_at and not any(line.startswith(_COMPLAINT) for line in _lines(log, begin)):  # told at its end
             doing = unready or _last_line(log, begin)
             if doing != said:
-                say(f"the server is starting still: {doing}")
+                say(f"the server is still starting: {doing}")
             said = doing
         time.sleep(_LOOK_EVERY_S)
         now = time.monotonic()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millpond.client.cli.connection import state_dir_option
+from millpond.client.cli.error_output import echo_wrapped
 from millpond.client.cli.terminal.interrupts import with_termination
 from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import default_state_dir
@@ -65,7 +66,7 @@ def backup(
     if summary.left_out:
         left_out = count_text(summary.left_out, "file")
         why = "which cannot be read, lie too deep in folders, or have holes of more than 64 GiB"
-        click.echo(f"{left_out} of jobs left out, {why}", err=True)
+        echo_wrapped(f"{left_out} of jobs left out, {why}", err=True)
 
 
 @click.command("restore")
@@ -90,7 +91,7 @@ def restore(file: Path, key_file: Path | None, stdin: bool, state_dir: Path | No
     with with_termination():
         summary = put_back(file, directory, key)
     click.echo(f"{count_text(summary.files, 'file')} of Millpond {summary.version} in {directory}")
-    click.echo(f"`pond up --state-dir {directory}` shows it; with --take-over it goes on in place of the original")
+    echo_wrapped(f"`pond up --state-dir {directory}` shows it; with --take-over it goes on in place of the original")
 
 
 def _key(key_file: Path | None, stdin: bool, new: bool = False) -> KeySource:

@@ -1,6 +1,7 @@
 """``pond down``: stop the server of a state directory, and its jobs with it; nothing else.
 
-Waiting jobs are withdrawn before running ones are stopped, so that none of them starts in the room that becomes free.
+Waiting jobs are withdrawn before running ones are stopped, so that none of them starts in the room that becomes free;
+those that others submit meanwhile are stopped, too.
 A server that does not answer, such as one whose database hangs, is ended too: its lock shows which process it is.
 """
 
@@ -147,24 +148,39 @@ def _stop_jobs_or_say(client: Client, within_s: float) -> None:
 
 
 def _stop_jobs(client: Client, within_s: float) -> None:
-    jobs = client.jobs(limit=MOST_JOBS).jobs
-    if not jobs:
+    asked = set[str]()
+    all_ended = partial(_all_ended, client, asked)
+    if all_ended():
         return
-    click.echo(f"stopping {count_text(len(jobs), 'job')}")
-    with ThreadPoolExecutor(_STOPS_AT_ONCE) as threads:
-        for these in (_waits, _runs):
-            list(threads.map(partial(_stop, client), filter(these, jobs)))
     try:
-        if _within(min(_SILENT_S, within_s), lambda: not client.jobs(limit=1).jobs):
+        if _within(min(_SILENT_S, within_s), all_ended):
             return
         if within_s > _SILENT_S:
             click.echo(f"waiting for {_those_left(client)}, up to {within_s:g} s; Ctrl-C stops waiting")
-            if _within(within_s - _SILENT_S, lambda: not client.jobs(limit=1).jobs):
+            if _within(within_s - _SILENT_S, all_ended):
                 return
     except KeyboardInterrupt:
         say(f"not ended yet: {_those_left(client)}; the server goes on\n{_GO_ON}")
         raise
     raise MillpondError(f"{_those_left(client)} did not end within {within_s:g} s; the server goes on", _GO_ON)
+
+
+def _all_ended(client: Client, asked: set[str]) -> bool:
+    """Whether no job is left. Those that were not asked to end yet are, as others may submit meanwhile.
+
+    Args:
+        asked: ids of those that were.
+    """
+    newest = client.jobs(limit=1).jobs
+    if newest and newest[0].id not in asked:
+        jobs = [job for job in client.jobs(limit=MOST_JOBS).jobs if job.id not in asked]
+        if not asked:
+            click.echo(f"stopping {count_text(len(jobs), 'job')}")
+        asked.update(job.id for job in jobs)
+        with ThreadPoolExecutor(_STOPS_AT_ONCE) as threads:
+            for these in (_waits, _runs):
+                list(threads.map(partial(_stop, client), filter(these, jobs)))
+    return not newest
 
 
 def _those_left(client: Client) -> str:

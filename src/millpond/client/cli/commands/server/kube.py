@@ -63,7 +63,7 @@ def agent(folder: Path, swap_memory: str, metrics_listen: str | None) -> int:
     """
     import logging
 
-    from millpond.engines.kubernetes.cluster.access import require_agent_libraries
+    from millpond.engines.kubernetes.libraries import require_agent_libraries
     from millpond.specs.quantities import memory_mib
 
     require_agent_libraries()

@@ -30,13 +30,12 @@ def install(
 ) -> None:
     """Write the systemd units that run the server with these options, such as --port 7433 --config FILE."""
     from millpond.server.operations.unit import require_systemd, unit_folder, unit_texts, write_units
-    from millpond.server.startup.command_line import parse_options
+    from millpond.server.startup.command_line import parse_options, words_of
 
     for_user = os.geteuid() != 0 if for_user is None else for_user
-    directory = (state_dir or default_state_dir()).absolute()
-    served = ["--state-dir", str(directory), *arguments]
-    options = parse_options(served)  # what the server would refuse is refused here
-    texts = unit_texts(served, options.state_dir, for_user=for_user)
+    served = ["--state-dir", str(state_dir or default_state_dir()), *arguments]
+    options = parse_options(served).absolute()  # what the server would refuse is refused here
+    texts = unit_texts([*words_of(options)], options.state_dir, for_user=for_user)
     folder = unit_folder(for_user=for_user)
     if only_print:
         click.echo("\n".join(f"# {folder / name}\n{text}" for name, text in texts.items()), nl=False)

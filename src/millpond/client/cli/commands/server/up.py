@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from millpond.client.cli.commands.server import background
-from millpond.client.cli.error_output import say
+from millpond.client.cli.error_output import echo_wrapped, say
 from millpond.client.sdk import Client
 from millpond.model.amounts import count_text
 from millpond.server.http.listener import listen
@@ -34,8 +33,7 @@ def command(detach: bool, **given: Any) -> int:
 
     It runs in this terminal until Ctrl-C; its jobs go on, and the next `pond up` takes them over.
     """
-    options = options_of(given)
-    options = replace(options, state_dir=options.state_dir.absolute())
+    options = options_of(given).absolute()
     _require_config(options.config)
     _require_room(options)
     if detach:
@@ -80,21 +78,21 @@ def _introduce(directory: Path) -> None:
     """Say what a server that has come up is like, and how people come in."""
     with Client(state_dir=directory) as client:
         server = client.server()
-        click.echo(summary(client.nodes(), server.engine))
+        echo_wrapped(summary(client.nodes(), server.engine))
         click.echo(f"portal: {client.accounts.portal_link().url} (works once, for ten minutes)")
         listen = client.settings().settings.get("listen") or {}
     if server.apart:
-        click.echo(server.apart)
+        echo_wrapped(server.apart)
     for note in server.notes:
-        click.echo(note)
+        echo_wrapped(note)
     if server.unsandboxed:
-        click.echo(f"jobs are not kept apart from each other: {server.unsandboxed}")
+        echo_wrapped(f"jobs are not kept apart from each other: {server.unsandboxed}")
     if server.unshared:
-        click.echo(f"no card is shared out: {server.unshared}")
+        echo_wrapped(f"no card is shared out: {server.unshared}")
     invitation = directory / FIRST_LOGIN_FILE
     if invitation.exists():
         secret = invitation.read_text().strip()
-        click.echo(f"{first_login_text(listen.get('public_url', ''))}, and this: {secret}")
+        echo_wrapped(f"{first_login_text(listen.get('public_url', ''))}, and this: {secret}")
 
 
 def summary(nodes: list[NodeInfo], engine: str) -> str:

@@ -1,32 +1,94 @@
-"""``pond apply``: first the plan (where, when, at whose cost), then the question, then the submission."""
+"""``pond apply``: first the plan (where, when, at whose cost), then the question, then the submission.
+
+Of a service that runs already, it says what would change.
+"""
 
 from __future__ import annotations
 
-import shutil
-import sys
+import json
 import time
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from millpond.client.cli.bulk_actions import require_attended
 from millpond.client.cli.commands.inspection.why import start_text
-from millpond.client.cli.commands.submission import service_update, template_needs
+from millpond.client.cli.commands.submission import template_needs
 from millpond.client.cli.commands.submission.submit import read, submit_all
-from millpond.client.cli.connection import connect, state_dir_option
-from millpond.client.cli.error_output import say, wrapped
+from millpond.client.cli.connection import connect, require_attended, state_dir_option
+from millpond.client.cli.error_output import echo_wrapped, say
 from millpond.client.cli.printing import formats
 from millpond.client.cli.template_completion import complete_template
-from millpond.client.sdk.client import Client
+from millpond.client.sdk import Client
+from millpond.client.sdk.resources.services import named
 from millpond.model.amounts import cards_text, count_text, milli_text
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.jobs.reasons import PlanInfo, PlannedTask
+from millpond.specs.api.services import FieldChange
 from millpond.specs.job.job_spec import JobSpec
 from millpond.specs.job.templates import find_template
 from millpond.specs.option_types import FiniteNumber
+
+_LONGEST = 60
+
+
+def service_to_update(client: Client, spec: JobSpec, chosen: str | None) -> str | None:
+    """A job of the service that a job file is an update of; None when it is a job of its own.
+
+    Args:
+        chosen: the service that the user named.
+
+    Raises:
+        InvalidInputError: one was named, and the file is none of a service.
+        ConflictError: several services have the file's name.
+    """
+    if spec.file.kind != "service":
+        if chosen is not None:
+            raise InvalidInputError(f"--update with a job of kind {spec.file.kind}", "only services are updated")
+        return None
+    if chosen is not None:
+        return client.find(chosen).id
+    if spec.file.name is None:
+        return None
+    return named(client.jobs().jobs, spec.file.name, client.accounts.whoami().user)
+
+
+def show_changes(client: Client, job: str, document: Mapping[str, Any], *, err: bool) -> dict[str, Any] | None:
+    """Print what an update would change; None if nothing would.
+
+    Returns:
+        The document with as many replicas as the update would have, for its plan.
+    """
+    plan = client.services.plan(job, document)
+    if not plan.changes:
+        click.echo(f"{job}: nothing changes", err=True)
+        return None
+    click.echo(f"updates {job}:", err=err)
+    for change in plan.changes:
+        click.echo(f"  {_line(change)}", err=err)
+    tasks = document.get("tasks")
+    return {**document, "tasks": {**tasks, "desired": plan.replicas} if isinstance(tasks, dict) else tasks or 1}
+
+
+def _line(change: FieldChange) -> str:
+    before, after = _text(change.before), _text(change.after)
+    pairs = zip(before, after, strict=False)
+    same = next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(before), len(after)))
+    return f"{change.field}: {_shortened(before, same)} -> {_shortened(after, same)}"
+
+
+def _text(value: Any) -> str:
+    return "(left out)" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _shortened(text: str, difference: int) -> str:
+    """The part of a text around the place where it begins to differ."""
+    if len(text) <= _LONGEST:
+        return text
+    begin = max(0, min(difference - _LONGEST // 4, len(text) - _LONGEST))
+    end = begin + _LONGEST
+    return f"{'…' if begin else ''}{text[begin:end]}{'…' if end < len(text) else ''}"
 
 
 @click.command("apply")
@@ -76,11 +138,10 @@ def command(
         if chosen is not None:
             spec, waits = template_needs.job_of(chosen, client, changes)
             specs = [spec]
-        targets = [None if new else service_update.target(client, spec, update) for spec in specs]
+        targets = [None if new else service_to_update(client, spec, update) for spec in specs]
         if canary is not None and None in targets:
             raise InvalidInputError("--canary without a service to update", "submit the service first, without it")
-        new_jobs: list[dict[str, Any]] = []
-        updates: list[tuple[str, dict[str, Any]]] = []
+        agreed: list[tuple[str | None, dict[str, Any]]] = []
         for spec, target in zip(specs, targets, strict=True):
             for warning in spec.warnings:
                 say(warning)
@@ -91,32 +152,32 @@ def command(
                 return 1
             if chosen is not None and waits:
                 _, document = template_needs.make_environment(chosen, client, document)
-            if target is None:
-                new_jobs.append(document)
-            else:
-                updates.append((target, document))
-        for job in submit_all(client, new_jobs):
-            click.echo(job.id)
-            if job.deadline is not None:
-                say(f"deadline {formats.deadline(job.deadline, time.time())}")
-        for service, document in updates:
-            click.echo(client.services.begin(service, document, canary).revisions[-1].job)
+            agreed.append((target, document))
+        _submit(client, agreed, canary)
     return 0
+
+
+def _submit(client: Client, agreed: Sequence[tuple[str | None, dict[str, Any]]], canary: float | None) -> None:
+    """Submit documents, those without a service as new jobs, and print the ids."""
+    for job in submit_all(client, [document for service, document in agreed if service is None]):
+        click.echo(job.id)
+        if job.deadline is not None:
+            say(f"deadline {formats.deadline(job.deadline, time.time())}")
+    for service, document in agreed:
+        if service is not None:
+            click.echo(client.services.begin(service, document, canary).revisions[-1].job)
 
 
 def _show(client: Client, spec: JobSpec, document: dict[str, Any], target: str | None, *, err: bool) -> bool:
     """Print what would become of a job, and what would change of the service ``target``; False if nothing would."""
     if target is not None:
-        updated = service_update.show_changes(client, target, document, err=err)
+        updated = show_changes(client, target, document, err=err)
         if updated is None:
             return False
         document = updated
     if (members := spec.members) is not None:
         click.echo(f"{count_text(len(members), 'job')} like this one:", err=err)
-    lines = plan_lines(client.plan(document), time.time())
-    if (sys.stderr if err else sys.stdout).isatty():
-        lines = chain.from_iterable(wrapped(line, shutil.get_terminal_size().columns) for line in lines)
-    click.echo("\n".join(lines), err=err)
+    echo_wrapped("\n".join(plan_lines(client.plan(document), time.time())), err=err)
     return True
 
 

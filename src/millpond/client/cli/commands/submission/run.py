@@ -193,7 +193,8 @@ def _source(text: str) -> tuple[str, str]:
     """``NAME=SOURCE``; a relative path becomes absolute."""
     name, given, source = text.partition("=")
     if not given or not source:
-        raise InvalidInputError(f"--data {text!r} is not NAME=SOURCE", "write for example --data train=/datasets/train")
+        remedy = f"write for example --data train=/datasets/train, or --data train={DATASET_PREFIX}mnist"
+        raise InvalidInputError(f"--data {text!r} is not NAME=SOURCE", remedy)
     return name, source if source.startswith(DATASET_PREFIX) else str(Path(source).absolute())
 
 

@@ -53,6 +53,6 @@ def job_of(template: Template, client: Client, changes: tuple[str, ...]) -> tupl
 
 def make_environment(template: Template, client: Client, document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Submit the job that sees to a template's environment; its id, and the job file of who waits for it."""
-    made = client.submit(template.environment_job.document).id
+    made = client.submit(template.environment_job(document).document).id
     say(f"{made} sees to the environment of {template.name}: made once, then kept on the machine")
     return made, waiting_for(document, made)
