@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx2
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.server import ServerProtocol
@@ -111,6 +112,13 @@ def answers_to(port: int, beginnings: Sequence[bytes]) -> list[bytes]:
         for client, begun in zip(clients, beginnings, strict=True):
             client.sendall(begun)
         return [all_of(client) for client in clients]
+
+
+def test_idle_connections_are_kept_for_longer_than_our_client_keeps_them_so_that_no_request_meets_their_end():
+    server = HttpServer(answer_all, lambda: None, lambda: None, lambda: None)
+    kept_by_clients_s = httpx2.Limits().keepalive_expiry
+    assert kept_by_clients_s is not None
+    assert server._server.config.timeout_keep_alive > kept_by_clients_s
 
 
 @pytest.mark.usefixtures("impatient")

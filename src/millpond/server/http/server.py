@@ -17,7 +17,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from millpond.server.http.connections import ConnectionLimits, Connections
+from millpond.server.http.connections import HEAD_WITHIN_S, ConnectionLimits, Connections
 from millpond.server.http.protocol import protocol_factory
 
 log = logging.getLogger(__name__)
@@ -75,6 +75,8 @@ class HttpServer:
             ws="websockets-sansio",
             ws_max_size=LARGEST_MESSAGE,
             ws_per_message_deflate=False,
+            # Longer than httpx2, and so our own client, keeps idle ones: no request meets the end of its connection.
+            timeout_keep_alive=int(HEAD_WITHIN_S),
             timeout_graceful_shutdown=END_WITHIN_S,
         )
         self._server = _Server(config, connections.close_overdue)
