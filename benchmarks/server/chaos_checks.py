@@ -17,7 +17,7 @@ from millpond.specs.api.jobs.jobs import JobInfo
 _LINE = re.compile(r"(\S+) (\d+) (\d+) line (\d+)")
 _SHELLS_NOTICE = "Terminated"
 """What a shell says when the notice to end reached the command below it first."""
-_ALL_START_WITHIN_S = 60.0
+_ALL_START_WITHIN_S = 180.0
 _SHOWN = 20
 
 

@@ -25,7 +25,7 @@ from millpond.node.task.launch import Command, LaunchSpec
 from millpond.node.task.limits import Limiter
 from millpond.node.task.records import TaskFiles, TaskId, running_records
 
-LONGEST_WAIT_S = 60.0
+LONGEST_WAIT_S = 180.0
 UNSANDBOXED = Confinement(sandboxed=False, network=NetworkScope.HOST)
 
 

@@ -16,7 +16,7 @@ from fake_driver.program import Program
 from millpond.node.sharing.gate import layout
 from millpond.node.sharing.gate.region import USAGE, GateRegion, GateSettings
 
-PATIENCE_S = 60
+PATIENCE_S = 180
 KERNEL_NS = 2_000_000
 FOR_EVER_MS = 10**9
 

@@ -20,7 +20,7 @@ from seeds import few_then_many
 
 CONTEXT_MIB = 20
 ROUNDS = 10
-PATIENCE_S = 100
+PATIENCE_S = 300
 
 RANDOM_WALK = r"""
 #include <pthread.h>
