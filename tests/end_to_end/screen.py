@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import pty
@@ -25,6 +26,7 @@ class Screen:
             termios.tcsetwinsize(0, size)  # here, as the program may look before its parent has a turn
             os.execvpe(argv[0], [str(word) for word in argv], {**env, "TERM": "dumb", "PS1": "$ "})
         self.shown = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a letter may come in two pieces
 
     def resize(self, rows: int, columns: int) -> None:
         """The window gets another size."""
@@ -40,9 +42,12 @@ class Screen:
         while not (found := re.search(pattern, self.shown)):
             assert time.monotonic() < give_up, f"{pattern!r} did not come, but {self.shown!r}"
             if select.select([self.terminal], [], [], 0.1)[0]:
-                self.shown += os.read(self.terminal, 4096).decode()
+                self._read()
         self.shown = self.shown[found.end() :]
         return found
+
+    def _read(self) -> None:
+        self.shown += self._decoder.decode(os.read(self.terminal, 4096))
 
     def shows_a_shell_of_its_own_window(self) -> None:
         """There is a shell that knows the window, hears that it changes, and whose program hears Ctrl-C."""
@@ -69,6 +74,6 @@ class Screen:
                 return os.waitstatus_to_exitcode(status)
             if select.select([self.terminal], [], [], 0.05)[0]:
                 with contextlib.suppress(OSError):  # it has just ended
-                    self.shown += os.read(self.terminal, 4096).decode(errors="replace")
+                    self._read()
         os.kill(self.pid, signal.SIGKILL)
         raise AssertionError(f"it did not end, but showed {self.shown[-500:]!r}")
