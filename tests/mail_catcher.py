@@ -18,6 +18,7 @@ from aiosmtpd.smtp import SMTP, AuthResult
 from own_address import free_port
 
 USER, PASSWORD = "pond", "quiet"
+_READY_WITHIN_S = 120.0
 
 
 class MailCatcher:
@@ -89,7 +90,7 @@ def catching(
         with_login: mail is taken after a login alone.
         from_first_byte: it speaks TLS, and no STARTTLS.
     """
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"ready_timeout": _READY_WITHIN_S}
     if certificate is not None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(*certificate)
