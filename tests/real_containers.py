@@ -50,9 +50,15 @@ class RealPodman:
         for name, value in self.env.items():
             patch.setenv(name, value)
 
-    def containers(self) -> list[str]:
-        """The names of all containers that are there, running or not."""
-        return self("ps", "--all", "--format", "{{.Names}}").stdout.split()
+    def printed(self, *arguments: str) -> str:
+        """What it prints where it succeeds."""
+        done = self(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def containers(self, *which: str) -> list[str]:
+        """The names of the containers that run; with ``--all`` also of those that do not."""
+        return self.printed("ps", *which, "--format", "{{.Names}}").split()
 
     def remove_everything(self) -> None:
         """Leave nothing that runs or is mounted."""

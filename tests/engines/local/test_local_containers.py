@@ -265,12 +265,12 @@ def test_an_ended_container_is_kept_for_a_while_and_then_dropped(yard: Yard, rea
     yard.end("touch /made")
     record = read_record(TaskFiles.of(yard.bench.state_dir, TaskId("job", 1, 0)))
     assert record is not None
-    assert record.container in real_podman.containers()
+    assert record.container in real_podman.containers("--all")
     mark = state_mark(yard.bench.state_dir)
     assert drop_ended(yard.launch.containers, mark, time.time() - 60) == 0
     assert drop_ended(yard.launch.containers, state_mark(yard.bench.workdir), time.time() + 60) == 0, "another server's"
     assert drop_ended(yard.launch.containers, mark, time.time() + 60) == 1
-    assert record.container not in real_podman.containers()
+    assert record.container not in real_podman.containers("--all")
 
 
 @pytest.mark.long
@@ -282,15 +282,14 @@ def test_a_container_that_runs_in_its_runtimes_books_alone_is_dropped(yard: Yard
     record = read_record(TaskFiles.of(yard.bench.state_dir, TaskId("job", 1, 0)))
     assert record is not None
     assert eventually(lambda: bool(yard.inside()))
-    monitor = real_podman("container", "inspect", "--format", "{{.State.ConmonPid}}", record.container).stdout
+    monitor = real_podman.printed("container", "inspect", "--format", "{{.State.ConmonPid}}", record.container)
     assert drop() == 0, "it runs"
     os.kill(int(monitor), signal.SIGKILL)
     yard.bench.stop("job", grace_s=0.0)
     yard.bench.events(2)
-    running = real_podman("ps", "--format", "{{.Names}}").stdout.split()
-    assert record.container in running, "podman knows no better"
+    assert record.container in real_podman.containers(), "podman knows no better"
     assert drop() == 1
-    assert record.container not in real_podman.containers()
+    assert record.container not in real_podman.containers("--all")
 
 
 def test_a_program_that_is_not_in_the_image_is_called_so(yard: Yard) -> None:

@@ -19,7 +19,7 @@ from real_containers import IMAGE, RealPodman
 
 def working(podman: RealPodman) -> set[str]:
     """The containers that builds work in."""
-    return set(podman("ps", "--all", "--external", "--format", "{{.Names}}").stdout.split())
+    return set(podman.containers("--all", "--external"))
 
 
 def context(folder: Path, step: str) -> Path:
