@@ -58,6 +58,13 @@ def alive(pid: int) -> bool:
         return False
 
 
+class EndedCommand(subprocess.CompletedProcess[str]):
+    """A command that has ended; where a test fails, pytest shows what it said."""
+
+    def __repr__(self) -> str:
+        return f"`pond {' '.join(self.args[1:])}` ended with {self.returncode}: {self.stderr.strip()[-1000:]}"
+
+
 class Pond:
     """The command line, talking to the server of one state directory, by default from the directory around it."""
 
@@ -70,21 +77,31 @@ class Pond:
 
     def __call__(
         self, *arguments: str, cwd: Path | None = None, timeout_s: float = PATIENCE_S, given: str | None = None
-    ) -> subprocess.CompletedProcess:
+    ) -> EndedCommand:
         """Run a command to its end.
 
         Args:
             given: what it reads from a pipe; None: its standard input is empty.
         """
-        return subprocess.run(
-            [POND, *arguments],
-            env=self.env,
-            cwd=cwd or self._home,
-            timeout=timeout_s,
-            capture_output=True,
-            text=True,
-            **({"stdin": subprocess.DEVNULL} if given is None else {"input": given}),
-        )
+        try:
+            done = subprocess.run(
+                [POND, *arguments],
+                env=self.env,
+                cwd=cwd or self._home,
+                timeout=timeout_s,
+                capture_output=True,
+                text=True,
+                **({"stdin": subprocess.DEVNULL} if given is None else {"input": given}),
+            )
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"{error}; it said {error.stderr!r}") from error
+        return EndedCommand(**vars(done))
+
+    def printed(self, *arguments: str, cwd: Path | None = None) -> str:
+        """What a command that succeeds prints, such as the id of a job."""
+        done = self(*arguments, cwd=cwd)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
     def start(self, *arguments: str, cwd: Path | None = None, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         """Start a command and leave it running."""
@@ -136,6 +153,10 @@ class Pond:
         with Client(state_dir=self.state_dir) as client:
             return "".join(chunk.data for chunk in client.logs(job_id))
 
+    def runs(self, job_id: str) -> bool:
+        """Whether a job runs by the server's word, which may come after what its tasks do."""
+        return self.job(job_id)["state"] == "running"
+
     def has_begun(self, job_id: str) -> bool:
-        """Whether a job runs and has written something, which may be here before the word that it runs."""
-        return self.job(job_id)["state"] == "running" and self.output(job_id) != ""
+        """Whether a job runs and has written something."""
+        return self.runs(job_id) and self.output(job_id) != ""

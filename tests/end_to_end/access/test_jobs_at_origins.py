@@ -35,7 +35,7 @@ def host_of(site: Site) -> str:
 
 def signed_in(site: Site) -> dict[str, str]:
     """The headers with which a browser comes back that has opened the link that ``pond dev open`` prints."""
-    printed = site.pond("dev", "open", site.job).stdout.strip()
+    printed = site.pond.printed("dev", "open", site.job)
     assert printed.startswith(f"http://{host_of(site)}/"), printed
     opened = get(site.url + printed.partition(host_of(site))[2], headers={"Host": host_of(site)})
     assert opened.status_code == 200

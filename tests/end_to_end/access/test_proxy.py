@@ -99,14 +99,14 @@ def test_a_websocket_carries_text_bytes_large_messages_and_the_programs_close_co
 
 
 def test_an_open_websocket_is_closed_when_what_opened_it_is_void(site: Site) -> None:
-    secret = site.pond("token", "create", "brief").stdout.strip()
+    secret = site.pond.printed("token", "create", "brief")
     where = f"{site.url.replace('http', 'ws', 1)}/proxy/{site.job}/socket"
     bearer = {"Authorization": f"Bearer {secret}"}
     with connect(where, additional_headers=bearer, subprotocols=["talk"]) as talk:  # type: ignore[list-item]
         talk.recv()
         talk.send("hello")
         assert talk.recv() == "hello"
-        site.pond("token", "revoke", secret.split("_")[1])
+        assert site.pond("token", "revoke", secret.split("_")[1]).returncode == 0
         with pytest.raises(ConnectionClosed) as closed:
             talk.recv(timeout=PATIENCE_S)
     assert closed.value.rcvd is not None
@@ -114,13 +114,13 @@ def test_an_open_websocket_is_closed_when_what_opened_it_is_void(site: Site) -> 
 
 
 def test_a_silent_command_beside_a_task_ends_when_its_client_may_no_longer_be_there(site: Site) -> None:
-    secret = site.pond("token", "create", "brief").stdout.strip()
+    secret = site.pond.printed("token", "create", "brief")
     where = f"{site.url.replace('http', 'ws', 1)}/api/v1/jobs/{site.job}/exec"
     with connect(where, additional_headers={"Authorization": f"Bearer {secret}"}) as command:
         command.send(json.dumps({"argv": ["cat"]}))
         command.send(b"\x00hello")
         assert command.recv(timeout=PATIENCE_S) == b"\x01hello"
-        site.pond("token", "revoke", secret.split("_")[1])
+        assert site.pond("token", "revoke", secret.split("_")[1]).returncode == 0
         assert "has ended" in json.loads(command.recv(timeout=PATIENCE_S))["error"]
         with pytest.raises(ConnectionClosed):
             command.recv(timeout=PATIENCE_S)
@@ -129,16 +129,16 @@ def test_a_silent_command_beside_a_task_ends_when_its_client_may_no_longer_be_th
 def test_output_is_followed_no_longer_by_who_may_no_longer_read_it(site: Site) -> None:
     talking = site.submit("command: 'while :; do echo word; sleep 0.1; done'", kind="train")
     until(lambda: site.pond.output(talking))
-    secret = site.pond("token", "create", "brief").stdout.strip()
+    secret = site.pond.printed("token", "create", "brief")
     bearer = {"Authorization": f"Bearer {secret}"}
     address = f"{site.url}/api/v1/jobs/{talking}/logs?follow=true"
     with httpx2.stream("GET", address, headers=bearer, timeout=PATIENCE_S) as answer:
         lines = answer.iter_lines()
         assert "word" in json.loads(next(lines))["data"]
-        site.pond("token", "revoke", secret.split("_")[1])
+        assert site.pond("token", "revoke", secret.split("_")[1]).returncode == 0
         assert not any(json.loads(line)["job_over"] for line in lines)
     assert site.pond.job(talking)["state"] == "running"
-    site.pond("stop", talking)
+    assert site.pond("stop", talking).returncode == 0
 
 
 def test_a_program_that_breaks_off_or_takes_no_websocket_is_a_bad_gateway(site: Site) -> None:
@@ -151,7 +151,7 @@ def test_a_job_that_is_not_there_or_serves_nothing_says_so(site: Site) -> None:
     assert site.get("", job="none-abcde").status_code == 404
     trained = site.submit("command: sleep 600", kind="train")
     assert site.get("", job=trained).status_code == 410
-    site.pond("stop", trained)
+    assert site.pond("stop", trained).returncode == 0
 
 
 def test_a_program_that_does_not_listen_yet_has_a_page_that_looks_again(site: Site) -> None:
@@ -160,7 +160,7 @@ def test_a_program_that_does_not_listen_yet_has_a_page_that_looks_again(site: Si
     answer = site.get("", job=slow, Accept="text/html")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
     assert re.search(rf"{slow} runs, and its program does not answer yet", answer.text, re.IGNORECASE)
-    site.pond("stop", slow)
+    assert site.pond("stop", slow).returncode == 0
 
 
 TAKES_A_PORT = "import socket, sys; print(socket.create_server(('127.0.0.1', int(sys.argv[1]))).accept()[0].recv(9))"
@@ -169,12 +169,12 @@ TAKES_A_PORT = "import socket, sys; print(socket.create_server(('127.0.0.1', int
 def test_a_port_that_another_job_took_gets_no_request_of_the_jobs(site: Site) -> None:
     slow = site.submit("command: sleep 600")
     until(lambda: site.pond.job(slow)["state"] == "running")
-    port = site.pond("exec", slow, "--", "printenv", "MILLPOND_PORT").stdout.strip()
+    port = site.pond.printed("exec", slow, "--", "printenv", "MILLPOND_PORT")
     thief = site.submit(f"command: [{sys.executable}, -c, {json.dumps(TAKES_A_PORT)}, '{port}']", kind="train")
     until(lambda: "not the job's own" in site.get("", job=slow).text)
     until(lambda: site.pond.job(thief)["state"] == "succeeded")
     assert site.pond("logs", thief).stdout == "b''\n"
-    site.pond("stop", slow)
+    assert site.pond("stop", slow).returncode == 0
 
 
 def test_a_job_that_waits_says_why(site: Site) -> None:
@@ -183,7 +183,7 @@ def test_a_job_that_waits_says_why(site: Site) -> None:
     answer = site.get("", job=waiting)
     assert answer.status_code == 503
     assert "queued" in answer.json()["error"]["cause"]
-    site.pond("stop", blocker, waiting)
+    assert site.pond("stop", blocker, waiting).returncode == 0
 
 
 def test_replicas_share_the_requests_and_one_that_dies_is_replaced(site: Site) -> None:
@@ -208,7 +208,7 @@ def test_replicas_share_the_requests_and_one_that_dies_is_replaced(site: Site) -
     assert site.get("die", job=service).status_code == 502
     until(lambda: both_answer() and seen[-1] != before)
     assert len(before & seen[-1]) == 1
-    site.pond("stop", service)
+    assert site.pond("stop", service).returncode == 0
 
 
 @pytest.mark.skipif(namespaces.network_trouble() != "", reason="no private networks here")
@@ -222,7 +222,7 @@ def test_a_program_in_a_network_of_its_own_is_met_through_the_platform_alone(sit
     with connect(where, additional_headers=bearer, subprotocols=["talk"]) as talk:  # type: ignore[list-item]
         talk.send("hello")
         assert talk.recv(timeout=PATIENCE_S)
-    port = site.pond("exec", job, "--", "sh", "-c", "echo $MILLPOND_PORT").stdout.strip()
+    port = site.pond.printed("exec", job, "--", "sh", "-c", "echo $MILLPOND_PORT")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(port)), 5).close()
     asked = f'import socket; socket.create_connection(("127.0.0.1", {port}), 5); print("met")'
@@ -237,4 +237,4 @@ def test_a_program_in_a_network_of_its_own_is_met_through_the_platform_alone(sit
         forward.send_signal(signal.SIGINT)
         told = forward.communicate(timeout=PATIENCE_S)[1]
         assert ("no program listens on port 1" in told) is (heard == b"")
-    site.pond("stop", job)
+    assert site.pond("stop", job).returncode == 0

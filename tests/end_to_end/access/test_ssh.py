@@ -78,7 +78,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     program = shutil.copy(PROGRAM, folder)
     env = "env: {COLOUR: blue, SHELL: /bin/sh}"
     (folder / "job.yaml").write_text(f"kind: dev\ngpus: 1\n{env}\ncommand: [{sys.executable}, {program}]\n")
-    job = pond("submit", str(folder / "job.yaml")).stdout.strip()
+    job = pond.printed("submit", str(folder / "job.yaml"))
     until(lambda: pond.has_begun(job))
     yield Place(pond, job)
     done = pond("down")
@@ -189,7 +189,7 @@ def test_a_key_of_ones_own_is_added_listed_and_removed(place: Place, tmp_path: P
     assert place.run("ssh-keygen", "-lf", f"{tmp_path}/key").stdout.split()[1] in listed
     own = place.argv("-o", f"IdentityFile={tmp_path}/key", f"millpond-{place.job}", "true")
     assert place.run(*own).returncode == 0
-    keys = {key["id"]: key for key in json.loads(place.pond("ssh-key", "ls", "-o", "json").stdout)["keys"]}
+    keys = {key["id"]: key for key in json.loads(place.pond.printed("ssh-key", "ls", "-o", "json"))["keys"]}
     assert keys[name]["used_at"] is not None  # it was this one, not that of the entry
     assert place.pond("ssh-key", "rm", name).stdout == f"{name}: removed\n"
     assert name not in place.pond("ssh-key", "ls", "-o", "name").stdout.split()
@@ -204,8 +204,8 @@ def test_the_agent_stays_here_and_other_subsystems_are_refused(place: Place) -> 
 
 
 def test_a_job_that_has_ended_or_never_was_says_so(place: Place) -> None:
-    ended = place.pond("run", "-d", "--name", "short", "true").stdout.strip()
-    place.pond("wait", ended)
+    ended = place.pond.printed("run", "-d", "--name", "short", "true")
+    assert place.pond("wait", ended).returncode == 0
     for job, words in ((ended, "is succeeded; submit it again"), ("never-was", "no job 'never-was'")):
         done = place.run(*place.argv("-l", job, f"millpond-{place.job}", "true"))
         assert words in done.stderr
@@ -240,5 +240,5 @@ def test_a_gateway_that_was_killed_is_replaced_and_a_server_takes_its_gateway_al
     place.pond.kill_server()
     until(lambda: not alive(after))
     place.pond.up("--config", str(place.workdir / "pool.yaml"))
-    place.pond("dev", "ssh-config", place.job)
+    assert place.pond("dev", "ssh-config", place.job).returncode == 0
     assert place.ssh("echo back").stdout == b"back\n"

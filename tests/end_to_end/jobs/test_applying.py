@@ -26,7 +26,7 @@ def test_apply_shows_the_plan_first_and_submits_only_when_told_to(shared: Pond) 
     assert name.startswith("planned-")
     never = shared("apply", "--dry-run", "--set", "gpus=99", str(path))
     assert (never.returncode, never.stdout) == (2, "")
-    shared("stop", name)
+    assert shared("stop", name).returncode == 0
 
 
 def test_a_template_is_applied_with_changes(shared: Pond) -> None:
@@ -34,21 +34,21 @@ def test_a_template_is_applied_with_changes(shared: Pond) -> None:
     name = done.stdout.strip()
     until(lambda: shared.job(name)["state"] == "running")
     assert (shared.job(name)["gpus"], shared.job(name)["kind"]) == ("0.25", "dev")
-    shared("stop", name)
+    assert shared("stop", name).returncode == 0
     assert shared("apply", "-y").returncode == 2
 
 
 def test_a_place_to_work_is_started_entered_extended_and_left_running(shared: Pond) -> None:
-    name = shared("dev", "--gpus", "0.5", "--time-limit", "1h").stdout.strip()
+    name = shared.printed("dev", "--gpus", "0.5", "--time-limit", "1h")
     assert shared.job(name)["state"] == "running"
-    assert shared("exec", name, "--", "sh", "-c", "echo $MILLPOND_JOB_ID").stdout.strip() == name
+    assert shared.printed("exec", name, "--", "sh", "-c", "echo $MILLPOND_JOB_ID") == name
     extended = shared("dev", "extend", name, "2h").stdout
     ends_at = shared.job(name)["limit_ends_at"]
     assert ends_at == pytest.approx(shared.job(name)["started_at"] + 3 * 3600, abs=1)
     assert extended == f"{name}: 2h00m more; its time limit ends at {instant_text(ends_at)}\n"
     wrong = shared("dev", "extend", name, "soon")
     assert (wrong.returncode, wrong.stderr.startswith("pond: ")) == (2, True)
-    shared("stop", name)
+    assert shared("stop", name).returncode == 0
     missing = shared("dev", "--template", "code-server")
     assert (missing.returncode, "coder.com/docs/code-server" in missing.stderr) == (2, True)
 
@@ -70,6 +70,6 @@ def test_the_jobs_of_a_file_are_taken_together_by_submit_and_by_apply(shared: Po
         assert shared("logs", first).stdout == "fetched\n"
     assert shared("logs", "fit-").returncode == 5, "two begin so"
     path.write_text("name: Only_One\ncommand: echo here\n")
-    shared("submit", str(path))
+    assert shared("submit", str(path)).returncode == 0
     assert shared("wait", "Only_One").returncode == 0
     assert shared("logs", "Only_O").stdout == "here\n"

@@ -129,7 +129,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_return(shared):
 
 @pytest.mark.long
 def test_ctrl_c_in_the_output_of_a_job_leaves_the_job_alone_and_says_how_to_return(shared):
-    job_id = shared("run", "--detach", "--", "sh", "-c", "echo begun; sleep 600").stdout.strip()
+    job_id = shared.printed("run", "--detach", "--", "sh", "-c", "echo begun; sleep 600")
     process = shared.start("logs", "-f", job_id)
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGINT)
@@ -139,7 +139,7 @@ def test_ctrl_c_in_the_output_of_a_job_leaves_the_job_alone_and_says_how_to_retu
         f"pond: left {job_id} to itself; return to it with `pond logs -f {job_id}`\n",
     )
     until(lambda: shared.job(job_id)["state"] == "running")
-    shared("stop", job_id)
+    assert shared("stop", job_id).returncode == 0
 
 
 @pytest.mark.long
@@ -154,7 +154,7 @@ def test_ctrl_c_ends_the_job_where_that_was_asked_for(shared):
 
 
 def test_a_job_that_waits_says_why_and_starts_when_there_is_room(shared):
-    holder = shared("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "600").stdout.strip()
+    holder = shared.printed("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "600")
     process = shared.start("run", "--gpus", "1", "--", "echo", "my turn")
     job_line, reason = process.stderr.readline(), process.stderr.readline()
     job_id = job_line.split()[-1]
@@ -171,7 +171,7 @@ def test_a_job_that_waits_says_why_and_starts_when_there_is_room(shared):
 
 
 def test_detached_work_is_listed_and_stopped(shared):
-    job_id = shared("run", "--detach", "--name", "nap", "--", "sleep", "600").stdout.strip()
+    job_id = shared.printed("run", "--detach", "--name", "nap", "--", "sleep", "600")
     until(lambda: re.search(rf"^{job_id} +running ", shared("ps").stdout, re.MULTILINE))
     until(lambda: shared("ps", "-o", "name").stdout.split() == [job_id])  # those of other tests may be ending still
     assert shared("stop", job_id).returncode == 0
@@ -197,7 +197,7 @@ def test_nodes_are_listed_and_pretended_cards_are_called_fake(shared):
     assert all("4 x V100 32GiB (fake)" in line for line in table[1:])
     cards = shared("nodes", "-o", "wide").stdout.splitlines()
     assert len(cards) == 9
-    nodes = json.loads(shared("nodes", "-o", "json").stdout)["nodes"]
+    nodes = json.loads(shared.printed("nodes", "-o", "json"))["nodes"]
     assert all(device["fake"] for node in nodes for device in node["devices"])
 
 
