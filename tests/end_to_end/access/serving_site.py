@@ -30,9 +30,9 @@ class Site:
         self.token = Path(left["token_path"]).read_text().strip()
         program = shutil.copy(PROGRAM, pond.state_dir.parent)
         self.job = self.submit(f"command: [{sys.executable}, {program}]")
-        self.key = ""
         until(lambda: self.get("").status_code == 200)
-        self.key = pond("logs", self.job).stdout.strip()
+        until(lambda: pond.output(self.job).endswith("\n"))  # it says its key once it answers
+        self.key = pond.output(self.job).strip()
 
     def submit(self, fields: str, kind: str = "dev") -> str:
         path = self.pond.state_dir.parent / "job.yaml"
