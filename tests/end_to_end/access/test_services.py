@@ -65,7 +65,7 @@ def site(shared: Pond) -> Iterator[Site]:
 
 def test_a_service_at_rest_is_woken_by_requests_and_loses_none(site: Site) -> None:
     fields = "gpus: 1\ntasks: {min: 0, max: 2}\nserve: {ready: /ready, scale: {idle_after: 1s}, hold: {requests: 8}}"
-    job = site.submit("one", fields)
+    job = site.submit("one", fields, name="rests")
     assert site.get(job).text == "one", "the first request waits for the first replica"
     until(lambda: site.info(job)["scaled_to_zero"] and site.info(job)["state"] == "queued")
     assert "scaled to zero: no request for 1 second; the next one wakes it" in site.pond("why", job).stdout
@@ -85,7 +85,7 @@ def test_a_service_at_rest_is_woken_by_requests_and_loses_none(site: Site) -> No
     history = site.pond("events", job).stdout
     assert "no request for 1 second" in history
     assert "after a request woke it" in history
-    site.pond("stop", job)
+    assert site.pond("stop", job).returncode == 0
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_service_that_rests_swapped_comes_back_with_its_processes_and_who_rank
     assert "suspend it (swap)" in small.pond("events", below).stdout
     until(lambda: small.info(below)["state"] == "running")
 
-    small.pond("stop", below)
+    assert small.pond("stop", below).returncode == 0
     above = submit(small, "above", "priority: high\npreemptible: false")
     until(lambda: small.info(above)["state"] == "running")
     with ThreadPoolExecutor(1) as pool:
@@ -123,7 +123,7 @@ def test_a_service_that_rests_swapped_comes_back_with_its_processes_and_who_rank
         until(lambda: small.info(job)["requests_wait_until"])
         assert 60 < small.info(job)["requests_wait_until"] - time.time() < 120
         assert "requests wait for a replica, the first until" in small.pond("get", job).stdout
-        small.pond("stop", above)
+        assert small.pond("stop", above).returncode == 0
         assert answer.result(timeout=PATIENCE_S).text == "one"
     assert small.info(job)["requests_wait_until"] is None
 
@@ -208,7 +208,7 @@ def test_an_update_replaces_all_replicas_and_loses_no_request(site: Site) -> Non
     for act in ("suspend", "resume"):  # of the revision that stands for the service now
         done = site.pond(act, job)
         assert done.returncode == 0, done.stderr
-    site.pond("stop", job)
+    assert site.pond("stop", job).returncode == 0
     until(lambda: site.info(f"{job}.r3")["state"] == "cancelled")
     assert site.get(job).status_code == 410
 
@@ -228,7 +228,7 @@ def test_an_update_that_does_not_come_up_is_withdrawn_and_nobody_notices(site: S
     told = site.pond("rollout", "status", job, "-o", "json").stdout
     whys = [each["told"] for each in json.loads(told)["revisions"]]
     assert whys[1:] == ["no further replica was ready within 1s", "its job has ended: exit code 1"]
-    site.pond("stop", job)
+    assert site.pond("stop", job).returncode == 0
 
 
 def test_a_canary_gets_its_part_and_is_promoted_though_the_server_is_killed(site: Site) -> None:
@@ -246,4 +246,4 @@ def test_a_canary_gets_its_part_and_is_promoted_though_the_server_is_killed(site
     site.connect()
     assert settled(site, job) == [(1, "retired"), (2, "current")]
     assert {site.get(job).text for _ in range(5)} == {"narrow"}
-    site.pond("stop", job)
+    assert site.pond("stop", job).returncode == 0
