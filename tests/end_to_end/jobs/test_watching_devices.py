@@ -20,7 +20,7 @@ def submit(pond: Pond, name: str, fields: str) -> str:
 
 
 def devices(pond: Pond) -> list[dict]:
-    return json.loads(pond("top", "-o", "json").stdout)["devices"]
+    return json.loads(pond.printed("top", "-o", "json"))["devices"]
 
 
 def test_devices_and_who_shares_them_are_watched_live_and_told_once(running: Pond) -> None:
@@ -45,7 +45,7 @@ def test_devices_and_who_shares_them_are_watched_live_and_told_once(running: Pon
     screen = Screen([POND, "top", "--watch", "0.5"], running.env, (24, 80))
     screen.shows("DEVICE / TASK")
     screen.shows("DEVICE / TASK")  # drawn again
-    picture = screen.shows(r"(?s)(.*)fake-2 3 ")[1].replace("\x1b[K", "")
+    picture = screen.shows(r"(?s)(.*?)fake-2 3 ")[1].replace("\x1b[K", "")
     lines = picture.splitlines()
     assert max(map(len, lines)) <= 80
     [online] = [line for line in lines if " online " in line]
@@ -63,4 +63,4 @@ def test_without_devices_it_says_what_tells_why(pond: Pond) -> None:
     if devices(pond):
         pytest.skip("this machine has devices")
     assert pond("top").stdout.startswith("no devices on these machines; pond doctor")
-    assert json.loads(pond("top", "--once", "-o", "json").stdout) == {"devices": []}
+    assert json.loads(pond.printed("top", "--once", "-o", "json")) == {"devices": []}
