@@ -76,7 +76,7 @@ def test_down_stops_the_server_and_its_jobs(running):
 
 def test_down_can_leave_jobs_to_the_next_server(running, tmp_path):
     script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; echo done"
-    job_id = running("run", "--detach", "--", "sh", "-c", script).stdout.strip()
+    job_id = running.printed("run", "--detach", "--", "sh", "-c", script)
     until(lambda: running.job(job_id)["state"] == "running")
     assert running("down", "--keep-jobs").returncode == 0
     running.up()
@@ -91,7 +91,7 @@ def test_a_restart_remembers_its_machines_and_one_that_takes_them_away_names_the
     config.write_text("queues: [{name: vision}]\n")
     pond.up("--config", str(config))
     lock = pond.state_dir.parent / "lock"
-    job = pond("run", "-d", "--gpus", "4", "--queue", "vision", "--", f"flock {lock.name} sleep 600").stdout.strip()
+    job = pond.printed("run", "-d", "--gpus", "4", "--queue", "vision", "--", f"flock {lock.name} sleep 600")
     until(lambda: pond.job(job)["state"] == "running")
     assert pond("down", "--keep-jobs").returncode == 0
     done = pond("up", "--detach")
@@ -101,7 +101,7 @@ def test_a_restart_remembers_its_machines_and_one_that_takes_them_away_names_the
     done = pond("up", "--detach", "--fake-gpus", "1x2:V100-32GB")
     assert f"warning: {job} runs or ran, and could not start again" in done.stdout
     until(lambda: subprocess.run(["flock", "--nonblock", lock, "true"], check=False).returncode == 0)  # it has ended
-    assert pond.job(job)["state"] == "queued"
+    until(lambda: pond.job(job)["state"] == "queued")
 
 
 def test_a_power_cut_that_emptied_the_servers_address_keeps_it_from_nothing(running):
