@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -419,6 +420,33 @@ def test_nothing_but_regular_files_of_the_output_is_given_out(api: Api, path: st
     assert answer.status_code == 404, answer.text
     listed = api.client.get(f"{JOBS}/{job.id}/output").json()
     assert (listed["files"], listed["no_files"], listed["left_out"]) == ([], 3, 0)
+
+
+@pytest.mark.parametrize("closed", ["sub/model", "sub"])
+def test_a_file_that_the_job_has_closed_to_the_server_is_said_to_be_closed(
+    api: Api, closed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = api.submit()
+    place = output_of(api, job.id) / "sub" / "model"
+    place.parent.mkdir()
+    place.write_text("weights")
+    opens, shut = os.open, (output_of(api, job.id) / closed).stat()
+
+    def guarded(path: Any, flags: int, *args: Any, dir_fd: int | None = None) -> int:
+        """As the kernel opens for an account that is not root."""
+        handle = opens(path, flags, *args, dir_fd=dir_fd)
+        if os.path.samestat(os.fstat(handle), shut):
+            os.close(handle)
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return handle
+
+    monkeypatch.setattr(os, "open", guarded)
+    answer = api.client.get(f"{JOBS}/{job.id}/output/sub/model")
+    assert answer.status_code == 409
+    assert error_of(answer).cause == "the rights of 'sub/model' in the output do not let the server read it"
+    assert "chmod -R u+rX $MILLPOND_OUTPUT" in error_of(answer).remedy
+    together = api.client.post(f"{JOBS}/{job.id}/output", json={"paths": ["sub/model"]})
+    assert (together.status_code, together.content) == (200, b""), "it is asked for by itself, and then refused"
 
 
 @pytest.mark.long

@@ -54,25 +54,35 @@ def open_new(place: Path, mode: int) -> BinaryIO:
 
 
 def open_regular(folder: Path, path: str) -> BinaryIO | None:
-    """A regular file below a folder that others can write to, reached without a link; None when there is none.
-
-    From folder to folder, as a task may put a link to something else where a file was, while we look.
+    """A regular file below a folder that others can write to, reached without a link; None when there is none, or it
+    may not be read.
     """
-    *above, name = path.split("/")
     try:
-        handle = os.open(folder, _FOLDER)
-        try:
-            for part in above:
-                # One open at a time: a task can nest folders deeper than the server may open files.
-                inner = os.open(part, _FOLDER, dir_fd=handle)
-                os.close(handle)
-                handle = inner
-            # Not blocking: opening a pipe would wait for its other end.
-            opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handle)
-        finally:
-            os.close(handle)
+        return reach_regular(folder, path)
     except (OSError, ValueError):
         return None
+
+
+def reach_regular(folder: Path, path: str) -> BinaryIO | None:
+    """A regular file as by ``open_regular``; None when something else is there.
+
+    From folder to folder, as a task may put a link to something else where a file was, while we look.
+
+    Raises:
+        OSError, ValueError: there is none, or it may not be read.
+    """
+    *above, name = path.split("/")
+    handle = os.open(folder, _FOLDER)
+    try:
+        for part in above:
+            # One open at a time: a task can nest folders deeper than the server may open files.
+            inner = os.open(part, _FOLDER, dir_fd=handle)
+            os.close(handle)
+            handle = inner
+        # Not blocking: opening a pipe would wait for its other end.
+        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handle)
+    finally:
+        os.close(handle)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
         return None

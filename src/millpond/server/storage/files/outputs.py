@@ -18,7 +18,7 @@ from millpond.job.envelopes import LARGEST_ENVELOPE
 from millpond.model.errors import ConflictError, NotFoundError
 from millpond.model.folders import LARGEST_BATCHED, batches, is_inside, is_under
 from millpond.node.host.folder_trees import Entry, entries_below
-from millpond.node.task.layout import open_regular
+from millpond.node.task.layout import open_regular, reach_regular
 from millpond.node.task.records import TaskFiles, TaskId, note_of_removal
 from millpond.node.task.workspace import OUTPUT
 from millpond.specs.api.jobs.files import MetricPoint, MetricSeries, MetricsInfo, OutputFile, OutputList
@@ -146,29 +146,36 @@ def open_output(attempt_dir: Path, path: str) -> OpenedFile:
 
     Raises:
         NotFoundError: there is no such regular file; also when a link is on the way.
-        ConflictError: as in ``list_output``.
+        ConflictError: as in ``list_output``, or the server may not read the file.
     """
-    missing = NotFoundError(f"no file {path!r} in the output", "list them with `pond output ls`")
-    if not is_inside(path):
-        raise missing
-    opened = open_below(own_output(attempt_dir), path)
-    if opened is None:
-        raise missing
-    return opened
+    folder, file = own_output(attempt_dir), None
+    try:
+        if is_inside(path):
+            file = reach_regular(folder, path)
+    except PermissionError as error:
+        raise ConflictError(
+            f"the rights of {path!r} in the output do not let the server read it",
+            "end the job's program with `chmod -R u+rX $MILLPOND_OUTPUT`, or have an admin do so for this file",
+        ) from error
+    except (OSError, ValueError):
+        pass
+    if file is None:
+        raise NotFoundError(f"no file {path!r} in the output", "list them with `pond output ls`")
+    return _opened(file)
 
 
 def first_batch(open_one: Callable[[str], OpenedFile], paths: Iterable[str]) -> bytes:
-    """The first of some files in one batch, as far as they fit: up to one that is not there, or too large for any.
+    """The first of some files in one batch, as far as they fit: up to one that cannot be opened, or is too large.
 
     Args:
-        open_one: raises NotFoundError where there is no such file.
+        open_one: raises NotFoundError where there is no such file, ConflictError where it cannot be read.
     """
 
     def contents() -> Iterator[bytes]:
         for path in paths:
             try:
                 opened = open_one(path)
-            except NotFoundError:
+            except (NotFoundError, ConflictError):
                 return
             with opened.file:
                 if opened.size > LARGEST_BATCHED:
@@ -181,8 +188,10 @@ def first_batch(open_one: Callable[[str], OpenedFile], paths: Iterable[str]) -> 
 def open_below(folder: Path, path: str) -> OpenedFile | None:
     """A regular file below a folder that a task can write to, reached without a link; None when there is none."""
     file = open_regular(folder, path)
-    if file is None:
-        return None
+    return None if file is None else _opened(file)
+
+
+def _opened(file: BinaryIO) -> OpenedFile:
     found = os.fstat(file.fileno())
     return OpenedFile(file, found.st_size, _version(found))
 
