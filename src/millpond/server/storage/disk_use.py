@@ -131,7 +131,9 @@ class DiskBooks:
             self._take_off(user, group, size)
 
     def dataset_removed(self, removed: DatasetInfo) -> None:
-        """A version of a dataset is gone: whose it was holds so much less. What was just sent counts until it goes."""
+        """A version of a dataset is gone: whose it was holds so much less. What was just sent counts until it goes
+        (``Collector.drop_just_sent``).
+        """
         if removed.digest in self._sent.pending():
             return
         with self._changing:

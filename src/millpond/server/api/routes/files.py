@@ -155,6 +155,7 @@ def remove_dataset(name: _DatasetName, version: _Version, service: ServiceOf, ac
     """Forget a version that no living job reads."""
     info = service.files.remove_dataset(name, version)
     service.disk.dataset_removed(info)
+    service.files.collector.drop_just_sent(info)
     access.note(f"version {version} removed")
     return info
 

@@ -110,6 +110,21 @@ class BlobStore:
             incoming.finish()
         return digest
 
+    def drop(self, digests: Iterable[str], asked_until: float) -> set[str]:
+        """Remove contents that were neither sent nor asked for since an instant; returns which.
+
+        Args:
+            asked_until: seconds since 1970.
+        """
+        dropped = set()
+        for digest in digests:
+            with suppress(FileNotFoundError):
+                path = blob_path(self.folder, digest)
+                if path.stat().st_mtime <= asked_until:
+                    path.unlink()
+                    dropped.add(digest)
+        return dropped
+
     def collect(self, kept: Set[str], pending: Set[str], now: float, spared_s: float) -> Collected:
         """Remove contents that nothing refers to.
 

@@ -21,6 +21,7 @@ from millpond.server.storage.files.blobs import BLOCK_BYTES, BlobStore, Collecte
 from millpond.server.storage.files.datasets import Datasets
 from millpond.server.storage.files.sent_contents import SentContents
 from millpond.server.store.jobs import JobStore
+from millpond.specs.api.jobs.files import DatasetInfo
 from millpond.specs.job.snapshots import LARGEST_SNAPSHOT_TEXT, is_digest, read_snapshot
 
 log = logging.getLogger(__name__)
@@ -78,18 +79,34 @@ class Collector(Periodic):
                 lambda job: _drop_copies(self._state_dir, job),
             )
 
+    def drop_just_sent(self, removed: DatasetInfo) -> None:
+        """Remove at once what was sent for a version of a dataset, and counts for its sender, as that is removed.
+
+        What something refers to stays, and what was asked for since the version was put: a submission that refers to
+        it may be on its way.
+        """
+        pending = self._sent.pending()
+        if removed.digest not in pending:
+            return
+        kept = self._in_datasets().union(*self._owned_by_jobs().values())
+        dropped = self._blobs.drop((self._listed(removed.digest).keys() & pending) - kept, removed.created_at)
+        self._sent.settle(lambda digest: digest not in dropped)
+
     def _collect_contents(self, now: float) -> Collected:
-        used = {dataset.digest for dataset in self._datasets.all()}
-        self._drop_folders(used)
-        kept = set[str]().union(*map(self._listed, used))
-        kept |= self._count_those_of_jobs()
+        self._drop_folders({dataset.digest for dataset in self._datasets.all()})
+        owned = self._owned_by_jobs()
+        self._sent.of_jobs = {owner: sum(sizes.values()) for owner, sizes in owned.items()}
+        kept = self._in_datasets().union(*owned.values())
         found = self._blobs.collect(kept, self._sent.pending(), now, SPARED_S)
         self._sent.settle(lambda digest: digest not in kept and self._blobs.size(digest) is not None)
         if found.blobs:
             log.info("removed %d contents that nothing refers to, %d MiB", found.blobs, found.size // 2**20)
         return found
 
-    def _count_those_of_jobs(self) -> set[str]:
+    def _in_datasets(self) -> set[str]:
+        return set[str]().union(*map(self._listed, {dataset.digest for dataset in self._datasets.all()}))
+
+    def _owned_by_jobs(self) -> dict[tuple[str, str], dict[str, int]]:
         """What stored jobs refer to; each content counts once for all jobs of a user in a group."""
         owned: dict[tuple[str, str], dict[str, int]] = {}
         for user, group, digest in self._job_store.sent_roots("ship"):
@@ -98,8 +115,7 @@ class Collector(Periodic):
         for user, group, digest in self._job_store.sent_roots("payload"):
             if is_digest(digest):
                 owned.setdefault((user, group), {})[digest] = max(self._blobs.size(digest) or 0, BLOCK_BYTES)
-        self._sent.of_jobs = {owner: sum(sizes.values()) for owner, sizes in owned.items()}
-        return set[str]().union(*owned.values())
+        return owned
 
     def _listed(self, snapshot: str) -> dict[str, int]:
         """A snapshot and what it lists, with their sizes."""

@@ -107,7 +107,7 @@ class Datasets(TableStore):
         self._execute(_TABLE.update().where(_TABLE.c.name == name).values(visibility=visibility))
 
     def remove(self, found: Dataset) -> None:
-        """Forget a version; its contents go with the next collection, as far as nothing else refers to them."""
+        """Forget a version; its contents go (``collector``) as far as nothing else refers to them."""
         this = sa.and_(_TABLE.c.name == found.name, _TABLE.c.version == found.version)
         self._execute(_TABLE.update().where(this).values(removed=True))
 
