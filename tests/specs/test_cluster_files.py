@@ -185,6 +185,15 @@ def test_a_queue_with_an_unknown_parent_is_not_offered_itself_nor_what_lies_belo
     assert caught.value.problems[0].hint == "use one of root, apart"
 
 
+def test_a_pool_that_names_its_nodes_hears_how_nodes_come_into_pools() -> None:
+    with pytest.raises(SpecError) as caught:
+        read_cluster("pools: [{name: big, nodes: [a, b]}]\nqueues: [{name: vision, nominalQuota: 8}]\n")
+    pool, queue = caught.value.problems
+    assert pool.loc == "pools.0.nodes"
+    assert pool.hint.startswith("nodes name their pool: pretended ones by `pool` in the section `nodes`")
+    assert queue.hint == "did you mean 'guarantee'?"
+
+
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="No such file"):
         load_cluster(tmp_path / "none.yaml")

@@ -15,9 +15,12 @@ from millpond.model.sharing import ShareClass
 from millpond.model.task_spacing import SpacingKind, SpacingRule
 from millpond.model.windows import Window, is_open
 from millpond.model.workloads import CheckpointMode, Kind, Priority
+from millpond.specs.config.queues import QueueFile
 from millpond.specs.errors import Problem, SpecError
+from millpond.specs.foreign_words import FOREIGN_FIELDS, own_field
 from millpond.specs.job.changes import FieldEdit
 from millpond.specs.job.images import ImageRequest, is_below, whole
+from millpond.specs.job.job_file import JobFile, RoleFile
 from millpond.specs.job.job_spec import check_job, read_jobs, stored_job
 
 FULL = """\
@@ -202,6 +205,41 @@ def test_an_unknown_field_is_refused_with_its_place_and_the_nearest_name() -> No
     assert "gpuss" in problem.message
     assert "'gpus'" in problem.hint
     assert str(problem).startswith("job.yaml:3:1: gpuss: ")
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("time: 2h", "did you mean 'time_limit'?"),
+        ("retry: 3", "did you mean 'retries'?"),
+        ("partition: a100", "did you mean 'queue'?"),
+        ("cpus-per-task: 4", "did you mean 'cpus'?"),
+        ("activeDeadlineSeconds: 60", "did you mean 'time_limit'?"),
+        ("backoffLimit: 2", "did you mean 'retries'?"),
+        ("kueue.x-k8s.io/queue-name: vision", "did you mean 'queue'?"),
+        ("nvidia.com/gpu: 2", "did you mean 'gpus'?"),
+        ("podSets: []", "did you mean 'roles'?"),
+        ("resources: {gpu: 1}", "write gpus, cpus, memory and extras as fields, each of one task"),
+        ("ports: [80]", "a `dev` or `service` job listens on the port that MILLPOND_PORT names"),
+    ],
+)
+def test_a_field_of_another_tool_is_answered_with_ours(written: str, hint: str) -> None:
+    assert only_problem(f"command: x\n{written}\n").hint == hint
+
+
+def test_a_field_of_another_tool_in_a_role_is_answered_with_one_that_roles_have() -> None:
+    (problem,) = problems("command: x\nroles: [{name: a, replicas: 2}]\n")
+    assert (problem.loc, problem.hint) == ("roles.0.replicas", "did you mean 'tasks'?")
+    (problem,) = problems("command: x\nroles: [{name: a, partition: b}]\n")
+    assert problem.hint.startswith("use one of name, tasks")
+
+
+def test_every_field_of_another_tool_stands_for_one_field_that_exists() -> None:
+    people = {*JobFile.model_fields, *RoleFile.model_fields}
+    for field, words in FOREIGN_FIELDS.items():
+        assert field in {*people, *QueueFile.model_fields}
+        for word in words.split():
+            assert (own_field(word), word in people) == (field, False)
 
 
 def test_a_wrong_value_in_a_nested_field_is_placed_at_the_value() -> None:

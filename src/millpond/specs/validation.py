@@ -7,13 +7,14 @@ import typing
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema, model_validator
 from pydantic.fields import FieldInfo
 
 from millpond.model.amounts import decimal_text
 from millpond.specs.errors import BadValueError, Problem, SpecError, as_written, suggest
+from millpond.specs.foreign_words import own_field
 from millpond.specs.source_positions import Located, Path
 
 PLAIN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -87,9 +88,14 @@ class ByPrograms:
 
 
 class Strict(BaseModel):
-    """Base of everything people write: no unknown fields, no silent conversion of types."""
+    """Base of everything people write: no unknown fields, no silent conversion of types.
+
+    Attributes:
+        instead: what to write, by fields that are expected here and stand elsewhere.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    instead: ClassVar[Mapping[str, str]] = {}
 
 
 class Shortened(Strict):
@@ -194,12 +200,19 @@ def _problem(
         at_key = True
         owner = model_at(model, path[:-1])
         name = str(path[-1])
-        message, hint = f"unknown field {_shown(name)}", suggest(name, people_fields(owner))
+        message, hint = f"unknown field {_shown(name)}", _meant_field(name, owner)
     elif kind in ("dict_type", "model_type") and (owner := model_at(model, path)) is not model_at(model, path[:-1]):
         hint = f"write {{name: value}}; {_fields_hint(owner)}"
     elif kind == "missing":
         message, hint = f"the field {str(path[-1])!r} is missing", "add it"
     return located.problem(written(path), message, hint, at_key=at_key)
+
+
+def _meant_field(name: str, owner: type[Strict]) -> str:
+    """What to write instead of a field that a model does not have."""
+    own = own_field(name)
+    known = people_fields(owner)
+    return owner.instead.get(name) or (f"did you mean {own!r}?" if own in known else suggest(name, known))
 
 
 def _words(

@@ -166,8 +166,8 @@ def test_a_word_in_place_of_a_whole_number_is_called_no_whole_number(run_pond):
 
 
 def test_a_mistyped_option_names_those_like_it(run_pond):
-    first = run_pond("run", "--retry", "1", "--", "true")[2].splitlines()[0]
-    assert first == "pond: no such option '--retry'; did you mean --retries or --array?"
+    first = run_pond("run", "--datach", "--", "true")[2].splitlines()[0]
+    assert first == "pond: no such option '--datach'; did you mean --detach or --data?"
     assert run_pond("run", "--zzz", "--", "true")[2].splitlines()[0] == "pond: no such option '--zzz'"
     assert run_pond("ps", "--json")[2].splitlines()[0] == "pond: no such option '--json'; did you mean -o json?"
     assert "-o json" not in run_pond("run", "--json", "--", "true")[2]
@@ -180,10 +180,17 @@ def test_a_mistyped_option_names_those_like_it(run_pond):
         ("run --partition a100 -- true", "--queue"),
         ("run --time 2h -- true", "--time-limit"),
         ("run --mem 4G -- true", "--memory"),
+        ("run --retry 1 -- true", "--retries"),
+        ("run --constraint a100 -- true", "--gpu-model"),
+        ("run -J fit -- true", "--name"),
         ("ps -u ada", "--user"),
         ("ps -q", "-o name"),
         ("submit --gpus 2 job.yaml", "--set gpus=…"),
         ("submit --mem 4G job.yaml", "--set memory=…"),
+        ("submit --gpu-type a100 job.yaml", "--set gpu_models=…"),
+        ("submit --dry-run job.yaml", "`pond apply --dry-run`"),
+        ("submit --test-only job.yaml", "`pond apply --dry-run`"),
+        ("apply --test-only job.yaml", "--dry-run"),
         ("dev --name notes", "--set name=…"),
     ],
 )

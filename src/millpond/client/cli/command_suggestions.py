@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import click
 
+from millpond.specs.foreign_words import own_field
+
 _NO_LIMIT = 10_000
 _LISTING_WORDS: Final = ("list", "ls", "status")
 FOREIGN_WORDS: Final = {
@@ -40,43 +42,48 @@ FOREIGN_WORDS: Final = {
     **{word: (f"nodes {word}",) for word in ("cordon", "drain", "uncordon")},
 }
 """Words of other tools (kubectl, docker, Slurm and its kin), each with our own, the first that a group has."""
-FOREIGN_OPTIONS: Final = {
-    **dict.fromkeys(("--partition", "-p", "--account", "-A"), "--queue"),
-    **dict.fromkeys(("--time", "-t", "--timeout", "--walltime"), "--time-limit"),
-    **dict.fromkeys(("--mem", "-m"), "--memory"),
-    **dict.fromkeys(("--gpu", "--gres", "-G", "--gpus-per-task", "--gpus-per-node"), "--gpus"),
-    **dict.fromkeys(("--ntasks", "--nodes", "-N", "--replicas"), "--tasks"),
-    **dict.fromkeys(("--cpus-per-task", "--cpu", "-c"), "--cpus"),
-    **dict.fromkeys(("--job-name", "-J"), "--name"),
-    **dict.fromkeys(("--chdir", "-D", "--cwd"), "--workdir"),
-    **dict.fromkeys(("--constraint", "-C"), "--gpu-model"),
-    "--export": "--env",
-    "--dependency": "--after",
-    **dict.fromkeys(("--qos", "--nice"), "--priority"),
+_FOREIGN_OPTIONS: Final = {
+    **dict.fromkeys(("-p", "-A"), "--queue"),
+    "-t": "--time-limit",
+    "-m": "--memory",
+    "-G": "--gpus",
+    "-N": "--tasks",
+    "-c": "--cpus",
+    "-J": "--name",
+    "-D": "--workdir",
+    "-C": "--gpu-model",
     **dict.fromkeys(("--me", "-u"), "--user"),
     "--states": "--state",
     **dict.fromkeys(("--lines", "-n"), "--tail"),
     "--force": "--yes",
+    **dict.fromkeys(("--test-only", "--plan", "--check", "--validate"), "--dry-run"),
 }
-"""Options of other tools, each with our own."""
+"""Options of other tools, each with our own; those with the names of their fields are in ``specs.foreign_words``."""
+_OF_OTHER_COMMANDS: Final = {("submit", "--dry-run"): "`pond apply --dry-run`"}
+"""By a command and an option of ours that it does not have, which other command has it."""
 _FOREIGN_FORMS: Final = {"--json": "json", "--yaml": "yaml", **dict.fromkeys(("-q", "--quiet", "--noheader"), "name")}
 _OPTIONS_NAMED: Final = 2
 
 
 def meant_option(error: click.NoSuchOption) -> str:
     """What may have been meant by an option that a command does not have; empty: nothing is like it."""
-    options = error.ctx.command.params if error.ctx is not None else []
+    command = None if error.ctx is None else error.ctx.command
+    options = [] if command is None else command.params
     own = {name for option in options for name in option.opts}
-    foreign = FOREIGN_OPTIONS.get(error.option_name, error.option_name)
+    field = own_field(error.option_name)
+    meant = _FOREIGN_OPTIONS.get(error.option_name) or (f"--{field.replace('_', '-')}" if field else error.option_name)
     form = _FOREIGN_FORMS.get(error.option_name)
     if form is not None and any("-o" in each.opts and form in getattr(each.type, "choices", ()) for each in options):
         return f"-o {form}"
-    if foreign in own:
-        return foreign
+    for name in (meant, meant.removesuffix("s")):
+        if name in own:
+            return name
+    if command is not None and (elsewhere := _OF_OTHER_COMMANDS.get((str(command.name), meant))):
+        return elsewhere
     if any("--set" in option.opts and option.metavar == "FIELD=VALUE" for option in options):
         from millpond.specs.job.job_file import JobFile
 
-        field = foreign.lstrip("-").replace("-", "_")
+        field = meant.lstrip("-").replace("-", "_")
         if field in JobFile.model_fields:
             return f"--set {field}=…"
     near = get_close_matches(error.option_name, error.possibilities or (), _OPTIONS_NAMED, 0.0)

@@ -151,6 +151,11 @@ class PoolFile(Strict):
             that their queues may have.
     """
 
+    instead = dict.fromkeys(
+        ("node", "nodes", "machines", "hosts", "members"),
+        "nodes name their pool: pretended ones by `pool` in the section `nodes`, those of Kubernetes by the label"
+        " millpond.io/pool; a machine of its own is the pool default",
+    )
     name: Name = DEFAULT_POOL
     sharing: Literal["exclusive", "sliced", "overcommitted"] = "sliced"
     limit_factor: Annotated[float, Field(ge=1, le=100)] = 1.0

@@ -88,6 +88,11 @@ Command = Annotated[
 ]
 
 
+_EACH_BY_ITSELF: Final = dict.fromkeys(
+    ("resources", "requests", "limits"), "write gpus, cpus, memory and extras as fields, each of one task"
+)
+
+
 class RoleFile(Strict):
     """One role of a job with several; what it leaves out comes from the job's own fields.
 
@@ -106,6 +111,7 @@ class RoleFile(Strict):
             parameter servers.
     """
 
+    instead = _EACH_BY_ITSELF
     name: Name
     tasks: Tasks | None = None
     gpus: Gpus | None = None
@@ -195,6 +201,9 @@ class JobFile(Strict):
         adopted: the pods of others that it stands for, on Kubernetes; not written by users.
     """
 
+    instead = _EACH_BY_ITSELF | dict.fromkeys(
+        ("port", "ports"), "a `dev` or `service` job listens on the port that MILLPOND_PORT names"
+    )
     kind: Literal["train", "dev", "service"] = "train"
     name: JobName | None = None
     queue: Name = DEFAULT_QUEUE
