@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from millpond.model.energy import RateMeasure, RateSeries
+from millpond.model.sharing import ShareClass
 from millpond.specs.config.cluster import ClusterConfig, read_cluster
 from millpond.specs.errors import SpecError
 
@@ -96,6 +97,11 @@ def test_the_scheduler_knows_how_long_the_nodes_of_a_pool_may_boot() -> None:
     plain = read_cluster("pools: [{name: silver}]\n").pools[0]
     assert (slow.name, slow.longest_boot_s) == ("gold", 3_600)
     assert (plain.name, plain.longest_boot_s) == ("silver", 900)
+
+
+def test_the_scheduler_knows_the_caps_of_a_pool_by_class() -> None:
+    (pool,) = read_cluster("pools: [{power: {cap_w: 250, classes: {backfill: {cap_w: 200}, online: {}}}}]\n").pools
+    assert pool.caps_w == ((ShareClass.NORMAL, 250.0), (ShareClass.BACKFILL, 200.0))
 
 
 def test_a_pool_says_how_its_nodes_are_switched() -> None:

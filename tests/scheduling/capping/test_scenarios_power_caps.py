@@ -9,9 +9,10 @@ from worlds import World, asks, elastic, gang, machine, single
 
 from ledgers import check_everything
 from millpond.model.decisions import CapPower
-from millpond.model.events import ProgressMeasured, Refused, ResumeRequested, SuspendRequested
+from millpond.model.events import PoolChanged, ProgressMeasured, Refused, ResumeRequested, SuspendRequested
 from millpond.model.hardware.nodes import Node, Pool
 from millpond.model.reasons import Cause
+from millpond.model.sharing import ShareClass
 from millpond.model.workloads import Checkpoint, CheckpointMode
 from millpond.scheduling.capping.known_caps import KEPT_S, STEPS
 from millpond.scheduling.scheduler import Scheduler
@@ -152,6 +153,38 @@ def test_a_job_that_may_take_longer_is_told_why_nothing_caps_its_cards(node: Nod
 
 def _elastic(id_: str) -> Any:
     return elastic(id_, (1, 2, 2), asks(1), name="bert", max_slowdown=0.05)
+
+
+def in_pool(*caps_w: tuple[ShareClass, float]) -> PoolChanged:
+    return PoolChanged(0.0, Pool(caps_w=caps_w))
+
+
+def test_in_a_pool_with_a_cap_of_its_own_lower_ones_are_tried_and_no_others() -> None:
+    programs = Programs(World(cards()), slow_below_w=140.0)
+    programs.here.tell(in_pool((ShareClass.NORMAL, 180.0)))
+    programs.run("a")
+    assert {cap_w for cap_w in programs.run("b") if cap_w} == {120.0, 130.0, 140.0}
+
+
+def test_a_cap_of_the_pool_for_other_work_bounds_no_cap_of_a_job(programs: Programs) -> None:
+    programs.here.tell(in_pool((ShareClass.BACKFILL, 120.0)))
+    programs.run("a")
+    assert 220.0 in programs.run("b")
+
+
+def test_caps_are_learnt_anew_where_the_pool_has_another_cap(programs: Programs) -> None:
+    for id_ in "abc":
+        programs.run(id_)
+    programs.here.tell(in_pool((ShareClass.NORMAL, 180.0)))
+    assert set(programs.run("d")) == {0.0}
+    programs.here.tell(in_pool())
+    assert programs.run("e")[0] == 200.0
+
+
+def test_in_a_pool_that_keeps_cards_at_the_least_cap_there_is_none_to_try(programs: Programs) -> None:
+    programs.here.tell(in_pool((ShareClass.NORMAL, RANGE_W[0])))
+    programs.here.submit(job("a"))
+    assert programs.here.why("a").summary.endswith("its cards have no power cap, as one cap does not suit all of them")
 
 
 def test_all_cards_of_a_gang_have_one_cap_and_other_widths_are_learnt_apart(programs: Programs) -> None:

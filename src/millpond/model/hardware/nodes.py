@@ -11,6 +11,7 @@ from millpond.model.hardware.card_layouts import DivisibleCard
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.node_selection import Labels
 from millpond.model.resources import CARD_MILLI, Amount
+from millpond.model.sharing import ShareClass
 from millpond.model.windows import Window
 
 DEFAULT_POOL = "default"
@@ -54,6 +55,7 @@ class Pool:
         balances: running work is moved off cards that are busy for long (``scheduling.migration.hot_spots``).
         longest_boot_s: a node that is switched on should have joined by then: those of a reservation are switched on so
             long before it begins.
+        caps_w: by class of work, the power cap that its cards are kept at while work of it is on them.
     """
 
     name: str = DEFAULT_POOL
@@ -70,6 +72,7 @@ class Pool:
     packs: bool = False
     balances: bool = False
     longest_boot_s: float = 900.0
+    caps_w: tuple[tuple[ShareClass, float], ...] = ()
 
     def cpu_capacity_milli(self, node: Node) -> int:
         """CPUs that may be handed out on a node of this pool."""

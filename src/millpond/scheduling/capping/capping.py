@@ -8,8 +8,8 @@ by ``TRIAL_LOSS_S`` in all, and runs without a cap for as long as it is slower t
 Nothing is kept at a cap that is not measured there: whose steps or power are not known for ``PATIENCE_S``, or whose
 cards were not kept at the cap. It runs to its end without one.
 
-All cards of a run are whole, of one model, and kept at one cap. Runs whose cards change in number have none. All of it
-happens as a start is confirmed and as progress is measured, so it depends on events alone.
+All cards of a run are whole, of one model, and kept at one cap, below that of their pool. Runs whose cards change in
+number have none. All of it happens as a start is confirmed and as progress is measured, so it depends on events alone.
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ def _cards_of(state: State, record: JobRecord) -> tuple[CapKind, tuple[float, fl
     job = record.job
     if job.kind is not Kind.TRAIN or not job.name or record.elastic:
         return "only training jobs with a name and a fixed size have a power cap"
-    models, least_w, most_w, cards = set[str](), 0.0, float("inf"), 0
+    pool_w = dict(state.cluster.pools[job.pool].caps_w).get(job.share_class, float("inf"))
+    models, least_w, most_w, cards = set[str](), 0.0, pool_w, 0
     for task in record.tasks:
         if task.holding is None or task.placement is None:
             continue
@@ -172,4 +173,4 @@ def _cards_of(state: State, record: JobRecord) -> tuple[CapKind, tuple[float, fl
         return "a job without cards has no power cap"
     if len(models) != 1 or not 0.0 < least_w < most_w:
         return "its cards have no power cap, as one cap does not suit all of them"
-    return (job.user, record.queue, job.name, models.pop(), cards), (least_w, most_w)
+    return (job.user, record.queue, job.name, models.pop(), cards, most_w), (least_w, most_w)

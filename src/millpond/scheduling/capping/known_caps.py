@@ -1,4 +1,4 @@
-"""What power caps were measured to cost and to save, by user, queue, name, model and number of cards.
+"""What power caps were measured to cost and to save, by user, queue, name, and model, number and greatest cap of cards.
 
 The range of a card is divided into ``STEPS`` steps below its greatest cap. At most ``MOST_TRIED`` of them are tried,
 each in the middle between the lowest cap that is known to be fast enough and the highest that is too slow.
@@ -23,8 +23,8 @@ KEPT_S: Final = 14 * 86_400.0
 MOST_KEPT: Final = 1_000
 """Of so many kinds of jobs caps are known: those that were measured last."""
 
-CapKind = tuple[str, str, str, str, int]
-"""User, queue, name, model and number of cards."""
+CapKind = tuple[str, str, str, str, int, float]
+"""User, queue, name; model and number of cards, and their greatest cap in watts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,5 +145,5 @@ class CapTable:
 
 def kind_of_plain(plain: Iterable[Any]) -> CapKind:
     """A kind of jobs from plain data."""
-    user, queue, name, model, cards = plain
-    return user, queue, name, model, cards
+    user, queue, name, model, cards, most_w = (*plain, 0.0)[:6]  # states of before had no greatest cap
+    return user, queue, name, model, cards, most_w

@@ -177,6 +177,8 @@ class PoolFile(Strict):
 
     def pool(self) -> Pool:
         """The model's form."""
+        power = PowerRule() if self.power is None else self.power.rule()
+        caps_w = ((each, power.setting((each,)).cap_w) for each in ShareClass)
         return Pool(
             self.name,
             SharingPolicy(self.sharing),
@@ -192,6 +194,7 @@ class PoolFile(Strict):
             balances=self.balances,
             packs=self.packs,
             longest_boot_s=Pool().longest_boot_s if self.save_energy is None else self.save_energy.longest_boot,
+            caps_w=tuple((each, cap_w) for each, cap_w in caps_w if cap_w is not None),
         )
 
 
