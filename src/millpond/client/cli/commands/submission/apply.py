@@ -159,10 +159,7 @@ def command(
 
 def _submit(client: Client, agreed: Sequence[tuple[str | None, dict[str, Any]]], canary: float | None) -> None:
     """Submit documents, those without a service as new jobs, and print the ids."""
-    for job in submit_all(client, [document for service, document in agreed if service is None]):
-        click.echo(job.id)
-        if job.deadline is not None:
-            say(f"deadline {formats.deadline(job.deadline, time.time())}")
+    submit_all(client, [document for service, document in agreed if service is None])
     for service, document in agreed:
         if service is not None:
             click.echo(client.services.begin(service, document, canary).revisions[-1].job)

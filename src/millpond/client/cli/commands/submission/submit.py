@@ -21,7 +21,6 @@ from millpond.specs.source_positions import LARGEST_TEXT
 
 if TYPE_CHECKING:
     from millpond.client.sdk import Client
-    from millpond.specs.api.jobs.jobs import JobInfo
 
 _INTERPRETERS: Final = {".py": "python", ".sh": "bash"}
 """What runs a file by its name."""
@@ -54,17 +53,15 @@ def command(
     with connect(state_dir) as client:
         for warning in dict.fromkeys(warning for spec in specs for warning in spec.warnings):
             say(warning)
-        for job in submit_all(client, [spec.document for spec in specs]):
-            click.echo(job.id)
-            if job.deadline is not None:
-                say(f"deadline {formats.deadline(job.deadline, time.time())}")
+        submit_all(client, [spec.document for spec in specs])
 
 
-def submit_all(client: Client, documents: Sequence[Mapping[str, Any]]) -> list[JobInfo]:
-    """Submit jobs: all of them are taken, or none is."""
-    if len(documents) < 2:
-        return [client.submit(document) for document in documents]
-    return client.submit_together(documents)
+def submit_all(client: Client, documents: Sequence[Mapping[str, Any]]) -> None:
+    """Submit jobs, all of them or none, and print their ids."""
+    for job in map(client.submit, documents) if len(documents) < 2 else client.submit_together(documents):
+        click.echo(job.id)
+        if job.deadline is not None:
+            say(f"deadline {formats.deadline(job.deadline, time.time())}")
 
 
 def read(
