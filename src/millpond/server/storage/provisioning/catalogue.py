@@ -112,9 +112,7 @@ class Catalogue(TableStore):
 
     def note_exact(self, image: CatalogueImage, exact: str, login: str) -> None:
         """From where an entry can be had by now, and with which secret; one that was replaced meanwhile is let be."""
-        table = schema.images
-        this = sa.and_(table.c.name == image.name, table.c.tag == image.tag, table.c.digest == image.digest)
-        self._execute(table.update().where(this).values(exact=exact, login=login))
+        self._execute(schema.images.update().where(_is(image)).values(exact=exact, login=login))
 
     def remove(self, image: CatalogueImage) -> None:
         """Take an entry out.
@@ -122,10 +120,14 @@ class Catalogue(TableStore):
         Raises:
             ConflictError: it was replaced meanwhile.
         """
-        table = schema.images
-        this = sa.and_(table.c.name == image.name, table.c.tag == image.tag, table.c.digest == image.digest)
-        if self._execute(table.delete().where(this)) == 0:
+        if self._execute(schema.images.delete().where(_is(image))) == 0:
             raise ConflictError(f"the image {image.reference} was replaced meanwhile", "look at it, and try again")
+
+
+def _is(image: CatalogueImage) -> sa.ColumnElement[bool]:
+    """Whether a row has this entry, which was not replaced."""
+    columns = schema.images.c
+    return sa.and_(columns.name == image.name, columns.tag == image.tag, columns.digest == image.digest)
 
 
 def held_as(name: str, tag: str) -> str:
