@@ -228,9 +228,7 @@ class JobStore(TableStore):
         of: str | None,
     ) -> sa.Select[Any]:
         query = sa.select(*columns).where(_JOBS.c.info.is_not(None), *conditions_of(self._engine, wanted, of))
-        if owners is not None:
-            query = query.where(sa.or_(_JOBS.c.user == owners.user, _JOBS.c.group.in_(owners.groups)))
-        return query.order_by(*order_of(wanted, of)).limit(limit)
+        return query.where(_belongs_to(owners)).order_by(*order_of(wanted, of)).limit(limit)
 
     def ended_between(
         self, behind: tuple[float, str], until: float, limit: int, owners: Owners | None = None
@@ -249,9 +247,7 @@ class JobStore(TableStore):
         at, job = behind
         later = sa.or_(_JOBS.c.submitted_at > at, sa.and_(_JOBS.c.submitted_at == at, _JOBS.c.id > job))
         query = sa.select(*OF_VIEW).where(_JOBS.c.info.is_not(None), _JOBS.c.members == 0)
-        query = query.where(later, _JOBS.c.submitted_at < until)
-        if owners is not None:
-            query = query.where(sa.or_(_JOBS.c.user == owners.user, _JOBS.c.group.in_(owners.groups)))
+        query = query.where(later, _JOBS.c.submitted_at < until, _belongs_to(owners))
         rows = self._rows(query.order_by(_JOBS.c.submitted_at, _JOBS.c.id).limit(limit))
         last = (rows[-1].submitted_at, rows[-1].id) if len(rows) == limit else None
         return [view_in(row) for row in rows], last
@@ -330,6 +326,10 @@ class JobStore(TableStore):
         """Job and digest of the submission that came with this idempotency key before."""
         row = self._first(_REPEATED, sought=key)
         return None if row is None else (row.job, row.digest)
+
+
+def _belongs_to(owners: Owners | None) -> sa.ColumnElement[bool]:
+    return sa.true() if owners is None else sa.or_(_JOBS.c.user == owners.user, _JOBS.c.group.in_(owners.groups))
 
 
 def _parts(jobs: Sequence[str]) -> list[Sequence[str]]:
