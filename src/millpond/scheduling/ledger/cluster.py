@@ -238,10 +238,7 @@ class Cluster:
             self.closed_cards.add(card)
         else:
             self.closed_cards.discard(card)
-        index = self.node_index.get(name)
-        node = None if index is None else self.nodes[index]
-        if index is not None and node is not None:
-            self._set_usable(index, node)
+        self._look_at_closures(name)
 
     def _undo_closed(self, name: str, closed: bool, releases: int) -> None:
         self._put_closed(name, closed)
@@ -252,6 +249,9 @@ class Cluster:
             self.closed.add(name)
         else:
             self.closed.discard(name)
+        self._look_at_closures(name)
+
+    def _look_at_closures(self, name: str) -> None:
         index = self.node_index.get(name)
         node = None if index is None else self.nodes[index]
         if index is not None and node is not None:
