@@ -216,8 +216,11 @@ class SimulatedEngine:
         work.measured, work.cap_w = math.nan, 0.0
         work.version += 1
         delay += self._fetch(work)
-        if delay:
-            self._plan(self.now + delay, _CONFIRM, work, decision.id)
+        self._begin_after(delay, work, decision)
+
+    def _begin_after(self, delay_s: float, work: Work, decision: Start | Resume) -> None:
+        if delay_s:
+            self._plan(self.now + delay_s, _CONFIRM, work, decision.id)
         else:
             self._begin(work, self.now)
             self._answers.append(Confirmed(self.now, decision.id))
@@ -367,11 +370,7 @@ class SimulatedEngine:
         delay = self._costs.restore_s + self._costs.switching_s(work.swapped_mib)
         work.swapped_mib = 0
         work.switching_s += delay
-        if delay:
-            self._plan(self.now + delay, _CONFIRM, work, decision.id)
-        else:
-            self._begin(work, self.now)
-            self._answers.append(Confirmed(self.now, decision.id))
+        self._begin_after(delay, work, decision)
 
     def _cap(self, work: Work, decision: CapPower) -> None:
         """Its cards draw so much at the most from now on."""
