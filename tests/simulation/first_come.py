@@ -12,7 +12,7 @@ from millpond.model.workloads import Job
 class FirstCome:
     """Starts jobs in order of submission while their cards are free; counts cards over the whole cluster.
 
-    With ``shortest_first`` smaller jobs end larger ones that run, which is enough to see preemption.
+    With ``smallest_first`` smaller jobs end larger ones that run, which is enough to see preemption.
     """
 
     def __init__(self, *, smallest_first: bool = False, places_per_card: int = 1) -> None:

@@ -18,7 +18,7 @@ from millpond.specs.config.oidc import OidcRules
 log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""As ``specs.api.accounts.AccountName``."""
+"""As ``specs.api.accounts.accounts.AccountName``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class UsageRequest:
     """Which usage is asked for.
 
     Attributes:
-        by: a ``specs.api.usage.Grouping``.
+        by: a ``specs.api.reports.usage.Grouping``.
         until: not to come yet.
         only: by column (``user``, ``group``, ``queue``, ``model``, ``kind``), the value that counts alone.
         limit: so many rows at most, the others added up.

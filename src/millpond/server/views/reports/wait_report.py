@@ -63,7 +63,7 @@ class WaitReports:
         """Waits by group and number of cards.
 
         Args:
-            by: a ``specs.api.usage.WaitGrouping``.
+            by: a ``specs.api.reports.usage.WaitGrouping``.
         """
         return await asyncio.to_thread(self._report, by, asked, self._filter(asked, caller))
 

@@ -31,7 +31,7 @@ class DeviceFacts:
 
     Attributes:
         instance: number of the part that the hardware cut out of the card ``index`` (MIG).
-        health: a ``model.devices.DeviceHealth``; only an ``ok`` device is handed out.
+        health: a ``model.hardware.devices.DeviceHealth``; only an ``ok`` device is handed out.
         experimental: the adapter of its vendor was written from documentation alone.
     """
 
