@@ -53,7 +53,8 @@ def test_a_node_pulls_an_image_by_a_pod_that_asks_for_nothing_and_is_deleted_onc
     spec = plain["spec"]
     (container,) = spec["containers"]
     assert (spec["nodeName"], container["image"], container["imagePullPolicy"]) == ("n1", IMAGE, "IfNotPresent")
-    assert "resources" not in container
+    nothing = {"cpu": "0", "memory": "0"}  # said, as a LimitRange puts its own amounts where none are
+    assert container["resources"] == {"requests": nothing, "limits": nothing}
     assert spec["activeDeadlineSeconds"] > 0
     cluster.finish(pod, code=0 if reason == "Completed" else 128, reason=reason)
     assert bench.next(Confirmed).decision == 1

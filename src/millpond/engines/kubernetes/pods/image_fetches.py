@@ -1,8 +1,10 @@
 """Images that nodes pull before a job starts there: by a pod that names the image and ends at once.
 
-Such a pod asks for nothing, so that it takes no room from tasks. It is deleted once the image is there, as its
-container has been made then, or once it is not to be had; what the container itself does is of no interest. A pull that
-fails is not tried again: the start of the job does that. The kubelet keeps the images of all containers that it runs.
+Such a pod asks for nothing, so that it takes no room from tasks, and says so: a LimitRange would put its own amounts
+where none are, and a quota would refuse it. Only a quota of the number of pods counts it. It is deleted once the image
+is there, as its container has been made then, or once it is not to be had; what the container itself does is of no
+interest. A pull that fails is not tried again: the start of the job does that. The kubelet keeps the images of all
+containers that it runs.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from lightkube.models.core_v1 import Container, LocalObjectReference, PodSpec, Toleration
+from lightkube.models.core_v1 import Container, LocalObjectReference, PodSpec, ResourceRequirements, Toleration
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Pod
 
@@ -36,6 +38,8 @@ LONGEST_S: Final = 1_800
 NO_IMAGE: Final = "what it needs is no image, and a cluster fetches images alone"
 _GONE: Final = "the pod that pulled its image was deleted"
 _TOO_LONG: Final = "its image was not there in time"
+_NOTHING: Final = {"cpu": "0", "memory": "0"}
+"""As a limit it is none."""
 _FULL: Final = "the node takes no pod beside those that it has and is to have"
 
 
@@ -124,7 +128,8 @@ class ImageFetches:
 
     def _pod(self, name: str, node: str, image: str) -> Pod:
         rules = self._rules
-        pulls = Container(name=CONTAINER, image=image, command=["true"], imagePullPolicy="IfNotPresent")
+        asks = ResourceRequirements(requests=_NOTHING, limits=_NOTHING)
+        pulls = Container(CONTAINER, image=image, command=["true"], imagePullPolicy="IfNotPresent", resources=asks)
         spec = PodSpec(
             containers=[pulls],
             nodeName=node,
