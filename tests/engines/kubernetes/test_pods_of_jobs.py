@@ -222,6 +222,34 @@ def test_an_image_that_does_not_come_is_told_once_and_waited_for_a_while(
     assert bench.next(Refused).reason == trouble
 
 
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("CreateContainerConfigError", "failed to sync secret cache: timed out waiting for the condition"),
+        ("CreateContainerError", 'failed to reserve container name "task_1": name "task_1" is reserved for "5f"'),
+        ("CreateContainerError", "context deadline exceeded"),
+    ],
+)
+def test_a_container_that_a_slow_node_has_not_made_yet_is_waited_for_a_while(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch, reason: str, words: str
+) -> None:
+    slow = {"waiting": {"reason": reason, "message": words}}
+    bench.engine.apply([start(1)])
+    bench.bound(POD)
+    cluster.set_state(POD, "Pending", slow)
+    cluster.run(POD)
+    assert bench.next(Confirmed).decision == 1
+    monkeypatch.setattr(pod_executor, "PULL_PATIENCE_S", 0.1)
+    bench.engine.apply([start(2, job="other-abcde")])
+    bench.bound("other-abcde-1-0")
+    cluster.set_state("other-abcde-1-0", "Pending", slow)
+    eventually(lambda: (cluster.get("pods", "other-abcde-1-0") or {}).get("metadata", {}).get("deletionTimestamp"))
+    cluster.remove("pods", "other-abcde-1-0")
+    refused = bench.next(Refused)
+    assert refused.device_fault, "it is tried again"
+    assert words in refused.reason
+
+
 def test_the_notice_reaches_all_processes_of_a_pod_whatever_the_job_says_of_saving(
     bench: PodBench, cluster: StandinCluster
 ) -> None:
@@ -299,7 +327,14 @@ def test_a_start_that_is_stopped_before_it_runs_is_given_up(bench: PodBench, clu
 
 @pytest.mark.parametrize(
     ("code", "reason", "outcome"),
-    [(3, "Error", Outcome.USER_ERROR), (137, "OOMKilled", Outcome.OUT_OF_MEMORY), (0, "Completed", Outcome.SUCCESS)],
+    [
+        (3, "Error", Outcome.USER_ERROR),
+        (255, "Error", Outcome.USER_ERROR),
+        (137, "OOMKilled", Outcome.OUT_OF_MEMORY),
+        (0, "Completed", Outcome.SUCCESS),
+        (137, "ContainerStatusUnknown", Outcome.NODE_LOST),
+        (255, "Unknown", Outcome.NODE_LOST),
+    ],
 )
 def test_how_a_program_ended_decides_what_its_end_counts_as(
     bench: PodBench, cluster: StandinCluster, code: int, reason: str, outcome: Outcome

@@ -23,7 +23,7 @@ from millpond.engines.kubernetes.cluster.cluster_refusals import ClusterRefusedE
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import LoopWork
 from millpond.engines.kubernetes.pods.pod_marks import CONTAINER, SERVER_LABEL
-from millpond.engines.kubernetes.pods.pod_states import PodPhase, phase_of, pull_trouble, start_trouble
+from millpond.engines.kubernetes.pods.pod_states import PodPhase, passing_trouble, phase_of, start_trouble
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, PodRules
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import Refusal
@@ -101,7 +101,7 @@ class ImageFetches:
         if _is_made(pod):
             self._outbox.confirm(decision)
             self._drop(pod.metadata.name)
-        elif (refusal := pull_trouble(pod) or start_trouble(pod)) is not None:
+        elif (refusal := passing_trouble(pod) or start_trouble(pod)) is not None:
             self._refuse(pod.metadata.name, refusal)
 
     def pod_deleted(self, pod: PodObject) -> None:

@@ -33,7 +33,7 @@ from millpond.engines.kubernetes.pods.pod_marks import (
     started_name,
     unmarked_pods,
 )
-from millpond.engines.kubernetes.pods.pod_states import PodPhase, pull_trouble, start_trouble
+from millpond.engines.kubernetes.pods.pod_states import PodPhase, passing_trouble, start_trouble
 from millpond.engines.kubernetes.pods.pod_suspensions import CAPS_NOTHING, MOVES_NOWHERE, PodSuspensions
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RunObjects, run_objects
 from millpond.engines.kubernetes.pods.slice_order import of_agent
@@ -54,7 +54,7 @@ MARK_TAKEN: Final = EndVerdict(
     Outcome.NODE_LOST, None, f"its pod was ended, as it had lost the annotation {TASK_ANNOTATION} by which it is known"
 )
 PULL_PATIENCE_S: Final = 60.0
-"""A start is given up when an image could not be pulled for so long."""
+"""A start is given up when an image could not be pulled, or a container not made, for so long."""
 _TIMER_SLACK_S: Final = 0.01
 """Timers of the loop may fire a little early."""
 WAIT_PATIENCE_S: Final = 120.0
@@ -75,11 +75,11 @@ class GangStart:
     Attributes:
         names: of its pods.
         waiting: those whose program does not run yet.
-        pulls: those whose image is not there yet, and why.
+        delays: those whose image is not there yet, or whose container is not made, and why.
         trouble: why a program of it will not run.
         refusal: why it is given up; its pods are on their way out.
         is_making: its pods are being made and bound; it is undone behind that.
-        since: when an image was first seen not to come, by the clock of the loop.
+        since: when one of these was first seen, by the clock of the loop.
         deferred: decisions about the job that came meanwhile.
         uids: of its pods by their names, as far as they are known to be made.
         left: those whose node is lost, which end when it comes back.
@@ -90,7 +90,7 @@ class GangStart:
     names: tuple[str, ...]
     waiting: set[str]
     uids: dict[str, str] = field(default_factory=dict)
-    pulls: dict[str, Refusal] = field(default_factory=dict)
+    delays: dict[str, Refusal] = field(default_factory=dict)
     trouble: Refusal | None = None
     refusal: Refusal | None = None
     is_making: bool = True
@@ -387,10 +387,10 @@ class PodExecutor:
         if live.phase is not PodPhase.WAITING:
             pending.waiting.discard(name)
         pending.trouble = pending.trouble or start_trouble(live.pod)
-        if (pull := pull_trouble(live.pod)) is not None:
-            pending.pulls[name] = pull
+        if (delay := passing_trouble(live.pod)) is not None:
+            pending.delays[name] = delay
         else:
-            pending.pulls.pop(name, None)
+            pending.delays.pop(name, None)
         self._look_at(pending)
 
     def _look_at(self, pending: GangStart) -> None:
@@ -405,16 +405,16 @@ class PodExecutor:
         loop = asyncio.get_running_loop()
         if pending.trouble is not None:
             self._give_up(pending, pending.trouble)
-        elif not pending.pulls:
+        elif not pending.delays:
             pending.since = None
         elif pending.since is None:
             pending.since = loop.time()
-            reason = next(iter(pending.pulls.values())).reason
+            reason = next(iter(pending.delays.values())).reason
             text = f"{reason}; its start is given up after {seconds_text(PULL_PATIENCE_S)} of that"
             self._outbox.note(pending.decision.job, text)
             loop.call_later(PULL_PATIENCE_S + _TIMER_SLACK_S, self._look_at, pending)
         elif loop.time() - pending.since >= PULL_PATIENCE_S:
-            self._give_up(pending, next(iter(pending.pulls.values())))
+            self._give_up(pending, next(iter(pending.delays.values())))
 
     def _answer(self, pending: GangStart, mine: Sequence[LivePod]) -> None:
         """Say how a start went, then what has happened since, then do what waited for it."""

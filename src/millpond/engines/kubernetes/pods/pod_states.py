@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,10 +18,16 @@ from millpond.model.states import Outcome
 from millpond.node.carrier.program import REFUSED
 
 PULL_TROUBLE: Final = frozenset({"ImagePullBackOff", "ErrImagePull"})
-"""May pass by itself: a registry that does not answer."""
+"""May pass: a registry that does not answer."""
 _BY_JOB: Final = frozenset(
     {"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}
 )
+_SLOW: Final = re.compile(r"failed to sync \w+ cache|is reserved for|deadline exceeded|timed? ?out|code = Unavailable")
+"""In the words of kubelets and container runtimes that are slow, or start anew; they try again by themselves.
+Sources: ``k8s.io/kubernetes/pkg/kubelet/util/manager/watch_based_manager.go`` (an API server has a second for a
+secret), ``github.com/containerd/containerd/pkg/cri/server/container_create.go``."""
+_END_UNKNOWN: Final = frozenset({"ContainerStatusUnknown", "Unknown"})
+"""In the words of kubelets and containerd: the container is gone, as its machine, or its runtime, began anew."""
 _NOT_STARTED: Final = frozenset({"StartError", "ContainerCannotRun"})
 _KILLED: Final = SIGNAL_BASE + 9
 _TERMINATED: Final = SIGNAL_BASE + 15
@@ -66,20 +73,23 @@ def start_trouble(pod: PodObject) -> Refusal | None:
     if status.phase == "Failed":
         said = ": ".join(filter(None, (status.reason, status.message)))
         return Refusal(f"node {pod.spec.node_name} did not take it ({said or 'it does not say why'})", True)
-    waiting = next((each for each in _waiting(pod) if each.reason in _BY_JOB), None)
-    if waiting is not None:
-        return Refusal(f"its container cannot be made ({waiting.reason}: {waiting.message})", False)
+    stuck = (each for each in _waiting(pod) if each.reason in _BY_JOB and not _SLOW.search(each.message))
+    return next((Refusal(_not_made(each), False) for each in stuck), None)
+
+
+def passing_trouble(pod: PodObject) -> Refusal | None:
+    """Why its image is not there yet, or its container not made, if that is known and may pass by itself."""
+    for each in _waiting(pod):
+        if each.reason in PULL_TROUBLE:
+            words = f"its image cannot be pulled ({each.message or each.reason}); check its name, and the login"
+            return Refusal(words, False)
+        if each.reason in _BY_JOB and _SLOW.search(each.message):
+            return Refusal(_not_made(each), True)
     return None
 
 
-def pull_trouble(pod: PodObject) -> Refusal | None:
-    """Why its image is not there yet, if that is known."""
-    waiting = next((each for each in _waiting(pod) if each.reason in PULL_TROUBLE), None)
-    if waiting is None:
-        return None
-    return Refusal(
-        f"its image cannot be pulled ({waiting.message or waiting.reason}); check its name, and the login", False
-    )
+def _not_made(waiting: WaitingState) -> str:
+    return f"its container cannot be made ({waiting.reason}: {waiting.message})"
 
 
 def verdict_on(pod: PodObject, stop: StopNotice | None, saves: bool) -> EndVerdict:
@@ -103,6 +113,9 @@ def verdict_on(pod: PodObject, stop: StopNotice | None, saves: bool) -> EndVerdi
         return EndVerdict(Outcome.NODE_LOST, None, "its pod is gone, and nothing is known of how it ended")
     if code == 0:
         return EndVerdict(Outcome.SUCCESS, 0)
+    if end.reason in _END_UNKNOWN:
+        words = "its node does not know how it ended: it may have been restarted"
+        return EndVerdict(Outcome.NODE_LOST, None, words)
     if end.reason == "OOMKilled":
         return EndVerdict(Outcome.OUT_OF_MEMORY, code, "it wanted more memory than it asked for; ask for more (memory)")
     return EndVerdict(Outcome.USER_ERROR, code, exit_text(code))
