@@ -80,7 +80,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     (folder / "job.yaml").write_text(f"kind: dev\ngpus: 1\n{env}\ncommand: [{sys.executable}, {program}]\n")
     job = pond.printed("submit", str(folder / "job.yaml"))
     until(lambda: pond.has_begun(job))
-    yield Place(pond, job)
+    place = Place(pond, job)
+    done = place.ssh("true")  # from now on the gateway is up, without the rights that it begins with
+    assert done.returncode == 0, done.stderr
+    yield place
     done = pond("down")
     assert done.returncode == 0, done.stderr
 
@@ -141,7 +144,7 @@ def test_files_are_put_fetched_renamed_and_listed_by_sftp(place: Place, tmp_path
 
 
 def test_a_port_of_the_task_is_reached_and_other_machines_are_not(place: Place) -> None:
-    port = place.ssh("echo $MILLPOND_PORT").stdout.decode().strip()
+    port = place.pond.printed("exec", place.job, "--", "printenv", "MILLPOND_PORT")
     here = (own_address(), free_port(own_address()))
     forwarded = f"{here[0]}:{here[1]}:localhost:{port}"
     argv = place.argv("-N", "-L", forwarded, "-o", "ExitOnForwardFailure=yes", f"millpond-{place.job}")
@@ -150,6 +153,7 @@ def test_a_port_of_the_task_is_reached_and_other_machines_are_not(place: Place) 
 
     def answered() -> bool:
         nonlocal answer
+        assert forward.poll() is None
         with (
             contextlib.suppress(ConnectionError),
             socket.create_connection(here, timeout=PATIENCE_S) as connection,
