@@ -119,7 +119,7 @@ def test_metrics_are_reported_and_a_notice_is_heeded(pool: Pond) -> None:
             millpond.job.report(loss=1 / (step + 1), step=step)
             time.sleep(0.05)
 
-    job = millpond.submit(trains, checkpoint={"signal": "SIGUSR1", "grace": "10s"})
+    job = millpond.submit(trains, checkpoint={"signal": "SIGUSR1", "grace": "120s"})
     until(lambda: job.state == "running" and pool("metrics", job.id).stdout)
     assert "loss" in pool("metrics", job.id).stdout
     job.stop()
