@@ -13,8 +13,8 @@ COUNTING = "echo begun $MILLPOND_TASK; trap 'exit 0' TERM; while :; do echo . >>
 def test_a_suspended_job_stands_still_through_a_restart_and_goes_on_when_resumed(running, tmp_path):
     file = tmp_path / "beats"
     script = COUNTING.format(file=file)
-    job_id = running("run", "--detach", "--gpus", "1", "--", "sh", "-c", script).stdout.strip()
-    until(file.exists)
+    job_id = running.printed("run", "--detach", "--gpus", "1", "--", "sh", "-c", script)
+    until(lambda: file.exists() and running.runs(job_id))
     other = tmp_path / "other"
     assert running("run", "--detach", "--", "sh", "-c", COUNTING.format(file=other)).returncode == 0
     until(other.exists)
@@ -32,10 +32,10 @@ def test_a_suspended_job_stands_still_through_a_restart_and_goes_on_when_resumed
 
 
 def test_a_job_whose_memory_went_to_the_host_goes_on_when_its_cards_are_free_again(shared):
-    swapped = shared("run", "--detach", "--gpus", "4", "--", "sleep", "300").stdout.strip()
+    swapped = shared.printed("run", "--detach", "--gpus", "4", "--", "sleep", "300")
     until(lambda: shared.job(swapped)["state"] == "running")
     assert shared("suspend", "--swap", swapped).returncode == 0
-    other = shared("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "300").stdout.strip()
+    other = shared.printed("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "300")
     until(lambda: shared.job(other)["state"] == "running")
     assert shared("resume", swapped).stdout == (
         f"{swapped}: to go on, as soon as its devices are free and its queue admits it\n"
@@ -48,8 +48,8 @@ def test_a_job_whose_memory_went_to_the_host_goes_on_when_its_cards_are_free_aga
 def test_a_job_goes_on_with_another_card_of_its_node_and_starts_anew_on_another_node(shared, tmp_path):
     file = tmp_path / "beats"
     script = COUNTING.format(file=file)
-    job_id = shared("run", "--detach", "--gpus", "0.5", "--", "sh", "-c", script, cwd=tmp_path).stdout.strip()
-    until(file.exists)
+    job_id = shared.printed("run", "--detach", "--gpus", "0.5", "--", "sh", "-c", script, cwd=tmp_path)
+    until(lambda: file.exists() and shared.runs(job_id))
     (task,) = shared.job(job_id)["tasks"]
     node, other = task["node"], {"fake-1": "fake-2", "fake-2": "fake-1"}[task["node"]]
     assert shared("migrate", job_id, "--to", f"{node}/3").stdout == (
@@ -75,7 +75,7 @@ def test_an_elastic_job_is_made_smaller_and_larger_while_it_runs(shared, tmp_pat
     (tmp_path / "job.yaml").write_text(
         f"command: {COUNTING.format(file='$MILLPOND_TASK')!r}\ntasks: {{min: 1, max: 3}}\ngpus: 1\n"
     )
-    job_id = shared("submit", str(tmp_path / "job.yaml")).stdout.strip()
+    job_id = shared.printed("submit", str(tmp_path / "job.yaml"))
     until(lambda: running_tasks(shared, job_id) == [0, 1, 2])
     assert shared("resize", job_id, "1").returncode == 0
     until(lambda: running_tasks(shared, job_id) == [0])
@@ -97,7 +97,7 @@ def test_with_restart_task_a_lost_task_runs_again_beside_the_others(shared, tmp_
         "  until [ -e over ]; do sleep 0.1; done\n"
         "tasks: 2\nretries: 1\non_task_lost: restart-task\n"
     )
-    job_id = shared("submit", str(tmp_path / "job.yaml")).stdout.strip()
+    job_id = shared.printed("submit", str(tmp_path / "job.yaml"))
     assert shared("wait", job_id).returncode == 0
     ended = shared.job(job_id)
     assert (ended["attempt"], ended["failures"]) == (1, 1)
@@ -105,7 +105,7 @@ def test_with_restart_task_a_lost_task_runs_again_beside_the_others(shared, tmp_
 
 
 def test_the_same_state_directory_takes_other_policies_and_its_jobs_run_on(running):
-    job_id = running("run", "--detach", "--", "sleep", "300").stdout.strip()
+    job_id = running.printed("run", "--detach", "--", "sleep", "300")
     until(lambda: running.job(job_id)["state"] == "running")
     assert running("down", "--keep-jobs").returncode == 0
     done = running("up", "--detach", "--fake-gpus", "2x4:V100-32GB", "--ordering", "srtf", "--preempt")
@@ -140,8 +140,8 @@ def still(file, other):
 def test_a_job_starts_anew_on_request_also_when_its_server_dies_meanwhile_and_again_when_it_is_over(running, tmp_path):
     file = tmp_path / "runs"
     program = f"echo run >> {file}; trap 'sleep 1; exit 7' TERM; while :; do sleep 0.05; done"
-    job_id = running("run", "--detach", "--gpus", "1", "--", "sh", "-c", program).stdout.strip()
-    until(file.exists)
+    job_id = running.printed("run", "--detach", "--gpus", "1", "--", "sh", "-c", program)
+    until(lambda: file.exists() and running.runs(job_id))
     assert running("requeue", job_id).stdout == f"{job_id}: stopping\n"
     running.kill_server()
     running.up()
