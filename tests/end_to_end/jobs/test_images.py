@@ -28,7 +28,7 @@ def yard(_real_podman: RealPodman | str, tmp_path_factory: pytest.TempPathFactor
 
 
 def digest_of(pond: Pond, image: str) -> str:
-    listed = json.loads(pond("image", "ls", "-o", "json").stdout)["images"]
+    listed = json.loads(pond.printed("image", "ls", "-o", "json"))["images"]
     return next(each["digest"] for each in listed if each["reference"] == image)
 
 
@@ -40,7 +40,7 @@ def test_an_image_is_put_there_run_saved_built_upon_and_removed(yard: Pond, tmp_
     assert run.returncode == 0, run.stderr
     assert f"in {yard.state_dir.parent}" in run.stdout
     assert "pond-supervisor" not in run.stdout
-    job = json.loads(yard("ps", "-a", "-o", "json").stdout)["jobs"][0]["id"]
+    job = run.stderr.split()[2]
 
     saved = yard("image", "save", job, "busy:made")
     assert saved.returncode == 0, saved.stderr
@@ -68,24 +68,24 @@ def test_an_image_is_put_there_run_saved_built_upon_and_removed(yard: Pond, tmp_
 def test_a_job_keeps_to_the_image_that_it_was_handed_in_with(
     yard: Pond, real_podman: RealPodman, tmp_path: Path
 ) -> None:
-    yard("image", "add", "busy:1", IMAGE)
+    assert yard("image", "add", "busy:1", IMAGE).returncode == 0
     first = digest_of(yard, "busy:1")
-    hold = yard("run", "-d", "--image", "busy:1", "--gpus", "4", "--tasks", "2", "sh", "-c", "sleep 600").stdout.strip()
-    waiting = yard("run", "-d", "--image", "busy:1", "--gpus", "4", "cat", "/etc/passwd").stdout.strip()
+    hold = yard.printed("run", "-d", "--image", "busy:1", "--gpus", "4", "--tasks", "2", "sh", "-c", "sleep 600")
+    waiting = yard.printed("run", "-d", "--image", "busy:1", "--gpus", "4", "cat", "/etc/passwd")
     folder = tmp_path / "context"
     folder.mkdir()
     (folder / "Containerfile").write_text(f"FROM {IMAGE}\nCOPY passwd /etc/passwd\n")
     (folder / "passwd").write_text("another\n")
     assert yard("image", "build", "busy:1", str(folder)).returncode == 0
     assert digest_of(yard, "busy:1") != first
-    yard("stop", hold)
-    yard("wait", waiting)
-    assert "another" not in yard("logs", waiting).stdout
+    assert yard("stop", hold).returncode == 0
+    assert yard("wait", waiting).returncode == 0
+    assert "another" not in yard.output(waiting)
 
 
 def test_a_job_in_a_container_survives_the_server_and_can_be_stopped(yard: Pond, real_podman: RealPodman) -> None:
-    yard("image", "add", "busy:1", IMAGE)
-    job = yard("run", "-d", "--image", "busy:1", "sh", "-c", "echo begun; sleep 600").stdout.strip()
+    assert yard("image", "add", "busy:1", IMAGE).returncode == 0
+    job = yard.printed("run", "-d", "--image", "busy:1", "sh", "-c", "echo begun; sleep 600")
     until(lambda: yard.has_begun(job))
     assert yard("exec", job, "--", "sh", "-c", "echo inside; ps | grep -c sleep").stdout.splitlines()[0] == "inside"
     yard.kill_server()
@@ -94,7 +94,7 @@ def test_a_job_in_a_container_survives_the_server_and_can_be_stopped(yard: Pond,
     yard("stop", job)
     assert yard("wait", job).returncode != 0
     assert yard.job(job)["state"] == "cancelled"
-    until(lambda: real_podman("ps", "--format", "{{.Names}}").stdout == "")
+    until(lambda: (ps := real_podman("ps", "--quiet")).returncode == 0 and ps.stdout == "")  # may fail as one goes away
 
 
 def test_an_image_that_no_registry_gives_ends_the_job_with_what_was_said(yard: Pond) -> None:
@@ -104,6 +104,6 @@ def test_an_image_that_no_registry_gives_ends_the_job_with_what_was_said(yard: P
     accepted = yard("run", "-d", "--image", "127.0.0.1:9/never:1", "true")
     assert accepted.returncode == 0, accepted.stderr
     job = accepted.stdout.strip()
-    why = json.loads(yard("why", job, "-o", "json").stdout)
+    why = json.loads(yard.printed("why", job, "-o", "json"))
     assert why["cause"] in ("waiting-for-image", "cancelled")
     assert "127.0.0.1:9/never:1" in why["summary"] or "cannot be fetched" in why["summary"]
