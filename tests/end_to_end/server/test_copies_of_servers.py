@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -24,21 +26,23 @@ def restored(original: Pond, folder: Path) -> Pond:
 
 def copied(original: Pond, folder: Path) -> Pond:
     copy = Pond(folder / "copy" / "state")
+    os.kill(original.server_pid, signal.SIGSTOP)  # all files are of one moment
     shutil.copytree(
         original.state_dir, copy.state_dir, symlinks=True, ignore=shutil.ignore_patterns("server.json", "*.sock")
     )
+    os.kill(original.server_pid, signal.SIGCONT)
     return copy
 
 
 @pytest.mark.parametrize("copy_of", [restored, copied])
 def test_a_copy_adopts_ends_and_starts_nothing_of_the_original(running, tmp_path, copy_of):
-    job = running("run", "-d", "--", "echo begun; sleep 600").stdout.strip()
-    waits = running("run", "-d", "--after", job, "--", "true").stdout.strip()
-    array = running("run", "-d", "--after", job, "--array", "0-1", "--", "true").stdout.strip()
+    job = running.printed("run", "-d", "--", "echo begun; sleep 600")
+    waits = running.printed("run", "-d", "--after", job, "--", "true")
+    array = running.printed("run", "-d", "--after", job, "--array", "0-1", "--", "true")
     until(lambda: running.has_begun(job))
     pid = pid_of(running, job)
     copy = copy_of(running, tmp_path)
-    late = running("run", "-d", "--", "sleep 600").stdout.strip()
+    late = running.printed("run", "-d", "--", "sleep 600")
     until(lambda: running.job(late)["state"] == "running")
     done = copy("up", "--detach")
     assert done.returncode == 0, done.stderr
@@ -69,7 +73,7 @@ def test_a_copy_does_not_take_over_while_the_original_serves(running, tmp_path):
 def test_a_copy_that_takes_over_goes_on_with_the_jobs_of_the_original(pond, tmp_path):
     pond.up()
     flag = tmp_path / "flag"
-    job = pond("run", "-d", "--", f"echo begun; until [ -e {flag} ]; do sleep 0.1; done; echo over").stdout.strip()
+    job = pond.printed("run", "-d", "--", f"echo begun; until [ -e {flag} ]; do sleep 0.1; done; echo over")
     until(lambda: pond.has_begun(job))
     pid = pid_of(pond, job)
     copy = restored(pond, tmp_path)
@@ -82,7 +86,7 @@ def test_a_copy_that_takes_over_goes_on_with_the_jobs_of_the_original(pond, tmp_
     assert "starts, ends and changes nothing" in pond("up", "--detach").stdout
     assert pond("down").returncode == 0
     flag.touch()
-    assert copy("wait", job).stdout.strip() == f"{job}: succeeded"
+    assert copy.printed("wait", job) == f"{job}: succeeded"
     assert copy("logs", job).stdout == "begun\nover\n"
     assert copy("run", "--", "true").returncode == 0
     assert copy("down").returncode == 0
@@ -91,14 +95,14 @@ def test_a_copy_that_takes_over_goes_on_with_the_jobs_of_the_original(pond, tmp_
 def test_the_jobs_of_an_original_that_is_gone_run_again_where_its_state_is_taken_over(pond, tmp_path):
     pond.up()
     flag = tmp_path / "flag"
-    job = pond("run", "-d", "--", f"echo begun; until [ -e {flag} ]; do sleep 0.1; done").stdout.strip()
+    job = pond.printed("run", "-d", "--", f"echo begun; until [ -e {flag} ]; do sleep 0.1; done")
     until(lambda: pond.has_begun(job))
     copy = restored(pond, tmp_path)
     assert pond("down").returncode == 0
     shutil.rmtree(pond.state_dir)
     flag.touch()
     copy.up("--take-over")
-    assert copy("wait", job).stdout.strip() == f"{job}: succeeded"
+    assert copy.printed("wait", job) == f"{job}: succeeded"
     assert copy("logs", job).stdout == "begun\n"
     assert copy("down").returncode == 0
 
