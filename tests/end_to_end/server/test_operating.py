@@ -12,6 +12,8 @@ from threading import Thread
 import pytest
 from real_pond import FAKE_GPUS, PATIENCE_S, POND, Pond, complaints, until
 
+from own_address import own_address
+
 pytestmark = pytest.mark.long
 
 GOOD = "queues:\n  - name: vision\n  - name: speech\n"
@@ -71,7 +73,7 @@ def test_a_pool_goes_on_from_its_backup(running, tmp_path):
     assert restored.returncode == 0, restored.stderr
     elsewhere.up()
     try:
-        job = elsewhere("ps", "-a", "-o", "name").stdout.strip()
+        job = elsewhere.printed("ps", "-a", "-o", "name")
         assert job.startswith("precious")
         assert elsewhere("logs", job).stdout == "result\n"
     finally:
@@ -82,7 +84,7 @@ def test_usage_is_told_with_its_price(pond, tmp_path):
     (tmp_path / "pond.yaml").write_text("prices: {currency: EUR, gpu_hour: {default: 3600}}\n")
     assert pond("up", "--detach", "--fake-gpus", FAKE_GPUS, "--config", "pond.yaml").returncode == 0
     assert pond("run", "--gpus", "1", "--", "sleep 1").returncode == 0
-    (row,) = json.loads(pond("usage", "--by", "queue", "-o", "json").stdout)["rows"]
+    (row,) = json.loads(pond.printed("usage", "--by", "queue", "-o", "json"))["rows"]
     assert (row["name"], row["jobs"]) == ("default", 1)
     assert row["cost"] >= 1.0
     assert row["gpu_hours"] == pytest.approx(row["cost"] / 3600, abs=0.0005)  # three digits are told
@@ -101,9 +103,9 @@ def test_a_webhook_can_be_tried_and_hears_of_a_failure(pond, tmp_path):
         def log_message(self, *_):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as receiver:
+    with ThreadingHTTPServer((own_address(), 0), Receiver) as receiver:
         Thread(target=receiver.serve_forever, daemon=True).start()
-        hook = {"name": "team", "url": f"http://127.0.0.1:{receiver.server_port}/", "on": ["job.failed"]}
+        hook = {"name": "team", "url": f"http://{own_address()}:{receiver.server_port}/", "on": ["job.failed"]}
         (tmp_path / "pond.yaml").write_text(json.dumps({"webhooks": [hook]}))
         assert pond("up", "--detach", "--fake-gpus", FAKE_GPUS, "--config", "pond.yaml").returncode == 0
         tried = pond("webhooks", "test", "team")
@@ -124,10 +126,10 @@ def test_a_webhook_can_be_tried_and_hears_of_a_failure(pond, tmp_path):
 
 
 def test_a_drained_machine_is_left_by_its_work_and_stays_closed_when_the_server_is_killed(running):
-    job = running("run", "-d", "--gpus", "4", "--", "sleep 600").stdout.strip()
+    job = running.printed("run", "-d", "--gpus", "4", "--", "sleep 600")
 
     def place():
-        (info,) = json.loads(running("ps", "-o", "json").stdout)["jobs"]
+        (info,) = json.loads(running.printed("ps", "-o", "json"))["jobs"]
         return info["tasks"][0]["node"] if info["state"] == "running" else ""
 
     until(place)
@@ -155,7 +157,7 @@ def test_a_secret_reaches_its_job_and_nobody_else_and_an_encrypted_backup_asks_f
     assert told("hush-hush\n", "secret", "set", "TOKEN", "--stdin").returncode == 0
     job = tmp_path / "job.yaml"
     job.write_text("command: echo $TOKEN | rev; cat /proc/*/cmdline 2>/dev/null; true\nsecrets: [TOKEN]\n")
-    submitted = running("submit", str(job)).stdout.strip()
+    submitted = running.printed("submit", str(job))
     assert running("wait", submitted).returncode == 0
     log = running("logs", submitted).stdout
     assert log.startswith("hsuh-hsuh\n")
