@@ -29,10 +29,10 @@ def job(shared: Pond) -> Iterator[str]:
     program = shutil.copy(PROGRAM, folder)
     env = "env: {COLOUR: blue, SHELL: /bin/sh}"
     path.write_text(f"kind: dev\ngpus: 1\n{env}\ncommand: [{sys.executable}, {program}]\n")
-    name = shared("submit", str(path)).stdout.strip()
+    name = shared.printed("submit", str(path))
     until(lambda: shared.has_begun(name))
     yield name
-    shared("stop", name)
+    assert shared("stop", name).returncode == 0
 
 
 def test_a_command_runs_in_the_place_of_the_task_and_its_exit_code_is_ours(shared: Pond, job: str) -> None:
@@ -55,8 +55,8 @@ def test_what_cannot_be_run_says_why(shared: Pond, job: str) -> None:
     assert (done.returncode, done.stderr) == (127, "no-such-program: No such file or directory\n")
     done = shared("exec", job, "--task", "3", "true")
     assert (done.returncode, "has no task 3" in done.stderr) == (5, True)
-    waiting = shared("run", "-d", "true").stdout.strip()
-    shared("wait", waiting)
+    waiting = shared.printed("run", "-d", "true")
+    assert shared("wait", waiting).returncode == 0
     done = shared("exec", waiting, "true")
     assert "is succeeded" in done.stderr
 
@@ -80,11 +80,11 @@ def test_an_attached_shell_that_is_asked_to_end_gives_the_terminal_back_as_it_wa
 
 
 def test_who_is_in_the_shell_of_a_job_that_ends_is_told(shared: Pond) -> None:
-    brief = shared("run", "-d", "--", "sleep", "600").stdout.strip()
+    brief = shared.printed("run", "-d", "--", "sleep", "600")
     until(lambda: shared.job(brief)["state"] == "running")
     screen = Screen([POND, "attach", brief], shared.env)
     screen.shows(r"[$#] ")
-    shared("stop", brief)
+    assert shared("stop", brief).returncode == 0
     screen.shows(r"the task ends, and what runs beside it\r\n")
 
 
@@ -158,6 +158,6 @@ def test_what_has_failed_is_kept_for_a_look_inside_and_ends_by_its_own_exit_code
     assert (waited.returncode, waited.stdout) == (3, f"{job}: failed\n")
     refused = shared("suspend", job)
     assert "its place is kept for a look inside" in refused.stderr
-    shared("stop", job)
+    assert shared("stop", job).returncode == 0
     until(lambda: shared.job(job)["state"] == "failed")
     assert shared.job(job)["exit_code"] == 3

@@ -72,7 +72,7 @@ def room(pool: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def test_an_agent_is_told_of_no_card_that_takes_no_work_and_why_a_node_does_not(shared: Pond) -> None:
-    one, other = (node["name"] for node in json.loads(shared("nodes", "-o", "json").stdout)["nodes"])
+    one, other = (node["name"] for node in json.loads(shared.printed("nodes", "-o", "json"))["nodes"])
 
     async def read(client: Client) -> None:
         pool = await ask(client, "pool")

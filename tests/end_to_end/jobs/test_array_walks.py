@@ -13,7 +13,7 @@ pytestmark = pytest.mark.long
 def test_an_array_whose_server_is_killed_again_and_again_runs_each_member_once(running, tmp_path):
     ran = tmp_path / "ran"
     script = f"echo $MILLPOND_ARRAY_INDEX >> {ran}; sleep 0.2"
-    array = running("run", "--detach", "--cpus", "100m", "--array", "40%6", "--", "sh", "-c", script).stdout.strip()
+    array = running.printed("run", "--detach", "--cpus", "100m", "--array", "40%6", "--", "sh", "-c", script)
     for done in (3, 12, 25):
         until(lambda done=done: ran.exists() and len(ran.read_text().splitlines()) >= done)
         running.kill_server()
@@ -25,11 +25,11 @@ def test_an_array_whose_server_is_killed_again_and_again_runs_each_member_once(r
 
 
 def test_members_are_stopped_one_by_one_or_all_at_once(running):
-    array = running("run", "--detach", "--array", "20%2", "--", "sleep", "300").stdout.strip()
+    array = running.printed("run", "--detach", "--array", "20%2", "--", "sleep", "300")
     until(lambda: running.job(array)["array"]["running"] == 2)
     assert running("stop", f"{array}[0]", f"{array}[19]").returncode == 0
     until(lambda: running.job(array)["array"]["cancelled"] == 2)
-    members = json.loads(running("ps", "--members", array, "-o", "json").stdout)["jobs"]
+    members = json.loads(running.printed("ps", "--members", array, "-o", "json"))["jobs"]
     states = {member["index"]: member["state"] for member in members}
     assert (states[0], states[19]) == ("cancelled", "cancelled")
     assert running("why", array).stdout.startswith(f"{array}: running")

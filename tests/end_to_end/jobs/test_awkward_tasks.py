@@ -83,7 +83,7 @@ def test_hundreds_of_processes_and_a_limit_on_them_end_with_their_task(shared, t
 
 
 def test_after_a_reboot_running_jobs_start_again_and_their_story_says_why(running):
-    job_id = running("run", "--detach", "--", "sleep", "300").stdout.strip()
+    job_id = running.printed("run", "--detach", "--", "sleep", "300")
     until(lambda: running.job(job_id)["state"] == "running")
     running.kill_server()
     files = TaskFiles.of(running.state_dir, TaskId(job_id, 1, 0))

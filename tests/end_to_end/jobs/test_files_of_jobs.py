@@ -47,7 +47,7 @@ def test_data_is_read_by_name_and_output_is_fetched(shared: Pond, project: Path,
     data = ("--data", "set=dataset/mini", "--data", f"here={project}")
     run = shared("run", "--detach", *data, "sh", "-c", script, cwd=tmp_path)
     job = run.stdout.strip()
-    shared("wait", job)
+    assert shared("wait", job).returncode == 0
     assert "both" in shared("output", "ls", job).stdout
     fetched = shared("get-output", job, "-o", "results", cwd=tmp_path)
     assert fetched.stdout == "results/both\n", fetched.stderr

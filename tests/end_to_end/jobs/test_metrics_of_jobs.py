@@ -28,26 +28,26 @@ def test_metrics_are_those_of_all_attempts_and_of_all_members(running: Pond, tmp
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     command = ("--detach", "--retries", "1", "--workdir", str(tmp_path), "--", sys.executable, str(program))
-    one = running("run", *command).stdout.strip()
+    one = running.printed("run", *command)
     assert running("wait", one).returncode == 0, running("logs", one).stdout
     table = running("metrics", one)
     assert table.returncode == 0, table.stderr
     (loss,) = (line.split() for line in table.stdout.splitlines() if line.startswith("loss "))
     assert loss == ["loss", "0", "5", "5", "5", "10", "6"], "steps 0 to 5, of two attempts"
     assert len(table.stdout.splitlines()) == 17, "all metrics, and not the first alone"
-    curves = json.loads(running("metrics", one, "-o", "json").stdout)["curves"]
+    curves = json.loads(running.printed("metrics", one, "-o", "json"))["curves"]
     assert [each["values"] for each in curves if each["metric"] == "loss"] == [[10, 9, 8, 7, 6, 5]]
-    first = json.loads(running("metrics", one, "--attempt", "1", "-o", "json").stdout)
+    first = json.loads(running.printed("metrics", one, "--attempt", "1", "-o", "json"))
     assert [point["step"] for point in first["series"][0]["points"]] == [0, 1, 2, 3]
-    array = running("run", "--array", "2", *command).stdout.strip()
-    running("wait", array)
+    array = running.printed("run", "--array", "2", *command)
+    assert running("wait", array).returncode == 0
     lines = running("metrics", array).stdout.splitlines()[1:]
     assert {line.split()[0] for line in lines} == {f"{array}.0", f"{array}.1"}
-    assert "has reported no metrics" in running("metrics", running("run", "-d", "--", "true").stdout.strip()).stderr
+    assert "has reported no metrics" in running("metrics", running.printed("run", "-d", "--", "true")).stderr
 
 
 def test_what_pages_show_can_be_asked_for_in_python(running: Pond) -> None:
-    job = running("run", "--detach", "--", "true").stdout.strip()
+    job = running.printed("run", "--detach", "--", "true")
     assert running("wait", job).returncode == 0
     with Client(state_dir=running.state_dir) as client:
         assert client.charts.cards_of(job).series == []

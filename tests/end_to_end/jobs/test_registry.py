@@ -39,12 +39,12 @@ class Yard:
 
     def listed(self, image: str) -> dict:
         """An image as ``pond image ls`` tells it."""
-        found = json.loads(self.pond("image", "ls", "-o", "json").stdout)["images"]
+        found = json.loads(self.pond.printed("image", "ls", "-o", "json"))["images"]
         return next(each for each in found if each["reference"] == image)
 
     def why(self, job: str) -> dict:
         """What ``pond why`` says."""
-        return json.loads(self.pond("why", job, "-o", "json").stdout)
+        return json.loads(self.pond.printed("why", job, "-o", "json"))
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +74,11 @@ def test_a_job_keeps_the_image_that_a_tag_meant_when_it_was_handed_in(yard: Yard
     added = pond("image", "add", "words:1", reference)
     assert added.returncode == 0, added.stderr
     assert "Copying blob" in added.stderr, "what the runtime says is followed"
-    hold = pond("run", "-d", "--gpus", "4", "--tasks", "2", "--", "sleep", "600").stdout.strip()
-    waiting = pond("run", "-d", "--image", "words:1", "--gpus", "4", "--", "cat", "/said").stdout.strip()
+    hold = pond.printed("run", "-d", "--gpus", "4", "--tasks", "2", "--", "sleep", "600")
+    waiting = pond.printed("run", "-d", "--image", "words:1", "--gpus", "4", "--", "cat", "/said")
     yard.push("two", reference)
     assert pond("image", "add", "words:1", reference).stdout != added.stdout
-    pond("stop", hold)
+    assert pond("stop", hold).returncode == 0
     assert pond("wait", waiting).returncode == 0
     assert pond("logs", waiting).stdout == "one\n"
     assert pond("run", "--image", "words:1", "--", "cat", "/said").stdout == "two\n"
@@ -105,7 +105,7 @@ def test_what_a_registry_does_not_have_ends_the_job_and_one_that_is_down_is_wait
     missing = pond("run", "--image", f"{yard.open.address}/team/later:9", "--", "true")
     assert f"has no image {yard.open.address}/team/later:9" in missing.stderr
     yard.open.stop()
-    job = pond("run", "-d", "--image", reference, "--", "cat", "/said").stdout.strip()
+    job = pond.printed("run", "-d", "--image", reference, "--", "cat", "/said")
     refused = f"the registry {yard.open.address} cannot be reached (connection refused); it is tried again"
     until(lambda: refused in yard.why(job)["summary"])
     assert yard.why(job)["cause"] == "waiting-for-image"
@@ -157,5 +157,5 @@ def test_what_is_built_here_goes_to_a_registry_and_comes_back_from_there(yard: Y
     assert yard.podman("rmi", "--force", yard.listed("made:1")["digest"].removeprefix("sha256:")).returncode == 0
     run = pond("run", "--image", "made:1", "--", "cat", "/said")
     assert run.stdout == "made\n", run.stderr
-    told = json.loads(pond("audit", "--object", "made:1", "-o", "json").stdout)["entries"]
+    told = json.loads(pond.printed("audit", "--object", "made:1", "-o", "json"))["entries"]
     assert [entry["status"] for entry in told if entry["after"].startswith("sent to")] == [200, 422]

@@ -48,7 +48,7 @@ def test_everything_works_over_tls_and_a_stranger_is_told_how_to_trust_it(pond: 
     assert left["url"].startswith("https://127.0.0.1:")
     done = pond("run", "--", "echo", "over the wire")
     assert (done.returncode, done.stdout) == (0, "over the wire\n"), done.stderr
-    job = pond("run", "--detach", "--", "sleep", "600").stdout.strip()
+    job = pond.printed("run", "--detach", "--", "sleep", "600")
     until(lambda: pond.job(job)["state"] == "running")
     assert pond("exec", job, "--", "echo", "inside").stdout == "inside\n"
 

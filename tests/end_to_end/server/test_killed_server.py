@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 
 def test_a_followed_job_outlives_its_server(running, tmp_path):
     script = f"echo one; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; echo two; exit 5"
-    job_id = running("run", "--detach", "--", "sh", "-c", script).stdout.strip()
+    job_id = running.printed("run", "--detach", "--", "sh", "-c", script)
     follower = running.start("logs", "-f", job_id)
     assert follower.stdout.readline() == "one\n"
     running.kill_server()
@@ -45,7 +45,7 @@ def test_standard_input_arrives_whole_and_once_although_its_server_is_killed(run
 
 def test_a_job_that_ended_while_no_server_ran_keeps_its_exit_code(running, tmp_path):
     script = f"echo begun; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; touch {tmp_path}/gone; exit 9"
-    job_id = running("run", "--detach", "--", "sh", "-c", script).stdout.strip()
+    job_id = running.printed("run", "--detach", "--", "sh", "-c", script)
     until(lambda: running.job(job_id)["state"] == "running")
     running.kill_server()
     (tmp_path / "go").touch()
@@ -58,7 +58,7 @@ def test_a_job_that_ended_while_no_server_ran_keeps_its_exit_code(running, tmp_p
 
 
 def test_waiting_jobs_are_still_in_line_after_a_kill(running):
-    holder = running("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "300").stdout.strip()
+    holder = running.printed("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "300")
     until(lambda: running.job(holder)["state"] == "running")
     process = running.start("run", "--gpus", "1", "--", "echo", "late")
     job_id = process.stderr.readline().split()[-1]

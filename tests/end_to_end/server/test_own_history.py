@@ -16,8 +16,8 @@ def test_the_jobs_of_a_server_are_replayed_by_the_simulator(running: Pond, tmp_p
     assert running("run", "--gpus", "0.25", "--", "true").returncode == 0
     gang = tmp_path / "gang.yaml"
     gang.write_text("name: gang\ncommand: sleep 0.2\ngpus: 2\ntasks: 2\n")
-    assert running("wait", running("submit", str(gang)).stdout.strip()).returncode == 0
-    live = running("run", "-d", "--", "sleep 600").stdout.strip()
+    assert running("wait", running.printed("submit", str(gang))).returncode == 0
+    live = running.printed("run", "-d", "--", "sleep 600")
     done = running("history", "export", "jobs.csv")
     assert done.returncode == 0, done.stderr
     assert "3 jobs in jobs.csv; left out: 1 wait or run still" in done.stderr

@@ -25,7 +25,7 @@ def test_somebody_is_invited_logs_in_works_and_is_written_down(running: Pond, tm
             [POND, *arguments], env=env, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, cwd="/"
         )
 
-    hers = running("run", "--detach", "--name", "hidden", "--", "sleep", "600").stdout.strip()
+    hers = running.printed("run", "--detach", "--name", "hidden", "--", "sleep", "600")
     assert "no Millpond server" in eve("ps").stderr
     done = eve("login", url, "--invitation", "--stdin", stdin=f"{invitation}correct horse battery\n")
     assert done.returncode == 0, done.stderr
@@ -38,7 +38,7 @@ def test_somebody_is_invited_logs_in_works_and_is_written_down(running: Pond, tm
     assert hers not in eve("ps", "-a").stdout
     assert eve("logs", hers).returncode == 4
     assert eve("user", "add", "mallory").returncode == 3
-    entries = json.loads(running("audit", "--by", "eve", "-o", "json").stdout)["entries"]
+    entries = json.loads(running.printed("audit", "--by", "eve", "-o", "json"))["entries"]
     assert [entry["status"] for entry in entries if entry["verb"] == "change-users"] == [403]
     assert eve("logout").returncode == 0
     assert eve("ps").returncode == 2
