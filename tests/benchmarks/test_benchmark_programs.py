@@ -215,7 +215,7 @@ def test_the_twin_compares_what_was_with_what_is_simulated(capsys):
 
 @pytest.mark.usefixtures("_fake_driver_libraries")
 def test_the_gate_is_measured_on_a_pretended_card(capsys, monkeypatch):
-    gate_overhead.main(["--blocks", "4", "--launches", "200", "--pairs", "1600", "--json", "-"])
+    gate_overhead.main(["--blocks", "4", "--launches", "200", "--pairs", "1600000", "--json", "-"])
     overhead = printed(capsys)
     assert [row["case"] for row in overhead["rows"]] == ["one stream", "an idle neighbour", "two streams"]
     assert overhead["allocations"]["last_ns"] > 0
