@@ -253,7 +253,7 @@ def test_the_replay_is_a_child_process_that_gives_the_same_figures(api: Api) -> 
     snapshot = api.loop.query(lambda core: json.dumps(core.scheduler.snapshot())).result(60)
     choices = [ClusterPolicies(name, "default", preempt=False, reserve=True) for name in ("fifo", "ssf")]
     text = policy_replay.question_text(snapshot, recorded, choices, [(BEGIN, api.clock.now)])
-    answer = asyncio.run(ask_child(policy_replay.__name__, text, 60.0, "wait"))
+    answer = asyncio.run(ask_child(policy_replay.__name__, text, 600.0, "wait"))
     assert answer == policy_replay.answer(json.loads(text)).encode()
     fifo, ssf = policy_replay.read_answer(answer, choices)
     assert fifo.windows[0].jobs == 60

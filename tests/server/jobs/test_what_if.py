@@ -271,11 +271,11 @@ def test_a_child_process_gives_the_same_answer_or_the_refusal(api: Api) -> None:
     snapshot = api.loop.query(lambda core: json.dumps(core.scheduler.snapshot())).result(60)
     now = api.clock.now
     request = play.question_text(snapshot, ([QueueChanged(now, Queue("vision"))], ["x"]), (now, now + 9_000), None)
-    answered = asyncio.run(ask_child(play.__name__, request, 60.0, "wait"))
+    answered = asyncio.run(ask_child(play.__name__, request, 600.0, "wait"))
     assert json.loads(answered) == json.loads(play.answer(json.loads(request)))
     wrong = play.question_text(snapshot, ([QueueChanged(now, Queue("a", "b"))], ["x"]), (now, now + 9_000), None)
     with pytest.raises((InvalidInputError, ConflictError)):
-        asyncio.run(ask_child(play.__name__, wrong, 60.0, "wait"))
+        asyncio.run(ask_child(play.__name__, wrong, 600.0, "wait"))
 
 
 CHILD = """
