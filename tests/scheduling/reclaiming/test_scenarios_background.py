@@ -116,6 +116,16 @@ SCENES = [
         stopped="idler low",
     ),
     Scene(
+        "what was borrowed stays where background work of the same node makes room in its place, though it began later",
+        ONE,
+        (single("owner", 2, queue="red"),),
+        "x y owner",
+        before=(idler("idler"), *(single(name) for name in "xyz")),
+        stopped="idler z",
+        cause=Cause.RECLAIMED,
+        queues=HALVES,
+    ),
+    Scene(
         "no more of it leaves than a job needs",
         ONE,
         (single("a", 2),),

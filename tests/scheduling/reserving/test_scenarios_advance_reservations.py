@@ -23,6 +23,7 @@ from millpond.model.events import (
     ReservationCancelled,
     ReservationMade,
     StopRequested,
+    SuspendRequested,
 )
 from millpond.model.hardware.devices import DeviceHealth
 from millpond.model.hardware.nodes import Cordon, Pool
@@ -270,6 +271,17 @@ def test_another_guarantee_takes_back_what_is_borrowed_of_the_cards_beside_those
     world.settle()
     assert [world.state(job) for job in ("job", "own0", "own1")] == [JobState.RUNNING] * 3
     assert len(world.of_kind(Stop)) == guests - 1
+
+
+def test_memory_of_suspended_work_is_taken_back_for_a_guarantee_beside_a_card_that_is_reserved() -> None:
+    world = two_teams(nodes=1)
+    world.submit(single("frozen", 0.5, queue="guest"))
+    world.tell(SuspendRequested(world.now, "frozen"))
+    world.settle()
+    reserve(world, 1)
+    world.submit(single("own", queue="vision"))
+    world.submit(single("wide", 2, queue="speech", preemptible=False))
+    assert world.running() == {"own", "wide"}
 
 
 @pytest.mark.parametrize("ordering", ["default", "fifo", "sjf", "ssf", "edf", "fair"])
@@ -837,11 +849,24 @@ def test_work_beside_parts_of_cards_that_make_up_what_is_reserved_is_not_asked_t
     assert world.core.reservations()[0].unused_milli == 0
     world.submit(gang("background", 1, asks(0.5, card_mib=CARD_MIB // 4), queue="guest", priority=Priority.BACKGROUND))
     world.submit(gang("wide", 3, asks(0.5, card_mib=CARD_MIB // 4), queue="speech"))
-    assert world.running() == {"reserved", "background", "wide"}
+    assert world.running() == {"reserved", "aside", "wide"}
     world.end("reserved")
     tasks = [task for job in world.running() for task in world.core.jobs[job].tasks]
     cards = {grant.device for task in tasks if task.placement is not None for grant in task.placement.grants}
-    assert (world.running(), len(cards)) == ({"background", "wide"}, 2), "a card is kept again"
+    assert (world.running(), len(cards)) == ({"aside", "wide"}, 2), "a card is kept again"
+
+
+def test_background_work_on_parts_of_a_card_leaves_for_a_guarantee_beside_a_card_that_is_reserved() -> None:
+    world = two_teams(nodes=1, cards=2)
+    world.submit(single("background", 0.5, queue="guest", priority=Priority.BACKGROUND))
+    world.go_to(1.0)
+    world.submit(single("lent", queue="guest"))
+    reserve(world, 1)
+    world.submit(gang("pair", 2, asks(0.5), queue="speech", preemptible=False))
+    assert world.running() == {"lent", "pair"}
+    world.submit(single("job", queue="vision", reservation="demo"))
+    world.go_to(BEGIN)
+    assert world.running() == {"job", "pair"}
 
 
 def test_parts_of_one_card_that_cannot_be_asked_to_leave_keep_one_card_alone_from_reservations() -> None:

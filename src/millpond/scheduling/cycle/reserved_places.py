@@ -240,8 +240,9 @@ class ReservedPlaces:
         """The cards of a node of which nobody has anything, and that may be handed out."""
         arrays, first = self._state.cluster.arrays, int(self._state.cluster.arrays.first_device[node])
         cards = range(first, first + int(arrays.device_total[node]))
-        free, usable = arrays.compute_free_cells, arrays.device_usable_cells
-        return [card for card in cards if usable[card] and free[card] == WHOLE_CARD_MILLI]
+        usable, free = arrays.device_usable_cells, arrays.compute_free_cells
+        mib, free_mib = arrays.device_memory_cells, arrays.device_memory_free_cells
+        return [c for c in cards if usable[c] and free[c] == WHOLE_CARD_MILLI and free_mib[c] == mib[c]]
 
     def _held_by_users(self, node: int) -> set[int]:
         """The cards of a node on which those are who have reserved some."""

@@ -56,7 +56,7 @@ CLASS_HARM = 10.0 ** (6.0 * np.arange(len(Priority)))
 OWED_HARM = 1e12
 """So much more counts what work loses to which a guarantee is owed,"""
 
-OWED_LATER_S = 1e11
+LATER_S = 1e11
 """and as if it had started so long before it does it leave among what is on its node."""
 
 
@@ -171,7 +171,7 @@ class Planner:
             return plan
         owed = self._owed.are_owed(rule.harm < np.inf)
         harm = np.where(owed, OWED_HARM * rule.harm, rule.harm)
-        return self._find(record, replace(rule, harm=harm, preference=rule.preference - OWED_LATER_S * owed), accepts)
+        return self._find(record, replace(rule, harm=harm, preference=rule.preference - LATER_S * owed), accepts)
 
     def by_priority(self, record: JobRecord, mask: NodeMask | None) -> Plan | None:
         """End work of lower classes."""
@@ -443,9 +443,9 @@ class Planner:
     def _lost_work(self, slots: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Harm: GPU-seconds of the present run, at least one; hardly any for background work, which leaves first.
 
-        Preference: the youngest run leaves first.
+        Preference: background work leaves first, then the youngest run.
         """
         run = np.maximum(self.state.now - slots[SLOT_STARTED], 0.0) + 1.0
-        harm = run * slots[SLOT_CARDS]
-        harm[slots[SLOT_PRIORITY] == Priority.BACKGROUND] *= BACKGROUND_HARM
-        return harm, slots[SLOT_STARTED].copy()
+        harm, is_background = run * slots[SLOT_CARDS], slots[SLOT_PRIORITY] == Priority.BACKGROUND
+        harm[is_background] *= BACKGROUND_HARM
+        return harm, slots[SLOT_STARTED] + LATER_S * is_background
