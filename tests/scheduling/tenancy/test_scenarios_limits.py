@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from explanation_oracle import changed_job
 from scenes import Scene, play
 from worlds import World, asks, elastic, gang, machine, queue, single
 
@@ -10,9 +13,10 @@ from ledgers import check_everything
 from millpond.model.decisions import Start, Stop
 from millpond.model.events import SuspendRequested
 from millpond.model.reasons import Cause
+from millpond.model.resources import Amount
 from millpond.model.states import JobState
 from millpond.model.tenancy.tenants import Queue
-from millpond.model.workloads import Priority
+from millpond.model.workloads import Job, Priority
 
 ROOMY = (machine("n", 8),)
 TEAM = (queue("team", limit=4), queue("red", parent="team", guarantee=2), queue("blue", parent="team"))
@@ -168,3 +172,26 @@ def test_where_nobody_may_be_asked_the_job_waits_for_the_limit() -> None:
     assert world.state("high") is JobState.QUEUED
     assert world.why("high").cause is Cause.QUEUE_LIMIT
     assert world.of_kind(Stop) == []
+
+
+@pytest.mark.parametrize(
+    ("job", "team", "field", "value"),
+    [
+        (gang("job", 4, asks(2)), queue("team", limit=5), "tasks", "2"),
+        (elastic("job", (3, 3, 4), asks(1)), queue("team", limit=2), "tasks", "2"),
+        (gang("job", 4, asks(1)), queue("team", guarantee=3, borrows=False), "tasks", "3"),
+        (gang("job", 2, asks(0, cpus=3)), replace(queue("team"), limit=Amount(8_000, 4_000)), "tasks", "1"),
+        (gang("job", 2, asks(4)), queue("team", limit=2), "", ""),
+        (single("job", 4), queue("team", limit=2.5), "gpus", "2"),
+        (single("job", 4), queue("team", limit=0.5), "gpus", "0.5"),
+    ],
+)
+def test_a_job_that_is_too_large_for_a_limit_is_possible_as_it_is_said_to_be(
+    job: Job, team: Queue, field: str, value: str
+) -> None:
+    world = World(*ROOMY, queues=(team,))
+    refusal = world.core.check(replace(job, queue="team"))
+    assert refusal is not None
+    assert refusal.remedy is not None
+    assert (refusal.remedy.field, refusal.remedy.value) == (field, value)
+    assert not field or world.core.check(changed_job(replace(job, queue="team"), refusal.remedy)) is None

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from millpond.model.amounts import card_memory_text, cpus_text, gpus_text, memory_text, milli_text
-from millpond.model.resources import Amount
+from millpond.model.amounts import card_memory_text, count_text, cpus_text, gpus_text, memory_text, milli_text
+from millpond.model.resources import CARD_MILLI, Amount
 from millpond.model.workloads import Job
 from millpond.scheduling.explaining.infeasibility import Infeasibility
 from millpond.scheduling.feasibility.request_classes import RequestClass, amount_of
@@ -26,7 +26,8 @@ def quota_infeasibility(state: State, job: Job) -> Infeasibility | None:
     for node in state.queues.by_name[job.charged_queue].path:
         beyond = None if node.limit is None else node.unused().first_beyond(node.limit, asked)
         if beyond is not None:
-            return _beyond(f"queue {node.queue.name!r}", beyond.field, beyond.asked, beyond.most, _UNITS[beyond.field])
+            who = f"queue {node.queue.name!r}"
+            return _beyond(job, who, beyond.field, beyond.asked, beyond.most, _UNITS[beyond.field])
     choices = _choices(state, job)
     return _on_choices(state, job, choices)
 
@@ -86,7 +87,7 @@ def _model_infeasibility(state: State, job: Job, choices: Sequence[Amount]) -> I
         beyond.append(found)
     if all(each.field == "card_memory" for _, each in beyond):
         node, least = min(beyond, key=lambda pair: pair[1].asked)
-        return _beyond(f"queue {node.queue.name!r}", "card_memory", least.asked, least.most, 1)
+        return _beyond(job, f"queue {node.queue.name!r}", "card_memory", least.asked, least.most, 1)
     texts = [
         f"queue {node.queue.name!r} never holds more than {_WORDS[most.field](most.most)} of "
         f"{most.model or choice.models[0][0]}"
@@ -95,12 +96,12 @@ def _model_infeasibility(state: State, job: Job, choices: Sequence[Amount]) -> I
     beyond = [pair for pair in beyond if pair[1].field != "card_memory"]
     asked = choices[0].gpu_milli
     most = max(each.most for _, each in beyond)
-    fewer = f"ask for at most {gpus_text(most)}, or for other models" if most else "ask for other models"
+    less, field, value = _less(job, "gpus", asked, most) if most else ("", "gpu_models", "")
     return Infeasibility(
         f"the job asks for {gpus_text(asked)}; {', '.join(texts)}",
-        f"{fewer} (gpu_models), or have the limit raised",
-        "gpus" if most else "gpu_models",
-        milli_text(most) if most else "",
+        f"{f'{less}, or for' if most else 'ask for'} other models (gpu_models), or have the limit raised",
+        field,
+        value,
         (("asked", asked // 1000), ("limit", most // 1000)),
     )
 
@@ -123,14 +124,15 @@ def _beyond_guarantee(state: State, job: Job, asked: Amount) -> Infeasibility | 
         beyond = empty.first_beyond(node.guarantee, asked) if empty.keeps_out(asked) else None
         if beyond is None:
             continue
-        field, wanted, most = beyond.field, beyond.asked, beyond.most
-        unit, words = _UNITS[field], _WORDS[field]
+        wanted, most = beyond.asked, beyond.most
+        unit, words = _UNITS[beyond.field], _WORDS[beyond.field]
+        less, field, value = _less(job, beyond.field, wanted, most) if most else ("", "queue", "")
         return Infeasibility(
             f"the job asks for {words(wanted)}{beyond.of_model}; queue {job.queue!r} may not borrow, and is guaranteed "
             f"{words(most)}{' of these' if beyond.model else ''}",
-            f"ask for at most {words(most)}, or use another queue" if most else "use another queue",
-            field if most and field != "card_memory" else "queue",
-            _written(field, most) if most and field != "card_memory" else "",
+            f"{less}, or use another queue" if most else "use another queue",
+            field,
+            value,
             (("asked", wanted // unit), ("limit", most // unit)),
         )
     return None
@@ -182,20 +184,36 @@ def _account_infeasibility(state: State, job: Job, choices: Sequence[Amount]) ->
         ("card_memory", asked.card_mib, limit.card_mib),
     ):
         if most is not None and wanted > most:
-            return _beyond(who, field, wanted, most, 1)
+            return _beyond(job, who, field, wanted, most, 1)
     return Infeasibility(f"{who} may run no jobs", "have the limit raised")
 
 
-def _beyond(who: str, field: str, wanted: int, most: int, unit: int) -> Infeasibility:
+def _beyond(job: Job, who: str, field: str, wanted: int, most: int, unit: int) -> Infeasibility:
     """A job that asks for more than ``who`` ever holds, in units of which ``unit`` make one of the numbers given."""
-    words, is_cards = _WORDS[field], field == "card_memory"
+    words, (less, changed, value) = _WORDS[field], _less(job, field, wanted, most)
     return Infeasibility(
         f"the job asks for {words(wanted)}; {who} never holds more than {words(most)}",
-        f"ask for at most {words(most)}{' (gpus)' if is_cards else ''}, or have the limit raised",
-        "" if is_cards else field,
-        "" if is_cards else _written(field, most),
+        f"{less}{' (gpus)' if field == 'card_memory' and not changed else ''}, or have the limit raised",
+        changed,
+        value,
         (("asked", wanted // unit), ("limit", most // unit)),
     )
+
+
+def _less(job: Job, field: str, wanted: int, most: int) -> tuple[str, str, str]:
+    """What a job that asks for too much of something in all should ask for, the field of its file, and the value.
+
+    A task alone should ask for less, tasks that are alike should be fewer; without a field where that does not do.
+    """
+    tasks = sum(role.minimum for role in job.roles)
+    fewer = most * tasks // wanted
+    if tasks > 1 and len(job.roles) == 1 and fewer:
+        return f"ask for at most {count_text(fewer, 'task')}", "tasks", str(fewer)
+    if field == "gpus" and most > CARD_MILLI:
+        most -= most % CARD_MILLI
+    is_field = tasks == 1 and field != "card_memory" and most
+    less = f"ask for at most {_WORDS[field](most)}"
+    return (less, field, _written(field, most)) if is_field else (less, "", "")
 
 
 _UNITS = {"gpus": 1000, "cpus": 1000, "memory": 1, "card_memory": 1}
