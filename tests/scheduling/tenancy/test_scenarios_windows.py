@@ -198,6 +198,19 @@ def test_queues_borrow_only_in_the_hours_in_which_the_pool_lends() -> None:
     assert len(world.running()) == 2
 
 
+def test_a_queue_that_never_borrows_waits_for_its_own_work_and_for_no_hour() -> None:
+    teams = [queue("team", guarantee=1, borrows=False)]
+    world = World(machine("n", 2), pools=(Pool(lending=NIGHT, turn_s=0.0),), queues=teams)
+    world.go_to(CLOSES_S)
+    for name in ("a", "b"):
+        world.submit(single(name, queue="team"), lasting=HOUR_S, known=True)
+    reason = world.why("b")
+    assert reason.summary == "queue team may not borrow, and 1 GPU more would exceed its guarantee"
+    assert (reason.cause, reason.opens_at) == (Cause.GUARANTEE_OF_OTHERS, None)
+    assert reason.start is not None
+    assert reason.start.likely_at == CLOSES_S + HOUR_S
+
+
 def test_the_youngest_borrowed_work_leaves_when_the_hours_of_lending_end() -> None:
     for suspends, leaves in ((True, Suspend), (False, Stop)):
         world = lending(suspends=suspends)

@@ -33,6 +33,8 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
     limiting = limit_in_the_way(state, record)
     if (reason := _limit_in_the_way(state, claims, record, limiting)) is not None:
         return reason
+    if limiting is not None:
+        return _not_borrowing(state, record, limiting)
     if not state.entitlements.lends(record, amount):
         hours = state.cluster.pools[record.job.pool].lending
         why = f"{gpus_text(amount.gpu_milli)} more would exceed {_nearest_guarantee(state, record)}"
@@ -47,8 +49,6 @@ def quota_in_the_way(state: State, claims: Claims, record: JobRecord) -> Reason 
             blocked_by=record.job.queue,
             opens_at=windows.opens_at(hours, state.now),
         )
-    if limiting is not None:
-        return _not_borrowing(state, record, limiting)
     if is_held_for_good(state, record):
         return _not_for_good(state, record)
     end = lending_ends(state).get(record.job.pool)
@@ -60,9 +60,12 @@ def until_lent(state: State, record: JobRecord, found: StartEstimate) -> StartEs
 
     It may start sooner, once its queue's own work leaves it room within the guarantee.
     """
-    pool = record.job.pool
+    pool, least = record.job.pool, record.demand.least_amount
     hours, end = state.cluster.pools[pool].lending, lending_ends(state).get(pool)
-    if not state.entitlements.lends(record, record.demand.least_amount):
+    if not state.entitlements.lends(record, least):
+        limiting = limit_in_the_way(state, record)
+        if limiting is not None and not any(map(limiting.exceeds_limit, state.entitlements.choices(record, least))):
+            return found  # its queue never borrows
         end = state.now
     elif end is None or not outlasts_lending(state, record, end):
         return found
