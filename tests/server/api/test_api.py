@@ -60,6 +60,7 @@ def test_a_job_is_suspended_resumed_and_resized_through_the_api(api: Api) -> Non
     assert "host memory" in error_of(api.client.post(f"{JOBS}/{job.id}/suspend", params={"swap": True})).cause
     assert api.client.post(f"{JOBS}/{job.id}/resize", json={"tasks": 1}).status_code == 202
     assert len([task for task in api.job(job.id).tasks if task.state == "running"]) == 1
+    assert api.job(job.id).gpus == "1 x 1 (1-2)"
     for body, status in (({"tasks": 3}, 422), ({"tasks": 0}, 422), ({"tasks": 1, "role": "ps"}, 404), ({}, 422)):
         answer = api.client.post(f"{JOBS}/{job.id}/resize", json=body)
         assert (answer.status_code, bool(error_of(answer).remedy)) == (status, True)
@@ -67,6 +68,17 @@ def test_a_job_is_suspended_resumed_and_resized_through_the_api(api: Api) -> Non
     assert [text for text in told if text.startswith("role ")] == ["role worker should have 1 task: ada asked for it"]
     several = api.submit(roles=[{"name": "ps"}, {"name": "worker"}])
     assert "say which" in error_of(api.client.post(f"{JOBS}/{several.id}/resize", json={"tasks": 1})).remedy
+
+
+def test_the_cards_of_an_elastic_job_are_those_that_it_has_with_the_bounds(api: Api) -> None:
+    job = api.submit(gpus=1, tasks={"min": 1, "max": 9})
+    has = len([task for task in api.job(job.id).tasks if task.node])
+    assert 1 < has < 9
+    assert api.job(job.id).gpus == f"{has} x 1 (1-9)"
+    waiting = api.submit(gpus=1, tasks={"min": 2, "max": 3}, queue=job.queue, preemptible=False)
+    assert (waiting.state, waiting.gpus) == ("queued", "3 x 1 (2-3)"), "what it asks for"
+    service = api.submit(kind="service", command="serve", gpus=1, tasks=2)
+    assert service.gpus == "2 x 1", "its least is one replica, whatever its file says"
 
 
 def test_a_job_that_would_lose_its_work_migrates_only_if_that_is_said(api: Api) -> None:

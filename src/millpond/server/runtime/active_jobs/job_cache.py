@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from millpond.model.hardware.devices import Device
 from millpond.model.reasons import Cause
 from millpond.model.resources import CARD_MILLI
 from millpond.model.states import JobState, Outcome, TaskState
-from millpond.model.workloads import Job
+from millpond.model.workloads import Job, Kind
 from millpond.scheduling.records import JobRecord, TaskRecord
 from millpond.scheduling.suspension.suspension import is_leaving, why_suspend_refused
 from millpond.specs.api.jobs.jobs import DeadlineInfo, DeviceGrant, JobInfo, ProgressInfo, TaskInfo
@@ -120,7 +120,7 @@ def job_view(
     """
     job = record.job
     return JobInfo(
-        **_asked(job),
+        **_asked(job, _held_tasks(record)),
         state=record.state.value,
         attempt=record.attempt,
         submitted_at=record.submitted_at if submitted_at is None else submitted_at,
@@ -189,8 +189,8 @@ def _deadline(record: JobRecord) -> DeadlineInfo | None:
     return DeadlineInfo(at=at, verdict="met" if record.state is JobState.SUCCEEDED else "")
 
 
-def _asked(job: Job) -> dict[str, Any]:
-    """What a job is and asks for, whatever becomes of it."""
+def _asked(job: Job, held: Sequence[int] | None = None) -> dict[str, Any]:
+    """What a job is and asks for, whatever becomes of it; ``held``: as for ``gpus_text``."""
     return {
         "id": job.id,
         "name": job.name,
@@ -201,7 +201,7 @@ def _asked(job: Job) -> dict[str, Any]:
         "kind": job.kind.value,
         "priority": job.priority.name.lower(),
         "share_class": job.share_class.value,
-        "gpus": gpus_text(job),
+        "gpus": gpus_text(job, held),
         "max_slowdown": job.max_slowdown,
         **_membership(job.id),
     }
@@ -266,10 +266,24 @@ def read_only_view(info: JobInfo) -> JobInfo:
     return replace(info, state=str(state), reason=reason, apart=True)
 
 
-def gpus_text(job: Job) -> str:
-    """What a job asks for: ``0``, ``0.25``, ``8 GiB``, ``2``, ``4 x 2`` (tasks x cards), roles joined by ``+``."""
+def _held_tasks(record: JobRecord) -> Sequence[int] | None:
+    """How many tasks of each role of an elastic job have a place; None where none has, and of other jobs."""
+    if not record.elastic or record.state.ended:
+        return None
+    held = Counter(task.role_index for task in record.tasks if task.holding is not None)
+    return [held[index] for index in range(len(record.job.roles))] if held else None
+
+
+def gpus_text(job: Job, held: Sequence[int] | None = None) -> str:
+    """What a job has, or asks for: ``0``, ``0.25``, ``8 GiB``, ``2``, ``4 x 2`` (tasks x cards), roles joined by ``+``.
+
+    The bounds of an elastic role stand behind its tasks: ``3 x 2 (2-8)``.
+
+    Args:
+        held: tasks of each role that have a place; None: what it asks for.
+    """
     parts = []
-    for role in job.roles:
+    for role, tasks in zip(job.roles, held or [role.desired for role in job.roles], strict=True):
         request = role.request
         if request.devices == 0:
             continue
@@ -278,7 +292,10 @@ def gpus_text(job: Job) -> str:
             each = memory_text(request.slice.memory_mib)
         elif request.slice.compute_milli < CARD_MILLI:
             each = milli_text(request.slice.compute_milli)
-        parts.append(each if role.desired == 1 else f"{role.desired} x {each}")
+        if role.minimum < role.maximum and job.kind is not Kind.SERVICE:  # whose least is not that of its job file
+            parts.append(f"{tasks} x {each} ({role.minimum}-{role.maximum})")
+        else:
+            parts.append(each if tasks == 1 else f"{tasks} x {each}")
     return " + ".join(parts) or "0"
 
 
