@@ -200,6 +200,7 @@ def test_policies_that_the_scheduler_refuses_do_not_hold_and_the_night_says_why(
     adapter.look()
     assert settings(api).ordering == "fifo"
     assert "the policies stay as they are: reservation 'demo' is agreed upon" in adapter.latest
+    assert api.client.get("/api/v1/server").json()["notes"] == [], "a night is no note of the start"
 
 
 def test_what_the_server_was_started_with_is_never_changed(api: Api) -> None:

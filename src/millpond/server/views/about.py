@@ -25,7 +25,7 @@ from millpond.server.store.tables import RESTORE
 from millpond.server.version import VERSION
 from millpond.server.views.hardware.machines import Machines
 from millpond.server.views.visibility import EVERYBODY
-from millpond.server.wording import local_time, rounded_span
+from millpond.server.wording import rounded_span
 from millpond.specs.api.accounts.ssh import SshInfo
 from millpond.specs.api.server import AdaptationInfo, ServerInfo, SettingsInfo
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
@@ -120,9 +120,7 @@ class About:
 
     async def adaptation(self) -> AdaptationInfo:
         """Which policies hold, and how they are chosen."""
-        return self._adaptation(await self._loop.ask(lambda core: core.scheduler.settings))
-
-    def _adaptation(self, settings: Settings) -> AdaptationInfo:
+        settings = await self._loop.ask(lambda core: core.scheduler.settings)
         if self.policies_by is not None:
             return self.policies_by(settings)
         return AdaptationInfo(chooses=False, policies=str(settings.policies))
@@ -134,8 +132,6 @@ class About:
             await self._machines.all(EVERYBODY),
         )
         facts, settings = self._facts, await self._loop.ask(lambda core: core.scheduler.settings)
-        chosen = self._adaptation(settings)
-        said = [f"{local_time(chosen.looked_at)}: {chosen.result}"] if chosen.looked_at is not None else []
         return ServerInfo(
             version=VERSION,
             url=facts.url,
@@ -149,7 +145,7 @@ class About:
             unsandboxed=self._isolation.apart.trouble,
             unlimited=facts.unlimited,
             unshared=facts.unshared("") if admin else "",
-            notes=[*facts.notes, *said] if admin else [],
+            notes=list(facts.notes) if admin else [],
             apart="" if self._loop.read_only is None else str(self._loop.read_only),
             jobs=dict(sorted((self._loop.job_cache.counts() | ended).items())),
         )
