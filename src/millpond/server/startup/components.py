@@ -57,6 +57,7 @@ from millpond.server.storage.provisioning.pod_jobs import PodJobs
 from millpond.server.storage.provisioning.staging import NOTHING_TO_STAGE
 from millpond.server.store.connection.database import sqlite_url
 from millpond.server.store.store import Store
+from millpond.specs.config.cluster import ClusterConfig
 from millpond.specs.config.kubernetes import KubernetesFile
 from millpond.specs.config.origins import JobOrigins
 
@@ -113,44 +114,53 @@ def open_components(options: ServerOptions, current: Current, lead: ServingRight
             core, current, host, store, security.accounts, lambda: lead.post.left.url
         )
         held.callback(components.notifications.close)
-        loop, isolation = components.loop, components.isolation
         listener = open_listener(config.ssh, host.state_dir) if config.ssh and not identity.is_copy else None
         known = core.scheduler.machines()
         engine, host = make_engine(current, host, components, origins, identity.servers, known)
         held.callback(engine.close)
-        tenants = Tenants(security.accounts, isolation, loop, time.time)
+        tenants = Tenants(security.accounts, components.isolation, components.loop, time.time)
+        base = CoreComponents(host, components, security, tenants, token, engine, listener, origins, warnings)
         if identity.is_copy:
             scheduler.serve_read_only(COPY)
         else:
             if identity.took_over and identity.original is not None:
                 adopt_files(identity.original, host.state_dir, expected_tasks(core, host.machine.nodes))
-            change = policy_change(options.policies, core.scheduler.settings, time.time())
-            for event in change:
-                core.scheduler.require_policies(event)
-                log.info("other policies from now on: %s", event)
-            ran = running_jobs(core)
-            components.notifications.receivers.take_file()
-            queues, texts = components.queue_settings, config.queue_documents if options.config else None
-            nodes = host.machine.nodes if config.kubernetes is None else ()  # those of a cluster are not known yet
-            machines = amount_of_nodes(nodes, {pool.name: pool for pool in config.pools})
-            scheduler.settle(
-                engine,
-                lambda: (
-                    *(*change, *pool_events(config)),
-                    *(*queues.begin(core, texts, config.located, machines, nodes), *tenants.isolation_events(core)),
-                ),
-            )
-            warnings = (*warnings, *no_longer_placeable(core, ran))
-            if shortage := shortage_of(core.scheduler.queue_statuses()):
-                warnings = (f"warning: {shortage}", *warnings)
-            loop.notify(tenants.events(core))
+            base = _settle(options, config, core, scheduler, base)
         settings = core.scheduler.settings
         scheduler.start()
         held.callback(scheduler.close)
         if not identity.is_copy:
             components.notifications.start()
-            accelerate(loop, len(core.scheduler.node_views()), settings)
-        yield CoreComponents(host, components, security, tenants, token, engine, listener, origins, warnings)
+            accelerate(components.loop, len(core.scheduler.node_views()), settings)
+        yield base
+
+
+def _settle(
+    options: ServerOptions, config: ClusterConfig, core: Core, scheduler: SchedulerThread, base: CoreComponents
+) -> CoreComponents:
+    """Have the core, the engine and the configuration agree; the components with what that leaves without machines."""
+    components, tenants = base.components, base.tenants
+    change = policy_change(options.policies, core.scheduler.settings, time.time())
+    for event in change:
+        core.scheduler.require_policies(event)
+        log.info("other policies from now on: %s", event)
+    ran = running_jobs(core)
+    components.notifications.receivers.take_file()
+    queues, texts = components.queue_settings, config.queue_documents if options.config else None
+    nodes = base.host.machine.nodes if config.kubernetes is None else ()  # those of a cluster are not known yet
+    machines = amount_of_nodes(nodes, {pool.name: pool for pool in config.pools})
+    scheduler.settle(
+        base.engine,
+        lambda: (
+            *(*change, *pool_events(config)),
+            *(*queues.begin(core, texts, config.located, machines, nodes), *tenants.isolation_events(core)),
+        ),
+    )
+    warnings = (*base.warnings, *no_longer_placeable(core, ran))
+    if shortage := shortage_of(core.scheduler.queue_statuses()):
+        warnings = (f"warning: {shortage}", *warnings)
+    components.loop.notify(tenants.events(core))
+    return replace(base, warnings=warnings)
 
 
 def _make_components(
