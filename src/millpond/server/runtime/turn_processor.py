@@ -213,6 +213,12 @@ class TurnProcessor:
             self._flush()
             return
         tick = batch.close()
+        if self._is_stored(batch, tick):
+            self._handle(batch)
+            self._decide(tick)
+
+    def _is_stored(self, batch: Batch, tick: LogEntry) -> bool:
+        """Store a batch; whether that went well, else its requests are turned away."""
         try:
             changed = {name: fields_with_priority(job) for name, job in batch.reprioritized.items()}
             self._store.append(batch.entries, batch.new_jobs, batch.released, batch.closed, changed)
@@ -222,14 +228,13 @@ class TurnProcessor:
             batch.turn_away(
                 UnavailableError(self._loop.trouble, "it may have been accepted: look before you repeat it")
             )
-            return
+            return False
         except DBAPIError as error:
             self._store_fails(error)
             self._give_up(batch)
-            return
+            return False
         self._unstored = []
-        self._handle(batch)
-        self._decide(tick)
+        return True
 
     def _give_up(self, batch: Batch) -> None:
         self._unstored = batch.reported
