@@ -101,6 +101,21 @@ class RequestGuard:
             await _turn_away(421, _UNKNOWN_NAME, scope, receive, send)
             return
         scope.setdefault("state", {})[JOB_ADDRESSED] = job
+        caller, alone = self._identify(scope, headers)
+        refusal = self._refusal(scope, headers, caller, alone)
+        if refusal is not None:
+            await _turn_away(*refusal, scope, receive, send)
+            return
+        if caller is not None and caller.token and self._security.accounts.tokens.is_use_due(caller.token):
+            await asyncio.to_thread(self._security.accounts.tokens.note_use, caller.token)
+        act = Act(self._security.clock(), _address(scope), caller)
+        scope["state"]["act"] = act
+        if scope["type"] == "http":
+            send = self._written_down(act, scope, receive, send)
+        await self._app(scope, receive, send)
+
+    def _identify(self, scope: Scope, headers: Headers) -> tuple[Caller | None, bool]:
+        """Who asks, and whether a cookie says so alone where that is not enough; see ``_refusal``."""
         session = _session_in(scope, headers)
         caller, by_cookie = self._caller(headers, session)
         alone = by_cookie and not _shows_csrf(headers, session)
@@ -110,18 +125,10 @@ class RequestGuard:
             if self._is_visit(headers) or "sec-fetch-mode" not in headers:
                 scope["state"][CSRF] = csrf_of(session) if caller is not None else ""
                 alone = False
-        refusal = self._refusal(scope, headers, caller, alone)
-        if refusal is not None:
-            await _turn_away(*refusal, scope, receive, send)
-            return
-        if caller is not None and caller.token and self._security.accounts.tokens.is_use_due(caller.token):
-            await asyncio.to_thread(self._security.accounts.tokens.note_use, caller.token)
-        act = Act(self._security.clock(), _address(scope), caller)
-        scope["state"]["act"] = act
-        if scope["type"] == "websocket":
-            await self._app(scope, receive, send)
-            return
+        return caller, alone
 
+    def _written_down(self, act: Act, scope: Scope, receive: Receive, send: Send) -> Send:
+        """Sends an answer once its request is in the audit log, as far as it belongs there."""
         is_refused = False
 
         async def send_written_down(message: Message) -> None:
@@ -137,7 +144,7 @@ class RequestGuard:
             if not is_refused:
                 await send(message)
 
-        await self._app(scope, receive, send_written_down)
+        return send_written_down
 
     async def _write_down(self, act: Act, status: int) -> None:
         """Keep the request in the audit log, if it got as far as a route.
