@@ -200,6 +200,24 @@ class OidcProvider:
             self._queries.release()
 
     def _answer(self, method: str, url: str, **more: Any) -> dict[str, Any]:
+        status, content = self._exchange(method, url, **more)
+        try:
+            said = json.loads(content)
+        except (ValueError, RecursionError):
+            said = None
+        if status in (400, 401, 403) and isinstance(said, dict):
+            raise self._refusal(said)
+        if not 200 <= status < 300:
+            raise UnavailableError(
+                f"the provider {self._rules.issuer} answers with {status}",
+                "try again in a moment; passwords and tokens go on working",
+            )
+        if not isinstance(said, dict):
+            raise self._nonsense("a JSON object")
+        return said
+
+    def _exchange(self, method: str, url: str, **more: Any) -> tuple[int, bytes]:
+        """Send a request; the status and the content of its answer."""
         import httpx2  # here, as most servers have no provider
 
         issuer, give_up_at = self._rules.issuer, self._clock() + TIMEOUT_S
@@ -218,6 +236,7 @@ class OidcProvider:
                         raise self._nonsense("an end of its answer")
                     if self._clock() > give_up_at:
                         raise httpx2.ReadTimeout("it takes too long to say everything")
+                return response.status_code, content
         except PermissionError as error:
             raise UnavailableError(
                 f"the provider {issuer} sends this server to an inner address ({error})",
@@ -228,20 +247,6 @@ class OidcProvider:
                 f"the provider {issuer} does not answer ({type(error).__name__})",
                 "try again in a moment; passwords and tokens go on working",
             ) from error
-        try:
-            said = json.loads(content)
-        except (ValueError, RecursionError):
-            said = None
-        if response.status_code in (400, 401, 403) and isinstance(said, dict):
-            raise self._refusal(said)
-        if not response.is_success:
-            raise UnavailableError(
-                f"the provider {issuer} answers with {response.status_code}",
-                "try again in a moment; passwords and tokens go on working",
-            )
-        if not isinstance(said, dict):
-            raise self._nonsense("a JSON object")
-        return said
 
     def _may_reach(self, host: str, reach: AddressScope) -> bool:
         """Whether an endpoint may be where it is: out in the world, or no nearer to this server than the issuer is."""
