@@ -103,6 +103,12 @@ class Pond:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
+    def printed(self, *arguments: str, cwd: Path | None = None) -> str:
+        """What a command prints that has to succeed; fails with what it complains about."""
+        done = self(*arguments, cwd=cwd)
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout)
+
     def start(self, *arguments: str, cwd: Path | None = None, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         """Start a command and leave it running."""
         return subprocess.Popen(
@@ -117,8 +123,7 @@ class Pond:
 
     def up(self, *options: str) -> None:
         """Start the server."""
-        done = self("up", "--detach", "--fake-gpus", FAKE_GPUS, *options)
-        assert done.returncode == 0, done.stderr
+        self.printed("up", "--detach", "--fake-gpus", FAKE_GPUS, *options)
 
     @property
     def server_pid(self) -> int:

@@ -51,7 +51,7 @@ def server_of(config: Path) -> Iterator[Pond]:
     pond = Pond(config.parent / "state")
     up(pond, config)
     yield pond
-    pond("down", "--keep-jobs")
+    pond.printed("down", "--keep-jobs")
 
 
 @pytest.fixture
@@ -66,14 +66,11 @@ def shared(shared_clusters: dict[str, StandinCluster], tmp_path_factory: pytest.
 
 
 def up(pond: Pond, config: Path) -> None:
-    done = pond("up", "--detach", "--config", str(config), "--fake-gpus", FAKE_GPUS)
-    assert done.returncode == 0, done.stderr
+    pond.printed("up", "--detach", "--config", str(config), "--fake-gpus", FAKE_GPUS)
 
 
 def submit(pond: Pond, *arguments: str) -> str:
-    done = pond("run", "--detach", *arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return pond.printed("run", "--detach", *arguments).strip()
 
 
 def home(clusters: dict[str, StandinCluster], job: str) -> str:
@@ -88,7 +85,7 @@ def home(clusters: dict[str, StandinCluster], job: str) -> str:
 
 
 def nodes(pond: Pond) -> dict[str, Any]:
-    return {node["name"]: node for node in json.loads(pond("nodes", "-o", "json").stdout)["nodes"]}
+    return {node["name"]: node for node in json.loads(pond.printed("nodes", "-o", "json"))["nodes"]}
 
 
 def run(clusters: dict[str, StandinCluster], pond: Pond, job: str, where: str) -> None:
@@ -131,7 +128,7 @@ def test_jobs_go_to_the_cluster_in_which_they_start_first_and_gangs_lie_in_one(
 def test_jobs_of_the_machines_pool_are_its_processes(shared: Pond, shared_clusters: dict[str, StandinCluster]) -> None:
     job = submit(shared, "--set", "pool=here", "--gpus", "1", "--", "sh", "-c", "echo from here")
     until(lambda: shared.job(job)["state"] == "succeeded")
-    assert shared("logs", job).stdout == "from here\n"
+    assert shared.printed("logs", job) == "from here\n"
     assert home(shared_clusters, job) == ""
 
 
@@ -162,7 +159,7 @@ def test_a_cluster_that_is_away_when_the_server_starts_anew_costs_its_jobs_nothi
     until(lambda: home(clusters, waiting) == "west")
     assert pond.job(stays)["state"] == "running"
     assert pond.job(other)["attempt"] == 1
-    pond("stop", stays)
+    pond.printed("stop", stays)
 
 
 def test_a_cluster_that_goes_away_takes_nothing_new_and_keeps_what_it_has(
@@ -174,18 +171,17 @@ def test_a_cluster_that_goes_away_takes_nothing_new_and_keeps_what_it_has(
     until(lambda: not nodes(pond)["w2"]["schedulable"])
     first, second = (submit(pond, "--gpus", "4", "--", "train") for _ in range(2))
     run(clusters, pond, first, "east")
-    said = pond("why", second).stdout
-    assert "0 GPUs are free in cluster west" in said
+    assert "0 GPUs are free in cluster west" in pond.printed("why", second)
     assert pond.job(stays)["state"] == "running"
     pod = clusters["west"].get("pods", f"{stays}-1-0")
     assert pod is not None
-    assert f"{pod['spec']['nodeName']} of west" in pond("ps").stdout
+    assert f"{pod['spec']['nodeName']} of west" in pond.printed("ps")
     clusters["west"].start()
     run(clusters, pond, second, "west")
     clusters["west"].finish(f"{stays}-1-0")
     until(lambda: pond.job(stays)["state"] == "succeeded")
     assert pond.job(stays)["attempt"] == 1
-    assert "goes to cluster west, which has room for it" in pond("events", second).stdout
+    assert "goes to cluster west, which has room for it" in pond.printed("events", second)
 
 
 @pytest.mark.long
@@ -230,7 +226,7 @@ def test_pods_of_a_cluster_have_what_it_says_for_itself(clusters: dict[str, Stan
             ),
         }
     finally:
-        pond("down", "--keep-jobs")
+        pond.printed("down", "--keep-jobs")
 
 
 def node_of(cluster: StandinCluster, pod: str) -> str:
@@ -250,11 +246,11 @@ def test_pods_of_others_are_bound_in_their_own_cluster_and_found_again(
         until(lambda: [node_of(cluster, "same")[:1] for cluster in clusters.values()] == ["e", "w"])
         foreign_pod(clusters["east"], "next", cards=4)  # west has room, where this pod is not
         until(lambda: condition(clusters["east"], "next"))
-        jobs = {job["id"]: job for job in json.loads(pond("ps", "-o", "json").stdout)["jobs"]}
+        jobs = {job["id"]: job for job in json.loads(pond.printed("ps", "-o", "json"))["jobs"]}
         assert sorted(job["name"] for job in jobs.values()) == ["next", "same", "same"]
         pond.kill_server()
         up(pond, config)
-        again = {job["id"]: job for job in json.loads(pond("ps", "-o", "json").stdout)["jobs"]}
+        again = {job["id"]: job for job in json.loads(pond.printed("ps", "-o", "json"))["jobs"]}
         assert {job: each["attempt"] for job, each in again.items()} == {
             job: each["attempt"] for job, each in jobs.items()
         }
@@ -269,7 +265,7 @@ def test_pods_of_others_are_bound_in_their_own_cluster_and_found_again(
         assert "stands for the pods of Pod team/same of cluster west" in refused.stderr
         up(pond, config)
     finally:
-        pond("down", "--keep-jobs")
+        pond.printed("down", "--keep-jobs")
 
 
 def test_the_check_looks_at_each_cluster_and_joining_one_names_it(

@@ -39,15 +39,12 @@ def _server(config: Path) -> Iterator[Pond]:
 def pond(_server: Pond, config: Path) -> Pond:
     """One server for all tests of the file; another, where the test before has ended it."""
     if not _server.server_pid:
-        done = _server("up", "--detach", "--config", str(config))
-        assert done.returncode == 0, done.stderr
+        _server.printed("up", "--detach", "--config", str(config))
     return _server
 
 
 def submit(pond: Pond, *arguments: str) -> str:
-    done = pond("run", "--detach", *arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return pond.printed("run", "--detach", *arguments).strip()
 
 
 def test_a_job_runs_as_a_pod_and_outlives_its_server(pond: Pond, cluster: StandinCluster) -> None:
@@ -64,9 +61,9 @@ def test_a_job_runs_as_a_pod_and_outlives_its_server(pond: Pond, cluster: Standi
     pond.kill_server()
     cluster.logs[pod] += ["2026-11-24T10:00:02Z epoch 2\n"]
     cluster.finish(pod)
-    assert pond("up", "--detach").returncode == 0
+    pond.printed("up", "--detach")
     until(lambda: pond.job(job)["state"] == "succeeded")
-    assert pond("logs", job).stdout == "epoch 1\nepoch 2\n"
+    assert pond.printed("logs", job) == "epoch 1\nepoch 2\n"
     over = pond("exec", job, "--", "ls")
     assert f"task 0 of job {job} is succeeded" in over.stderr
 
@@ -92,13 +89,11 @@ def test_a_service_is_reached_in_its_pods_and_another_revision_takes_its_place(
     file = tmp_path / "web.yaml"
     text = "kind: service\ntasks: {desired: 1, min: 1, max: 2}\nserve: {ready: /}\ncommand: serve one\n"
     file.write_text(text)
-    done = pond("submit", str(file))
-    assert done.returncode == 0, done.stderr
-    service = done.stdout.strip()
+    service = pond.printed("submit", str(file)).strip()
     comes_up(cluster, "one", answers["one"])
     until(lambda: asked(pond, service) == (200, b"one"))
     file.write_text(text.replace("one", "two"))
-    assert pond("apply", "-y", "--update", service, str(file)).returncode == 0
+    pond.printed("apply", "-y", "--update", service, str(file))
     comes_up(cluster, "two", answers["two"])
     until(lambda: asked(pond, service) == (200, b"two"))
     forward = pond.start("forward", f"{service}.r2", "0")
@@ -152,7 +147,7 @@ def test_a_part_of_a_card_is_for_a_node_with_an_agent_alone_and_ordered_of_it(
     assert none.returncode != 0
     assert "no node has an agent that gives out parts" in none.stderr
     add_agent(cluster, "n2")
-    until(lambda: len(json.loads(pond("nodes", "-o", "json").stdout)["nodes"]) == 2)
+    until(lambda: len(json.loads(pond.printed("nodes", "-o", "json"))["nodes"]) == 2)
     job = submit(pond, *part)
     until(lambda: (cluster.get("pods", f"{job}-1-0") or {"spec": {}})["spec"].get("nodeName") == "n2")
     order = json.loads(cluster.get("pods", f"{job}-1-0")["metadata"]["annotations"]["millpond.io/grants"])
@@ -160,7 +155,7 @@ def test_a_part_of_a_card_is_for_a_node_with_an_agent_alone_and_ordered_of_it(
     assert (grant["compute_milli"], grant["memory_mib"], order["share_class"]) == (250, 4096, "online")
     cluster.run(f"{job}-1-0")
     until(lambda: pond.job(job)["state"] == "running")
-    assert "gate" in pond("get", job).stdout
+    assert "gate" in pond.printed("get", job)
 
 
 @pytest.mark.long
@@ -191,9 +186,7 @@ def test_folders_of_volumes_lie_in_pods_where_job_files_name_them(
         "command: train\nworkdir: /mnt/scratch/ada\noutput: /mnt/scratch/run1\n"
         "data: {a: /datasets/words/a, all: /datasets/words}\n"
     )
-    done = pond("submit", str(job_file))
-    assert done.returncode == 0, done.stderr
-    pod = f"{done.stdout.strip()}-1-0"
+    pod = f"{pond.printed('submit', str(job_file)).strip()}-1-0"
     until(lambda: cluster.get("pods", pod))
     spec = (cluster.get("pods", pod) or {})["spec"]
     assert spec["volumes"] == [
@@ -253,7 +246,7 @@ def test_a_server_whose_lease_another_one_has_ends_and_says_why(pond: Pond, clus
 def test_a_server_of_one_machine_moves_to_a_cluster(own_cluster: StandinCluster, tmp_path: Path) -> None:
     before = Pond(tmp_path / "machine")
     before.up()
-    assert before("queue", "add", "lab", "guarantee=2").returncode == 0
+    before.printed("queue", "add", "lab", "guarantee=2")
     done = submit(before, "--queue", "lab", "--", "true")
     until(lambda: before.job(done)["state"] == "succeeded")
     first = ("--priority", "high")  # else what has waited for longer than this has run goes before it
@@ -261,27 +254,25 @@ def test_a_server_of_one_machine_moves_to_a_cluster(own_cluster: StandinCluster,
     until(lambda: before.job(running)["state"] == "running")
     waiting = submit(before, "--gpus", "4", "--tasks", "2", "--name", "wide", "--", "train")
     archive = tmp_path / "pond.tar.gz"
-    assert before("backup", str(archive)).returncode == 0
-    assert before("stop", running).returncode == 0
-    before("down")
+    before.printed("backup", str(archive))
+    before.printed("stop", running)
+    before.printed("down")
 
     config = tmp_path / "pond.yaml"
     config.write_text(
         f"kubernetes: {{kubeconfig: {own_cluster.kubeconfig(tmp_path)}, image: 'registry.example/train:1'}}\n"
     )
     after = Pond(tmp_path / "cluster")
-    restored = after("restore", str(archive), "--state-dir", str(after.state_dir))
-    assert restored.returncode == 0, restored.stderr
+    after.printed("restore", str(archive), "--state-dir", str(after.state_dir))
     try:
         refused = after("up", "--detach", "--take-over", "--config", str(config))
         assert "--fake-gpus none" in refused.stderr
-        up = after("up", "--detach", "--take-over", "--fake-gpus", "none", "--config", str(config))
-        assert up.returncode == 0, up.stderr
+        after.printed("up", "--detach", "--take-over", "--fake-gpus", "none", "--config", str(config))
         assert after.job(done)["state"] == "succeeded"
         until(lambda: f"{running}-2-0" in own_cluster.names("pods"))
         own_cluster.add_node("n2")
         until(lambda: {f"{waiting}-1-0", f"{waiting}-1-1"} <= set(own_cluster.names("pods")))
-        assert "of 2 guaranteed" in after("queue", "show", "lab").stdout
+        assert "of 2 guaranteed" in after.printed("queue", "show", "lab")
     finally:
         after("down", "--keep-jobs")
 
@@ -291,14 +282,11 @@ def test_a_job_that_waited_for_its_image_on_one_machine_waits_no_more_in_a_clust
     config: Path, cluster: StandinCluster, tmp_path: Path
 ) -> None:
     pond = Pond(tmp_path / "moved")
-    assert pond("up", "--detach", "--fake-gpus", "1:V100-32GB").returncode == 0
-    done = pond("run", "--detach", "--gpus", "1", "--image", "registry.example/train:1", "--", "train")
-    assert done.returncode == 0, done.stderr
-    job = done.stdout.strip()
-    until(lambda: "it waits for image" in pond("why", job).stdout)
+    pond.printed("up", "--detach", "--fake-gpus", "1:V100-32GB")
+    job = submit(pond, "--gpus", "1", "--image", "registry.example/train:1", "--", "train")
+    until(lambda: "it waits for image" in pond.printed("why", job))
     pond.kill_server()
-    moved = pond("up", "--detach", "--config", str(config), "--fake-gpus", "none")
-    assert moved.returncode == 0, moved.stderr
+    pond.printed("up", "--detach", "--config", str(config), "--fake-gpus", "none")
     try:
         until(lambda: cluster.get("pods", f"{job}-1-0"))
     finally:

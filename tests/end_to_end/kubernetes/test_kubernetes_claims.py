@@ -33,10 +33,9 @@ def test_jobs_and_pods_of_others_share_the_cards_of_a_driver(cluster: StandinClu
         f"kubernetes: {{kubeconfig: {cluster.kubeconfig(tmp_path)}, image: 'registry.example/train:1', adopt: true}}\n"
     )
     pond = Pond(tmp_path / "state")
-    up = pond("up", "--detach", "--config", str(config))
-    assert up.returncode == 0, up.stderr
+    pond.printed("up", "--detach", "--config", str(config))
     try:
-        job = pond("run", "--detach", "--gpus", "2", "--", "python", "train.py").stdout.strip()
+        job = pond.printed("run", "--detach", "--gpus", "2", "--", "python", "train.py").strip()
         until(lambda: bound(cluster, f"{job}-1-0"))
         driver.add_claim("theirs", 1, "device.attributes['gpu.nvidia.com'].productName.matches('H100')")
         containers = [{"name": "task", "resources": {"requests": {"cpu": "1"}}}]
@@ -51,6 +50,6 @@ def test_jobs_and_pods_of_others_share_the_cards_of_a_driver(cluster: StandinClu
         driver.add_claim("kubes")
         (left,) = {0, 1, 2, 3} - {int(name.removeprefix("gpu-")) for _, name in given}
         driver.allocate("kubes", left)
-        until(lambda: "claim team/kubes has it" in pond("top").stdout)
+        until(lambda: "claim team/kubes has it" in pond.printed("top"))
     finally:
-        pond("down", "--keep-jobs")
+        pond.printed("down", "--keep-jobs")

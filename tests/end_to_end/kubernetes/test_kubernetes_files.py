@@ -34,10 +34,9 @@ def pond(cluster: StandinCluster, tmp_path_factory: pytest.TempPathFactory) -> I
     )
     pond = Pond(folder / "state")
     pond.env |= {"MILLPOND_PORT": str(port)}
-    done = pond("up", "--detach", "--host", host, "--config", str(config))
-    assert done.returncode == 0, done.stderr
+    pond.printed("up", "--detach", "--host", host, "--config", str(config))
     yield pond
-    pond("down", "--keep-jobs")
+    pond.printed("down", "--keep-jobs")
 
 
 def submitted(pond: Pond, cluster: StandinCluster, folder: Path, *arguments: str) -> tuple[str, ProcessKubelet]:
@@ -67,7 +66,7 @@ def test_a_sent_folder_and_a_dataset_are_in_the_pod_and_what_it_leaves_comes_bac
     for number in range(2_500):
         (project / "below" / "deep" / f"{number}.txt").write_text(f"{number}\n")
     (words / "hamlet").write_text("to be\n")
-    assert pond("data", "put", "words", str(words)).returncode == 0
+    pond.printed("data", "put", "words", str(words))
     line = (
         "set -e; ./below/link; cat $MILLPOND_DATA_WORDS/hamlet; ls below/deep | wc -l; sha256sum < large; "
         "mkdir -p $MILLPOND_OUTPUT/deep; cp large $MILLPOND_OUTPUT/large; echo one > $MILLPOND_OUTPUT/deep/one; "
@@ -81,8 +80,8 @@ def test_a_sent_folder_and_a_dataset_are_in_the_pod_and_what_it_leaves_comes_bac
     assert log == ["tool", "to", "be", "2500", hashlib.sha256(large).hexdigest(), "-"]
     assert node.end_of("files") == 0
     until(lambda: pond.job(job)["state"] == "failed")
-    assert pond("output", "ls", job, "-o", "name").stdout.split() == ["deep/one", "large"]
-    assert pond("get-output", job, "-o", str(tmp_path / "got")).returncode == 0
+    assert pond.printed("output", "ls", job, "-o", "name").split() == ["deep/one", "large"]
+    pond.printed("get-output", job, "-o", str(tmp_path / "got"))
     assert (tmp_path / "got" / "large").read_bytes() == large
 
 
@@ -94,29 +93,31 @@ def test_a_stopped_task_brings_back_what_it_saves_in_its_grace(
     assert node.bring_in() == 0
     node.start()
     until((node.folder / "ready").exists)
-    assert pond("stop", job).returncode == 0
+    pond.printed("stop", job)
     until(lambda: "deletionTimestamp" in (cluster.get("pods", node.pod) or {})["metadata"])
     node.terminate()
     assert node.end_of("task", tells=False) == 0
     assert node.end_of("files", tells=False) == 0, "the carrier sees the end though nobody reports it"
     until(lambda: pond.job(job)["state"] == "cancelled")
-    assert pond("output", "ls", job, "-o", "name").stdout.split() == ["early", "late"]
+    assert pond.printed("output", "ls", job, "-o", "name").split() == ["early", "late"]
 
 
 def test_what_a_task_leaves_waits_for_a_server_that_is_away(
     pond: Pond, cluster: StandinCluster, tmp_path: Path
 ) -> None:
-    job, node = submitted(pond, cluster, tmp_path, "--", "sleep 1; echo weights > $MILLPOND_OUTPUT/model")
+    line = "until [ -e go ]; do sleep 0.1; done; echo weights > $MILLPOND_OUTPUT/model"
+    job, node = submitted(pond, cluster, tmp_path, "--", line)
     assert node.bring_in() == 0
     node.start()
     until(lambda: pond.job(job)["state"] == "running")
     pond.kill_server()
+    (node.folder / "go").touch()
     assert node.end_of("task") == 0
     until(lambda: "not reached" in (node.folder / "files.log").read_text())
-    assert pond("up", "--detach", "--host", own_address()).returncode == 0
+    pond.printed("up", "--detach", "--host", own_address())
     assert node.end_of("files") == 0
     until(lambda: pond.job(job)["state"] == "succeeded")
-    assert pond("output", "ls", job, "-o", "name").stdout.split() == ["model"]
+    assert pond.printed("output", "ls", job, "-o", "name").split() == ["model"]
 
 
 def test_what_cannot_be_kept_fails_its_job_with_the_reason(pond: Pond, cluster: StandinCluster, tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_what_cannot_be_kept_fails_its_job_with_the_reason(pond: Pond, cluster: 
     assert node.end_of("task") == 0
     assert node.end_of("files") == 3
     until(lambda: pond.job(job)["state"] == "failed")
-    assert "its output is not kept: the token is missing" in " ".join(pond("get", job).stdout.split())
+    assert "its output is not kept: the token is missing" in " ".join(pond.printed("get", job).split())
 
 
 def test_an_image_without_python_runs_what_needs_nothing_brought_and_refuses_the_rest(
@@ -147,7 +148,7 @@ def test_an_image_without_python_runs_what_needs_nothing_brought_and_refuses_the
     assert node.end_of("task") == 0
     assert node.end_of("files") == 5
     until(lambda: pond.job(job)["state"] == "succeeded")
-    assert "kubernetes.helper_image" in pond("get", job).stdout
+    assert "kubernetes.helper_image" in pond.printed("get", job)
 
 
 def test_a_run_has_a_way_to_its_own_files_alone_and_only_while_it_lives(
@@ -229,9 +230,7 @@ def test_trials_of_a_sweep_report_from_their_pods(pond: Pond, cluster: StandinCl
     sweep_of = {"parameters": {"x": [3, 1]}, "metric": {"name": "loss", "goal": "minimize"}}
     job_file = tmp_path / "sweep.yaml"
     job_file.write_text(json.dumps({"command": command, "sweep": sweep_of}))
-    done = pond("submit", str(job_file))
-    assert done.returncode == 0, done.stderr
-    sweep = done.stdout.strip().splitlines()[-1].split()[0]
+    sweep = pond.printed("submit", str(job_file)).strip().splitlines()[-1].split()[0]
     for index in range(2):
         node = kubelet_of(cluster, pod_name(TaskId(f"{sweep}.{index}", 1, 0)), tmp_path)
         assert node.bring_in() == 0
@@ -239,5 +238,5 @@ def test_trials_of_a_sweep_report_from_their_pods(pond: Pond, cluster: StandinCl
         assert node.end_of("task") == 0
         assert node.end_of("files") == 0
     until(lambda: pond.job(sweep)["state"] == "succeeded")
-    best = pond("get", sweep).stdout
+    best = pond.printed("get", sweep)
     assert "trial 1: loss 1 at step 1, with x=1" in best

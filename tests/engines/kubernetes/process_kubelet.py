@@ -71,7 +71,7 @@ class ProcessKubelet:
         Args:
             tells: as a kubelet does unless the pod is being deleted.
         """
-        self._ended[name] = code = self._running.pop(name).wait(timeout=60)
+        self._ended[name] = code = self._running.pop(name).wait(timeout=180)
         if tells or not self._running:
             failed = any(self._ended[each["name"]] for each in self.spec["containers"] if each["name"] in self._ended)
             self._report("Running" if self._running else "Failed" if failed else "Succeeded")
