@@ -6,9 +6,11 @@ The programs are built once from Debian's source package (``tests/kubernetes/bui
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -42,9 +44,13 @@ def missing() -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    """A port on which no program listens, below those of which the kernel takes one for each connection: it stays free
+    until it is used, and while a program that has it is started anew."""
+    while True:
+        with socket.socket() as taken, contextlib.suppress(OSError):
+            port = 20_000 + secrets.randbelow(10_000)
+            taken.bind(("", port))
+            return port
 
 
 @dataclass
@@ -104,7 +110,7 @@ class ControlPlane:
             "kube-controller-manager",
             [PROGRAMS / "kube-controller-manager", "--kubeconfig", self.kubeconfig(), "--port", 0],
             ["--secure-port", free_port(), "--bind-address", "127.0.0.1", "--leader-elect=false"],
-            ["--cert-dir", self.folder / "controllers", "--node-monitor-grace-period", "8s"],
+            ["--cert-dir", self.folder / "controllers", "--node-monitor-grace-period", "60s"],
         )
 
     def start_scheduler(self) -> None:

@@ -113,10 +113,17 @@ class Kubelet:
     def _import(self, image: Path) -> None:
         socket = self.folder / "containerd.sock"
         ctr = ["ctr", "-a", socket, "-n", "k8s.io", "images", "import", image]
-        give_up_at = time.monotonic() + 60
+        give_up_at = time.monotonic() + 180
         while subprocess.run(ctr, capture_output=True, check=False).returncode:
             assert time.monotonic() < give_up_at, "containerd does not answer"
             time.sleep(0.1)
+
+    def lives(self) -> bool:
+        """Whether its programs run; fails with what one that has ended said last."""
+        for process in self._processes:
+            log = self.folder / f"{Path(str(process.args[0])).name}.log"
+            assert process.poll() is None, f"{log.stem} has ended: {log.read_text()[-2_000:]}"
+        return True
 
     def stop(self) -> None:
         for process in reversed(self._processes):  # the kubelet first, which would start again what ends

@@ -55,7 +55,7 @@ def installed(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
         objects = [_on_this_machine(each, plane, node.name) for each in rendered("kubernetes")]
         objects.append(_volume(state))
         kubectl(plane, "apply", "-f", "-", given=yaml.safe_dump_all(objects))
-        until(lambda: _ready(plane))
+        until(lambda: node.lives() and _ready(plane))
         yield plane
     finally:
         node.stop()

@@ -30,7 +30,7 @@ from millpond.engines.kubernetes.cluster.objects import MetaOnly
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind, Reflector
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "end_to_end"))
-from real_pond import Pond, asked, until
+from real_pond import PATIENCE_S, Pond, asked, until
 
 ROLES = Path(__file__).parents[4] / "deploy" / "kubernetes" / "roles.yaml"
 SERVER = 'server-token,millpond,2,"people"'
@@ -65,9 +65,8 @@ def pond(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Itera
     pond = Pond(folder / "state")
     try:
         node.start()
-        done = pond("up", "--detach", "--config", str(config))
-        assert done.returncode == 0, done.stderr
-        until(lambda: [each["state"] for each in nodes(pond)] == ["open"])
+        pond.printed("up", "--detach", "--config", str(config))
+        until(lambda: node.lives() and [each["state"] for each in nodes(pond)] == ["open"])
         yield pond
     finally:
         pond("down")
@@ -91,12 +90,19 @@ def apply(plane: ControlPlane, document: Any) -> None:
 
 
 def nodes(pond: Pond) -> list[dict[str, Any]]:
-    listed = json.loads(pond("nodes", "-o", "json").stdout)["nodes"]
+    listed = json.loads(pond.printed("nodes", "-o", "json"))["nodes"]
     return [each | {"state": "open" if each["schedulable"] else "closed"} for each in listed]
 
 
+SMALL = ("--cpus", "0.1", "--memory", "64MiB")
+
+
 def run(pond: Pond, *arguments: str) -> Any:
-    return pond("run", "--cpus", "0.1", "--memory", "64MiB", *arguments)
+    return pond("run", *SMALL, *arguments)
+
+
+def submitted(pond: Pond, *arguments: str) -> str:
+    return pond.printed("run", "--detach", *SMALL, *arguments).strip()
 
 
 def test_a_list_whose_rest_the_cluster_has_forgotten_meanwhile_is_begun_anew(
@@ -167,22 +173,22 @@ def test_a_right_that_is_missing_is_named_and_waited_for(
     pond: Pond, plane: ControlPlane, verb: str, resource: str
 ) -> None:
     with lacking(plane, verb, resource):
-        job = run(pond, "--detach", "--", "echo done").stdout.strip()
+        job = submitted(pond, "--", "echo done")
         until(lambda: f'User "millpond" cannot {verb} resource "{resource}"' in pond("events", job).stdout)
     until(lambda: pond("logs", job).stdout == "done\n")
     until(lambda: "it succeeded" in pond("why", job).stdout)
 
 
 def test_a_job_waits_for_room_in_the_quota_of_its_namespace(pond: Pond, plane: ControlPlane) -> None:
-    first = run(pond, "--detach", "--", "sleep 1000").stdout.strip()
+    first = submitted(pond, "--", "sleep 1000")
     until(lambda: "running on" in pond("why", first).stdout)
     quotas = "/api/v1/namespaces/millpond/resourcequotas"
     call(plane, "POST", quotas, {"metadata": {"name": "small"}, "spec": {"hard": {"requests.cpu": "100m"}}})
     try:
         until(lambda: call(plane, "GET", f"{quotas}/small").get("status", {}).get("used"))
-        second = run(pond, "--detach", "--", "echo done").stdout.strip()
+        second = submitted(pond, "--", "echo done")
         until(lambda: "exceeded quota: small" in pond("events", second).stdout)
-        pond("stop", first)
+        pond.printed("stop", first)
         until(lambda: pond("logs", second).stdout == "done\n")
     finally:
         call(plane, "DELETE", f"{quotas}/small")
@@ -211,34 +217,34 @@ def test_a_program_beyond_its_memory_is_said_to_be(pond: Pond) -> None:
 
 def test_a_stopped_program_has_its_notice(pond: Pond) -> None:
     line = 'trap "echo saved; exit 0" TERM; echo ready; while true; do sleep 0.1; done'
-    job = run(pond, "--detach", "--", line).stdout.strip()
+    job = submitted(pond, "--", line)
     until(lambda: "ready" in pond("logs", job).stdout)
-    assert pond("stop", job).returncode == 0
+    pond.printed("stop", job)
     until(lambda: "\nsaved\n" in pond("logs", job).stdout)  # busybox adds of its own child that it was terminated
 
 
 @pytest.mark.parametrize(("signal", "saves"), [("USR1", "checkpoint={signal: SIGUSR1, grace: 60s}"), ("TERM", "")])
 def test_a_program_below_the_shell_of_its_line_hears_the_notice_too(pond: Pond, signal: str, saves: str) -> None:
     line = f"""sh -c 'trap "echo saved; exit 0" {signal}; echo ready; while true; do sleep 0.1; done'; exit $?"""
-    job = run(pond, "--detach", *(("--set", saves) if saves else ()), "--", line).stdout.strip()
+    job = submitted(pond, *(("--set", saves) if saves else ()), "--", line)
     until(lambda: "ready" in pond("logs", job).stdout)
-    assert pond("stop", job).returncode == 0
+    pond.printed("stop", job)
     until(lambda: "\nsaved\n" in pond("logs", job).stdout)  # busybox adds of its own child that it was terminated
 
 
 def test_jobs_outlive_a_killed_server_and_their_logs_go_on(pond: Pond) -> None:
     line = "i=0; while [ $i -lt 150 ]; do echo line $i; i=$((i+1)); sleep 0.1; done"
-    job = run(pond, "--detach", "--", line).stdout.strip()
+    job = submitted(pond, "--", line)
     until(lambda: "line 5\n" in pond("logs", job).stdout)
     pond.kill_server()
-    assert pond("up", "--detach").returncode == 0
+    pond.printed("up", "--detach")
     until(lambda: "line 149\n" in pond("logs", job).stdout)
-    assert pond("logs", job).stdout == "".join(f"line {number}\n" for number in range(150))
+    assert pond.printed("logs", job) == "".join(f"line {number}\n" for number in range(150))
 
 
 def test_a_job_goes_on_while_the_api_server_is_away(pond: Pond, plane: ControlPlane) -> None:
-    job = run(pond, "--detach", "--", "sleep 3; echo done").stdout.strip()
-    until(lambda: '"running"' in pond("get", job, "-o", "json").stdout)
+    job = started(pond, "until [ -e /tmp/go ]; do sleep 0.1; done; sleep 3; echo done")
+    pond.printed("exec", job, "--", "touch", "/tmp/go")
     plane.kill("kube-apiserver")
     time.sleep(4)
     plane.start_api_server()
@@ -247,7 +253,7 @@ def test_a_job_goes_on_while_the_api_server_is_away(pond: Pond, plane: ControlPl
 
 
 def started(pond: Pond, line: str) -> str:
-    job = str(run(pond, "--detach", "--", line).stdout.strip())
+    job = submitted(pond, "--", line)
     until(lambda: '"running"' in pond("get", job, "-o", "json").stdout)
     return job
 
@@ -287,8 +293,8 @@ def test_a_command_ends_with_the_server_and_the_next_one_runs_others(pond: Pond)
     client = pond.start("exec", job, "--", "sh", "-c", "sleep 778; true", stdin=subprocess.PIPE)
     until(lambda: processes(pond, job, "sleep 778"))
     pond.kill_server()
-    client.wait(30)
-    assert pond("up", "--detach").returncode == 0
+    client.wait(PATIENCE_S)
+    pond.printed("up", "--detach")
     until(lambda: not processes(pond, job, "sleep 778"))
 
 
@@ -298,7 +304,7 @@ def test_a_command_whose_pod_is_deleted_says_so(pond: Pond, plane: ControlPlane)
     assert client.stdout is not None
     assert client.stdout.readline() == "ready\n"
     call(plane, "DELETE", f"/api/v1/namespaces/millpond/pods/{job}-1-0?gracePeriodSeconds=1")
-    assert client.wait(60) in (137, 143, 255)  # the notice goes to all processes of the pod, this one too
+    assert client.wait(PATIENCE_S) in (137, 143, 255)  # the notice goes to all processes of the pod, this one too
 
 
 def test_standard_input_goes_on_after_the_server_was_killed(pond: Pond) -> None:
@@ -310,11 +316,11 @@ def test_standard_input_goes_on_after_the_server_was_killed(pond: Pond) -> None:
     sender.stdin.flush()
     assert sender.stdout.readline() == "got one\n"
     pond.kill_server()
-    assert pond("up", "--detach").returncode == 0
+    pond.printed("up", "--detach")
     sender.stdin.write("two\n")
     sender.stdin.close()
     assert sender.stdout.read() == "got two\nend\n"
-    assert sender.wait(60) == 0
+    assert sender.wait(PATIENCE_S) == 0
 
 
 def test_the_trials_of_a_sweep_report_what_they_print(pond: Pond, tmp_path: Path) -> None:
@@ -323,7 +329,7 @@ def test_the_trials_of_a_sweep_report_what_they_print(pond: Pond, tmp_path: Path
         "cpus: 0.1\nmemory: 64MiB\ncommand: echo step=1 loss=$MILLPOND_PARAM_LR\n"
         "sweep: {parameters: {lr: [0.3, 0.1, 0.2]}, metric: {name: loss, goal: minimize}}\n"
     )
-    job = pond("submit", str(file)).stdout.strip()
+    job = pond.printed("submit", str(file)).strip()
     until(lambda: "3 succeeded" in pond("get", job).stdout)
     until(lambda: "trial 1: loss 0.1 at step 1" in pond("get", job).stdout)
 
@@ -341,9 +347,7 @@ command: "mkdir /tmp/w; echo WORD > /tmp/w/index.html; exec httpd -f -p 127.0.0.
 def test_a_service_answers_all_requests_while_a_revision_takes_its_place(pond: Pond, tmp_path: Path) -> None:
     file = tmp_path / "web.yaml"
     file.write_text(SERVICE.replace("WORD", "one"))
-    done = pond("submit", str(file))
-    assert done.returncode == 0, done.stderr
-    service = done.stdout.strip()
+    service = pond.printed("submit", str(file)).strip()
     until(lambda: asked(pond, service) == (200, b"one\n"))
     seen: set[tuple[int, bytes]] = set()
     stop = threading.Event()
@@ -356,7 +360,7 @@ def test_a_service_answers_all_requests_while_a_revision_takes_its_place(pond: P
     for client in clients:
         client.start()
     file.write_text(SERVICE.replace("WORD", "two"))
-    assert pond("apply", "-y", "--update", service, str(file)).returncode == 0
+    pond.printed("apply", "-y", "--update", service, str(file))
     until(lambda: "revision 2 replaced it" in pond("rollout", "status", service).stdout)
     stop.set()
     for client in clients:
@@ -368,23 +372,23 @@ def test_a_service_answers_all_requests_while_a_revision_takes_its_place(pond: P
     with pytest.raises(ConnectionError):
         urllib.request.urlopen(f"http://{address}/", timeout=20)
     forward.kill()
-    pond("stop", service)
+    pond.printed("stop", service)
 
 
 def test_a_replica_whose_pod_is_deleted_is_replaced(pond: Pond, plane: ControlPlane, tmp_path: Path) -> None:
     file = tmp_path / "web.yaml"
     file.write_text(SERVICE.replace("WORD", "one").replace("desired: 2", "desired: 1"))
-    service = pond("submit", str(file)).stdout.strip()
+    service = pond.printed("submit", str(file)).strip()
     until(lambda: asked(pond, service) == (200, b"one\n"))
     call(plane, "DELETE", f"/api/v1/namespaces/millpond/pods/{service}-1-0?gracePeriodSeconds=1")
     until(lambda: asked(pond, service)[0] == 503)
     until(lambda: asked(pond, service) == (200, b"one\n"))
-    pond("stop", service)
+    pond.printed("stop", service)
 
 
 def test_a_pod_that_somebody_deletes_is_run_again(pond: Pond, plane: ControlPlane) -> None:
-    line = "if [ $MILLPOND_ATTEMPT = 1 ]; then sleep 60; else echo again; fi"
-    job = run(pond, "--detach", "--", line).stdout.strip()
+    line = "if [ $MILLPOND_ATTEMPT = 1 ]; then sleep 600; else echo again; fi"
+    job = submitted(pond, "--", line)
     until(lambda: '"running"' in pond("get", job, "-o", "json").stdout)
     call(plane, "DELETE", f"/api/v1/namespaces/millpond/pods/{job}-1-0?gracePeriodSeconds=1")
     until(lambda: "again" in pond("logs", job).stdout)

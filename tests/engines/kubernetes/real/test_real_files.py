@@ -15,7 +15,7 @@ import pytest
 import yaml
 from control_plane import ControlPlane, free_port
 from kubelet import Kubelet
-from test_real_cluster import ROLES, SERVER, apply, nodes, run
+from test_real_cluster import ROLES, SERVER, apply, nodes, run, submitted
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "end_to_end"))
 from real_pond import Pond, until
@@ -48,9 +48,8 @@ def pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
         node.start()
         node.add_python_image()
         config = str(folder / "pond.yaml")
-        done = pond("up", "--detach", "--host", "0.0.0.0", "--port", str(port), "--config", config)
-        assert done.returncode == 0, done.stderr
-        until(lambda: [each["state"] for each in nodes(pond)] == ["open"])
+        pond.printed("up", "--detach", "--host", "0.0.0.0", "--port", str(port), "--config", config)
+        until(lambda: node.lives() and [each["state"] for each in nodes(pond)] == ["open"])
         yield pond
     finally:
         pond("down")
@@ -67,8 +66,8 @@ def test_a_sent_folder_is_in_its_pod_and_what_the_job_leaves_is_fetched(pond: Po
     line = "ls below | wc -l; cp large $MILLPOND_OUTPUT/copy; echo changed > below/1; exit 3"
     done = pond("run", "--cpus", "0.1", "--memory", "64MiB", "--ship", "--", line, cwd=tmp_path)
     assert (done.returncode, done.stdout.split()) == (3, ["1500"])
-    job = json.loads(pond("ps", "-a", "-o", "json").stdout)["jobs"][0]["id"]
-    assert pond("get-output", job, "-o", str(tmp_path / "got")).returncode == 0
+    job = json.loads(pond.printed("ps", "-a", "-o", "json"))["jobs"][0]["id"]
+    pond.printed("get-output", job, "-o", str(tmp_path / "got"))
     assert hashlib.sha256((tmp_path / "got" / "copy").read_bytes()).digest() == hashlib.sha256(large).digest()
 
 
@@ -77,16 +76,16 @@ def test_a_stopped_task_brings_back_what_it_saved_in_its_grace(pond: Pond) -> No
         "trap 'sleep 2; echo late > $MILLPOND_OUTPUT/late; exit 0' TERM; "
         "echo early > $MILLPOND_OUTPUT/early; echo ready; while true; do sleep 0.1; done"
     )
-    job = run(pond, "--detach", "--", line).stdout.strip()
+    job = submitted(pond, "--", line)
     until(lambda: "ready" in pond("logs", job).stdout)
-    assert pond("stop", job).returncode == 0
+    pond.printed("stop", job)
     until(lambda: '"cancelled"' in pond("get", job, "-o", "json").stdout)
-    assert pond("output", "ls", job, "-o", "name").stdout.split() == ["early", "late"]
+    assert pond.printed("output", "ls", job, "-o", "name").split() == ["early", "late"]
 
 
 def test_a_folder_of_the_node_is_where_the_job_file_says(pond: Pond, tmp_path: Path) -> None:
-    line = ["--output", "/scratch/run1", "--", "echo one > $MILLPOND_OUTPUT/one"]
-    assert run(pond, *line).returncode == 0
+    done = run(pond, "--output", "/scratch/run1", "--", "echo one > $MILLPOND_OUTPUT/one")
+    assert done.returncode == 0, done.stderr
     assert (pond.state_dir.parent / "scratch" / "run1" / "one").read_text() == "one\n"
     absent = run(pond, "--data", "x=/elsewhere", "--", "true")
     assert "lies in no volume" in absent.stderr
