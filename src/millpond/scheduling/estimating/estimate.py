@@ -141,7 +141,7 @@ class _PoolFutures:
             return
         self.newcomers = Newcomers(state, modeller, view.pool)
         draw = np.random.default_rng(_SEED)
-        of_runs, of_starts = _normals(draw, len(modeller.runs)), _normals(draw, _DRAWS)
+        of_runs, of_starts = _levels(draw, len(modeller.runs)), _levels(draw, _DRAWS)
         self._stretches = _spread(draw, LENGTHS_SPREAD)
         rooms = [run.room for run in modeller.runs]
         ends = (self._ends(*drawn) for drawn in zip(of_runs, self._stretches, strict=True))
@@ -151,11 +151,11 @@ class _PoolFutures:
         self._plays: dict[tuple[int, bool], _Play] = {}
         self._most_steps = FEWEST_STEPS if modeller.every > 1 or state.queues.has_guarantees else MOST_STEPS
 
-    def _ends(self, normals: FloatArray, stretch: float) -> list[float]:
+    def _ends(self, levels: FloatArray, stretch: float) -> list[float]:
         """When those that run end in a future."""
         return [
-            max(min(run.length.drawn_s(normal, stretch), run.leaves_s), run.stays_s)
-            for normal, run in zip(normals.tolist(), self._modeller.runs, strict=True)
+            max(min(run.length.drawn_s(level, stretch), run.leaves_s), run.stays_s)
+            for level, run in zip(levels.tolist(), self._modeller.runs, strict=True)
         ]
 
     def has(self, record: JobRecord) -> bool:
@@ -232,11 +232,10 @@ def _unknown(state: State, why: str) -> StartEstimate:
     return StartEstimate(state.now, None, "", unknown=why)
 
 
-def _normals(draw: np.random.Generator, count: int) -> FloatArray:
-    """(futures, count) normally distributed numbers, each column evenly spread over the futures."""
-    levels = [_NORMAL.inv_cdf((number + 0.5) / FUTURES) for number in range(FUTURES)]
-    spread: FloatArray = draw.permuted(np.tile(np.array(levels)[:, None], count), axis=0)
-    return spread
+def _levels(draw: np.random.Generator, count: int) -> FloatArray:
+    """(futures, count) numbers between 0 and 1, each column evenly spread over the futures."""
+    levels: FloatArray = draw.permuted(np.tile(((np.arange(FUTURES) + 0.5) / FUTURES)[:, None], count), axis=0)
+    return levels
 
 
 def _spread(draw: np.random.Generator, sigma: float) -> list[float]:

@@ -38,7 +38,7 @@ class Future:
     Args:
         begin: who runs.
         arrivals: who comes when, without end or in order of time.
-        draws: normally distributed numbers, by which jobs that start get their lengths.
+        draws: numbers between 0 and 1, by which jobs that start get their lengths.
         stretch: by what every unsure length is multiplied.
 
     Attributes:

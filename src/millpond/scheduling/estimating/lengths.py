@@ -71,27 +71,25 @@ class Length:
         """Whether a forecast or a time limit says anything of it."""
         return self.sure_s >= 0.0 or self.sigma >= 0.0 or self.limit_s < NEVER
 
-    def drawn_s(self, normal: float, stretch: float) -> float:
-        """The length for a normally distributed number; ``stretch`` multiplies a forecast, twice a guess."""
+    def drawn_s(self, level: float, stretch: float) -> float:
+        """The length that such a part, 0..1, stays below; ``stretch`` multiplies a forecast, twice a guess."""
         if self.sure_s >= 0.0:
             return min(self.sure_s, self.limit_s) + self.extra_s
         if self.sigma >= 0.0:
-            if self.past > 0.0:
-                chance = self.past + (1.0 - self.past) * _NORMAL.cdf(normal)
-                normal = _NORMAL.inv_cdf(min(chance, 1.0 - 1e-9))
+            normal = _NORMAL.inv_cdf(min(self.past + (1.0 - self.past) * level, 1.0 - 1e-9))
             left = self.median_s * math.exp(self.sigma * min(normal, _FARTHEST)) * stretch - self.service_s
         else:
-            left = (self._survived_s(normal) - self.service_s) * stretch * stretch
+            left = (self._survived_s(level) - self.service_s) * stretch * stretch
         return min(max(left, 0.0), self.limit_s) + self.extra_s
 
-    def _survived_s(self, normal: float) -> float:
+    def _survived_s(self, level: float) -> float:
         """Service at which it ends, by the survival table."""
         hazard = self.hazard
         here = bin_of(self.service_s)
         part = min((self.service_s - EDGES[here]) / (EDGES[here + 1] - EDGES[here]), 1.0)
-        level = hazard[here] + part * (hazard[here + 1] - hazard[here]) - math.log(_NORMAL.cdf(-normal) + 1e-9)
-        there = min(bisect_right(hazard, level) - 1, BINS - 1)
-        part = min((level - hazard[there]) / (hazard[there + 1] - hazard[there]), 1.0)
+        reached = hazard[here] + part * (hazard[here + 1] - hazard[here]) - math.log(1.0 - level + 1e-9)
+        there = min(bisect_right(hazard, reached) - 1, BINS - 1)
+        part = min((reached - hazard[there]) / (hazard[there + 1] - hazard[there]), 1.0)
         return EDGES[there] + part * (EDGES[there + 1] - EDGES[there])
 
 
@@ -156,7 +154,7 @@ def expected_lengths(state: State) -> ExpectedLengths:
         if lasts(record):
             left_s[record.id] = NEVER
         else:
-            left_s[record.id] = length.drawn_s(0.0, 1.0)
+            left_s[record.id] = length.drawn_s(0.5, 1.0)
             if not (lengths.has_learnt or length.is_known or record.expected_s is not None):
                 guessed.add(record.id)
     return ExpectedLengths(left_s, frozenset(guessed))

@@ -296,7 +296,8 @@ class PoolModeller:
             if not taken or record.suspended_by == BY_REQUEST:
                 continue  # it ends only after it has been resumed, at an unknown instant
             expected_s = max(state.ordering.time_left.expected_end(record, state.now) - state.now, 0.0)
-            length = self.length_of(record)
+            own = self._lengths.of(record)
+            length = self._as_held(record, own)
             is_leaving = record.state is JobState.STOPPING
             if is_leaving:
                 expected_s = record.job.checkpoint.grace_s  # at the latest, whatever it would still have run
@@ -305,7 +306,7 @@ class PoolModeller:
             entry, counted = self._held_entry(record, length), self._limits.counted_of_running(record)
             room = HeldRoom(entry, taken, expected_s, begun_s, counted, self._protected_s(record))
             leaves_s = self._leaves_s(record)
-            is_known = is_leaving or leaves_s < NEVER or lasts(record) or self._lengths.of(record).is_known
+            is_known = is_leaving or leaves_s < NEVER or lasts(record) or own.is_known
             yield Running(room, length, is_known, leaves_s, self._kept.stays_until(record) - state.now)
 
     def _given_back(self, holding: Holding) -> int:
@@ -357,7 +358,9 @@ class PoolModeller:
 
     def length_of(self, record: JobRecord) -> Length:
         """How much longer a job holds its room; without end where nothing is known of it."""
-        length = self._lengths.of(record)
+        return self._as_held(record, self._lengths.of(record))
+
+    def _as_held(self, record: JobRecord, length: Length) -> Length:
         if lasts(record) or not (self._lengths.has_learnt or length.is_known):
             return Length(NEVER)
         fetch_s = self._fetch_s(record) if record.job.contents and record.started_at is None else 0.0
