@@ -179,6 +179,17 @@ def test_the_reason_of_others_says_that_what_is_reserved_counts() -> None:
     )
 
 
+def test_a_reservation_to_come_counts_in_the_reason_of_those_alone_whom_it_keeps_out() -> None:
+    world = World(machine("n0", 4), queues=(queue("vision", guarantee=2, limit=2),))
+    reserve(world, 2)
+    world.submit(single("stays", queue="vision", preemptible=False))
+    asks_for = "of at most 2 GPUs{}; the job asks for 1 GPU"
+    assert world.why("stays").summary == f"queue vision holds 2 GPUs {asks_for.format(' (with what is reserved)')}"
+    world.submit(single("short", 2, queue="vision", time_limit_s=100.0))
+    assert world.running() == {"short"}
+    assert world.why("stays").summary == f"queue vision holds 2 GPUs {asks_for.format('')}"
+
+
 @pytest.mark.parametrize("leaves_at", [50.0, BEGIN])
 def test_a_place_that_was_claimed_before_a_reservation_was_agreed_leaves_it_the_limit(leaves_at: float) -> None:
     others, licence = queue("speech"), (("licence", 1),)

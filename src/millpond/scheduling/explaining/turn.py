@@ -40,13 +40,14 @@ def turn_of(state: State, claims: Claims, record: JobRecord) -> Iterator[None]:
 
 @contextmanager
 def reservations_ahead_of(state: State, record: JobRecord) -> Iterator[None]:
-    """In here those reservations count, in the turn of a job, that begin while it would run and leave it too little."""
+    """In here those reservations count, in the turn of a job, that begin while it would run and alone keep it out."""
     mark = state.journal.begin()
     if state.reserved.by_name:
         charge_ahead_of(state, record)
     try:
         yield
     finally:
+        state.reserved.counted_ahead = []
         state.journal.rollback(mark)
 
 

@@ -129,10 +129,12 @@ def charge_in_turn_of(state: State, record: JobRecord) -> None:
 
 
 def charge_ahead_of(state: State, record: JobRecord) -> None:
-    """Count those reservations to come, in the open transaction, beside which a job would not be admitted."""
-    least, ahead = record.demand.least_amount, _ahead_of(state, record)
-    asks = state.entitlements.admits
-    _charge(state, next((rooms for rooms in ahead if not _is_admitted_beside(state, record, least, rooms, asks)), ()))
+    """Count those reservations to come, in the open transaction, that alone keep a job from being admitted."""
+    least, asks = record.demand.least_amount, state.entitlements.admits
+    ahead = _ahead_of(state, record) if asks(record, least) else []
+    found = (rooms for rooms in ahead if not _is_admitted_beside(state, record, least, rooms, asks))
+    state.reserved.counted_ahead = next(found, [])
+    _charge(state, state.reserved.counted_ahead)
 
 
 def counts_in_turn_of(state: State, record: JobRecord, queue: str) -> bool:
@@ -144,8 +146,7 @@ def counts_in_turn_of(state: State, record: JobRecord, queue: str) -> bool:
         if room.cards_on and room.wanted.covers(state.now) and room is not own
         and state.unused_of(room).gpu_milli
     ]  # fmt: skip
-    ahead = [room for rooms in _ahead_of(state, record) for room in rooms]
-    return any(state.queues.is_below(room.wanted.queue, queue) for room in (*kept, *ahead))
+    return any(state.queues.is_below(room.wanted.queue, queue) for room in (*kept, *state.reserved.counted_ahead))
 
 
 def _ahead_of(state: State, record: JobRecord) -> list[list[ReservedRoom]]:

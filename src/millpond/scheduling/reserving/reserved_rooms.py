@@ -67,12 +67,14 @@ class ReservedRooms:
     Attributes:
         by_name: in the order in which they were made.
         version: rises when other nodes are kept.
+        counted_ahead: those to come that count in the quotas of a job which is asked about.
     """
 
     def __init__(self, cordons: Cordons) -> None:
         self._cordons = cordons
         self.by_name: dict[str, ReservedRoom] = {}
         self.version = 0
+        self.counted_ahead: list[ReservedRoom] = []
 
     def copy_from(self, other: ReservedRooms) -> None:
         """Have the same, where the cordons have been copied."""
