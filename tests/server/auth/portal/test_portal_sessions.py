@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,9 @@ from auth_world import API, AuthWorld
 from fastapi.testclient import TestClient
 from httpx2 import Response
 from portal_browser import HOSTILE, browser_of, csrf_in
+from server_world import node
+
+from millpond.model.events import NodeJoined
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +45,20 @@ def test_a_notebook_on_a_quarter_card_is_one_request(world: AuthWorld) -> None:
     for part in (f'data-open="/api/v1/jobs/{job}/link"', f"/api/v1/jobs/{job}/suspend?swap=true", "/extend", "ends"):
         assert part in page
     assert f'data-open="/api/v1/jobs/{job}/link"' in browser.get(f"/portal/jobs/{job}").text
+
+
+def test_where_there_are_several_pools_a_session_is_started_in_one_of_them(world: AuthWorld) -> None:
+    browser = browser_of(world, "max")
+    assert 'name="pool"' not in browser.get("/portal/sessions").text, "there is one, and every job is in it"
+    world.loop.notify([NodeJoined(world.clock.now, replace(node("big-1"), pool="big"))])
+    world.settled()
+    page = browser.get("/portal/sessions").text
+    offered = re.findall(r'<option value="(\w+)">', page.partition('name="pool"')[2].partition("</select>")[0])
+    assert offered == ["default", "big"]
+    job = started(browser, template="jupyterlab", gpus="1", pool="big").json()["id"]
+    world.settled()
+    info = world.client("max").get(f"{API}/jobs/{job}").json()
+    assert (info["pool"], [task["node"] for task in info["tasks"]]) == ("big", ["big-1"])
 
 
 def test_what_a_template_needs_is_made_first_where_it_is_missing(

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from millpond.model.errors import UnavailableError
+from millpond.model.hardware.nodes import DEFAULT_POOL
 from millpond.server.api.permits import JobLister, JobSubmitter, ServiceOf
 from millpond.server.api.routes.jobs import Key
 from millpond.server.api.service import Service
@@ -45,12 +46,14 @@ class StartRequest(Body):
         gpus: cards, as in a job file; empty: none.
         time_limit: as in a job file; empty: none.
         folder: where it runs; empty: the home of its user on the machine.
+        pool: on whose machines; empty: as in a job file.
     """
 
     template: Annotated[str, Field(max_length=100)]
     gpus: Annotated[str, Field(max_length=100)] = ""
     time_limit: Annotated[str, Field(max_length=100)] = ""
     folder: Annotated[str, Field(max_length=4_000)] = ""
+    pool: Annotated[str, Field(max_length=100)] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +98,13 @@ async def sessions_page(service: ServiceOf, access: JobLister, visit: VisitOf) -
     jobs = [job for job in found.jobs if job.kind in SERVING_KINDS and job.user == caller.user]
     left = await service.time_left([job.id for job in jobs])
     starters = await asyncio.to_thread(_starters, service, caller.user) if visit.may_submit else []
+    pools = {node.pool for node in await service.machines.all(reader_of(caller))} if starters else set()
     return show(
         "jobs/sessions.html",
         visit,
         sessions=[await _session(service, caller, job, left.get(job.id)) for job in jobs],
         starters=starters,
+        pools=sorted(pools, key=lambda pool: (pool != DEFAULT_POOL, pool)) if pools != {DEFAULT_POOL} else [],
     )
 
 
@@ -155,7 +160,7 @@ def _documents(service: Service, body: StartRequest, user: str) -> list[dict[str
         names = " and ".join(need.name for need in starter.missing)
         ways = "; ".join(dict.fromkeys(need.install for need in starter.missing))
         raise UnavailableError(f"{template.name} needs {names}, which is not on the server's machine", ways)
-    chosen = {"gpus": body.gpus, "time_limit": body.time_limit, "workdir": body.folder}
+    chosen = {"gpus": body.gpus, "time_limit": body.time_limit, "workdir": body.folder, "pool": body.pool}
     edits = [FieldEdit.read(field, value, field) for field, value in chosen.items() if value.strip()]
     on_machine = service.engine != "kubernetes"
     base = Path(service.isolation.home_of(user) if on_machine else "/")
