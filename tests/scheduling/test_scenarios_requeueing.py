@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from worlds import World, asks, elastic, machine, queue, single
+from worlds import World, asks, elastic, machine, queue, restarted, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Stop
@@ -212,7 +212,7 @@ def test_work_in_cells_is_in_them_with_its_new_class_and_a_restored_twin_decides
     give(world, "k", Priority.HIGH)
     world.settle()
     check_everything(world.core)
-    twin = Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))
+    twin = restarted(world.core)
     assert json.dumps(twin.snapshot()) == json.dumps(world.core.snapshot())
     for core in (twin, world.core):
         core.handle(PriorityChanged(world.now, "e", Priority.CRITICAL))

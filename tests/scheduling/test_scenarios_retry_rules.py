@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from worlds import World, asks, machine, single
+from worlds import World, asks, machine, restarted, single
 
 from millpond.model.decisions import Start, Stop
 from millpond.model.errors import InvalidInputError
@@ -13,7 +11,6 @@ from millpond.model.events import Ended, NodeJoined, NodeLost, StopRequested
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.workloads import FailureRule, GangRule, Job, RetryDelay, Role
-from millpond.scheduling.scheduler import Scheduler
 
 FAILED, QUEUED, RUNNING, SUCCEEDED = JobState.FAILED, JobState.QUEUED, JobState.RUNNING, JobState.SUCCEEDED
 USER, MEMORY, NODE = Outcome.USER_ERROR, Outcome.OUT_OF_MEMORY, Outcome.NODE_LOST
@@ -104,7 +101,7 @@ def test_a_delay_outlives_a_snapshot() -> None:
     world = World(machine("n", 1))
     world.submit(single("j", retries=5, retry_delay=RetryDelay(30.0)))
     world.end("j", USER, 0, exit_code=1)
-    again = Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))
+    again = restarted(world.core)
     assert again.next_wakeup(world.now) == world.core.next_wakeup(world.now)
     assert not [decision for decision in again.decide(world.now + 29.0) if isinstance(decision, Start)]
     assert [decision for decision in again.decide(world.now + 30.0) if isinstance(decision, Start)]

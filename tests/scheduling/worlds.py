@@ -7,6 +7,8 @@ at once unless it was told to linger, and keeps the log of all events, so that a
 from __future__ import annotations
 
 import heapq
+import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -31,6 +33,7 @@ from millpond.model.resources import CARD_MILLI, SHARE_OF_CARD, Amount, SliceReq
 from millpond.model.states import JobState, Outcome
 from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import CheckpointMode, Job, Role
+from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.ordering.queueing import LONGEST_PAUSE_S
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
@@ -102,6 +105,11 @@ def queue(name: str, *, guarantee: float = 0, limit: float | None = None, **fiel
     """A queue with a guarantee and a limit in GPUs."""
     most = None if limit is None else Amount(round(limit * CARD_MILLI))
     return Queue(name, guarantee=Amount(round(guarantee * CARD_MILLI)), limit=most, **fields)
+
+
+def restarted(core: Scheduler) -> Scheduler:
+    """The same scheduler after a restart of its server."""
+    return Scheduler.restore(json.loads(json.dumps(core.snapshot())))
 
 
 class World:
@@ -274,6 +282,14 @@ class World:
         """Where its tasks are, in order of their numbers."""
         tasks = self.core.jobs[job].tasks
         return [task.placement.node for task in tasks if task.placement is not None and task.holding is not None]
+
+    def tasks_by_node(self) -> Counter[str]:
+        """How many tasks run on each machine."""
+        return Counter(node for job in self.running() for node in self.nodes_of(job))
+
+    def view(self, node: str) -> NodeView:
+        """How a machine is."""
+        return next(each for each in self.core.node_views() if each.node.name == node)
 
     def why(self, job: str) -> Reason:
         """What the scheduler says about the job; in a list it says the same in fewer words."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from worlds import World, asks, elastic, gang, machine, queue, single
+from worlds import World, asks, elastic, gang, machine, queue, restarted, single
 
 from ledgers import check_everything
 from millpond.model.events import (
@@ -36,11 +36,6 @@ from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import PreemptionCost, Settings
 
 FREE = PreemptionCost(0.0, 0.0)
-
-
-def restored(core: Scheduler) -> Scheduler:
-    """The same scheduler after a restart."""
-    return Scheduler.restore(json.loads(json.dumps(core.snapshot())))
 
 
 def plain(core: Scheduler) -> dict[str, Any]:
@@ -189,7 +184,7 @@ MOMENTS = [
 @pytest.mark.parametrize("moment", MOMENTS, ids=str)
 def test_a_restored_scheduler_goes_on_as_the_first_one_would_have(moment: Moment) -> None:
     world = moment.build()
-    first, second, third = world.core, restored(world.core), world.core.fork()
+    first, second, third = world.core, restarted(world.core), world.core.fork()
     assert plain(second) == plain(first)
     check_everything(second)
     now = world.now
@@ -215,7 +210,7 @@ def test_a_restored_scheduler_goes_on_as_the_first_one_would_have(moment: Moment
 
 def test_restored_settings_are_the_same_settings() -> None:
     settings = Settings(typical_mix=((asks(0.5), 3),), preemption_cost=FREE, tiresias_thresholds_gpu_s=(1.0, 2.0))
-    assert restored(Scheduler(settings)).settings == settings
+    assert restarted(Scheduler(settings)).settings == settings
 
 
 def test_a_snapshot_is_json_that_any_reader_accepts() -> None:
@@ -247,7 +242,7 @@ def test_asking_why_a_job_waits_changes_nothing_that_is_decided_later(placement:
     assert world.core.decide(world.now) == twin.decide(world.now)
 
 
-@pytest.mark.parametrize("copy", [restored, Scheduler.fork])
+@pytest.mark.parametrize("copy", [restarted, Scheduler.fork])
 def test_a_copy_counts_what_gangs_give_back_for_no_guarantee_either(copy: Callable[[Scheduler], Scheduler]) -> None:
     world = growing_on_a_guarantee()
     twin = copy(world.core)
@@ -281,7 +276,7 @@ def test_what_work_is_leaving_counts_for_the_cells_of_others_as_it_did_before_a_
     world.submit(single("moves", queue="others", preemptible=False))
     world.tell(MigrateRequested(world.now, "moves", ("n/3",)))
     world.submit(single("guest", queue="others"), single("cell", 2, queue="lab"))
-    twin = restored(world.core)
+    twin = restarted(world.core)
     assert "a cell that queue lab is owed" in world.why("cell").summary
     assert twin.explain("cell", world.now) == world.core.explain("cell", world.now)
     assert twin.cell_map() == world.core.cell_map()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from itertools import permutations
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layouts_by_hand import fits
-from worlds import World, asks, gang, machine, single
+from worlds import World, asks, gang, machine, restarted, single
 
 from ledgers import overdrawn
 from millpond.model.events import NodeJoined, PoolChanged, ResumeRequested, SuspendRequested
@@ -22,7 +21,6 @@ from millpond.model.reasons import Cause
 from millpond.model.resources import TaskRequest
 from millpond.model.states import JobState
 from millpond.model.workloads import Job, Role
-from millpond.scheduling.scheduler import Scheduler
 from seeds import few_then_many
 
 MODELS = ("A", "B", "C")
@@ -245,7 +243,7 @@ def test_a_part_of_a_card_starts_in_no_pool_that_gives_out_whole_cards_by_now() 
     world.end("full")
     assert world.state("part") is JobState.QUEUED
     assert "in a pool of whole cards" in world.why("part").summary
-    for core in (world.core.fork(), Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))):
+    for core in (world.core.fork(), restarted(world.core)):
         assert not core.decide(world.now)
     world.submit(single("one", 1))
     assert world.state("one") is JobState.RUNNING

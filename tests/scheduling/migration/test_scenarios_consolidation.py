@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import World, asks, gang, machine, queue, single
+from worlds import World, asks, gang, machine, queue, restarted, single
 
 from ledgers import check_everything
 from millpond.model.contents import Content
@@ -33,7 +32,6 @@ from millpond.scheduling.migration.consolidation import MOST_MOVED
 from millpond.scheduling.migration.move_bounds import HORIZON_S, MOST_MOVING, PAY_BACK
 from millpond.scheduling.migration.recent_moves import COOL_DOWN_S
 from millpond.scheduling.records import JobRecord
-from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import PreemptionCost
 
 GATHERS = Pool(consolidates=True)
@@ -293,7 +291,7 @@ def test_one_that_finds_no_other_place_any_more_stays_and_the_job_waits_on() -> 
 def test_a_server_that_comes_back_in_mid_move_goes_on() -> None:
     here = lingering_plan()
     (first,) = moves(here)
-    here.core = Scheduler.restore(json.loads(json.dumps(here.core.snapshot())))
+    here.core = restarted(here.core)
     here.leave(first.job)
     here.leave(moves(here)[-1].job)
     assert here.state("g") is JobState.RUNNING

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from worlds import World, asks, gang, machine, single
+from worlds import World, asks, gang, machine, restarted, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Decision, Migrate, Stop
@@ -17,7 +16,6 @@ from millpond.model.reasons import Cause
 from millpond.model.workloads import Checkpoint, CheckpointMode
 from millpond.scheduling.migration.hot_spots import HOT_MILLI, LEAST_GAP_MILLI, MOST_A_DAY, PAUSE_S
 from millpond.scheduling.migration.recent_moves import COOL_DOWN_S, LOOK_EVERY_S
-from millpond.scheduling.scheduler import Scheduler
 from millpond.server.monitoring.load_watch import LoadMeter
 
 SAVES: dict[str, Any] = {"checkpoint": Checkpoint(CheckpointMode.SIGNAL)}
@@ -185,7 +183,7 @@ def test_a_skewed_pool_is_level_within_ten_minutes() -> None:
 def test_moves_are_the_same_after_a_restart_and_when_a_log_is_followed() -> None:
     here = skewed(1, 4)
     measure(here, {"n0-0": 900})
-    twins = [here.core.fork(), Scheduler.restore(json.loads(json.dumps(here.core.snapshot())))]
+    twins = [here.core.fork(), restarted(here.core)]
     assert [twin.snapshot() for twin in twins] == [here.core.snapshot()] * 2
     here.now += PAUSE_S + LOOK_EVERY_S
     for core in (here.core, *twins):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from scenes import racks, started_tasks
-from worlds import CARD_MIB, World, asks, gang, machine, single
+from worlds import CARD_MIB, World, asks, gang, machine, restarted, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Migrate, Resume, Start, Stop
@@ -30,7 +30,6 @@ from millpond.model.hardware.topology import Level
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome
 from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule
-from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
 SAVES = {"checkpoint": Checkpoint(CheckpointMode.SIGNAL)}
@@ -327,7 +326,7 @@ def test_a_scheduler_restored_in_mid_migration_goes_on_alike() -> None:
     world.submit(single("a"))
     world.slow.add("a")
     migrate(world)
-    twin = Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))
+    twin = restarted(world.core)
     check_everything(twin)
     (order,) = world.of_kind(Migrate)
     for core in (world.core, twin):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
-from worlds import World, machine
+from worlds import World, machine, restarted
 
 from millpond.model.contents import MOST_CONTENTS, Content
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import NodeContents, NodeJoined, NodeLost
 from millpond.scheduling.ledger.content_index import ContentIndex
 from millpond.scheduling.placement.nearest_contents import FetchTimes, nearest_first
-from millpond.scheduling.scheduler import Scheduler
 
 FACES, BASE = Content("data:faces@3", 3_000), Content("image:base", 1_000)
 
@@ -109,7 +106,7 @@ def test_contents_are_those_of_a_node_until_it_is_lost_and_outlive_a_restart_and
         core.handle(NodeContents(world.now, node, (FACES,), 100))
     core.handle(NodeJoined(world.now, machine("a", 3)))
     core.handle(NodeLost(world.now, "b"))
-    for each in (core, core.fork(), Scheduler.restore(json.loads(json.dumps(core.snapshot())))):
+    for each in (core, core.fork(), restarted(core)):
         assert each._state.cluster.contents.holders(FACES.name) == {"a": 3_000}
         each.handle(NodeJoined(world.now, machine("c")))
         assert seconds(each._state.cluster.contents, FACES)[-2:] == [0.0, 30.0]

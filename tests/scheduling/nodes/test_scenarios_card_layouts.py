@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import World, asks, gang, machine, queue
+from worlds import World, asks, gang, machine, queue, restarted
 
 from ledgers import check_everything
 from millpond.model.errors import ConflictError
@@ -260,7 +259,7 @@ def test_a_change_under_way_outlives_a_snapshot_and_nothing_starts_there() -> No
     wanted = step(world)
     assert wanted is not None
     tell(world, CHANGING, wanted)
-    world.core = Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))
+    world.core = restarted(world.core)
     assert world.core.layout_changes()["a-0"].state is CHANGING
     world.submit(wants("large", "7g.80gb"))
     assert world.running() == set()

@@ -27,7 +27,6 @@ from millpond.model.hardware.nodes import Cordon
 from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.workloads import Checkpoint, CheckpointMode, GangRule, Priority
-from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.scheduler import Scheduler
 
 
@@ -47,10 +46,6 @@ def plan(world: World, node: str, begin: float, until: float | None, **fields: A
 def open_again(world: World, node: str, **fields: Any) -> None:
     world.tell(NodeOpened(world.now, node, **fields))
     world.settle()
-
-
-def view(world: World, name: str) -> NodeView:
-    return next(each for each in world.core.node_views() if each.node.name == name)
 
 
 # ---- closing and opening ----------------------------------------------------------------------------------------
@@ -76,7 +71,7 @@ def test_a_closed_node_opens_by_itself_when_its_time_is_over() -> None:
     world.go_to(501.0)
     assert world.running() == {"j"}
     assert world.core.jobs["j"].first_started_at == 500.0
-    assert view(world, "a").closure is None
+    assert world.view("a").closure is None
 
 
 @pytest.mark.parametrize("again", ["the same", "after it was lost", "with other cards"])
@@ -186,7 +181,7 @@ def test_what_is_planned_can_be_given_up() -> None:
     world.submit(single("j", time_limit_s=1_000.0))
     assert world.running() == {"j"}
     world.go_to(150.0)
-    assert view(world, "a").closure is None
+    assert world.view("a").closure is None
 
 
 # ---- emptying ---------------------------------------------------------------------------------------------------
@@ -201,12 +196,12 @@ def test_work_leaves_a_drained_node_with_notice_and_runs_again_elsewhere_at_no_c
     close(world, "a", reason="new disks", drain=True)
     (stop,) = world.of_kind(Stop)
     assert (stop.job, stop.cause, stop.grace_s, stop.for_job) == ("j", Cause.DRAINED, 77.0, "")
-    assert view(world, "a").jobs == ("j",)
+    assert world.view("a").jobs == ("j",)
     world.leave("j")
     assert world.nodes_of("j") == ["b"]
     record = world.core.jobs["j"]
     assert (record.preemptions, record.failures, record.attempt) == (0, 0, 2)
-    assert view(world, "a").jobs == ()
+    assert world.view("a").jobs == ()
 
 
 def test_work_that_may_not_be_ended_stays_on_a_drained_node_which_says_so() -> None:
@@ -214,11 +209,11 @@ def test_work_that_may_not_be_ended_stays_on_a_drained_node_which_says_so() -> N
     world.submit(single("stays", preemptible=False), single("leaves"))
     close(world, "a", drain=True)
     assert world.running() == {"stays"}
-    seen = view(world, "a")
+    seen = world.view("a")
     assert seen.draining
     assert seen.jobs == ("stays",)
     world.end("stays")
-    assert view(world, "a").jobs == ()
+    assert world.view("a").jobs == ()
 
 
 def test_draining_a_closed_node_empties_it() -> None:

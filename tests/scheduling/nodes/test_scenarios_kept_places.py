@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from worlds import World, asks, elastic, gang, machine, queue, single
+from worlds import World, asks, elastic, gang, machine, queue, restarted, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Start, Stop
@@ -27,7 +26,6 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState, Outcome, TaskState
 from millpond.model.windows import Window
 from millpond.model.workloads import GangRule, Job, Priority
-from millpond.scheduling.scheduler import Scheduler
 
 FAILED, QUEUED, RUNNING = JobState.FAILED, JobState.QUEUED, JobState.RUNNING
 KEEP_S = 600.0
@@ -237,7 +235,7 @@ def test_a_kept_place_is_never_swapped_for_others() -> None:
 
 def test_a_restored_scheduler_knows_what_is_kept() -> None:
     world = kept()
-    again = Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))
+    again = restarted(world.core)
     assert again.cause("j", world.now) == world.why("j")
     assert again.snapshot() == world.core.snapshot()
 

@@ -25,7 +25,6 @@ from millpond.model.reasons import Cause, Filter, StartEstimate
 from millpond.model.resources import Amount
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Queue
-from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.scheduler import Scheduler
 
 ON, DRAINING, OFF, BOOTING, FAILED = NodePowerState
@@ -44,10 +43,6 @@ def gone(world: World, node: str) -> None:
     switch(world, node, DRAINING, OFF)
     world.tell(NodeLost(world.now, node))
     world.settle()
-
-
-def view(world: World, name: str) -> NodeView:
-    return next(each for each in world.core.node_views() if each.node.name == name)
 
 
 def test_a_node_that_is_off_takes_nothing_and_a_job_that_needs_it_says_so_until_it_joins() -> None:
@@ -72,7 +67,7 @@ def test_a_node_that_is_off_takes_nothing_and_a_job_that_needs_it_says_so_until_
     world.tell(NodeJoined(world.now, machine("b", 2)))
     world.settle()
     assert world.running() == {"one", "two"}
-    assert view(world, "b").power is None
+    assert world.view("b").power is None
 
 
 def test_what_an_engine_says_of_a_node_that_goes_down_says_nothing_about_it_once_it_is_back() -> None:
@@ -83,7 +78,7 @@ def test_what_an_engine_says_of_a_node_that_goes_down_says_nothing_about_it_once
     world.tell(NodeLost(world.now, "b"))
     world.submit(gang("wide", 2, asks(2)))
     assert world.core.power_overview().wanted == {"b": "wide"}
-    assert len(view(world, "b").node.devices) == 2
+    assert len(world.view("b").node.devices) == 2
 
 
 def test_what_an_engine_said_of_a_node_holds_if_it_could_not_be_switched_off_but_for_its_cordon() -> None:
@@ -91,7 +86,7 @@ def test_what_an_engine_said_of_a_node_holds_if_it_could_not_be_switched_off_but
     switch(world, "b", DRAINING)
     world.tell(NodeJoined(world.now, replace(machine("b", 1), schedulable=False, unschedulable_reason="cordoned")))
     switch(world, "b", ON, detail="no rights")
-    assert (len(view(world, "b").node.devices), view(world, "b").node.schedulable) == (1, True)
+    assert (len(world.view("b").node.devices), world.view("b").node.schedulable) == (1, True)
     world.submit(gang("wide", 3, asks(1)))
     assert world.running() == {"wide"}
 
@@ -106,7 +101,7 @@ def test_a_node_that_fell_silent_takes_nothing_though_its_switch_was_given_up(
     switch(world, "a", ON, detail="it was switched off and did not go down")
     world.submit(single("j"))
     assert world.running() == set()
-    assert view(world, "a").node.unschedulable_reason == "not ready"
+    assert world.view("a").node.unschedulable_reason == "not ready"
     world.tell(NodeLost(world.now, "a"))
     assert world.core.power_overview().wanted == {"a": "j"}
 
@@ -120,10 +115,10 @@ def test_a_node_that_is_off_is_not_on_because_the_next_server_finds_it_listed_an
         assert world.core.power_overview().wanted == {"a": "j"}
     switch(world, "a", BOOTING)
     world.tell(NodeJoined(world.now, SILENT))
-    assert view(world, "a").power is not None
+    assert world.view("a").power is not None
     world.tell(NodeJoined(world.now, machine("a", 2)))
     world.settle()
-    assert view(world, "a").power is None
+    assert world.view("a").power is None
 
 
 @pytest.mark.parametrize("states", [(DRAINING, ON), (DRAINING, OFF, ON)])
@@ -136,7 +131,7 @@ def test_a_node_that_goes_down_after_that_was_given_up_is_off_and_is_woken_as_ot
     world.tell(NodeLost(world.now, "b"))
     world.submit(gang("wide", 2, asks(2)))
     assert world.core.power_overview().wanted == {"b": "wide"}
-    assert view(world, "b").power is not None
+    assert world.view("b").power is not None
     world.tell(NodeJoined(world.now, machine("b", 2)))
     world.settle()
     assert world.running() == {"wide"}
@@ -173,7 +168,7 @@ def test_a_node_that_is_there_is_not_forgotten() -> None:
     switch(world, "a", DRAINING, OFF)
     with pytest.raises(ConflictError):
         world.core.handle(NodeLost(world.now, "a", "ada"))
-    assert view(world, "a").power is not None
+    assert world.view("a").power is not None
 
 
 def test_a_gang_wakes_all_that_it_needs_and_no_more_and_jobs_count_on_no_node_twice() -> None:
@@ -247,9 +242,9 @@ def test_a_node_that_is_cordoned_and_off_says_both() -> None:
     world = World(machine("a", 2))
     gone(world, "a")
     world.tell(NodeClosed(world.now, "a", Cordon(world.now, world.now + 60.0, "a fan is loud")))
-    assert view(world, "a").closure == Cordon(world.now, world.now + 60.0, "a fan is loud; off to save energy")
+    assert world.view("a").closure == Cordon(world.now, world.now + 60.0, "a fan is loud; off to save energy")
     world.tell(NodeClosed(world.now, "a", Cordon(world.now)))
-    closure = view(world, "a").closure
+    closure = world.view("a").closure
     assert closure is not None
     assert closure.reason == "cordoned; off to save energy"
 
@@ -262,7 +257,7 @@ def test_a_description_that_comes_late_does_not_bring_a_node_back_that_goes_down
     assert world.running() == set()
     switch(world, "a", ON, detail="it was switched off and did not go down")
     assert world.running() == {"j"}
-    assert view(world, "a").power is not None
+    assert world.view("a").power is not None
 
 
 def test_a_node_that_its_engine_saw_drained_as_it_went_down_is_woken_all_the_same() -> None:
@@ -301,7 +296,7 @@ def test_a_node_with_work_is_not_switched_off() -> None:
     world.submit(single("j"))
     with pytest.raises(ConflictError, match="has work"):
         world.core.handle(NodePowerChanged(world.now, "a", DRAINING))
-    assert view(world, "a").closure is None
+    assert world.view("a").closure is None
 
 
 def test_a_snapshot_keeps_what_is_off_and_a_replay_comes_to_the_same() -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
-from worlds import World, machine, single
+from worlds import World, machine, restarted, single
 
 from millpond.model.decisions import Start
 from millpond.model.events import CardLoad, JobSubmitted, LoadSampled, PolicyChanged
-from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
 SPREAD = Settings(placement="spread")
@@ -86,7 +83,7 @@ def test_measured_loads_and_what_was_learnt_of_them_outlive_a_restart_and_a_poli
     world = World(machine("a", 2), machine("b", 1), settings=SPREAD)
     world.submit(single("old", 0.5))
     measure(world, "a", CardLoad("a-0", 100, 250), CardLoad("a-1", 90, 0))
-    twins = [world.core.fork(), Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))]
+    twins = [world.core.fork(), restarted(world.core)]
     assert [twin.snapshot()["loads"] for twin in twins] == [world.core.snapshot()["loads"]] * 2
     known = world.core.snapshot()["loads"]
     for placement in ("default", "spread"):

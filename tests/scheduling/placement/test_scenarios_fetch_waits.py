@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from redone import redo, stored
-from worlds import World, asks, gang, machine, single
+from worlds import World, asks, gang, machine, restarted, single
 
 from millpond.model.contents import Content
 from millpond.model.events import DurationPredicted, JobSubmitted, NodeContents, StopRequested
@@ -26,18 +24,14 @@ def busy_world(expected_s: float, *, ordering: str = "default", lasting: float |
         world.tell(NodeContents(0.0, node, NEEDED if node == "near" else (), 100))
     world.submit(single("there", contents=NEEDED), lasting=lasting or expected_s)
     world.tell(DurationPredicted(0.0, "there", expected_s, expected_s + 1.0))
-    assert nodes_of(world, "there") == ["near"]
+    assert world.nodes_of("there") == ["near"]
     return world
-
-
-def nodes_of(world: World, job: str) -> list[str]:
-    return [task.placement.node for task in world.core.jobs[job].tasks if task.placement is not None]
 
 
 def test_a_job_waits_for_the_node_that_holds_what_it_needs_if_that_is_free_before_it_would_be_fetched() -> None:
     world = busy_world(50.0)
     world.submit(single("job", contents=NEEDED), lasting=10.0, known=True)
-    assert nodes_of(world, "job") == []
+    assert world.nodes_of("job") == []
     reason = world.core.explain("job", world.now)
     assert reason.cause is Cause.NEARER_CONTENTS
     assert reason.summary == (
@@ -48,50 +42,50 @@ def test_a_job_waits_for_the_node_that_holds_what_it_needs_if_that_is_free_befor
     assert (reason.start.likely_at, reason.start.latest_at) == (50.0, FETCH_S)
     assert reason.start.basis == "node near should be free then; at the latest it takes what there is"
     world.go_to(50.0)
-    assert nodes_of(world, "job") == ["near"]
+    assert world.nodes_of("job") == ["near"]
 
 
 def test_it_does_not_wait_for_a_node_that_is_free_later_than_it_would_be_fetched() -> None:
     world = busy_world(70.0)
     world.submit(single("job", contents=NEEDED), lasting=10.0, known=True)
-    assert nodes_of(world, "job") == ["far"]
+    assert world.nodes_of("job") == ["far"]
 
 
 def test_it_waits_no_longer_than_the_fetch_takes_although_it_is_expected_still() -> None:
     world = busy_world(50.0, lasting=1_000.0)
     world.submit(single("job", contents=NEEDED), lasting=10.0, known=True)
     world.go_to(49.0)
-    assert nodes_of(world, "job") == []
+    assert world.nodes_of("job") == []
     world.go_to(FETCH_S)
-    assert nodes_of(world, "job") == ["far"]
+    assert world.nodes_of("job") == ["far"]
 
 
 def test_the_room_that_it_does_not_take_is_for_all_others() -> None:
     world = busy_world(50.0)
     world.submit(single("job", contents=NEEDED), lasting=10.0, known=True)
     world.submit(single("other"), lasting=10.0, known=True)
-    assert (nodes_of(world, "job"), nodes_of(world, "other")) == ([], ["far"])
+    assert (world.nodes_of("job"), world.nodes_of("other")) == ([], ["far"])
 
 
 @pytest.mark.parametrize("ordering", ["fifo", "sjf"])
 def test_nobody_waits_so_where_all_behind_would_wait_too(ordering: str) -> None:
     world = busy_world(50.0, ordering=ordering)
     world.submit(single("job", contents=NEEDED), lasting=10.0, known=True)
-    assert nodes_of(world, "job") == ["far"]
+    assert world.nodes_of("job") == ["far"]
 
 
 def test_a_short_fetch_is_not_worth_a_wait() -> None:
     world = busy_world(50.0)
     world.tell(NodeContents(world.now, "far", (), 3_000))
     world.submit(single("job", contents=NEEDED), lasting=10.0, known=True)
-    assert nodes_of(world, "job") == ["far"]
+    assert world.nodes_of("job") == ["far"]
 
 
 def test_a_wait_outlives_a_restart_of_the_server_and_a_fork() -> None:
     world = busy_world(50.0)
     world.submit(single("job", contents=NEEDED), lasting=10.0, known=True)
     core = world.core
-    for twin in (core.fork(), Scheduler.restore(json.loads(json.dumps(core.snapshot())))):
+    for twin in (core.fork(), restarted(core)):
         assert twin.next_wakeup(world.now) == core.next_wakeup(world.now)
         assert [decision.job for decision in twin.decide(FETCH_S)] == ["job"]
 
@@ -117,7 +111,7 @@ def test_a_job_that_is_stopped_waits_no_longer() -> None:
     world.tell(StopRequested(world.now, "job"))
     world.submit(single("other", contents=NEEDED), lasting=10.0, known=True)
     world.go_to(49.0)
-    assert nodes_of(world, "other") == []
+    assert world.nodes_of("other") == []
     assert world.core.snapshot()["fetch_waits"] == {"other": FETCH_S}
 
 
@@ -127,4 +121,4 @@ def test_gangs_take_what_there_is() -> None:
         world.tell(NodeContents(0.0, node, NEEDED if node == "near" else (), 100))
     world.submit(single("there", 2, contents=NEEDED), lasting=50.0, known=True)
     world.submit(gang("gang", 2, asks(1), contents=NEEDED), lasting=10.0, known=True)
-    assert nodes_of(world, "gang") == ["far", "far"]
+    assert world.nodes_of("gang") == ["far", "far"]

@@ -22,10 +22,6 @@ def report(world: World, node: str, *contents: Content, rate: int = 100) -> None
     world.tell(NodeContents(world.now, node, contents, rate))
 
 
-def nodes_of(world: World, job: str) -> list[str]:
-    return [task.placement.node for task in world.core.jobs[job].tasks if task.placement is not None]
-
-
 @pytest.fixture
 def world() -> World:
     """Three nodes of four cards: c holds the faces, b fetches them in 6 seconds, a in a minute."""
@@ -38,7 +34,7 @@ def world() -> World:
 
 def test_a_job_goes_to_the_node_that_holds_what_it_needs_and_else_where_it_comes_soonest(world: World) -> None:
     world.submit(*(single(f"job-{number}", 3, contents=NEEDED) for number in range(3)))
-    assert [nodes_of(world, f"job-{number}") for number in range(3)] == [["c"], ["b"], ["a"]]
+    assert [world.nodes_of(f"job-{number}") for number in range(3)] == [["c"], ["b"], ["a"]]
 
 
 def test_a_node_that_fetches_at_another_rate_than_before_or_comes_later_counts_so(world: World) -> None:
@@ -48,14 +44,14 @@ def test_a_node_that_fetches_at_another_rate_than_before_or_comes_later_counts_s
     world.tell(NodeJoined(world.now, machine("d")))
     report(world, "d", rate=6_000)
     world.submit(single("third", 3, contents=NEEDED))
-    assert [nodes_of(world, job) for job in ("first", "second", "third")] == [["c"], ["a"], ["d"]]
+    assert [world.nodes_of(job) for job in ("first", "second", "third")] == [["c"], ["a"], ["d"]]
 
 
 def test_jobs_that_need_nothing_and_what_no_node_is_known_to_hold_go_by_score(world: World) -> None:
     world.submit(single("any", 3))
-    assert nodes_of(world, "any") == ["a"]
+    assert world.nodes_of("any") == ["a"]
     world.submit(single("unknown", 4, contents=(Content("data:unknown"),)))
-    assert nodes_of(world, "unknown") == ["b"]
+    assert world.nodes_of("unknown") == ["b"]
 
 
 def test_a_job_that_starts_says_how_long_its_slowest_node_fetches_until_that_tells_that_it_has_all(
@@ -72,20 +68,20 @@ def test_a_job_that_starts_says_how_long_its_slowest_node_fetches_until_that_tel
 
 def test_a_gang_goes_where_its_slowest_node_is_ready_soonest(world: World) -> None:
     world.submit(gang("gang", 2, asks(4), contents=NEEDED))
-    assert sorted(nodes_of(world, "gang")) == ["b", "c"]
+    assert sorted(world.nodes_of("gang")) == ["b", "c"]
 
 
 def test_an_elastic_gang_is_not_made_smaller_to_lie_nearer(world: World) -> None:
     world.submit(elastic("gang", (1, 2, 2), asks(4), contents=NEEDED))
-    assert sorted(nodes_of(world, "gang")) == ["b", "c"]
+    assert sorted(world.nodes_of("gang")) == ["b", "c"]
 
 
 def test_a_fetch_that_is_short_beside_the_run_does_not_break_into_an_empty_node(world: World) -> None:
     world.submit(single("there", 1))
     for job, length_s in (("long", 60_000.0), ("short", 60.0)):
         world.submit(single(job, 1, contents=NEEDED), lasting=length_s, known=True)
-    assert nodes_of(world, "there") == nodes_of(world, "long") == ["a"]
-    assert nodes_of(world, "short") == ["c"]
+    assert world.nodes_of("there") == world.nodes_of("long") == ["a"]
+    assert world.nodes_of("short") == ["c"]
 
 
 @settings(derandomize=True, deadline=None, max_examples=25)

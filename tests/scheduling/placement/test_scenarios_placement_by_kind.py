@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from worlds import World, asks, gang, machine, queue, single
+from worlds import World, asks, gang, machine, queue, restarted, single
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import JobSubmitted, LoadSampled, PolicyChanged, QueueChanged
 from millpond.model.hardware.nodes import Node
 from millpond.model.policies import placements_of
 from millpond.model.workloads import Kind
-from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 
 DEV, SERVICE, TRAIN = Kind.DEV, Kind.SERVICE, Kind.TRAIN
@@ -115,7 +112,7 @@ def test_a_queue_can_have_no_such_placement(placement: str) -> None:
 def test_twins_place_alike() -> None:
     world = loaded("auto")
     world.submit(single("before", 0.5, kind=SERVICE))
-    twins = [world.core.fork(), Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))]
+    twins = [world.core.fork(), restarted(world.core)]
     for job in (single("a", kind=SERVICE), single("b", 2), gang("c", 2, asks(1), kind=DEV)):
         for core in (world.core, *twins):
             core.handle(JobSubmitted(world.now, job))

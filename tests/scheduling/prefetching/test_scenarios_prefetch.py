@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from redone import essential, redo, stored
-from worlds import World, machine, single
+from worlds import World, machine, restarted, single
 
 from millpond.model.contents import Content
 from millpond.model.decisions import Prefetch
@@ -180,7 +178,7 @@ def test_while_others_make_room_for_a_job_its_node_fetches_what_it_needs_however
 def test_a_restarted_server_and_a_fork_go_on_with_what_is_being_fetched() -> None:
     world = busy_world()
     wait(world)
-    for twin in (world.core.fork(), Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))):
+    for twin in (world.core.fork(), restarted(world.core)):
         assert twin.decide(1.0) == []
         twin.handle(StopRequested(2.0, "job"))
         assert [type(each) for each in twin.decide(2.0)] == [Prefetch]

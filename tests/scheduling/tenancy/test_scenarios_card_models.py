@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from dataclasses import replace
 
 import pytest
-from worlds import World, asks, elastic, gang, machine, queue, single
+from worlds import World, asks, elastic, gang, machine, queue, restarted, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Stop
@@ -18,7 +16,6 @@ from millpond.model.reasons import Cause, Filter
 from millpond.model.resources import Amount
 from millpond.model.states import JobState
 from millpond.model.tenancy.tenants import Queue
-from millpond.scheduling.scheduler import Scheduler
 
 UNBOUNDED = 2**50
 OLD, NEW = machine("old", 4, model="V100"), machine("new", 4, model="H100")
@@ -35,15 +32,10 @@ def world_of(*queues: Queue, nodes: tuple[Node, ...] = (OLD, NEW), pools: tuple[
     return World(*nodes, queues=queues, pools=pools)
 
 
-def on(world: World) -> Counter[str]:
-    """How many tasks run on each machine."""
-    return Counter(node for job in world.running() for node in world.nodes_of(job))
-
-
 def test_a_queue_holds_no_more_cards_of_a_model_than_its_limit_and_goes_on_others() -> None:
     world = world_of(bounded("lab", H100=1))
     world.submit(*(single(f"j{number}", queue="lab") for number in range(6)))
-    assert on(world) == {"old": 4, "new": 1}
+    assert world.tasks_by_node() == {"old": 4, "new": 1}
     reason = world.why("j5")
     assert reason.cause is Cause.NO_ROOM
     assert "it asks for 1 GPU; 0 GPUs are free for it, and no node has room" in reason.summary
@@ -75,20 +67,20 @@ def test_the_limit_of_a_group_counts_what_all_its_queues_hold_and_others_are_not
 def test_a_gang_is_judged_as_a_whole_on_each_model_and_lies_on_those_that_are_left() -> None:
     world = world_of(bounded("lab", H100=2))
     world.submit(gang("wide", 3, asks(1), queue="lab"))
-    assert on(world) == {"old": 3}
+    assert world.tasks_by_node() == {"old": 3}
     world.submit(gang("narrow", 2, asks(1), queue="lab"))
     assert world.running() == {"wide", "narrow"}
-    assert on(world)["new"] <= 2
+    assert world.tasks_by_node()["new"] <= 2
     check_everything(world.core)
 
 
 def test_a_growing_gang_takes_no_more_of_a_model_than_is_left() -> None:
     world = world_of(bounded("lab", H100=2))
     world.submit(elastic("e", (1, 8, 8), asks(1), queue="lab"))
-    assert on(world)["new"] <= 2
+    assert world.tasks_by_node()["new"] <= 2
     for _ in range(3):
         world.go_to(world.now + 60.0)
-        assert on(world)["new"] <= 2
+        assert world.tasks_by_node()["new"] <= 2
         check_everything(world.core)
 
 
@@ -98,10 +90,10 @@ def test_a_gang_starts_smaller_on_a_model_that_its_limit_keeps_more_of_it_from()
     (taken,) = world.nodes_of("taken")
     assert taken == "old"
     world.submit(elastic("e", (1, 3, 3), asks(1), queue="lab"))
-    assert on(world) == {"old": 1, "new": 1}
+    assert world.tasks_by_node() == {"old": 1, "new": 1}
     check_everything(world.core)
     world.end("taken")
-    assert on(world) == {"old": 2, "new": 1}
+    assert world.tasks_by_node() == {"old": 2, "new": 1}
 
 
 def test_roles_without_a_model_in_common_count_each_for_its_own() -> None:
@@ -176,16 +168,16 @@ def test_swapped_work_counts_for_no_card_and_needs_the_limit_again() -> None:
 def test_a_job_is_not_moved_onto_cards_of_which_its_queue_may_have_no_more() -> None:
     world = world_of(bounded("lab", H100=0))
     world.submit(single("job", queue="lab"))
-    assert on(world) == {"old": 1}
+    assert world.tasks_by_node() == {"old": 1}
     with pytest.raises(ConflictError):
         world.tell(MigrateRequested(world.now, "job", ("new",), restart=True))
-    assert on(world) == {"old": 1}
+    assert world.tasks_by_node() == {"old": 1}
 
 
 def test_counts_are_the_same_in_a_restored_scheduler_and_in_a_fork() -> None:
     world = world_of(bounded("lab", H100=1))
     world.submit(*(single(f"j{number}", queue="lab") for number in range(6)))
-    restored = Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))
+    restored = restarted(world.core)
     for core in (restored, world.core.fork()):
         check_everything(core)
         assert core.explain("j5", world.now).summary == world.why("j5").summary

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from worlds import World, asks, elastic, gang, machine, queue, single
+from worlds import World, asks, elastic, gang, machine, queue, restarted, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Stop
@@ -20,7 +18,6 @@ from millpond.model.resources import Amount
 from millpond.model.tenancy.reservations import AdvanceReservation
 from millpond.model.tenancy.tenants import Queue
 from millpond.model.workloads import Job
-from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.tenancy.bounds import OTHER_MODELS
 from millpond.scheduling.tenancy.queue_rank import QueueRank
 
@@ -40,11 +37,6 @@ def world_of(*queues: Queue, nodes: tuple[Node, ...] = (NEW, OLD)) -> World:
 
 def job_on(name: str, model: str, cards: int = 1, tasks: int = 1, **fields: object) -> Job:
     return gang(name, tasks, asks(cards, models=[model]), **fields)
-
-
-def on(world: World) -> Counter[str]:
-    """How many tasks run on each machine."""
-    return Counter(node for job in world.running() for node in world.nodes_of(job))
 
 
 def shares(world: World, name: str, model: str) -> tuple[float, ...]:
@@ -83,7 +75,7 @@ def test_a_guarantee_of_one_model_takes_back_nothing_of_others() -> None:
 def test_a_guarantee_of_any_cards_covers_none_of_a_model_that_another_names() -> None:
     world = world_of(guaranteed("lab", A100=8), guaranteed("guest", 8))
     world.submit(single("any", 8, queue="guest"))
-    assert on(world) == {"old": 1}, "it is placed where its guarantee covers it"
+    assert world.tasks_by_node() == {"old": 1}, "it is placed where its guarantee covers it"
     world.submit(job_on("lent", "A100", 8, queue="guest"))
     assert shares(world, "guest", "A100")[:3] == (8, 0, 8)
     world.submit(job_on("own", "A100", 4, queue="lab"))
@@ -94,7 +86,7 @@ def test_a_job_that_takes_any_model_is_guaranteed_on_each_that_is_and_starts_on_
     world = world_of(guaranteed("lab", A100=1, V100=1), queue("guest"))
     world.submit(*(job_on(f"g{number}", "A100", 2, queue="guest") for number in range(4)))
     world.submit(single("first", queue="lab"), single("second", queue="lab"))
-    assert on(world)["old"] == 2
+    assert world.tasks_by_node()["old"] == 2
     assert shares(world, "lab", "V100")[:3] == (2, 1, 1)
     world.submit(single("full", 6, queue="guest"))
     world.go_to(60.0)
@@ -199,7 +191,7 @@ def test_counts_and_shares_are_the_same_in_a_restored_scheduler_and_in_a_fork() 
     world = world_of(guaranteed("lab", 5, A100=4), queue("guest"))
     world.submit(*(single(f"j{number}", 3, queue="lab") for number in range(6)))
     world.submit(single("g", 2, queue="guest"))
-    restored = Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))
+    restored = restarted(world.core)
     for core in (restored, world.core.fork()):
         check_everything(core)
         assert [each.shares for each in core.queue_statuses()] == [each.shares for each in world.core.queue_statuses()]

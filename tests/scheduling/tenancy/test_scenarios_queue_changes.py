@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from worlds import World, machine, queue, single
+from worlds import World, machine, queue, restarted, single
 
 from millpond.model.errors import MillpondError
 from millpond.model.events import LimitChanged, QueueChanged, QueueRemoved
 from millpond.model.tenancy.tenants import Limit
-from millpond.scheduling.scheduler import Scheduler
 
 HALVES = (queue("vision", guarantee=6), queue("speech", guarantee=10))
 GROUP = (
@@ -76,7 +73,7 @@ def test_a_queue_with_jobs_gets_no_queue_below_it() -> None:
 def test_a_copy_goes_on_without_the_removed_queue() -> None:
     world = World(machine("n", 4), queues=GROUP)
     world.tell(QueueRemoved(0.0, "vision"))
-    for twin in (world.core.fork(), Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))):
+    for twin in (world.core.fork(), restarted(world.core)):
         assert not twin.has_queue("vision")
         assert twin.snapshot() == world.core.snapshot()
 

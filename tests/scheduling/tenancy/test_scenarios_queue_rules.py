@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from worlds import World, asks, gang, machine, queue, single
+from worlds import World, asks, gang, machine, queue, restarted, single
 
 from ledgers import check_everything
 from millpond.model.decisions import Stop
@@ -14,7 +12,6 @@ from millpond.model.reasons import Cause
 from millpond.model.states import JobState
 from millpond.model.tenancy.tenants import Limit, Queue
 from millpond.model.workloads import Priority
-from millpond.scheduling.scheduler import Scheduler
 
 LOW, NORMAL, HIGH = Priority.LOW, Priority.NORMAL, Priority.HIGH
 
@@ -131,7 +128,7 @@ def test_a_queue_that_may_run_no_jobs_refuses_them_at_submission() -> None:
 def test_the_count_is_the_same_in_a_restored_scheduler_and_in_a_fork() -> None:
     world = world_of(queue("house", running_jobs=2), queue("lab", parent="house", minimum_run_s=60.0))
     world.submit(*(single(f"l{number}", queue="lab") for number in range(3)))
-    restored = Scheduler.restore(json.loads(json.dumps(world.core.snapshot())))
+    restored = restarted(world.core)
     for core in (restored, world.core.fork()):
         check_everything(core)
         assert core.explain("l2", world.now).summary == world.why("l2").summary
