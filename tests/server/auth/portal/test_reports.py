@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from decimal import Decimal
 from typing import Any
@@ -18,8 +17,6 @@ from job_infos import job_info
 from millpond.model.energy import J_PER_KWH, EnergyRates, EnergySum, RateSeries
 from millpond.server.api.routes.reports import usage_json
 from millpond.server.http.long_answers import LongAnswers
-from millpond.server.jobs.what_if import play
-from millpond.server.jobs.what_if import service as what_if_service
 from millpond.server.store.jobs import NewJob
 from millpond.server.store.statistics.books import HeldAmount, UsageChange, UsageInterval
 from millpond.server.store.statistics.card_use import JobCardUse
@@ -392,13 +389,7 @@ def test_hostile_names_are_text_and_wrong_periods_are_explained(filled: AuthWorl
 
 
 @pytest.mark.long
-def test_a_what_if_question_is_in_the_address_and_its_answer_says_who_gains_and_who_loses(
-    world: AuthWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def answered_here(module: str, request: str, within_s: float, remedy: str) -> bytes:
-        return play.answer(json.loads(request)).encode()
-
-    monkeypatch.setattr(what_if_service, "ask_child", answered_here)
+def test_a_what_if_question_is_in_the_address_and_its_answer_says_who_gains_and_who_loses(world: AuthWorld) -> None:
     world.service.what_if._clock = world.clock
     world.submit("max", gpus=4, time_limit="1h")
     waits = world.submit("max", gpus=4, time_limit="1h")
