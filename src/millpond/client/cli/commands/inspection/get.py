@@ -123,34 +123,36 @@ def _account_lines(account: JobAccount, now: float, server_url: str) -> Iterator
         yield _line("done" if step.is_done else "now", step.name, step.text)
         if not step.is_done:
             break
-    if job.progress is not None:
-        yield _line("", "steps", job.progress.text)
-    if job.power_cap_w:
-        yield _line("", "power cap", f"{job.power_cap_w:.0f} W for each card")
-    if job.shares_with:
-        yield _line("", "shares", f"its cards with {job.shares_with}")
-    if job.deadline is not None:
-        yield _line("", "deadline", formats.deadline(job.deadline, now))
-    if job.array is not None:
-        for title, text in array_tables.members_text(job.array):
-            yield _line("", title, text)
-        if account.trials is not None and (best := array_tables.best_text(account.trials)):
-            yield _line("", "best", best)
-    for title, text in _tasks(job, account.service):
+    for title, text in _facts(account, now, server_url):
         yield _line("", title, text)
+
+
+def _facts(account: JobAccount, now: float, server_url: str) -> Iterator[tuple[str, str]]:
+    """What else there is to say of a job, by title."""
+    job = account.job
+    if job.progress is not None:
+        yield "steps", job.progress.text
+    if job.power_cap_w:
+        yield "power cap", f"{job.power_cap_w:.0f} W for each card"
+    if job.shares_with:
+        yield "shares", f"its cards with {job.shares_with}"
+    if job.deadline is not None:
+        yield "deadline", formats.deadline(job.deadline, now)
+    if job.array is not None:
+        yield from array_tables.members_text(job.array)
+        if account.trials is not None and (best := array_tables.best_text(account.trials)):
+            yield "best", best
+    yield from _tasks(job, account.service)
     if job.network:
-        yield _line("", "network", _NETWORKS[job.network])
-    for text in _confinement(job):
-        yield _line("", "isolation", text)
+        yield "network", _NETWORKS[job.network]
+    yield from (("isolation", text) for text in _confinement(job))
     if job.state in ("queued", "suspended"):
-        for title, text in facts_of(account.reason, now):
-            yield _line("", title, text)
+        yield from facts_of(account.reason, now)
     if job.requests_wait_until is not None:
         until = formats.instant_text(job.requests_wait_until, seconds=True)
-        yield _line("", "held", f"requests wait for a replica, the first until {until}")
+        yield "held", f"requests wait for a replica, the first until {until}"
     if account.service is not None:
-        for title, text in lines_of(account.service, server_url):
-            yield _line("", title, text)
+        yield from lines_of(account.service, server_url)
 
 
 def _tasks(job: JobInfo, service: ServiceInfo | None) -> Iterator[tuple[str, str]]:
