@@ -98,16 +98,10 @@ class Pond:
         return EndedCommand(**vars(done))
 
     def printed(self, *arguments: str, cwd: Path | None = None) -> str:
-        """What a command that succeeds prints, such as the id of a job."""
+        """What a command prints that has to succeed, such as the id of a job; fails with what it complains about."""
         done = self(*arguments, cwd=cwd)
         assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def printed(self, *arguments: str, cwd: Path | None = None) -> str:
-        """What a command prints that has to succeed; fails with what it complains about."""
-        done = self(*arguments, cwd=cwd)
-        assert done.returncode == 0, done.stderr
-        return str(done.stdout)
+        return str(done.stdout).strip()
 
     def start(self, *arguments: str, cwd: Path | None = None, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         """Start a command and leave it running."""

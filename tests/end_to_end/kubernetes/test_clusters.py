@@ -70,7 +70,7 @@ def up(pond: Pond, config: Path) -> None:
 
 
 def submit(pond: Pond, *arguments: str) -> str:
-    return pond.printed("run", "--detach", *arguments).strip()
+    return pond.printed("run", "--detach", *arguments)
 
 
 def home(clusters: dict[str, StandinCluster], job: str) -> str:
@@ -128,7 +128,7 @@ def test_jobs_go_to_the_cluster_in_which_they_start_first_and_gangs_lie_in_one(
 def test_jobs_of_the_machines_pool_are_its_processes(shared: Pond, shared_clusters: dict[str, StandinCluster]) -> None:
     job = submit(shared, "--set", "pool=here", "--gpus", "1", "--", "sh", "-c", "echo from here")
     until(lambda: shared.job(job)["state"] == "succeeded")
-    assert shared.printed("logs", job) == "from here\n"
+    assert shared.printed("logs", job) == "from here"
     assert home(shared_clusters, job) == ""
 
 

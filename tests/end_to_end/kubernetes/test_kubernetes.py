@@ -44,7 +44,7 @@ def pond(_server: Pond, config: Path) -> Pond:
 
 
 def submit(pond: Pond, *arguments: str) -> str:
-    return pond.printed("run", "--detach", *arguments).strip()
+    return pond.printed("run", "--detach", *arguments)
 
 
 def test_a_job_runs_as_a_pod_and_outlives_its_server(pond: Pond, cluster: StandinCluster) -> None:
@@ -63,7 +63,7 @@ def test_a_job_runs_as_a_pod_and_outlives_its_server(pond: Pond, cluster: Standi
     cluster.finish(pod)
     pond.printed("up", "--detach")
     until(lambda: pond.job(job)["state"] == "succeeded")
-    assert pond.printed("logs", job) == "epoch 1\nepoch 2\n"
+    assert pond.printed("logs", job) == "epoch 1\nepoch 2"
     over = pond("exec", job, "--", "ls")
     assert f"task 0 of job {job} is succeeded" in over.stderr
 
@@ -89,7 +89,7 @@ def test_a_service_is_reached_in_its_pods_and_another_revision_takes_its_place(
     file = tmp_path / "web.yaml"
     text = "kind: service\ntasks: {desired: 1, min: 1, max: 2}\nserve: {ready: /}\ncommand: serve one\n"
     file.write_text(text)
-    service = pond.printed("submit", str(file)).strip()
+    service = pond.printed("submit", str(file))
     comes_up(cluster, "one", answers["one"])
     until(lambda: asked(pond, service) == (200, b"one"))
     file.write_text(text.replace("one", "two"))
@@ -186,7 +186,7 @@ def test_folders_of_volumes_lie_in_pods_where_job_files_name_them(
         "command: train\nworkdir: /mnt/scratch/ada\noutput: /mnt/scratch/run1\n"
         "data: {a: /datasets/words/a, all: /datasets/words}\n"
     )
-    pod = f"{pond.printed('submit', str(job_file)).strip()}-1-0"
+    pod = f"{pond.printed('submit', str(job_file))}-1-0"
     until(lambda: cluster.get("pods", pod))
     spec = (cluster.get("pods", pod) or {})["spec"]
     assert spec["volumes"] == [

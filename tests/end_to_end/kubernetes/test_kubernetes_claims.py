@@ -35,7 +35,7 @@ def test_jobs_and_pods_of_others_share_the_cards_of_a_driver(cluster: StandinClu
     pond = Pond(tmp_path / "state")
     pond.printed("up", "--detach", "--config", str(config))
     try:
-        job = pond.printed("run", "--detach", "--gpus", "2", "--", "python", "train.py").strip()
+        job = pond.printed("run", "--detach", "--gpus", "2", "--", "python", "train.py")
         until(lambda: bound(cluster, f"{job}-1-0"))
         driver.add_claim("theirs", 1, "device.attributes['gpu.nvidia.com'].productName.matches('H100')")
         containers = [{"name": "task", "resources": {"requests": {"cpu": "1"}}}]

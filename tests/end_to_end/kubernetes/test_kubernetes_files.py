@@ -230,7 +230,7 @@ def test_trials_of_a_sweep_report_from_their_pods(pond: Pond, cluster: StandinCl
     sweep_of = {"parameters": {"x": [3, 1]}, "metric": {"name": "loss", "goal": "minimize"}}
     job_file = tmp_path / "sweep.yaml"
     job_file.write_text(json.dumps({"command": command, "sweep": sweep_of}))
-    sweep = pond.printed("submit", str(job_file)).strip().splitlines()[-1].split()[0]
+    sweep = pond.printed("submit", str(job_file)).splitlines()[-1].split()[0]
     for index in range(2):
         node = kubelet_of(cluster, pod_name(TaskId(f"{sweep}.{index}", 1, 0)), tmp_path)
         assert node.bring_in() == 0

@@ -84,7 +84,7 @@ def scene(folder: Path) -> Iterator[tuple[Pond, dict[str, str]]]:
     try:
         yield pond, fill(pond.state_dir)
     finally:
-        pond("down")
+        pond.printed("down")
 
 
 def pages() -> list[str]:
@@ -108,7 +108,7 @@ def address(path: str, names: dict[str, str]) -> str:
 def enter(context: Any, pond: Pond) -> Any:
     """A window of a browser that has come in by a link."""
     page = context.new_page()
-    page.goto(pond("open", "--print").stdout.strip())
+    page.goto(pond.printed("open", "--print"))
     page.wait_for_url(re.compile(r"/portal/$"))
     return page
 

@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 import pytest
 from playwright import sync_api
 from portal_scene import CHROMIUM, OPTIONS, SIZES
-from real_pond import Pond
+from real_pond import PATIENCE_S, Pond
 
 if CHROMIUM is None:
     pytest.skip("chromium is not installed (apt-get install chromium)", allow_module_level=True)
 
 
-PATIENCE_MS = 60_000
+PATIENCE_MS = 1000 * PATIENCE_S
 expect = sync_api.expect
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -30,7 +30,7 @@ def pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
     made = Pond(tmp_path_factory.mktemp("portal") / "state")
     made.up()
     yield made
-    made("down")
+    made.printed("down")
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ class Visit:
 
     def __init__(self, chromium: Any, **options: Any) -> None:
         self.context = chromium.new_context(viewport=DESKTOP, locale="en-US", **options)
+        self.context.set_default_timeout(PATIENCE_MS)  # of the windows too that the first one opens
         self.page = self.context.new_page()
-        self.page.set_default_timeout(PATIENCE_MS)
         self.wrong: list[str] = []
         self._refusals_are_part_of_it = False
         self.hosts: set[str] = set()
@@ -71,7 +71,7 @@ class Visit:
 
     def enter(self, pond: Pond, *job: str) -> Any:
         """Come in by a link."""
-        self.page.goto(pond("open", "--print", *job).stdout.strip())
+        self.page.goto(pond.printed("open", "--print", *job))
         self.page.wait_for_url(re.compile(r"/portal/(jobs/.+)?$"))
         return self.page
 
@@ -86,9 +86,7 @@ def visit(chromium: Any) -> Iterator[Visit]:
 
 
 def submit(pond: Pond, command: str, *options: str) -> str:
-    done = pond("run", "--detach", *options, "--", "sh", "-c", command)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return pond.printed("run", "--detach", *options, "--", "sh", "-c", command)
 
 
 def base_of(page: Any) -> str:

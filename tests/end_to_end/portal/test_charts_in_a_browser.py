@@ -182,7 +182,7 @@ def test_lines_change_with_the_theme_at_once_and_are_dark_on_paper(pond: Pond, v
 def test_fairness_over_time_is_drawn_with_its_rule_and_with_what_each_queue_was_due(
     pond: Pond, visit: Visit, past: float
 ) -> None:
-    assert pond("queue", "add", "speech", "weight=3").returncode == 0
+    pond.printed("queue", "add", "speech", "weight=3")
     page = visit.enter(pond)
     page.goto(f"{base(page)}/portal/history?subject=queues&from={past:.0f}&to={past + 3 * HOUR:.0f}")
     page.locator("#fairness-index canvas").wait_for()
@@ -255,7 +255,7 @@ def test_curves_of_several_runs_grow_while_they_are_looked_at(pond: Pond, visit:
     page.locator("#best-so-far canvas").wait_for()
     twin = page.evaluate(TWIN, 0)
     assert [curve["count"] for curve in twin["curves"]] == [9, 9]
-    pond("stop", first, second)
+    pond.printed("stop", first, second)
     page.locator("[data-every]").wait_for(state="detached")
 
 
@@ -273,4 +273,4 @@ def test_a_growing_curve_goes_on_in_the_chart_that_is_looked_at(pond: Pond, visi
     assert plot_of(page, "curve-1-plot", "plot.root.title") == "the same"
     assert plot_of(page, "curve-1-plot", "plot.scales.x.max") >= before + 4
     assert figure.locator("output").inner_text().endswith(" 0.5")
-    pond("stop", job)
+    pond.printed("stop", job)

@@ -22,14 +22,13 @@ WRITES = r"""
 cat > "$MILLPOND_OUTPUT/read.py" <<'END'
 import json, os
 markup, long = json.loads(os.environ["TEXTS"])
-print(markup, flush=True)
-print(long, flush=True)
 with open(os.environ["MILLPOND_METRICS"], "a") as file:
     for step in range(3):
         values = {markup[:100]: step, "m" * 150: 2 * step}
         file.write(json.dumps({"at": 1.0 + step, "step": step, "values": values}) + "\n")
 for name in (markup.replace("/", "")[:60], "n" * 200):
     open(os.path.join(os.environ["MILLPOND_OUTPUT"], name), "w").close()
+print(markup, long, sep="\n", flush=True)
 END
 python3 "$MILLPOND_OUTPUT/read.py"; sleep 3600
 """

@@ -25,7 +25,7 @@ def wide_pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
     pond = Pond(folder / "state")
     pond.up("--fake-gpus", "none", "--config", str(folder / "cluster.yaml"))
     yield pond
-    pond("down")
+    pond.printed("down")
 
 
 def test_by_the_keyboard_one_goes_down_from_the_map_to_a_rack_a_node_and_its_cards(

@@ -55,9 +55,9 @@ def pond(tmp_path_factory: pytest.TempPathFactory, catcher: MailCatcher, room: s
     config.write_text(f"notifications: {{mail: {mail}, chat: ['http://127.0.0.1:9']}}\nwebhooks: {hooks}\n")
     made = Pond(folder / "state")
     made.up("--config", str(config))
-    assert made("group", "add", "vision").returncode == 0
+    made.printed("group", "add", "vision")
     yield made
-    made("down")
+    made.printed("down")
 
 
 def test_an_address_is_confirmed_and_events_are_chosen_in_either_language(
@@ -88,7 +88,7 @@ def test_an_address_is_confirmed_and_events_are_chosen_in_either_language(
     page.locator("tr[data-topic='job.failed'][data-queue='vision'] [data-channel=mail]").check()
     page.get_by_role("button", name="保存").click()
     page.get_by_text("已保存。").wait_for()
-    shown = json.loads(pond("notify", "-o", "json").stdout)
+    shown = json.loads(pond.printed("notify", "-o", "json"))
     assert shown["language"] == "zh-CN"
     assert {(rule["topic"], rule["queue"], rule["span_s"]) for rule in shown["rules"]} == {
         ("job.failed", "", None),

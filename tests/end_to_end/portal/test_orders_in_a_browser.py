@@ -70,7 +70,7 @@ def test_the_chosen_order_survives_changes_and_rows_stay_under_the_cursor(
     assert rows(page) == [one, other]
     assert parse_qs(urlsplit(page.url).query)["order"] == [order]
     assert page.get_by_label("Order").input_value() == order
-    pond("stop", one, other)
+    pond.printed("stop", one, other)
 
 
 def test_a_row_stays_under_the_cursor_where_one_above_it_grows(pond: Pond, visit: Visit) -> None:
@@ -86,7 +86,7 @@ def test_a_row_stays_under_the_cursor_where_one_above_it_grows(pond: Pond, visit
     page.locator("button.waiting").wait_for()
     expect(page.locator(f"#job-{above} .state")).to_be_visible()
     assert row.bounding_box() == pytest.approx(before, abs=1)
-    pond("stop", above, below, late)
+    pond.printed("stop", above, below, late)
 
 
 A_MINUTE_LATER = """new Promise((done) => requestAnimationFrame(() => {
@@ -125,7 +125,7 @@ def test_on_a_phone_rows_stay_while_one_has_scrolled_into_a_list(pond: Pond, pho
     phone.evaluate(A_MINUTE_LATER)
     phone.locator(f"#job-{late}").wait_for()
     assert rows(phone) == [late, *jobs[::-1]]
-    pond("stop", *jobs, late)
+    pond.printed("stop", *jobs, late)
 
 
 def test_on_a_phone_no_row_of_a_list_in_view_moves_before_one_asks_or_leaves_it_alone(pond: Pond, phone: Any) -> None:
@@ -140,6 +140,7 @@ def test_on_a_phone_no_row_of_a_list_in_view_moves_before_one_asks_or_leaves_it_
     assert rows(phone) == [first]
     assert row.bounding_box() == pytest.approx(before, abs=1)
     waiting.tap()
+    phone.locator(f"#job-{second}").wait_for()
     assert rows(phone) == [second, first]
     third = submit(pond, "sleep 600", "--name", "tapped", "--gpus", "1")
     waiting.wait_for()
@@ -147,4 +148,4 @@ def test_on_a_phone_no_row_of_a_list_in_view_moves_before_one_asks_or_leaves_it_
     phone.evaluate(A_MINUTE_LATER)
     phone.locator(f"#job-{third}").wait_for()
     assert rows(phone) == [third, second, first]
-    pond("stop", first, second, third)
+    pond.printed("stop", first, second, third)

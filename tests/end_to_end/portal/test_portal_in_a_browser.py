@@ -36,6 +36,7 @@ def test_all_jobs_of_a_page_are_selected_on_a_phone(pond: Pond, visit: Visit) ->
     for job in jobs:
         expect(page.locator(f"#job-{job} .pick input")).to_be_checked()
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    pond.printed("stop", *jobs)
 
 
 def test_every_page_fits_a_phone_and_a_desk_in_the_light_and_in_the_dark(pond: Pond, visit: Visit) -> None:
@@ -67,7 +68,7 @@ def test_every_page_fits_a_phone_and_a_desk_in_the_light_and_in_the_dark(pond: P
     assert page.evaluate(GROUND) == dark
     page.emulate_media(media="print")
     assert page.evaluate(GROUND) == light, "ink is dark"
-    pond("stop", job)
+    pond.printed("stop", job)
 
 
 def test_output_is_followed_and_the_job_stopped_by_a_button(pond: Pond, visit: Visit) -> None:
@@ -105,7 +106,7 @@ def test_the_output_waits_while_its_page_is_not_seen_so_that_many_pages_can_be_o
     with page.expect_request(lambda request: "follow=true" in request.url and "cursor=" in request.url):
         page.evaluate(turn, False)
     log.nth(log.count() + 1).wait_for()
-    pond("stop", job)
+    pond.printed("stop", job)
 
 
 def test_a_line_without_end_is_shown_in_parts_of_which_the_last_are_kept(pond: Pond, visit: Visit) -> None:
@@ -173,14 +174,14 @@ def test_of_a_program_that_writes_faster_than_one_reads_the_latest_lines_are_the
     page = visit.enter(pond, job)
     page.locator("#log-lines").wait_for()
     page.locator("#job .s-running").first.wait_for()
-    assert pond("exec", job, "--", "sh", "-c", "touch $MILLPOND_OUTPUT/go").returncode == 0
+    pond.printed("exec", job, "--", "sh", "-c", "touch $MILLPOND_OUTPUT/go")
     lines = page.locator("#log-lines div:not(.note)")
     expect(lines.last).to_have_text("1500000")
     shown = [int(text) for text in lines.evaluate_all("(all) => all.map((each) => each.textContent)")]
     assert shown == list(range(shown[0], 1_500_001))
     assert 1_000 <= len(shown) <= 5_000
     expect(page.locator("#log-lines")).to_contain_text("… earlier lines are not shown")
-    pond("stop", job)
+    pond.printed("stop", job)
 
 
 def test_marks_that_turn_the_direction_of_writing_are_shown_by_their_numbers_and_found_as_written(
@@ -218,6 +219,7 @@ def test_lines_in_view_are_filtered_while_one_types_and_it_is_said_when_none_is_
 
 
 def test_a_page_is_read_anew_only_when_something_has_changed(pond: Pond, visit: Visit) -> None:
+    until(pond.is_idle)
     job = submit(pond, "sleep 600", "--gpus", "1")
     until(lambda: pond.job(job)["state"] == "running")
     page = visit.enter(pond, job)
@@ -229,7 +231,7 @@ def test_a_page_is_read_anew_only_when_something_has_changed(pond: Pond, visit: 
     assert len(reads) == 1
     with page.expect_request(page.url):
         other = submit(pond, "sleep 600", "--gpus", "1")
-    pond("stop", job, other)
+    pond.printed("stop", job, other)
 
 
 def test_a_page_that_is_not_seen_holds_no_stream_and_is_read_when_it_is_seen_again(pond: Pond, visit: Visit) -> None:
@@ -249,7 +251,7 @@ def test_a_page_that_is_not_seen_holds_no_stream_and_is_read_when_it_is_seen_aga
     assert asked == []
     page.evaluate(show, False)
     page.locator(f"#job-{job}").wait_for()
-    pond("stop", job)
+    pond.printed("stop", job)
 
 
 def test_a_page_whose_login_has_ended_says_so_and_asks_no_more(pond: Pond, visit: Visit) -> None:
@@ -259,7 +261,7 @@ def test_a_page_whose_login_has_ended_says_so_and_asks_no_more(pond: Pond, visit
     job = submit(pond, "sleep 600", "--gpus", "1")
     expect(page.locator("#notice")).to_contain_text("You are not logged in any more.")
     expect(page.get_by_role("link", name="Log in")).to_have_attribute("href", "/portal/")
-    pond("stop", job)
+    pond.printed("stop", job)
     visit.forgive_refusals()
 
 
@@ -285,7 +287,7 @@ def test_a_button_and_a_form_that_no_server_answers_say_so_and_can_be_used_again
     page.unroute("**/api/v1/**")
     page.get_by_role("button", name="Make", exact=True).click()
     page.locator("[data-secret]").get_by_text("pond_").wait_for()
-    pond("stop", job)
+    pond.printed("stop", job)
     visit.forgive_refusals()
 
 
@@ -301,7 +303,7 @@ def test_what_was_said_of_a_page_that_could_not_be_read_is_over_once_it_can(pond
     page.locator(f"#job-{second}").wait_for()
     expect(page.locator("#notice")).to_be_hidden()
     visit.forgive_refusals()
-    pond("stop", first, second)
+    pond.printed("stop", first, second)
 
 
 def test_a_stream_that_could_not_begin_begins_when_the_server_answers(pond: Pond, visit: Visit) -> None:
@@ -354,7 +356,7 @@ def test_a_list_lives_and_does_not_move_under_the_hand(pond: Pond, visit: Visit)
     assert page.locator("table.jobs tbody tr").first.get_attribute("id") == f"job-{first}"
     page.mouse.move(5, 5)
     page.locator(f"#job-{second}").wait_for()
-    pond("stop", first, second)
+    pond.printed("stop", first, second)
     page.locator(f"#job-{first}").wait_for(state="detached")
 
 
@@ -403,7 +405,7 @@ def test_a_report_leads_from_a_user_to_the_jobs_and_its_period_is_in_the_address
     page.get_by_role("link", name="Mine").click()
     page.get_by_role("link", name="30 days").click()
     page.locator("tbody").get_by_role("link", name=job).wait_for()
-    pond("stop", job)
+    pond.printed("stop", job)
 
 
 def test_a_question_is_played_beside_the_server_answered_and_cancelled(pond: Pond, visit: Visit) -> None:
@@ -420,7 +422,7 @@ def test_a_question_is_played_beside_the_server_answered_and_cancelled(pond: Pon
     page.reload()  # the address is the question
     page.get_by_role("button", name="Cancel").click()
     page.get_by_text("Cancelled.").wait_for()
-    pond("stop", *waiting)
+    pond.printed("stop", *waiting)
 
 
 def test_nodes_are_closed_and_opened_by_buttons(pond: Pond, visit: Visit) -> None:

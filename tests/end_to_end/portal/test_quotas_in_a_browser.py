@@ -32,7 +32,8 @@ def path_of(page: Any, path: str) -> str:
 
 
 def test_a_quota_is_previewed_then_changed_in_either_language(pond: Pond, visit: Visit) -> None:
-    assert pond("queue", "set", "default", "guarantee=4").returncode == 0
+    until(pond.is_idle)
+    pond.printed("queue", "set", "default", "guarantee=4")
     job = submit(pond, "sleep 600", "--gpus", "4")
     page = at(visit, pond, "queues")
     page.get_by_role("link", name="default").click()
@@ -47,7 +48,7 @@ def test_a_quota_is_previewed_then_changed_in_either_language(pond: Pond, visit:
     page.get_by_role("heading", name="修改的结果").wait_for()
     page.get_by_role("button", name="确认修改").click()
     page.wait_for_url("**/portal/queues/default")
-    shown = json.loads(pond("queue", "show", "default", "-o", "json").stdout)
+    shown = json.loads(pond.printed("queue", "show", "default", "-o", "json"))
     assert shown["settings"]["guarantee"] == 1
     page.get_by_role("link", name="English").click()
     page.goto(path_of(page, "queues/default/edit"))
@@ -57,7 +58,7 @@ def test_a_quota_is_previewed_then_changed_in_either_language(pond: Pond, visit:
     page.locator(".preview.refused").wait_for()
     assert page.locator("#apply").count() == 0
     assert page.locator(".preview i").count() == 0
-    pond("stop", job)
+    pond.printed("stop", job)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_a_queue_is_added_and_deleted_by_buttons(pond: Pond, visit: Visit) -> No
     page.locator("#notice").get_by_role("link", name="Jobs lab").click()
     page.locator(f"#job-{job}").wait_for()
     visit.forgive_refusals()
-    pond("stop", job)
+    pond.printed("stop", job)
     pond("wait", job)
     page.goto(path_of(page, "queues/lab"))
     held: list[Any] = []
@@ -111,7 +112,7 @@ def test_a_queue_is_added_and_deleted_by_buttons(pond: Pond, visit: Visit) -> No
 
 
 def test_cards_are_reserved_changed_and_given_back_on_the_calendar(pond: Pond, visit: Visit) -> None:
-    assert pond("queue", "set", "default", "guarantee=4").returncode == 0
+    pond.printed("queue", "set", "default", "guarantee=4")
     page = at(visit, pond, "reservations")
     page.fill("#reserve [name=cards]", "99")
     page.fill("#reserve [name=until]", "2099-01-01T00:00")
@@ -192,6 +193,7 @@ def test_one_who_leaves_while_selected_jobs_are_acted_on_is_asked_first(pond: Po
     page.check("#pick-page")
     page.locator("#bulk [data-act=stop]").click()
     page.get_by_text("0 of 1 …").wait_for()
+    until(lambda: page.evaluate("true") and acts)
     with page.expect_event("dialog"):
         page.get_by_role("link", name="Queues").click(no_wait_after=True)
     assert asked == ["confirm", "beforeunload"]
@@ -225,10 +227,11 @@ def test_the_keyboard_stays_where_it_was_when_buttons_have_done_their_work(pond:
     page.get_by_text("1 done").wait_for()
     page.wait_for_function("document.activeElement.id === 'bulk-result'")
     page.goto(path_of(page, f"jobs/{jobs[1]}"))
-    press("button[hx-post$='/suspend?swap=true'], button[hx-post$='/suspend']", "Enter")
+    page.locator("#job .s-running").first.wait_for()
+    press("button[hx-post$='/suspend?swap=true']", "Enter")
     page.locator("button[hx-post$='/resume']").first.wait_for()
     page.wait_for_function("document.activeElement.matches('button, main')")
-    pond("stop", jobs[1])
+    pond.printed("stop", jobs[1])
 
 
 def test_selected_jobs_change_their_class_and_start_anew_those_that_ended_too(pond: Pond, visit: Visit) -> None:
@@ -241,7 +244,7 @@ def test_selected_jobs_change_their_class_and_start_anew_those_that_ended_too(po
     page.check(f"#job-{runs} input")
     page.locator("#bulk select[data-act=priority]").select_option("high")
     page.get_by_text(re.compile("^1 done$")).wait_for()
-    assert "high" in pond("ps", "-o", "wide").stdout
+    assert "high" in pond.printed("ps", "-o", "wide")
     page.check(f"#job-{runs} input")
     page.check(f"#job-{over} input")
     page.locator("#bulk [data-act=requeue]").click()
@@ -250,7 +253,7 @@ def test_selected_jobs_change_their_class_and_start_anew_those_that_ended_too(po
     again = page.locator("#bulk-result li a").nth(1).inner_text()
     assert page.locator("#bulk-result li").inner_text() == f"{over}: runs again as {again}"
     assert pond("wait", again).returncode == 0
-    pond("stop", runs)
+    pond.printed("stop", runs)
 
 
 def test_a_job_changes_its_class_and_starts_anew_from_its_page(pond: Pond, visit: Visit) -> None:
@@ -264,13 +267,13 @@ def test_a_job_changes_its_class_and_starts_anew_from_its_page(pond: Pond, visit
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Run again").click()
     page.wait_for_url(re.compile(f"/portal/jobs/(?!{job})"))
-    pond("stop", page.url.rpartition("/")[2])
+    pond.printed("stop", page.url.rpartition("/")[2])
 
 
 def test_what_runs_again_does_so_once_however_often_one_presses_until_there_is_an_answer(
     pond: Pond, visit: Visit
 ) -> None:
-    job = pond("run", "-d", "--name", "again", "true").stdout.strip()
+    job = pond.printed("run", "-d", "--name", "again", "true")
     pond("wait", job)
     page = at(visit, pond, f"jobs/{job}")
     visit.forgive_refusals()
@@ -321,4 +324,4 @@ def test_the_pages_fit_a_phone_and_a_desk(pond: Pond, visit: Visit) -> None:
             assert page.locator("h1").first.is_visible()
             assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], path
     visit.forgive_refusals()
-    pond("stop", job)
+    pond.printed("stop", job)

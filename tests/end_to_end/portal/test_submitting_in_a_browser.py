@@ -94,7 +94,7 @@ def test_submit_cannot_be_pressed_again_while_the_page_of_the_new_job_is_on_its_
     page.get_by_role("button", name="Submit", exact=True).click()
     page.wait_for_url("**/portal/jobs/once-*")
     assert page.evaluate("sessionStorage.getItem('was')") == "true"
-    pond("stop", page.url.rpartition("/")[2])
+    pond.printed("stop", page.url.rpartition("/")[2])
 
 
 def test_what_was_written_outlives_the_server_and_the_page(pond: Pond, visit: Visit) -> None:
@@ -115,7 +115,7 @@ def test_what_was_written_outlives_the_server_and_the_page(pond: Pond, visit: Vi
     page.set_viewport_size(PHONE)
     page.get_by_role("button", name="Submit", exact=True).click()
     page.wait_for_url("**/portal/jobs/outlives-*")
-    pond("stop", page.url.rpartition("/")[2])
+    pond.printed("stop", page.url.rpartition("/")[2])
     visit.forgive_refusals()
 
 
@@ -185,6 +185,7 @@ def test_what_was_written_into_a_form_is_there_when_one_comes_back_to_it_and_not
 
 
 def test_what_would_help_a_waiting_job_is_shown_and_done(pond: Pond, visit: Visit) -> None:
+    until(pond.is_idle)
     holders = [submit(pond, "sleep 600", "--gpus", "3", "--name", f"holder{number}") for number in range(2)]
     waits = submit(pond, "sleep 600", "--gpus", "2", "--name", "waits")
     page = visit.enter(pond, waits)
@@ -205,4 +206,4 @@ def test_what_would_help_a_waiting_job_is_shown_and_done(pond: Pond, visit: Visi
     page.locator("#plan").get_by_role("button", name="Change it so").click()
     follows(page, "gpus: 1\n")
     page.get_by_text("starts now").wait_for()
-    pond("stop", started, *holders)
+    pond.printed("stop", started, *holders)

@@ -102,7 +102,7 @@ def run(pond: Pond, *arguments: str) -> Any:
 
 
 def submitted(pond: Pond, *arguments: str) -> str:
-    return pond.printed("run", "--detach", *SMALL, *arguments).strip()
+    return pond.printed("run", "--detach", *SMALL, *arguments)
 
 
 def test_a_list_whose_rest_the_cluster_has_forgotten_meanwhile_is_begun_anew(
@@ -239,7 +239,7 @@ def test_jobs_outlive_a_killed_server_and_their_logs_go_on(pond: Pond) -> None:
     pond.kill_server()
     pond.printed("up", "--detach")
     until(lambda: "line 149\n" in pond("logs", job).stdout)
-    assert pond.printed("logs", job) == "".join(f"line {number}\n" for number in range(150))
+    assert pond.printed("logs", job).splitlines() == [f"line {number}" for number in range(150)]
 
 
 def test_a_job_goes_on_while_the_api_server_is_away(pond: Pond, plane: ControlPlane) -> None:
@@ -329,7 +329,7 @@ def test_the_trials_of_a_sweep_report_what_they_print(pond: Pond, tmp_path: Path
         "cpus: 0.1\nmemory: 64MiB\ncommand: echo step=1 loss=$MILLPOND_PARAM_LR\n"
         "sweep: {parameters: {lr: [0.3, 0.1, 0.2]}, metric: {name: loss, goal: minimize}}\n"
     )
-    job = pond.printed("submit", str(file)).strip()
+    job = pond.printed("submit", str(file))
     until(lambda: "3 succeeded" in pond("get", job).stdout)
     until(lambda: "trial 1: loss 0.1 at step 1" in pond("get", job).stdout)
 
@@ -347,7 +347,7 @@ command: "mkdir /tmp/w; echo WORD > /tmp/w/index.html; exec httpd -f -p 127.0.0.
 def test_a_service_answers_all_requests_while_a_revision_takes_its_place(pond: Pond, tmp_path: Path) -> None:
     file = tmp_path / "web.yaml"
     file.write_text(SERVICE.replace("WORD", "one"))
-    service = pond.printed("submit", str(file)).strip()
+    service = pond.printed("submit", str(file))
     until(lambda: asked(pond, service) == (200, b"one\n"))
     seen: set[tuple[int, bytes]] = set()
     stop = threading.Event()
@@ -378,7 +378,7 @@ def test_a_service_answers_all_requests_while_a_revision_takes_its_place(pond: P
 def test_a_replica_whose_pod_is_deleted_is_replaced(pond: Pond, plane: ControlPlane, tmp_path: Path) -> None:
     file = tmp_path / "web.yaml"
     file.write_text(SERVICE.replace("WORD", "one").replace("desired: 2", "desired: 1"))
-    service = pond.printed("submit", str(file)).strip()
+    service = pond.printed("submit", str(file))
     until(lambda: asked(pond, service) == (200, b"one\n"))
     call(plane, "DELETE", f"/api/v1/namespaces/millpond/pods/{service}-1-0?gracePeriodSeconds=1")
     until(lambda: asked(pond, service)[0] == 503)

@@ -63,7 +63,7 @@ class SharedNode:
         asked = ["--cpus", "0.1", "--memory", "64MiB", "--gpus", gpus, "--set", "checkpoint.grace=1s", *variables]
         words = "; ".join(f"echo {each}" for each in commands)
         line = f"({words}; {then}) | /usr/bin/python3 program.py"
-        return self.pond.printed("run", "--detach", *asked, "--", line, cwd=self.folder).strip()
+        return self.pond.printed("run", "--detach", *asked, "--", line, cwd=self.folder)
 
 
 @pytest.fixture(scope="module")
