@@ -150,11 +150,11 @@ def test_work_that_is_swapped_out_is_not_ended_for_a_limit_of_which_it_holds_not
     [
         (
             Limit("", "vision", jobs=1), Cause.QUEUE_LIMIT,
-            "queue vision runs 1 job with 1 GPU and 1 CPUs, and may have at most 1 running job",
+            "queue vision runs 1 job with 1 GPU and 1 CPU, and may have at most 1 running job",
         ),
         (
             Limit("ann", jobs=1), Cause.USER_LIMIT,
-            "user ann runs 1 job with 1 GPU and 1 CPUs, and may have at most 1 running job",
+            "user ann runs 1 job with 1 GPU and 1 CPU, and may have at most 1 running job",
         ),
     ],
     ids=["group", "user"],

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from millpond.model import windows
-from millpond.model.amounts import card_memory_text, count_text, cpus_text, gpus_text, memory_text, milli_text
+from millpond.model.amounts import card_memory_text, count_text, cpus_text, gpus_text, memory_text
 from millpond.model.reasons import Cause, Reason, StartEstimate
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Limit
@@ -286,12 +286,12 @@ def _limited(state: State, limit: Limit, record: JobRecord, *, claimed: bool) ->
         for most, text in (
             (limit.jobs, count_text(limit.jobs or 0, "running job")),
             (limit.gpu_milli, gpus_text(limit.gpu_milli or 0)),
-            (limit.cpu_milli, f"{milli_text(limit.cpu_milli or 0)} CPUs"),
+            (limit.cpu_milli, cpus_text(limit.cpu_milli or 0)),
             (limit.card_mib, card_memory_text(limit.card_mib or 0)),
         )
         if most is not None
     ]
-    holds = [gpus_text(held.gpu_milli), f"{milli_text(held.cpu_milli)} CPUs"]
+    holds = [gpus_text(held.gpu_milli), cpus_text(held.cpu_milli)]
     if limit.card_mib is not None:
         holds.append(card_memory_text(held.card_mib))
     counted = f"{' running or about to start' * claimed}{' (with what is reserved)' * reserved}"
