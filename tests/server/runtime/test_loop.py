@@ -12,11 +12,12 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from server_world import Clock, KilledError, Server, World, node, submission_of
+from server_world import Clock, KilledError, Server, World, WorldEngine, node, submission_of
 from sqlalchemy.exc import OperationalError
 
 from ledgers import overdrawn
 from millpond.model.confinement import Confinement, LimitKind
+from millpond.model.contents import Content
 from millpond.model.decisions import Start, Stop
 from millpond.model.errors import (
     ConflictError,
@@ -48,6 +49,18 @@ from millpond.server.store.store import Store
 from millpond.server.views.events import story
 from millpond.specs.api.jobs.jobs import JobInfo
 from seeds import few_then_many
+
+
+def test_what_an_engine_says_of_a_new_node_before_the_first_turn_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, held = World(), (Content("image:torch", 10**9),)
+    said = NodeContents(0.0, world.nodes[0].name, held, 10**8)
+    monkeypatch.setattr(WorldEngine, "adopt", lambda engine, _expected, _unanswered: engine.outbox.append(said))
+    core = Server(tmp_path, world, Clock(1.0)).core
+    known = core.scheduler.contents_of(said.node)
+    assert known is not None
+    assert known.sizes == {"image:torch": 10**9}
 
 
 def test_a_submitted_job_starts_runs_and_ends(server: Server) -> None:

@@ -127,15 +127,19 @@ def _redo(core: Core, store: Store) -> tuple[list[DecisionEntry], ClaimsEntry | 
     return [], None
 
 
-def node_changes(core: Core, nodes: Sequence[Node], now: float) -> list[events.Event]:
-    """The events by which the core learns which machines exist now."""
+def node_changes(
+    core: Core, nodes: Sequence[Node], now: float
+) -> tuple[list[events.NodeJoined], list[events.NodeLost | events.NodeJoined]]:
+    """The events by which the core learns which machines exist now: new ones, and changes of others."""
     views = core.scheduler.node_views()
     known = {view.node.name: view.node for view in views if view.power is None or not view.power.is_gone}
     there = {node.name for node in nodes}
-    return [
-        *(events.NodeLost(now, name) for name in known if name not in there),
-        *(events.NodeJoined(now, node) for node in nodes if known.get(node.name) != node),
-    ]
+    joined = [events.NodeJoined(now, node) for node in nodes if known.get(node.name) != node]
+    lost = (events.NodeLost(now, name) for name in known if name not in there)
+    return (
+        [event for event in joined if event.node.name not in known],
+        [*lost, *(event for event in joined if event.node.name in known)],
+    )
 
 
 def is_known(core: Core, event: events.Event) -> bool:

@@ -85,8 +85,11 @@ class TurnProcessor:
         self._due: float | None = None
         self._has_more = False
 
-    def settle(self, engine: AdoptingEngine) -> list[events.Event]:
-        """Make core and engine agree after a start; returns the nodes that came and went, for the first turn."""
+    def settle(self, engine: AdoptingEngine) -> Sequence[events.Event]:
+        """Make core and engine agree after a start; returns what became of known nodes, for the first turn.
+
+        New nodes join before all that the engine says in that turn: it may say something of these already.
+        """
         self._engine = engine
         self._forget_ended()
         self._save_snapshot()  # behind what was redone after a crash: from here on the log can be verified again
@@ -96,7 +99,8 @@ class TurnProcessor:
         self._job_views.begin(inventory.tasks, self._dependents.all, submitted, self._now())
         for row in (*self._dependents.unreadable, *self._arrays.unreadable):
             self._job_views.give_up(row, self._now())
-        changes = recovery.node_changes(self._core, nodes, self._now())
+        joined, changes = recovery.node_changes(self._core, nodes, self._now())
+        self._unstored = [*joined]
         engine.adopt(recovery.expected_tasks(self._core, nodes), recovery.to_repeat(self._core, nodes))
         return changes
 
