@@ -181,21 +181,7 @@ def held_cards(loop: Loop) -> HeldCards | None:
 
 
 def _of_work(current: Current, base: CoreComponents, service: Service, power: PowerEnforcer) -> list[BackgroundWorker]:
-    components, front, use_milli = base.components, service.front, service.machines.telemetry.use_milli
-    replicas = ReplicaForecasts(components.store.time_series)
-    sizing = Sizing(components.loop, front.balancer, since_boot)
-    scaler = Autoscaler(
-        components.loop,
-        sizing,
-        components.job_files.file_of,
-        front.meter,
-        use_milli,
-        replicas,
-        time.time,
-        since_boot,
-    )
-    scaler.is_spoken_for = service.rollouts.speaks_for
-    service.services.scaling = scaler.latest
+    components = base.components
     end_silent = partial(task_inputs.end_silent, components.loop, service.inputs)
     adopter = adopter_of(lambda: _adopt_rules(current), components, base.engine)
     idle_watch = IdleWatch(
@@ -224,11 +210,28 @@ def _of_work(current: Current, base: CoreComponents, service: Service, power: Po
         *_of_card_layouts(base),
         NodePowerWorker(components.loop, lambda: current.config.savings, spares),
         WaitWatch(components.loop, components.store.histories, time.time),
-        scaler,
+        _autoscaler(base, service),
         service.rollouts,
         SweepWatch(components.loop, service.sweeps),
         ProgressWatch(components.loop, components.state_dir, cards, time.time),
     ]
+
+
+def _autoscaler(base: CoreComponents, service: Service) -> Autoscaler:
+    components, front = base.components, service.front
+    scaler = Autoscaler(
+        components.loop,
+        Sizing(components.loop, front.balancer, since_boot),
+        components.job_files.file_of,
+        front.meter,
+        service.machines.telemetry.use_milli,
+        ReplicaForecasts(components.store.time_series),
+        time.time,
+        since_boot,
+    )
+    scaler.is_spoken_for = service.rollouts.speaks_for
+    service.services.scaling = scaler.latest
+    return scaler
 
 
 def _of_card_layouts(base: CoreComponents) -> list[BackgroundWorker]:
