@@ -48,7 +48,7 @@ class Holding:
         hold: how it counts now.
         stake: by what right it is on its cards; None until that is asked, where queues are owed cells.
         is_in_cell: whether it is in a cell that its queue is owed.
-        keeps_cpu: whether it has its CPUs while it is suspended, too (``model.nodes.Node``).
+        keeps_cpu: whether it has its CPUs while it is suspended, too (``model.hardware.nodes.Node``).
         is_shared: whether it has its cards together with another such holding; changed by ``Cluster.share`` alone.
     """
 
