@@ -38,8 +38,8 @@ class ProcessKubelet:
         for volume in self.spec.get("volumes", ()):
             place = self.folder / volume["name"]
             place.mkdir(parents=True)
-            if "secret" in volume:
-                secret = self.cluster.get("secrets", volume["secret"]["secretName"])
+            for source in volume.get("projected", {}).get("sources", ()):
+                secret = self.cluster.get("secrets", source["secret"]["name"])
                 assert secret is not None
                 for name, text in secret.get("stringData", {}).items():
                     (place / name).write_text(text)

@@ -481,6 +481,30 @@ def test_the_secret_of_a_start_that_is_given_up_is_gone_when_that_is_answered(
     assert cluster.names("secrets") == []
 
 
+def test_the_program_that_carries_files_is_made_once_for_all_runs_and_again_where_it_may_be_gone(
+    bench: PodBench, cluster: StandinCluster
+) -> None:
+    bench.launch = replace(bench.launch, files=CarriedFiles("train:1", lambda attempt: replace(ORDER, attempt=attempt)))
+    bench.started()
+    (program,) = (name for name in cluster.names("secrets") if name.startswith("millpond-carrier-"))
+    secret, own = cluster.get("secrets", program) or {}, cluster.get("secrets", "train-abcde-1-files") or {}
+    assert (list(secret["data"]), secret["immutable"], "data" in own) == (["carrier.pyz"], True, False)
+    sources = next(each["projected"] for each in bench.bound(POD)["spec"]["volumes"] if "projected" in each)["sources"]
+    assert [each["secret"]["name"] for each in sources] == [program, "train-abcde-1-files"]
+    cluster.remove("secrets", program)
+    bench.started(2, job="other-abcde")
+    assert program not in cluster.names("secrets")
+    cluster.refuses = lambda request, _: refusal(404, "NotFound", "gone") if request.endswith("/pods") else None
+    bench.engine.apply([start(3, job="third-abcde")])
+    bench.next(Refused)
+    cluster.refuses = lambda _request, _body: None
+    bench.started(4, job="third-abcde", attempt=2)
+    assert program in cluster.names("secrets")
+    cluster.finish(POD)
+    bench.next(Ended)
+    assert program in cluster.names("secrets")
+
+
 def replace_first_task(bench: PodBench, cluster: StandinCluster) -> None:
     bench.engine.apply([start(2)])
 

@@ -120,19 +120,29 @@ class ClusterApi:
         self._tell = tell
         self._namespace = namespace
         self._turns = RequestTurns(MOST_AT_ONCE)
+        self._staying: set[str] = set()
 
     async def make_shared(self, item: Shared) -> None:
-        """Make what belongs to all pods of a run; it may exist.
+        """Make what belongs to all pods of a run; it may exist. What stays is made once.
 
         Raises:
             ClusterRefusedError: the cluster does not take it.
         """
+        name = item.metadata.name if isinstance(item, Secret) and item.immutable and item.metadata else None
+        if name in self._staying:
+            return
         kind = type(item).__name__.lower()
         try:
             await self._asked("POST", f"{kind}s", item)
         except StatusError as error:
             if error.code != _CONFLICT:
                 raise refused(f"cannot make the {kind} of a run", error) from error
+        if name is not None:
+            self._staying.add(name)
+
+    def forget_shared(self) -> None:
+        """What stays may be gone: others have deleted it, or its namespace."""
+        self._staying.clear()
 
     async def make_pod(self, pod: Pod, mark: TaskMark, is_own: Callable[[PodObject], bool], alike: int) -> ObjectMeta:
         """Make a pod that waits to be bound; the one that an earlier server made of the same decision is as good.

@@ -361,6 +361,7 @@ class PodExecutor:
 
     async def _undo(self, pending: GangStart) -> None:
         kept: list[str] = []
+        self._account.api.forget_shared()
         await all_of(self._undo_pod(pending, name, kept) for name in pending.names)
         if pending.refusal is not None and kept:
             more = f", and {count_text(len(kept) - 1, 'more pod')} of it" if len(kept) > 1 else ""

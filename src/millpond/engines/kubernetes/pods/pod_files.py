@@ -2,14 +2,17 @@
 
 An init container brings in what was sent along. Beside the task a second, ordinary container waits for its end and
 carries back what it left: unlike a sidecar by ``restartPolicy``, it may take longer than a pod's grace where the task
-ends by itself, and every release of Kubernetes has it. Both run ``node.carrier`` on the Python of their image.
+ends by itself, and every release of Kubernetes has it. Both run ``node.carrier`` on the Python of their image. All
+runs have that program from one secret, as it is much larger than all else that is made of a run.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +20,11 @@ from lightkube.models.core_v1 import (
     Container,
     EmptyDirVolumeSource,
     EnvVar,
-    SecretVolumeSource,
+    ProjectedVolumeSource,
+    SecretProjection,
     Volume,
     VolumeMount,
+    VolumeProjection,
 )
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Secret
@@ -64,8 +69,23 @@ def secret_name(run: str) -> str:
 def secret_of(run: str, namespace: str, labels: Mapping[str, str], order: CarryOrder) -> Secret:
     """The secret itself."""
     meta = ObjectMeta(name=secret_name(run), namespace=namespace, labels=dict(labels))
-    program = base64.b64encode(carrier_archive()).decode()
-    return Secret(metadata=meta, data={_ARCHIVE: program}, stringData={_ORDER: order.text()})
+    return Secret(metadata=meta, stringData={_ORDER: order.text()})
+
+
+@cache
+def program_secret(namespace: str) -> Secret:
+    """The secret with the program, which stays; it is no secret, but of these the server has the right to make some.
+
+    Kubelets do not watch what never changes.
+    """
+    labels = {"app.kubernetes.io/managed-by": "millpond"}
+    meta = ObjectMeta(name=_program_name(), namespace=namespace, labels=labels)
+    return Secret(metadata=meta, data={_ARCHIVE: base64.b64encode(carrier_archive()).decode()}, immutable=True)
+
+
+@cache
+def _program_name() -> str:
+    return f"millpond-carrier-{hashlib.sha256(carrier_archive()).hexdigest()[:12]}"
 
 
 def carriers(image: str, order: CarryOrder, task: int) -> tuple[Container, Container]:
@@ -95,9 +115,10 @@ def _carrier(image: str, task: int, name: str, way: str, code: int) -> Container
 
 def file_volumes(run: str) -> list[Volume]:
     """The volumes that carried files take."""
+    sources = [VolumeProjection(secret=SecretProjection(name=name)) for name in (_program_name(), secret_name(run))]
     return [
         Volume(name=_FILES_VOLUME, emptyDir=EmptyDirVolumeSource()),
-        Volume(name=_CARRIER_VOLUME, secret=SecretVolumeSource(secretName=secret_name(run))),
+        Volume(name=_CARRIER_VOLUME, projected=ProjectedVolumeSource(sources=sources)),
     ]
 
 

@@ -38,6 +38,7 @@ from millpond.engines.kubernetes.pods.pod_files import (
     file_variables,
     file_volumes,
     followed_command,
+    program_secret,
     secret_of,
     working_folder,
 )
@@ -164,7 +165,8 @@ class RunObjects:
     """Everything that a start makes in the cluster.
 
     Attributes:
-        shared: a secret with the values of its secret variables, and a service by which a gang finds its first task.
+        shared: secrets with the values of its secret variables, and for carrying files, of which one stays; and a
+            service by which a gang finds its first task.
         pods: in the order of the placements.
     """
 
@@ -193,7 +195,8 @@ def run_objects(
             )
         )
     if launch.files is not None:
-        shared.append(secret_of(run, rules.namespace, labels, launch.files.order_of(start.attempt)))
+        order = launch.files.order_of(start.attempt)
+        shared += (program_secret(rules.namespace), secret_of(run, rules.namespace, labels, order))
     if world_size > 1:
         spec = ServiceSpec(clusterIP="None", selector={RUN_LABEL: run}, publishNotReadyAddresses=True)
         shared.append(Service(metadata=ObjectMeta(name=run, namespace=rules.namespace, labels=labels), spec=spec))
