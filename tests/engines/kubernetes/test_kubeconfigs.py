@@ -155,3 +155,9 @@ def test_a_kubeconfig_that_is_no_yaml_is_said(tmp_path: Path) -> None:
     (tmp_path / "kubeconfig").write_text("{clusters: [")
     with pytest.raises(UnavailableError, match="the way to the Kubernetes cluster is not known"):
         find_config(ClusterAccess(str(tmp_path / "kubeconfig")))
+
+
+@pytest.mark.parametrize("address", ["https://10.0.0.1:99999", "https://10.0.0.1:https", "https://[::1"])
+def test_an_address_that_is_none_is_said(tmp_path: Path, address: str) -> None:
+    with pytest.raises(UnavailableError, match="the way to the Kubernetes cluster is not known"):
+        find_config(ClusterAccess(str(kubeconfig(tmp_path, address, {}))))

@@ -22,6 +22,7 @@ import aiohttp
 import httpx2
 import msgspec
 from lightkube.config.kubeconfig import SingleConfig
+from yarl import URL
 
 from millpond.engines.kubernetes.cluster.credentials import Credentials
 from millpond.engines.kubernetes.cluster.kubeconfig import connection_to
@@ -93,12 +94,13 @@ class ApiChannel:
         at_once: connections at the most; 0: no bound.
 
     Attributes:
+        base: the server's address, quoted.
         proxy: through which the server is reached; None: straight.
         server_name: of its certificate, where that is not the host of its address.
     """
 
     def __init__(self, config: SingleConfig, at_once: int) -> None:
-        self.base = config.cluster.server.rstrip("/")
+        self.base = str(URL(config.cluster.server)).rstrip("/")
         named = connection_to(config)
         self.proxy = named.proxy_url or _proxy_to(self.base)  # asked once: aiohttp would look for every request
         self.server_name = named.tls_server_name or None
@@ -117,6 +119,8 @@ class ApiChannel:
     ) -> ApiAnswer:
         """The answer to one request; of one that did what was asked, the content is JSON.
 
+        The path is taken as it is: looking in each for what is to be quoted takes a tenth of the CPU of a request.
+
         Nothing of it is sent after the time for a request, as what was meant then may be another's to do by then.
 
         Raises:
@@ -131,7 +135,7 @@ class ApiChannel:
                 asyncio.timeout_at(give_up_at),
                 self._session.request(
                     method,
-                    self.base + path,
+                    URL(self.base + path, encoded=True),
                     data=content,
                     params=params or None,
                     headers=about,

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -48,6 +49,7 @@ def find_config(access: ClusterAccess) -> SingleConfig:
     remedy = "name the file with kubernetes.kubeconfig, and one of its contexts with kubernetes.context"
     try:
         config = _contexts(access.kubeconfig).get(access.context or None)
+        _ = config and urlsplit(config.cluster.server).port  # raises, where that is no address
     except (ConfigError, OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnavailableError(f"the way to the Kubernetes cluster is not known: {error}", remedy) from error
     if config is None:
