@@ -223,6 +223,7 @@ class Giver:
         self.listed: dict[str, str] = {}
         self.together: list[int] = []
         self.meanwhile = lambda: None
+        self.closed = ""
 
     def version(self, name: str) -> str:
         return digest_of(self.contents[name])
@@ -240,6 +241,8 @@ class Giver:
         name, asked = unquote(path.partition("/output/")[2]), headers or {}
         if name not in self.contents:
             raise NotFoundError(f"no file {name!r} in the output", "")
+        if name == self.closed:
+            raise ConflictError(f"the rights of {name!r} do not let the server read it", "")
         if asked and asked["If-Match"] != f'"{self.version(name)}"':
             raise ConflictError("the file has changed since", "")
         left = self.contents[name][int(asked.get("Range", "bytes=0-")[6:-1]) :]
@@ -251,7 +254,7 @@ class Giver:
 
     def send(self, *_: Any, json: dict[str, list[str]], **_params: Any) -> httpx2.Response:
         self.meanwhile()
-        contents = [self.contents.get(name) for name in json["paths"]]
+        contents = [None if name == self.closed else self.contents.get(name) for name in json["paths"]]
         given = list(takewhile(lambda each: each is not None and len(each) <= LARGEST_BATCHED, contents))[:3]
         self.together.append(len(given))
         return httpx2.Response(200, content=batch_of(each for each in given if each is not None))
@@ -333,6 +336,17 @@ def test_a_small_file_that_has_grown_since_it_was_listed_is_fetched_by_itself_an
     giver.meanwhile = lambda: giver.contents.pop("new", b"") and None
     with pytest.raises(NotFoundError, match="no file 'new'"):
         giver.files().get_output("j", tmp_path)
+
+
+@pytest.mark.parametrize("closed", ["small/1", "a.bin"])
+def test_a_file_that_the_server_may_not_read_keeps_no_other_from_being_fetched(tmp_path: Path, closed: str) -> None:
+    giver = Giver()
+    giver.contents |= {f"small/{number}": b"x" for number in range(4)}
+    giver.closed = closed
+    with pytest.raises(ConflictError, match=f"the rights of '{closed}'"):
+        giver.files().get_output("j", tmp_path)
+    there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert there == set(giver.contents) - {closed}, "nor is half of it left"
 
 
 def test_parts_of_other_versions_are_removed_and_those_of_other_files_stay(tmp_path: Path) -> None:

@@ -201,6 +201,7 @@ class FilesClient(Requests):
 
         Raises:
             NotFoundError: there is no such file.
+            ConflictError: one of them cannot be read; the others are there.
             UnavailableError: they have no room, something cannot be written, or the connection broke.
         """
         job_id = listed.job
@@ -220,7 +221,20 @@ class FilesClient(Requests):
         return self._fetch_all(source, files, into)
 
     def _fetch_all(self, source: DownloadSource, files: Sequence[OutputFile], into: Path) -> list[Path]:
-        """Fetch what is lacking: small files many at once, and those that are large, or here in part, one by one."""
+        """Fetch what is lacking: small files many at once, and those that are large, or here in part, one by one.
+
+        Raises:
+            ConflictError: one of them cannot be read; the others are fetched.
+        """
+        refused: list[ConflictError] = []
+
+        def fetch(place: Path, file: OutputFile) -> None:
+            try:
+                self._fetch(source, place, file)
+            except ConflictError as error:
+                _part_path(place, file).unlink(missing_ok=True)
+                refused.append(error)
+
         top = os.path.realpath(into)
         places = [_place_of(file, into, top) for file in files]
         lacking = [(place, file) for place, file in zip(places, files, strict=True) if not _is_fetched(place, file)]
@@ -228,7 +242,7 @@ class FilesClient(Requests):
         small: list[tuple[Path, OutputFile]] = []
         for place, file in lacking:
             if file.size > LARGEST_BATCHED or _size_of(_part_path(place, file)):
-                self._fetch(source, place, file)
+                fetch(place, file)
             else:
                 small.append((place, file))
         while small:
@@ -236,8 +250,10 @@ class FilesClient(Requests):
             for (place, file), content in zip(small, contents, strict=False):
                 _lay(place, file, methodcaller("write_bytes", content))
             if not contents:  # there is no other, or it is gone or large by now
-                self._fetch(source, *small[0])
+                fetch(*small[0])
             small = small[len(contents) or 1 :]
+        if refused:
+            raise refused[0]
         return places
 
     def _several(self, source: DownloadSource, paths: list[str]) -> list[bytes]:
