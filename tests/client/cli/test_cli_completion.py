@@ -101,7 +101,7 @@ def test_each_shell_gets_a_script(run_pond, shell):
     ("typed", "meant"),
     [
         *(("describe", "get"), ("rm", "delete"), ("list", "ps"), ("cancel", "stop"), ("kill", "stop")),
-        *(("drain", "nodes drain"), ("uncordon", "nodes uncordon")),
+        *(("limits", "whoami"), ("drain", "nodes drain"), ("uncordon", "nodes uncordon")),
         *(("status", "ps"), ("squeue", "ps"), ("sbatch", "submit"), ("sinfo", "nodes"), ("lgos", "logs")),
         *(
             ("data list", "data ls"),

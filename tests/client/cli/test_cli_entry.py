@@ -185,6 +185,7 @@ def test_a_mistyped_option_names_those_like_it(run_pond):
         ("run -J fit -- true", "--name"),
         ("ps -u ada", "--user"),
         ("ps -q", "-o name"),
+        ("ps --wide", "-o wide"),
         ("submit --gpus 2 job.yaml", "--set gpus=…"),
         ("submit --mem 4G job.yaml", "--set memory=…"),
         ("submit --gpu-type a100 job.yaml", "--set gpu_models=…"),

@@ -36,6 +36,7 @@ FOREIGN_WORDS: Final = {
     **dict.fromkeys(("scale",), ("resize",)),
     **dict.fromkeys(("explain", "reason"), ("why",)),
     **dict.fromkeys(("queues", "partition", "partitions", "quota"), ("queue",)),
+    **dict.fromkeys(("limit", "limits"), ("whoami",)),
     **dict.fromkeys(("rerun", "retry", "restart", "resubmit"), ("requeue",)),
     **dict.fromkeys(("nice", "renice", "qalter", "promote"), ("priority",)),
     **dict.fromkeys(("account", "accounts", "users"), ("user",)),
@@ -61,7 +62,12 @@ _FOREIGN_OPTIONS: Final = {
 """Options of other tools, each with our own; those with the names of their fields are in ``specs.foreign_words``."""
 _OF_OTHER_COMMANDS: Final = {("submit", "--dry-run"): "`pond apply --dry-run`"}
 """By a command and an option of ours that it does not have, which other command has it."""
-_FOREIGN_FORMS: Final = {"--json": "json", "--yaml": "yaml", **dict.fromkeys(("-q", "--quiet", "--noheader"), "name")}
+_FOREIGN_FORMS: Final = {
+    "--json": "json",
+    "--yaml": "yaml",
+    **dict.fromkeys(("-q", "--quiet", "--noheader"), "name"),
+    **dict.fromkeys(("--wide", "--long", "-l"), "wide"),
+}
 _OPTIONS_NAMED: Final = 2
 
 
