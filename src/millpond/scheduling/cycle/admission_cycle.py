@@ -197,31 +197,19 @@ class AdmissionCycle:
                 lines.reconsider()
             if (record := lines.pop()) is None:
                 break
-            if gangs:
-                rank = standing.rank(record)
-                while gangs and gangs[-1][0] <= rank[: len(gangs[-1][0])]:
-                    self._grow(gangs.pop()[1], outcome, standing)
-            is_background = record.job.is_background
-            if record.group in self._closed and not self._reserved.open_to(record):
-                continue  # an ordering of their own, which lets nobody pass who finds no room
-            if record.job.pool in self._blocked and not is_background:
-                if not state.ordering.strict:
-                    self._claims.bind(record, standing)
-                elif not self._reserved.open_to(record):
-                    continue
+            rank = standing.rank(record) if gangs else LAST
+            while gangs and gangs[-1][0] <= rank[: len(gangs[-1][0])]:
+                self._grow(gangs.pop()[1], outcome, standing)
+            if self._waits_behind_first(record) and not self._reserved.open_to(record):
+                continue
+            if not state.ordering.strict and self._is_behind(record):
+                self._claims.bind(record, standing)
             verdict = self._consider(record, outcome)
             if until is not None and (record is until or outcome.plans):
                 return
             if verdict is AdmissionVerdict.BLOCKED:
                 outcome.blocked.append(record)
-                if record.job.pool not in self._blocked and not is_background:
-                    self._block(record, standing)
-                    pool = record.job.pool
-                    if not (self._time_slicing.takes_place_in(pool) or packs(state, pool)):
-                        lines.pass_over(record.job.pool, wholly=state.ordering.strict and not self._reserved.is_used)
-                if record.group is not None and state.orderings.of(record.group).strict:
-                    self._closed.add(record.group)
-                    lines.close(record.group)
+                self._block(record, standing, lines)
                 kept_off = self._claims.kept_off(record) if self._may_have_room(record) else (0, 0, 0)
                 if any(kept_off) and depth:
                     self._kept_out[record.line] = kept_off
@@ -256,21 +244,30 @@ class AdmissionCycle:
 
     def _waits_behind_first(self, record: JobRecord) -> bool:
         """Whether a strict ordering, the cluster's or its own, has it wait behind the first of its pool or group."""
-        is_behind = record.job.pool in self._blocked and not record.job.is_background
-        return (self._state.ordering.strict and is_behind) or record.group in self._closed
+        return (self._state.ordering.strict and self._is_behind(record)) or record.group in self._closed
+
+    def _is_behind(self, record: JobRecord) -> bool:
+        return record.job.pool in self._blocked and not record.job.is_background
 
     def _displacing(self, outcome: CycleOutcome) -> tuple[object, ...]:
         """Differs when others than before may be displaced."""
         displaces = self._room_maker.departures.bounds is not None
         return len(outcome.plans), *(self._planner.turns if displaces else ())
 
-    def _block(self, record: JobRecord, standing: QueueRank) -> None:
+    def _block(self, record: JobRecord, standing: QueueRank, lines: Heads) -> None:
         """7. Reserve for the first blocked job of the pool; a strict ordering lets none behind it start instead."""
-        self._blocked.add(record.job.pool)
-        self._planner.block(record)
-        if not self._state.ordering.strict:
-            self._reserve(record, standing)
-            self._claims.bind(record, standing)
+        state, pool, is_strict = self._state, record.job.pool, self._state.ordering.strict
+        if pool not in self._blocked and not record.job.is_background:
+            self._blocked.add(pool)
+            self._planner.block(record)
+            if not is_strict:
+                self._reserve(record, standing)
+                self._claims.bind(record, standing)
+            if not (self._time_slicing.takes_place_in(pool) or packs(state, pool)):
+                lines.pass_over(pool, wholly=is_strict and not self._reserved.is_used)
+        if record.group is not None and state.orderings.of(record.group).strict:
+            self._closed.add(record.group)
+            lines.close(record.group)
 
     def _lines(self, standing: QueueRank, outcome: CycleOutcome) -> Heads:
         state = self._state
