@@ -217,12 +217,15 @@ def test_a_function_is_in_the_pod_and_what_it_returns_comes_back(
         [sys.executable, str(program)], env=pond.env, cwd=tmp_path, stdout=subprocess.PIPE, text=True
     ) as client:
         assert client.stdout is not None
-        node = kubelet_of(cluster, f"{client.stdout.readline().strip()}-1-0", tmp_path)
-        assert node.bring_in() == 0
-        node.start()
-        assert node.end_of("task") == 0
-        assert node.end_of("files") == 0
-        assert client.stdout.read() == "32\n"
+        try:
+            node = kubelet_of(cluster, f"{client.stdout.readline().strip()}-1-0", tmp_path)
+            assert node.bring_in() == 0
+            node.start()
+            assert node.end_of("task") == 0
+            assert node.end_of("files") == 0
+            assert client.stdout.read() == "32\n"
+        finally:
+            client.kill()  # it waits for its result for ever
 
 
 def test_trials_of_a_sweep_report_from_their_pods(pond: Pond, cluster: StandinCluster, tmp_path: Path) -> None:
