@@ -147,6 +147,7 @@ def test_what_the_cluster_lacks_is_named(
 def test_a_claim_that_no_driver_prepares_is_given_up_with_the_words_of_the_kubelet(
     driver: DriverBench, bench: PodBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pod_executor, "SHARED_AGAIN_S", 0.0)
     monkeypatch.setattr(pod_executor, "WAIT_PATIENCE_S", 0.05)
     bench.engine.apply([start_on(1, JOB, 0)])
     bench.bound(POD)
@@ -162,6 +163,7 @@ def test_a_claim_that_no_driver_prepares_is_given_up_with_the_words_of_the_kubel
 def test_a_pod_that_fetches_its_image_is_not_given_up_for_what_was_before(
     driver: DriverBench, bench: PodBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pod_executor, "SHARED_AGAIN_S", 0.0)
     monkeypatch.setattr(pod_executor, "WAIT_PATIENCE_S", 0.01)
     looking = "GET /api/v1/namespaces/team/events"
     for number, reason in enumerate(("FailedPrepareDynamicResources", "Pulling")):

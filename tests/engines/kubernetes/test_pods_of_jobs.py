@@ -505,6 +505,31 @@ def test_the_program_that_carries_files_is_made_once_for_all_runs_and_again_wher
     assert program in cluster.names("secrets")
 
 
+def test_what_the_pods_of_a_start_share_is_made_again_where_others_delete_it_before_they_run(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_executor, "SHARED_AGAIN_S", 0.01)
+    bench.launch = replace(bench.launch, files=CarriedFiles("train:1", lambda attempt: ORDER), secrets={"KEY": "x"})
+    bench.started()
+    made = sorted(cluster.names("secrets"))
+    cluster.remove("secrets", next(name for name in made if name.startswith("millpond-carrier-")))
+    bench.engine.apply([start(2, job="other-abcde", nodes=("n1", "n2"))])
+    pods = ("other-abcde-1-0", "other-abcde-1-1")
+    for pod in pods:
+        bench.bound(pod)
+    cluster.remove("secrets", "other-abcde-1")
+    cluster.set_state(
+        pods[0],
+        "Pending",
+        {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "other-abcde-1" not found'}},
+    )
+    again = [*made, "other-abcde-1", "other-abcde-1-files"]
+    eventually(lambda: sorted(cluster.names("secrets")) == sorted(again))
+    for pod in pods:
+        cluster.run(pod)
+    assert bench.next(Confirmed).decision == 2
+
+
 def replace_first_task(bench: PodBench, cluster: StandinCluster) -> None:
     bench.engine.apply([start(2)])
 
@@ -536,6 +561,7 @@ def test_a_volume_that_lies_where_shared_memory_does_is_that_instead(bench: PodB
 def test_a_start_that_lacks_something_on_its_node_is_given_up_with_the_clusters_words(
     bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch, reason: str, words: str
 ) -> None:
+    monkeypatch.setattr(pod_executor, "SHARED_AGAIN_S", 0.0)
     monkeypatch.setattr(pod_executor, "WAIT_PATIENCE_S", 0.05)
     bench.engine.apply([start(1)])
     bench.bound("train-abcde-1-0")

@@ -8,10 +8,12 @@ the job ends the start.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from lightkube.models.core_v1 import Pod
 
@@ -19,6 +21,7 @@ from millpond.engines.kubernetes.claims.claim_api import ClaimUser
 from millpond.engines.kubernetes.claims.claim_requests import ClaimTroubleError
 from millpond.engines.kubernetes.claims.claim_writing import ClaimWriter
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
+from millpond.engines.kubernetes.cluster.cluster_api import Shared
 from millpond.engines.kubernetes.cluster.cluster_refusals import ClusterRefusedError
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import all_of
@@ -57,6 +60,8 @@ PULL_PATIENCE_S: Final = 60.0
 """A start is given up when an image could not be pulled, or a container not made, for so long."""
 _TIMER_SLACK_S: Final = 0.01
 """Timers of the loop may fire a little early."""
+SHARED_AGAIN_S: Final = 10.0
+"""What the pods of a start share is made again where they do not run after so long: others may have deleted it."""
 WAIT_PATIENCE_S: Final = 120.0
 """So often the cluster is asked why a pod does not run."""
 _UNMARKED: Final = Refusal(
@@ -83,7 +88,7 @@ class GangStart:
         deferred: decisions about the job that came meanwhile.
         uids: of its pods by their names, as far as they are known to be made.
         left: those whose node is lost, which end when it comes back.
-        asking: when the cluster is asked next why they do not run.
+        asking: when it is looked next why they do not run.
     """
 
     decision: Start
@@ -268,7 +273,7 @@ class PodExecutor:
         pending.is_making = False
         if pending.refusal is None:
             self._look_at(pending)
-            self._ask_later(pending)
+            self._look_later(pending, SHARED_AGAIN_S, partial(self._make_again, pending, made.shared))
         else:
             await self._undo(pending)
 
@@ -308,19 +313,26 @@ class PodExecutor:
         there = None if live is None else live.pod
         return there if there is not None and there.metadata.deletion_timestamp is None else None
 
-    def _ask_later(self, pending: GangStart) -> None:
-        """What does not come keeps a pod waiting for ever, and the cluster says so in events alone."""
+    def _look_later(self, pending: GangStart, after_s: float, look: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Look why its pods do not run, should that be so by then."""
         if self._is_open(pending):
             loop = asyncio.get_running_loop()
-            pending.asking = loop.call_later(WAIT_PATIENCE_S, lambda: self.pods.spawn(self._ask_why(pending)))
+            pending.asking = loop.call_later(after_s, lambda: self.pods.spawn(look()))
+
+    async def _make_again(self, pending: GangStart, shared: Iterable[Shared]) -> None:
+        self._account.api.forget_shared()
+        with contextlib.suppress(ClusterRefusedError):  # such as by a quota, though it is there
+            await all_of(self._account.api.make_shared(item) for item in shared)
+        self._look_later(pending, WAIT_PATIENCE_S - SHARED_AGAIN_S, partial(self._ask_why, pending))
 
     async def _ask_why(self, pending: GangStart) -> None:
+        """What does not come keeps a pod waiting for ever, and the cluster says so in events alone."""
         async with self._one_asks:  # events are not indexed by their pods: a question is dear to the cluster
             for live in [self.pods.by_name[name] for name in pending.waiting if name in self.pods.by_name]:
                 said = await self._account.api.wait_trouble(live.mark.pod) if self._is_open(pending) else ""
                 if said and self._is_open(pending):
                     self._give_up(pending, Refusal(said, True))
-        self._ask_later(pending)
+        self._look_later(pending, WAIT_PATIENCE_S, partial(self._ask_why, pending))
 
     def _is_open(self, pending: GangStart) -> bool:
         """Whether a start may come to be yet."""

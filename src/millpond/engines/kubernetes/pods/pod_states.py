@@ -22,8 +22,11 @@ PULL_TROUBLE: Final = frozenset({"ImagePullBackOff", "ErrImagePull"})
 _BY_JOB: Final = frozenset(
     {"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}
 )
-_SLOW: Final = re.compile(r"failed to sync \w+ cache|is reserved for|deadline exceeded|timed? ?out|code = Unavailable")
-"""In the words of kubelets and container runtimes that are slow, or start anew; they try again by themselves.
+_PASSING: Final = re.compile(
+    r"failed to sync \w+ cache|is reserved for|deadline exceeded|timed? ?out|code = Unavailable|^secret \S+ not found"
+)
+"""In the words of kubelets and container runtimes that are slow, or start anew; they try again by themselves. No job
+names secrets of the cluster: what the server made for its run was deleted by others, and is made again.
 Sources: ``k8s.io/kubernetes/pkg/kubelet/util/manager/watch_based_manager.go`` (an API server has a second for a
 secret), ``github.com/containerd/containerd/pkg/cri/server/container_create.go``."""
 _END_UNKNOWN: Final = frozenset({"ContainerStatusUnknown", "Unknown"})
@@ -73,7 +76,7 @@ def start_trouble(pod: PodObject) -> Refusal | None:
     if status.phase == "Failed":
         said = ": ".join(filter(None, (status.reason, status.message)))
         return Refusal(f"node {pod.spec.node_name} did not take it ({said or 'it does not say why'})", True)
-    stuck = (each for each in _waiting(pod) if each.reason in _BY_JOB and not _SLOW.search(each.message))
+    stuck = (each for each in _waiting(pod) if each.reason in _BY_JOB and not _PASSING.search(each.message))
     return next((Refusal(_not_made(each), False) for each in stuck), None)
 
 
@@ -83,7 +86,7 @@ def passing_trouble(pod: PodObject) -> Refusal | None:
         if each.reason in PULL_TROUBLE:
             words = f"its image cannot be pulled ({each.message or each.reason}); check its name, and the login"
             return Refusal(words, False)
-        if each.reason in _BY_JOB and _SLOW.search(each.message):
+        if each.reason in _BY_JOB and _PASSING.search(each.message):
             return Refusal(_not_made(each), True)
     return None
 
