@@ -171,7 +171,7 @@ def test_cards_of_a_closed_machine_and_what_frozen_work_keeps_are_not_free(serve
 def test_nodes_name_their_pools_where_there_are_others_than_the_default(server, run_pond):
     server.will(200, {"nodes": [MACHINE, MACHINE | {"name": "b", "pool": "gold"}]})
     rows = [line.split()[:2] for line in run_pond("nodes")[1].splitlines()]
-    assert rows == [["NODE", "POOL"], ["a", "-"], ["b", "gold"]]
+    assert rows == [["NODE", "POOL"], ["a", "default"], ["b", "gold"]]
 
 
 def test_a_closed_machine_says_why(server, run_pond):

@@ -55,7 +55,7 @@ class Column:
         wraps: goes on in the next line when the terminal is narrow: sentences, of which nothing is to be lost.
         whole: is never shortened, as people copy it.
         wide: stands in the wide form of the table alone.
-        if_any: is left out where no entry has anything in it.
+        unless_all: is left out where every entry has this in it.
     """
 
     title: str
@@ -65,7 +65,7 @@ class Column:
     wraps: bool = False
     whole: bool = False
     wide: bool = False
-    if_any: bool = False
+    unless_all: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,8 @@ class ListTable(Generic[Entry]):
         columns = [
             column
             for column in self.columns
-            if (wide or not column.wide) and not (column.if_any and not any(map(column.text, entries)))
+            if (wide or not column.wide)
+            and (column.unless_all is None or any(column.text(entry) != column.unless_all for entry in entries))
         ]
         rows = [[column.text(entry) for column in columns] for entry in entries]
         show(columns, rows, fitted=not wide, empty=empty)

@@ -73,8 +73,8 @@ def _holder(part: SliceInfo) -> str:
 _MACHINES: ListTable[NodeInfo] = ListTable(
     (
         Column("NODE", lambda node: node.name),
-        Column("CLUSTER", lambda node: node.cluster, if_any=True),
-        Column("POOL", lambda node: "" if node.pool == DEFAULT_POOL else node.pool, if_any=True),
+        Column("CLUSTER", lambda node: node.cluster, unless_all=""),
+        Column("POOL", lambda node: node.pool, unless_all=DEFAULT_POOL),
         Column("CARDS", _models, gives_way=True),
         Column("FREE", lambda node: _free_compute(node, *node.devices) if node.devices else "", right=True),
         Column("CPUS FREE", _free_cpus, right=True),

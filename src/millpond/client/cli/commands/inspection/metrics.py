@@ -54,7 +54,7 @@ _CURVES: Final[tuple[Column, ...]] = (
     Column("LEAST", lambda curve: _number(curve.least), right=True),
     Column("MOST", lambda curve: _number(curve.most), right=True),
     Column("POINTS", lambda curve: str(curve.count + curve.not_finite), right=True),
-    Column("FOLDER", lambda curve: curve.folder, if_any=True),
+    Column("FOLDER", lambda curve: curve.folder, unless_all=""),
 )
 _JOB: Final = Column("JOB", lambda curve: curve.job)
 

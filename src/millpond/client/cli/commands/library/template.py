@@ -43,7 +43,7 @@ _TABLE: ListTable[TemplateInfo] = ListTable(
     (
         Column("NAME", lambda template: template.name),
         Column("KIND", lambda template: template.kind),
-        Column("WHOSE", lambda template: "yours" if template.own else "", if_any=True),
+        Column("WHOSE", lambda template: "yours" if template.own else "", unless_all=""),
         Column("ABOUT", lambda template: template.about, wraps=True),
         Column("NEEDS", lambda template: ", ".join(template.needs), wide=True),
         Column("SOURCE", lambda template: template.source, wide=True),
