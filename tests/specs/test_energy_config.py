@@ -136,9 +136,18 @@ def test_with_redfish_a_command_can_still_switch_nodes_off() -> None:
         ("energy: {price: 1, price_file: /a.csv}", "both price and price_file"),
         ("energy: {price: 1, flexible_by: carbon}", "flexible_by: carbon, and no carbon is given"),
         ("energy: {carbon_file: /does/not/exist.csv}", "cannot be read"),
+        ("energy: {carbon: -1}", "-1 g of carbon"),
+        ('energy: {carbon: {value: 9, hours: [{window: "12:00-14:00", value: -0.1}]}}', "-0.1 g of carbon"),
         ("energy: {cards: {X1: {idle_w: 90, busy_w: 10}}}", "exchange them"),
     ],
 )
 def test_a_wrong_section_is_refused_with_a_remedy(text: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         read_cluster(text + "\n")
+
+
+def test_a_file_of_carbon_has_no_negative_value(tmp_path: Path) -> None:
+    path = tmp_path / "carbon.csv"
+    path.write_text("at,value\n2026-11-26T00:00Z,\n2026-11-26T01:00Z,-3\n", encoding="utf-8")
+    with pytest.raises(SpecError, match=r"carbon\.csv: -3 g of carbon"):
+        read_cluster(f"energy: {{carbon_file: {path}}}\n")

@@ -98,7 +98,7 @@ class EnergyFile(Strict):
     Attributes:
         price: of a kWh, in the currency of ``prices``.
         price_file: a file with prices over time, instead (lines of ``at,value``).
-        carbon: grams of CO2 that a kWh emits.
+        carbon: grams of CO2 that a kWh emits, 0 or more.
         carbon_file: a file with intensities over time, instead.
         cards: by model, what cards draw that do not report it; left out: their energy is unknown.
         flexible_by: what jobs with ``flexible`` wait for: hours that cost less, or that emit less; left out: the price
@@ -117,6 +117,8 @@ class EnergyFile(Strict):
         for name in ("price", "carbon"):
             if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None:
                 raise BadValueError(f"both {name} and {name}_file", "leave one of them out")
+        if self.carbon is not None:
+            _refuse_negative(self.carbon.value, *(each.value for each in self.carbon.hours))
         by = self.flexible_by
         if by is not None and getattr(self, by) is None and getattr(self, f"{by}_file") is None:
             raise BadValueError(f"flexible_by: {by}, and no {by} is given", f"add {by} or {by}_file")
@@ -141,13 +143,21 @@ def _series(
     if file is None:
         return None if value is None else value.rate()
     try:
-        return read_series(bounded_text(Path(file).expanduser()))
+        read = read_series(bounded_text(Path(file).expanduser()))
+        if name == "carbon_file":
+            _refuse_negative(*(each for each in read.values if each is not None))
+        return read
     except (OSError, UnicodeDecodeError) as error:
         message = f"{file} cannot be read ({getattr(error, 'strerror', None) or 'it is no UTF-8 text'})"
         problems.append(located.problem(("energy", name), message, "name a file that the server's account may read"))
     except BadValueError as error:
         problems.append(located.problem(("energy", name), f"{file}: {error.cause}", error.hint))
     return None
+
+
+def _refuse_negative(*grams: float) -> None:
+    if min(grams, default=0.0) < 0:
+        raise BadValueError(f"{min(grams):g} g of carbon", "write 0 or more: only prices may be negative")
 
 
 def read_series(text: str) -> RateSeries:
