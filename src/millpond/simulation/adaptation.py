@@ -16,7 +16,7 @@ import numpy as np
 from millpond.model.policy_trials import ClusterPolicies
 from millpond.simulation.results.metrics import bounded_slowdown
 
-SHORTEST_S: Final = 60.0
+SHORTEST_REPLAYED_S: Final = 60.0
 """Jobs that ran for less count as that long in slowdowns."""
 LEAST_JOBS: Final = 50
 """A window with fewer says nothing."""
@@ -60,7 +60,7 @@ def window_figures(jobs: Iterable[tuple[float, float, float]], window: tuple[flo
     if not len(found):
         return WindowFigures(0, 1.0, 0.0)
     took = found[:, 1] - found[:, 0]
-    slowdown = bounded_slowdown(took, found[:, 2], SHORTEST_S)
+    slowdown = bounded_slowdown(took, found[:, 2], SHORTEST_REPLAYED_S)
     waited = np.maximum(took - found[:, 2], 0.0)
     return WindowFigures(len(found), float(slowdown.mean()), float(np.percentile(waited, 95)))
 

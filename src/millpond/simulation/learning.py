@@ -35,7 +35,7 @@ WINDOWS, LEARNT_FROM = 4, 2
 LEAST_JOBS = 50
 """A window with fewer says little."""
 
-SHORTEST_S = 10.0
+SHORTEST_LEARNT_S = 10.0
 """Shorter jobs count as if they took so long: the usual bound of the bounded slowdown."""
 
 SPREAD, STEP = 0.15, 0.3
@@ -166,7 +166,7 @@ def _play(ordering: str, window: int) -> WindowOutcome:
     preempt = settings.preempt and without_weights(ordering) in PREEMPTIVE_ORDERINGS
     history = replay(_windows[window], replace(settings, ordering=ordering, preempt=preempt)).history
     done = history.finished
-    slowdown = bounded_slowdown(history.jct_s[done], history.duration_s[done], SHORTEST_S)
+    slowdown = bounded_slowdown(history.jct_s[done], history.duration_s[done], SHORTEST_LEARNT_S)
     return WindowOutcome(float(slowdown.mean()), float(history.jct_s[done].mean()))
 
 

@@ -11,7 +11,7 @@ from millpond.simulation.results.fairness import jain_index, tenant_shares
 from millpond.simulation.results.history import History
 from millpond.simulation.results.series import allocation
 
-SHORTEST_S = 1.0
+SHORTEST_MEASURED_S = 1.0
 """Durations below this count as this much in slowdowns, which would otherwise have no bound."""
 
 
@@ -76,7 +76,7 @@ def measure(history: History) -> Metrics:
     start_at = float(history.submit_at.min())
     end_at = float(history.ended_at[done].max()) if done.any() else start_at
     makespan_s = end_at - start_at
-    slowdown = bounded_slowdown(history.jct_s[done], history.duration_s[done], SHORTEST_S)
+    slowdown = bounded_slowdown(history.jct_s[done], history.duration_s[done], SHORTEST_MEASURED_S)
     shares = tenant_shares(history)
     speeds = np.array([1 / share.rho for share in shares]) if len(shares) > 1 else 1 / slowdown
     room_s = makespan_s * history.capacity_milli
