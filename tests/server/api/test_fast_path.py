@@ -55,6 +55,18 @@ def test_a_request_is_answered_by_the_fast_path_as_by_fastapi(api: Api, limits: 
     assert sorted(first.headers.items()) == sorted(second.headers.items())
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", JOBS), ("POST", JOBS), ("GET", f"{JOBS}/{{job}}/why"), ("POST", f"{JOBS}/{{job}}/suspend")],
+)
+def test_a_parameter_that_a_route_does_not_know_is_refused(api: Api, method: str, path: str) -> None:
+    job = api.submit(gpus=1).id
+    answer = api.client.request(method, path.format(job=job), params={"usr": "ada"})
+    assert answer.status_code == 422
+    assert [detail.loc for detail in error_of(answer).details] == ["query.usr"]
+    assert api.job(job).state == "running"
+
+
 def test_a_defect_is_answered_by_the_fast_path_as_by_fastapi(
     api: Api, limits: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 FastAPI passes each request through seven layers and resolves its dependencies by a general algorithm, which takes
 longer than most of our handlers. The fast path takes the same declarations, resolves them by a plan made once for each
 route, and answers alike. Requests for all other routes go on to FastAPI, which tries none of its routes once more.
+Parameters in an address that a route does not know are refused here, for all routes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,13 @@ _FOUND: Final = "millpond.route"
 
 
 class RefusingRoute(APIRoute):
-    """A route whose function makes the whole answer, and that has answers of its own where something is wrong."""
+    """A route whose function makes the whole answer, and that has answers of its own where something is wrong.
+
+    Attributes:
+        takes_any_query: its function reads the query by itself.
+    """
+
+    takes_any_query = False
 
     def refusal(self, request: Request, error: Exception) -> Response | None:
         """What it answers with; None: what the application does."""
@@ -74,22 +81,28 @@ class FastPath:
             found = route.path_regex.match(path)
             if found is None:
                 continue
-            plan = planned.plan
-            if plan is None or "\0" in path:  # some routes refuse that before they read their parameters
+            plan, request = planned.plan, Request(scope, receive)
+            unknown = planned.unknown_in(request)
+            if (plan is None and not unknown) or "\0" in path:  # some refuse that before they read their parameters
                 scope[_FOUND] = route
                 break
             converted = {name: route.param_convertors[name].convert(text) for name, text in found.groupdict().items()}
             scope.update(app=self._app, route=route, endpoint=route.endpoint, path_params=converted)
-            answer = await self._answer(route, plan, Request(scope, receive))
+            answer = await self._answer(route, plan, request, unknown)
             await answer(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    async def _answer(self, route: APIRoute, plan: _Plan, request: Request) -> Response:
+    async def _answer(self, route: APIRoute, plan: _Plan | None, request: Request, errors: list[Any]) -> Response:
+        """The answer, or what refuses it.
+
+        Args:
+            plan: None where something is wrong already.
+            errors: what is.
+        """
         try:
-            errors: list[Any] = []
-            arguments = await plan.arguments(request, errors)
-            if errors:
+            arguments = {} if plan is None else await plan.arguments(request, errors)
+            if plan is None or errors:
                 raise RequestValidationError(errors)
             result = await plan.call(**arguments)
             if isinstance(result, Response):
@@ -130,6 +143,22 @@ class _PlannedRoute:
     @cached_property
     def plan(self) -> _Plan | None:
         return _plan_of(self.route)
+
+    @cached_property
+    def _query_names(self) -> frozenset[str]:
+        return frozenset(field.alias for each in _all(self.route.dependant) for field in each.query_params)
+
+    def unknown_in(self, request: Request) -> list[Any]:
+        """What a query has that the route does not know: a filter that is misspelt would let everything through."""
+        route = self.route
+        is_exact = not route.takes_any_query if isinstance(route, RefusingRoute) else route.include_in_schema
+        if not request.scope["query_string"] or not is_exact:
+            return []
+        return [
+            {"type": "extra_forbidden", "loc": ("query", name), "msg": "Extra inputs are not permitted"}
+            for name in request.query_params
+            if name not in self._query_names
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,12 @@ class PageRoute(RefusingRoute):
         return handled
 
 
+class FormRoute(PageRoute):
+    """A page whose address may have the fields of a form, which reads them by itself."""
+
+    takes_any_query = True
+
+
 def _parts_in(error: RequestValidationError) -> str:
     """The parts of an address that are not valid, by the names that the page has for them."""
     return ", ".join(dict.fromkeys(str(each["loc"][1]) for each in error.errors() if len(each["loc"]) > 1))

@@ -34,6 +34,7 @@ def portal_routes() -> list[BaseRoute]:
         sessions_page.starts,
         node_pages.router,
         queue_pages.router,
+        queue_pages.forms,
         reservation_pages.router,
         history_pages.router,
         curves_page.router,

@@ -655,6 +655,9 @@ def test_what_is_wrong_with_a_question_is_named_on_its_page(shared: AuthWorld) -
     answer = browser.get("/portal/jobs?state=bogus&state=worse&order=<b>")
     assert answer.status_code == 422
     assert "this address is not valid: state, order" in answer.text
+    misspelt = browser.get("/portal/jobs?usr=mia&state=running")
+    assert misspelt.status_code == 422
+    assert "this address is not valid: usr" in misspelt.text
 
 
 def test_links_that_one_user_makes_push_out_none_of_others_at_the_same_address(world: AuthWorld) -> None:

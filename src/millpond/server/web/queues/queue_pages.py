@@ -31,7 +31,7 @@ from millpond.server.runtime.queue_settings.service import QueueEdit, QueueEdite
 from millpond.server.store.job_filter import JobFilter
 from millpond.server.views.visibility import reader_of
 from millpond.server.web.charts.history_pages import charts_of, series_of
-from millpond.server.web.pages import PageRoute, VisitOf, may_do
+from millpond.server.web.pages import FormRoute, PageRoute, VisitOf, may_do
 from millpond.server.web.pool.cell_drawing import colours_of, groups_of, main_part
 from millpond.server.web.pool.pool_map import MOST_IN_DETAIL
 from millpond.server.web.queues.queue_form import FIELDS, changed_fields, said_alike, shown, typed
@@ -46,6 +46,7 @@ from millpond.specs.flow_text import flow_text
 JOBS_SHOWN: Final = 50
 
 router = APIRouter(prefix="/portal", include_in_schema=False, route_class=PageRoute)
+forms = APIRouter(prefix="/portal", include_in_schema=False, route_class=FormRoute)
 
 QueueReader = Annotated[Access, may(Verb.READ_JOBS, queue_in_path)]
 
@@ -107,7 +108,7 @@ async def one_queue(queue: str, service: ServiceOf, access: QueueReader, visit: 
     )
 
 
-@router.get("/queues/{queue}/edit")
+@forms.get("/queues/{queue}/edit")
 async def edit_queue(
     request: Request, queue: str, service: ServiceOf, access: QueueChanger, visit: VisitOf
 ) -> Response:
@@ -118,7 +119,7 @@ async def edit_queue(
     return await _form_page(form, service, access, visit)
 
 
-@router.get("/queues/{queue}/play")
+@forms.get("/queues/{queue}/play")
 async def play_edit(request: Request, queue: str, service: ServiceOf, access: QueueChanger, visit: VisitOf) -> Response:
     """Who would wait less, and who longer, after such an edit."""
     detail = await service.queues.one(queue, access.caller)
@@ -135,7 +136,7 @@ async def play_edit(request: Request, queue: str, service: ServiceOf, access: Qu
     return show("queues/play.html", visit, queue=queue, answer=answer, refused=refused)
 
 
-@router.get("/new-queue")
+@forms.get("/new-queue")
 async def new_queue(request: Request, service: ServiceOf, access: ClusterKeeper, visit: VisitOf) -> Response:
     """The same form for a queue that is not there yet."""
     written = dict(request.query_params)
