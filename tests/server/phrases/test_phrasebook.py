@@ -16,6 +16,7 @@ from millpond.forecasting.rate_hours import predict_rate
 from millpond.model.energy import RateMeasure, RateSeries
 from millpond.model.events import CardClosed, QueueChanged
 from millpond.model.hardware.nodes import Cordon
+from millpond.model.policy_trials import ClusterPolicies
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import Queue
 from millpond.model.units import DAY_S
@@ -29,6 +30,7 @@ from millpond.server.catalogues import ENGLISH, LANGUAGES, TextCatalogue
 from millpond.server.phrases.phrasebook import PHRASES, REFUSALS, pattern_of, phrase_in
 from millpond.server.web.jobs.drafts import DraftRequest, draft_of
 from millpond.server.wording import lasting, rounded_span
+from millpond.simulation.adaptation import TriedPolicy, WindowFigures, choose_policy
 
 CHINESE = "zh-CN"
 TEMPLATES = [
@@ -266,6 +268,46 @@ def test_what_is_measured_forecast_and_switched_is_told_in_the_language_of_the_r
         "power: on (the command was ended after 0.2 s)",
         "power: on (no MAC address of x-1 is configured)",
         "power: on (the packet could not be sent to x-1 (x-1))",
+    ):
+        assert left_in_english(phrase_in(CHINESE, text), *names) == [], text
+
+
+def test_what_a_night_chose_is_told_in_the_language_of_the_reader() -> None:
+    names = ("sjf", "ssf", "default", "12:00")
+    plain, other = ClusterPolicies("default", "default", False, True), ClusterPolicies("sjf", "default", True, False)
+
+    def windows(slowdown: float, wait_s: float = 0.0, jobs: int = 90) -> tuple[WindowFigures, ...]:
+        return (WindowFigures(jobs, slowdown, wait_s),) * 3
+
+    busy, quiet = TriedPolicy(plain, windows(4.0)), (WindowFigures(90, 1.0, 0.0), *windows(4.0)[:2])
+    verdicts = [
+        choose_policy(TriedPolicy(plain, ()), [], 0.1),
+        choose_policy(TriedPolicy(plain, windows(4.0, jobs=3)), [], 0.1),
+        choose_policy(busy, [TriedPolicy(other, ())], 0.1),
+        choose_policy(TriedPolicy(plain, windows(1.0)), [busy], 0.1),
+        choose_policy(busy, [TriedPolicy(other, windows(4.0))], 0.1),
+        choose_policy(busy, [TriedPolicy(other, windows(2.0, 900.0))], 0.1),
+        choose_policy(TriedPolicy(plain, quiet), [TriedPolicy(other, windows(2.0))], 0.1),
+        choose_policy(busy, [TriedPolicy(other, windows(2.0))], 0.1),
+    ]
+    assert verdicts[-1].choice == other
+    stays = f"{plain} stays, on trial since 12:00: "
+    measured = (
+        f"mean slowdown measured 1.20, of {other} replayed on the same 90 jobs 2.00 "
+        "(before the change measured was 1.00 times replayed)"
+    )
+    for text in (
+        *(f"the policies stay as they are: {verdict.why}" for verdict in verdicts[:-1]),
+        "the policies stay as they are: every candidate holds, is pinned at the start, or was given up lately",
+        f"{verdicts[-1].why}; by replays of three windows since 12:00",
+        f"{stays}too few jobs to judge by: 3 since then, 50 are needed",
+        f"{stays}the replay of {other} took too long",
+        stays + measured,
+        f"back to {other}, as {plain} did worse since 12:00: {measured}",
+        "the replays are under way",
+        "not finished: the server ended meanwhile, or its log says why; the next night tries again",
+        str(ClusterPolicies("sjf", "ssf", True, True)),
+        str(ClusterPolicies("sjf", "ssf", False, False)),
     ):
         assert left_in_english(phrase_in(CHINESE, text), *names) == [], text
 

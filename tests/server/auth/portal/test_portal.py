@@ -352,6 +352,10 @@ def test_an_admin_sees_what_the_last_night_chose_why_and_on_trial_until_when(wor
     page = browser_of(world, "olga").get("/portal/admin/settings").text
     assert "Given up" in page
     assert "On trial until" not in page
+    world.service.about.policies_by = lambda _: replace(chosen, result="the replays are under way")
+    chinese = browser_of(world, "olga").get("/portal/admin/settings", headers={"Accept-Language": "zh-CN"}).text
+    for shown in ("正在回放", "排序 sjf、放置 default"):
+        assert shown in chinese
 
 
 def test_one_sees_and_revokes_ones_own_tokens_and_an_admin_those_of_all(world: AuthWorld) -> None:
