@@ -86,6 +86,12 @@ def test_a_job_is_idle_when_none_of_its_cards_computed_for_long() -> None:
     assert idle_holders([job(devices=("u0", "u1"))], {"u0": LONG_AGO, "u1": NOW - 60}, NOW) == []
 
 
+def test_what_is_idle_is_named_with_the_cards_that_it_holds_most_first() -> None:
+    shrunk = replace(job(), id="elastic", gpu_milli=8000)
+    found = idle_holders([shrunk, job(devices=("u1", "u2"))], dict.fromkeys(("u0", "u1", "u2"), LONG_AGO), NOW)
+    assert [(idle.job, idle.gpu_milli) for idle in found] == [("a", 2000), ("elastic", 1000)]
+
+
 def test_only_what_runs_for_long_and_holds_cards_can_be_idle() -> None:
     quiet = {"u0": NOW - 2_000}
     assert idle_holders([job(started_at=NOW - 300)], quiet, NOW) == []

@@ -103,10 +103,11 @@ def idle_holders(jobs: Iterable[JobInfo], cards: Mapping[str, float], now: float
     """
     found = []
     for job in jobs:
-        if job.state != JobState.RUNNING or not job.gpu_milli or job.started_at is None:
+        if job.state != JobState.RUNNING or job.started_at is None:
             continue
         since = idle_since(job, cards, now)
-        if now - since >= IDLE_AFTER_S:
+        held_milli = sum(grant.compute_milli for task in job.tasks for grant in task.devices)
+        if held_milli and now - since >= IDLE_AFTER_S:
             found.append(
                 IdleHolder(
                     job=job.id,
@@ -114,7 +115,7 @@ def idle_holders(jobs: Iterable[JobInfo], cards: Mapping[str, float], now: float
                     user=job.user,
                     queue=job.queue,
                     gpus=job.gpus,
-                    gpu_milli=job.gpu_milli,
+                    gpu_milli=held_milli,
                     since=since,
                 )
             )

@@ -61,6 +61,7 @@ class IdleHolder:
     """A running job whose cards have not computed for a while.
 
     Attributes:
+        gpu_milli: what it holds, of an elastic job too.
         since: when any of them was last seen computing, or when its run started; in seconds since 1970.
     """
 
