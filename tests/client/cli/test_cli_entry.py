@@ -254,6 +254,15 @@ def test_a_wrong_input_is_told_with_its_remedy_below(capsys):
     assert capsys.readouterr().err == "pond: a fault\n      another\n      mend both\n"
 
 
+def test_of_an_endless_word_that_an_error_repeats_the_ends_are_shown(capsys):
+    complain(InvalidInputError(f"no job '{'x' * 100_000}'", "mend it"))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("pond: no job 'xxx")
+    assert first.endswith("xxx'")
+    assert len(first) < 2_100
+    assert second == "      mend it"
+
+
 @pytest.mark.parametrize(
     ("terminal", "lines"), [(True, ["this server has a copy of", "another server's state"]), (False, None)]
 )

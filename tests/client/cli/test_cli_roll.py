@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from millpond.client.cli import main
+from millpond.model.errors import NotFoundError
 from millpond.specs.api.pool.nodes import CordonInfo, NodeInfo
 
 
@@ -159,12 +160,16 @@ def test_where_there_are_no_machines_none_can_be_meant(pool: Pool, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [((), "no node is named"), (("zz",), "there is no node zz"), (("--zone", "z9"), "no node is in that zone")],
+    ("arguments", "said", "code"),
+    [
+        ((), "no node is named", 2),
+        (("zz",), "no node 'zz'", NotFoundError.exit_code),
+        (("--zone", "z9"), "no node is in that zone", 2),
+    ],
 )
 def test_machines_that_are_none_are_told_before_anything_is_closed(
-    pool: Pool, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+    pool: Pool, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str, code: int
 ) -> None:
-    assert roll(*arguments, "--run", "true") == 2
+    assert roll(*arguments, "--run", "true") == code
     assert said in capsys.readouterr().err
     assert pool.most_closed == 0

@@ -108,6 +108,12 @@ def test_what_would_name_another_path_is_no_id_and_is_sent_nowhere(client, serve
     assert not server.requests
 
 
+def test_what_is_too_long_for_an_address_is_refused_and_sent_nowhere(client, server):
+    with pytest.raises(InvalidInputError, match="no address can be made of that"):
+        client.job("x" * 100_000)
+    assert server.requests == []
+
+
 def test_a_submission_whose_answer_was_lost_is_repeated_under_the_same_key(client, server, make_job):
     server.will_fail(httpx2.ReadError("gone"))
     server.will(201, asdict(make_job(state="queued")))

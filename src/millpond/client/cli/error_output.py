@@ -26,6 +26,8 @@ BROKEN_PIPE = 141
 """Exit code when the reader of our output went away, as a shell shows it."""
 
 _MARK = "pond: "
+_LONGEST_LINE: Final = 2_000
+"""Characters of a line of a message, which may repeat what was written: of longer ones the middle is left out."""
 _REMEDIES: Final = {
     **dict.fromkeys((errno.EACCES, errno.EPERM), "check its rights, and those of the folders above it"),
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP), "check the path"),
@@ -100,11 +102,16 @@ def _trace(error: Exception) -> None:
 
 def say(text: str) -> None:
     """Print a message to standard error: further lines stand under the first, on a terminal wrapped between words."""
-    lines = [visible(line.expandtabs()) for line in text.splitlines()]
+    lines = [visible(_bounded(line.expandtabs())) for line in text.splitlines()]
     if sys.stderr.isatty():
         width = shutil.get_terminal_size().columns - len(_MARK)
         lines = [part for line in lines for part in wrapped(line, width)]
     click.echo(_MARK + f"\n{' ' * len(_MARK)}".join(lines), err=True)
+
+
+def _bounded(line: str) -> str:
+    half = _LONGEST_LINE // 2
+    return line if len(line) <= _LONGEST_LINE else f"{line[:half]} … {line[-half:]}"
 
 
 def echo_wrapped(text: str, *, err: bool = False) -> None:

@@ -224,12 +224,20 @@ class _Transports:
 
     @contextlib.contextmanager
     def http(self) -> Iterator[httpx2.Client]:
-        """The client of httpx2, which is not closed while it is used."""
+        """The client of httpx2, which is not closed while it is used.
+
+        Raises:
+            InvalidInputError: what is asked for is too long for an address.
+        """
+        import httpx2
+
         with self._lock:
             self._http = http = self._http or self._connect()
             self._users += 1
         try:
             yield http
+        except httpx2.InvalidURL as error:
+            raise InvalidInputError(f"no address can be made of that ({error})", "write a shorter name") from error
         finally:
             with self._lock:
                 self._users -= 1

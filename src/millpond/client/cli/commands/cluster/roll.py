@@ -17,7 +17,7 @@ import click
 
 from millpond.client.cli.connection import with_client
 from millpond.client.sdk import Client
-from millpond.model.errors import InvalidInputError
+from millpond.model.errors import InvalidInputError, NotFoundError
 from millpond.specs.api.pool.nodes import NodeInfo
 
 _LOOK_EVERY_S: Final = 2.0
@@ -73,12 +73,13 @@ def _choose(nodes: Sequence[NodeInfo], names: Sequence[str], zone: str | None, p
 
     Raises:
         InvalidInputError: none is.
+        NotFoundError: one is named that is not there.
     """
     if not names and zone is None and pool is None:
         raise InvalidInputError("no node is named", "name nodes, or a --zone or a --pool")
     known = {node.name for node in nodes}
     if unknown := [name for name in names if name not in known]:
-        raise InvalidInputError(f"there is no node {', '.join(unknown)}", "`pond nodes` lists them")
+        raise NotFoundError(f"no node {', '.join(map(repr, unknown))}", "`pond nodes` lists them")
     meant = [
         node
         for node in nodes
