@@ -13,7 +13,7 @@ from millpond.model.resources import Amount
 from millpond.model.states import JobState
 from millpond.model.tenancy.tenants import Queue
 from millpond.server.jobs import reservations
-from millpond.server.views.hardware.nodes import reason_info
+from millpond.server.views.reasons import reason_info
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.runtime.clock import on_wall_clock
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
-from millpond.server.views.hardware.nodes import reason_info
+from millpond.server.views.reasons import reason_info
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo, RemedyInfo

@@ -30,7 +30,7 @@ from millpond.server.runtime.inbox import ChangeJob, Submission
 from millpond.server.runtime.loop import ANSWER_WITHIN_S
 from millpond.server.server_components import ServerComponents
 from millpond.server.store.jobs import Owners
-from millpond.server.views.hardware.nodes import reason_info
+from millpond.server.views.reasons import reason_info
 from millpond.server.views.visibility import Reader
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.reasons import ReasonInfo

@@ -19,7 +19,7 @@ from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.scheduling.ordering.forecasts import TRUSTED_SPREAD
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
-from millpond.server.views.hardware.nodes import deadline_info
+from millpond.server.views.reasons import deadline_info
 from millpond.server.wording import local_time, rounded_span
 from millpond.specs.api.jobs.jobs import JobInfo
 

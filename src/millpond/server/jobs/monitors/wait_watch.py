@@ -20,7 +20,7 @@ from millpond.node.host.periodic_worker import Periodic, PeriodicWorker, for_eac
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
 from millpond.server.store.histories import HistoryStore
-from millpond.server.views.hardware.nodes import summary_of
+from millpond.server.views.reasons import summary_of
 
 LOOK_EVERY_S: Final = 15.0
 LEAST_WAIT_S: Final = 60.0

@@ -19,7 +19,7 @@ from millpond.model.workloads import Job
 from millpond.node.devices.nvidia import VENDOR as NVIDIA
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.jobs.what_if.child import answer_parent, ask_child
-from millpond.server.views.hardware.nodes import deadline_info, reason_info
+from millpond.server.views.reasons import deadline_info, reason_info
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.jobs.reasons import PlanInfo, PlannedTask, PlannedVictim, QuotaInfo
 
