@@ -13,8 +13,6 @@ from benchmarks.gpu.swapping import BACK, OUT, cycle, gigabytes_per_s, helper, m
 from benchmarks.gpu.working import Kind
 from millpond.node.sharing.helper import CheckpointHelper
 
-AIM_GB_PER_S = 10.0
-
 _SIZES_MIB = (1024, 16 * 1024, 48 * 1024)
 _RATED_FROM_MIB = 4 * 1024
 """In smaller moves what every move costs outweighs the bytes."""

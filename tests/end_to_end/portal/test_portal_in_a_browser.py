@@ -20,7 +20,6 @@ pytestmark = pytest.mark.long
 __all__ = ["chromium", "pond", "visit"]
 """Fixtures."""
 
-WORK = ("submit", "submit?template=vllm", "sessions")
 REPORTS = ("reports", "reports?by=job", "reports/waits", "reports/waits/jobs", "reports/mine", "what-if")
 PASSWORD = "correct horse battery"
 GROUND = "getComputedStyle(document.body).backgroundColor"
