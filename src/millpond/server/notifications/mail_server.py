@@ -197,7 +197,7 @@ class _MailConnection:
         return self._open
 
     def _connected(self, rules: MailRules) -> _SmtpConnection:
-        context = ssl.create_default_context()
+        context = None if rules.encryption == "none" else ssl.create_default_context()
         server = _SmtpConnection(rules.host, context if rules.encryption == "tls" else None)
         try:
             with self._within(server):
