@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 from worlds import World, asks, elastic, gang, machine, queue, single
 
+from millpond.model.decisions import Start
 from millpond.model.errors import NotFoundError
 from millpond.model.events import (
     Confirmed,
@@ -193,6 +194,25 @@ def test_where_all_nodes_of_a_job_are_closed_by_those_who_offer_them_it_is_told_
     world.submit(replace(single("waits"), only_on=only_on))
     summary = world.why("waits").summary
     assert summary == f"it asks for 1 GPU; 0 GPUs are free for it, and {who} takes new work (it is cordoned)"
+
+
+def test_of_a_job_on_a_node_that_is_not_heard_of_it_is_told_why_whatever_it_does_there() -> None:
+    world = World(machine("n", 2), machine("other", 2))
+    world.tell(JobSubmitted(0.0, single("waits", 2)))
+    (start,) = world.core.decide(0.0)
+    assert isinstance(start, Start)
+    (place,) = start.placements
+    node = machine(place.node, 2)
+    away = replace(node, schedulable=False, unschedulable_reason="it does not answer", is_silent=True)
+    closed = f"; node {place.node} is closed: it does not answer"
+    world.tell(NodeJoined(1.0, away))
+    assert world.why("waits").summary == f"starting on {place.node}, run 1{closed}"
+    world.tell(Confirmed(2.0, start.id))
+    assert world.why("waits").summary == f"running on {place.node}, run 1{closed}"
+    world.tell(StopRequested(3.0, "waits"))
+    assert world.why("waits").summary.endswith(closed)
+    world.tell(NodeJoined(4.0, node))
+    assert "closed" not in world.why("waits").summary
 
 
 def test_positions_follow_the_order_and_count_from_one() -> None:

@@ -136,6 +136,7 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
         "node x-1 should be free then; at the latest it takes what there is",
         "what the estimate knows of would have let it start by now",
         "starting on x-1, run 1; what it needs takes 3m20s to fetch to x-1",
+        "starting on x-1, run 1; node x-1 is closed: x-1",
         "there is room, but 2 cards are kept for reservation x-1 of queue x-1",
         "there is room, but 1 card is kept for reservation x-1 of queue x-1",
         (

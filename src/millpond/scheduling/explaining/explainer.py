@@ -273,7 +273,7 @@ class Explainer:
         if record.state is JobState.STOPPING:
             cause = record.stop_cause or Cause.STOP_REQUESTED
             moves = f", {record.migration.text}" if cause in MOVING and record.migration is not None else ""
-            return Reason(cause, f"being ended{where}: {cause.value}{moves}")
+            return Reason(cause, f"being ended{where}: {cause.value}{moves}{self._unheard(record)}")
         if record.state.ended:
             return Reason(Cause.FITS, f"it has ended: {record.state.value}")
         moved = f"; {record.migration.text}" if record.migration is not None else ""
@@ -282,7 +282,14 @@ class Explainer:
         shares = f"; it shares its cards with {record.packed_with}" if record.packed_with else ""
         no_cap = f"; {text}" if (text := why_never_capped(self._state, record)) else ""
         run = f"{record.state.value}{where}, run {record.attempt}"
-        return Reason(Cause.FITS, f"{run}{self._fetching(record)}{moved}{suspend_refused}{size}{shares}{no_cap}")
+        comes = f"{self._fetching(record)}{self._unheard(record)}"
+        return Reason(Cause.FITS, f"{run}{comes}{moved}{suspend_refused}{size}{shares}{no_cap}")
+
+    def _unheard(self, record: JobRecord) -> str:
+        """Why nothing is heard of a node that it is on; empty where all are heard of."""
+        nodes = (self._state.cluster.nodes[task.holding.node] for task in record.tasks if task.holding is not None)
+        silent = next((node for node in nodes if node is not None and node.is_silent), None)
+        return "" if silent is None else f"; node {silent.name} is closed: {silent.unschedulable_reason}"
 
     def _fetching(self, record: JobRecord) -> str:
         """Which node of a job that starts fetches longest, as far as nodes have told; empty where none does."""
