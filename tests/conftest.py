@@ -36,6 +36,11 @@ settings.register_profile("steady", settings.get_profile("explore"), derandomize
 settings.load_profile("steady")
 
 
+# Hours, and who may read new files, are the same whoever runs the tests, and wherever.
+os.environ["TZ"] = "UTC"
+time.tzset()
+os.umask(0o022)
+
 # What tests start gets the signals of a terminal, even where these tests were told to ignore them (nohup, or a shell's
 # `&`): what is ignored stays ignored in children, what has a handler does not.
 for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
@@ -98,6 +103,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         os.environ["NUMBA_DISABLE_JIT"] = "1"
     else:
         os.environ.pop("NUMBA_DISABLE_JIT", None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _usual_terminal() -> Iterator[None]:
+    """No test is shown the window of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        patch.setenv("TERM", "xterm")
+        yield
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from millpond.specs.api.models import adapter_of
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test finds the server of whoever runs it, nor their window."""
-    monkeypatch.setenv("COLUMNS", "80")
+    """No test finds the server of whoever runs it."""
     for name in ("MILLPOND_URL", "MILLPOND_TOKEN", "MILLPOND_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MILLPOND_STATE", str(tmp_path_factory.mktemp("state")))

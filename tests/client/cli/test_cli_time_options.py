@@ -16,11 +16,6 @@ NOON = 1_763_985_600.0
 HOUR = 3600.0
 
 
-@pytest.fixture(autouse=True)
-def _clock_of_utc(put_into_zone: Callable[[str], None]) -> None:
-    put_into_zone("UTC")
-
-
 @pytest.mark.parametrize(
     ("text", "hours"), [("14:30", 2.5), ("9:00", 21.0), ("12:00", 24.0), ("2h", 2.0), ("now", 0.0)]
 )
