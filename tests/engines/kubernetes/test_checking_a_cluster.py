@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from standin_cluster import StandinCluster, refusal
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, JSONResponse
 
 from millpond.model.errors import UnavailableError
 from millpond.server.operations.cluster_check import check_cluster
@@ -43,7 +43,7 @@ def test_a_namespace_that_is_not_there_is_said_with_the_command_that_makes_it(
 ) -> None:
     words = 'namespaces "team" not found'
     cluster.refuses = lambda request, _: (
-        refusal(404, "NotFound", words) if "POST" in request and "leases" in request else None
+        refusal(404, "NotFound", words) if "POST" in request and "pods" in request else None
     )
     assert first_broken(settings, "namespace").remedy == "kubectl create namespace team"
 
@@ -51,7 +51,7 @@ def test_a_namespace_that_is_not_there_is_said_with_the_command_that_makes_it(
 def test_a_namespace_that_is_being_deleted_is_said(cluster: StandinCluster, settings: KubernetesFile) -> None:
     words = "unable to create new content in namespace team because it is being terminated"
     cluster.refuses = lambda request, _: (
-        refusal(403, "Forbidden", words) if "POST" in request and "leases" in request else None
+        refusal(403, "Forbidden", words) if "POST" in request and "pods" in request else None
     )
     assert "is being deleted" in first_broken(settings, "namespace").found
 
@@ -59,8 +59,54 @@ def test_a_namespace_that_is_being_deleted_is_said(cluster: StandinCluster, sett
 def test_a_namespace_that_is_there_is_not_spoken_of_and_nothing_is_made_in_it(
     cluster: StandinCluster, settings: KubernetesFile
 ) -> None:
-    assert "namespace" not in {finding.what for finding in check_cluster(settings)}
-    assert cluster.names("leases.coordination.k8s.io") == []
+    assert {"namespace", "pods"}.isdisjoint(finding.what for finding in check_cluster(settings))
+    assert cluster.names("pods") == []
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "told"),
+    [
+        (403, 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=9, limited: pods=9', True),
+        (400, 'admission webhook "guard.example" denied the request', True),
+        (400, 'admission webhook "guard.example" does not support dry run', False),
+        (403, 'pods is forbidden: User "me" cannot create resource "pods" in API group ""', False),
+    ],
+)
+def test_a_small_pod_that_the_namespace_does_not_take_is_told_in_the_words_of_the_cluster(
+    cluster: StandinCluster, settings: KubernetesFile, code: int, words: str, told: bool
+) -> None:
+    cluster.refuses = lambda request, _: refusal(code, "No", words) if request.endswith("team/pods") else None
+    said = [finding.found for finding in check_cluster(settings) if finding.what == "pods"]
+    assert said == ([f"namespace team does not take a small pod: {words}"] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value", "words"),
+    [
+        ("metadata", "labels", {}, "takes the label millpond.io/server"),
+        ("metadata", "annotations", {}, "takes the label millpond.io/server or the annotation"),
+        ("spec", "containers", [{"name": "proxy"}], "no container called task"),
+        ("spec", "nodeName", "n2", "to node n2, whichever node is chosen"),
+    ],
+)
+def test_a_cluster_that_changes_pods_so_that_they_are_no_tasks_any_more_is_said_to(
+    cluster: StandinCluster, settings: KubernetesFile, part: str, field: str, value: Any, words: str
+) -> None:
+    cluster.refuses = lambda request, body: (
+        JSONResponse({**body, part: {**body[part], field: value}}, 201) if request.endswith("team/pods") else None
+    )
+    assert words in first_broken(settings, "pods").found
+
+
+def test_rights_that_cannot_be_asked_for_are_not_said_to_be_missing(
+    cluster: StandinCluster, settings: KubernetesFile
+) -> None:
+    cluster.refuses = lambda request, _: (
+        refusal(429, "TooManyRequests", "please try again later") if "accessreviews" in request else None
+    )
+    (found,) = check_cluster(settings)
+    assert (found.what, found.grade) == ("way to the cluster", Grade.BROKEN)
+    assert found.found.endswith(" answers 429: please try again later")
 
 
 @pytest.mark.parametrize(

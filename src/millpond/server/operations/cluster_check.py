@@ -12,6 +12,7 @@ from millpond.engines.kubernetes.cluster.access import read_json, sync_client
 from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess, find_config
 from millpond.model.errors import UnavailableError
 from millpond.server.operations.findings import Finding, Grade
+from millpond.server.operations.small_pod import check_pods, words_of
 from millpond.specs.config.kubernetes import ALL_NAMESPACES, AdoptFile, KubernetesFile
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def check_cluster(settings: KubernetesFile) -> list[Finding]:
             found = [Finding(_WAY, Grade.OK, f"{config.cluster.server}, Kubernetes {version}")]
             serves_claims = client.get("/apis/resource.k8s.io/v1").is_success
             adopting = () if settings.adopt is None else _adopting(client, settings.adopt, serves_claims)
-            found += [_rights(client, namespace, RIGHTS), *_namespace(client, namespace)]
+            found += [_rights(client, namespace, RIGHTS), *check_pods(client, namespace, settings)]
             found += _claims(client, namespace, settings)
             if serves_claims:
                 found.append(_resource_claims(client, namespace))
@@ -126,7 +127,8 @@ def check_cluster(settings: KubernetesFile) -> list[Finding]:
             code = error.response.status_code
             of_user = code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
             remedy = "check the credentials in the kubeconfig" if of_user else "its own log says more"
-            return [Finding(_WAY, Grade.BROKEN, f"{config.cluster.server} answers {code}", remedy)]
+            said = f"{config.cluster.server} answers {code}: {words_of(error.response)}"
+            return [Finding(_WAY, Grade.BROKEN, said, remedy)]
         except UnavailableError as error:
             return [Finding(_WAY, Grade.BROKEN, error.cause, error.remedy)]
         except (httpx2.HTTPError, OSError) as error:
@@ -135,23 +137,14 @@ def check_cluster(settings: KubernetesFile) -> list[Finding]:
 
 
 def _rights(client: httpx2.Client, namespace: str, wanted: Sequence[tuple[str, str, str]]) -> Finding:
+    remedy = "grant them: deploy/kubernetes/roles.yaml"
+    inside = [each for each in wanted if each[-1]]
+    if not any(_may(client, verb, resource, namespace) for verb, resource, _ in inside):
+        said = f"this user may do nothing in namespace {namespace}: it may be gone, with its roles"
+        return Finding("rights", Grade.BROKEN, said, remedy)
     if missing := _missing(client, namespace, wanted):
-        remedy = "grant them: deploy/kubernetes/roles.yaml"
         return Finding("rights", Grade.BROKEN, f"this user may not {missing} ({namespace})", remedy)
     return Finding("rights", Grade.OK, f"pods may be made and bound in namespace {namespace}")
-
-
-def _namespace(client: httpx2.Client, namespace: str) -> Iterator[Finding]:
-    """Whether the namespace takes anything new: rights to it may be there without it. Nothing is made for that."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-    lease = {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"generateName": "millpond-"}}
-    answer = client.post(path, params={"dryRun": "All"}, json=lease)
-    if answer.status_code == _NOT_FOUND:
-        said = f"there is no namespace {namespace}, and a server does not begin without it"
-        yield Finding("namespace", Grade.BROKEN, said, f"kubectl create namespace {namespace}")
-    elif "because it is being terminated" in answer.text:
-        said = f"namespace {namespace} is being deleted, and takes nothing new"
-        yield Finding("namespace", Grade.BROKEN, said, "make it anew when it is gone")
 
 
 def _missing(client: httpx2.Client, namespace: str, wanted: Sequence[tuple[str, str, str]]) -> str:
@@ -219,7 +212,8 @@ def _may(client: httpx2.Client, verb: str, resource: str, namespace: str) -> boo
         "spec": {"resourceAttributes": asked},
     }
     answer = client.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", json=review)
-    return answer.is_success and bool(answer.json().get("status", {}).get("allowed"))
+    answer.raise_for_status()
+    return bool(answer.json().get("status", {}).get("allowed"))
 
 
 def _nodes(client: httpx2.Client, settings: KubernetesFile, serves_claims: bool) -> Iterator[Finding]:

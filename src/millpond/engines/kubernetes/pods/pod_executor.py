@@ -28,8 +28,8 @@ from millpond.engines.kubernetes.loop_work import all_of
 from millpond.engines.kubernetes.pods.image_fetches import ImageFetches, is_fetch
 from millpond.engines.kubernetes.pods.live_pods import ClusterAccount, LivePod, LivePods
 from millpond.engines.kubernetes.pods.pod_marks import (
-    SERVER_LABEL,
     TASK_ANNOTATION,
+    UNMARKED,
     TaskMark,
     claim_name,
     latest_pods,
@@ -64,11 +64,6 @@ SHARED_AGAIN_S: Final = 10.0
 """What the pods of a start share is made again where they do not run after so long: others may have deleted it."""
 WAIT_PATIENCE_S: Final = 120.0
 """So often the cluster is asked why a pod does not run."""
-_UNMARKED: Final = Refusal(
-    f"the cluster takes the label {SERVER_LABEL} or the annotation {TASK_ANNOTATION} off pods that are made, by which "
-    "Millpond knows them: have its admission webhooks and policies leave these alone",
-    True,
-)
 _STOPPED_EARLY: Final = Refusal("it was stopped before it ran", False)
 CONFINEMENT: Final = Confinement(True, LimitKind.CONTROL_GROUP, network=NetworkScope.PRIVATE)
 
@@ -286,7 +281,7 @@ class PodExecutor:
             made = await self._account.api.make_pod(pod, mark, self.pods.is_own, alike)
             pending.uids[mark.pod] = uid = made.uid
             if not self.pods.has_marks(made, mark):
-                raise ClusterRefusedError(_UNMARKED)
+                raise ClusterRefusedError(Refusal(UNMARKED, True))
         pending.uids[mark.pod] = uid
         if self._sources.claims.gives(placed):
             user = ClaimUser(self._account.rules.namespace, mark.pod, uid)

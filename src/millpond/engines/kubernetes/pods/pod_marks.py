@@ -17,6 +17,10 @@ SCHEDULER = "millpond"
 CONTAINER = "task"
 SERVER_LABEL, JOB_LABEL, RUN_LABEL = "millpond.io/server", "millpond.io/job", "millpond.io/run"
 TASK_ANNOTATION = "millpond.io/task"
+UNMARKED = (
+    f"the cluster takes the label {SERVER_LABEL} or the annotation {TASK_ANNOTATION} off pods that are made, by which "
+    "Millpond knows them: have its admission webhooks and policies leave these alone"
+)
 INPUT_FOLDER = "/run/millpond-input"
 """Where a task that has standard input finds it, as a pipe that ``pod_input`` fills."""
 CARDS_CLAIM = "cards"
