@@ -1,6 +1,6 @@
 """Whether a namespace takes pods as jobs have them, tried with one that is not made.
 
-Quotas, policies and admission webhooks are not for the server to read, and only of a pod they say what is wrong with it.
+Quotas, policies and admission webhooks are not for the server to read, and say what is wrong of a pod alone.
 https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run
 """
 
