@@ -17,7 +17,7 @@ from millpond.scheduling.placement.arrays import (
 from millpond.scheduling.placement.filters import first_failure
 from millpond.scheduling.placement.kernels import kernel, lean_kernel
 from millpond.scheduling.placement.shapes import SHAPE_COMPUTE, SHAPE_DEVICES
-from millpond.scheduling.reclaiming.roster import ROW_COMPUTE, ROW_DEVICES, ROW_NEXT, ROW_SLOT
+from millpond.scheduling.reclaiming.roster import ROW_COMPUTE, ROW_DEVICES, ROW_NEXT, ROW_SLOT, RosterTables
 from millpond.scheduling.reclaiming.victims import MOST_ROWS, join, shift_row, shift_slot
 
 
@@ -58,16 +58,14 @@ def rooms_below(
 
     The tables are changed and changed back.
     """
+    roster = RosterTables(rows, row_devices, row_memory, node_head)
     fits = np.zeros((place_nodes.shape[0], shapes.shape[0]), dtype=np.bool_)
     number_of = np.full(highest.shape[0], -1, dtype=np.int64)
     known = 0
     lowest_of_all = below.min()
     for node in place_nodes:
         if number_of[node] < 0:
-            fit_if_all_leave(
-                nodes, devices, node, shapes, rows, row_devices, row_memory, node_head[node], bounds, lowest_of_all,
-                fits[known],
-            )  # fmt: skip
+            fit_if_all_leave(nodes, devices, node, shapes, roster, bounds, lowest_of_all, fits[known])
             number_of[node] = known
             known += 1
     for reach in range(open_slots.shape[0]):
@@ -97,8 +95,8 @@ def rooms_below(
                 if not fits[number_of[node], task]:
                     continue
                 best = room_below(
-                    nodes, devices, node, shapes[task], rows, row_devices, row_memory, node_head[node], bounds,
-                    costs, budget, open_slots[reach], sequence, best, order,
+                    nodes, devices, node, shapes[task], roster, bounds, costs, budget, open_slots[reach], sequence,
+                    best, order,
                 )  # fmt: skip
             below[task] = best
         for place in range(count):
@@ -111,22 +109,19 @@ def fit_if_all_leave(
     devices: Int64Array,
     node: int,
     shapes: Int64Array,
-    rows: Int64Array,
-    row_devices: Int64Array,
-    row_memory: Int64Array,
-    head: int,
+    roster: RosterTables,
     bounds: FloatArray,
     lowest: float,
     fits: BoolArray,
 ) -> None:
     """Fill ``fits`` (tasks,) with which tasks fit on a node without all whose bound is above the lowest one."""
     for sign in (1, -1):
-        row = head
+        row = roster.node_head[node]
         while row >= 0:
-            slot = rows[ROW_SLOT, row]
+            slot = roster.rows[ROW_SLOT, row]
             if bounds[slot] > lowest:
-                shift_row(nodes, devices, node, rows, row_devices, row_memory, row, sign)
-            row = rows[ROW_NEXT, row]
+                shift_row(nodes, devices, node, roster, row, sign)
+            row = roster.rows[ROW_NEXT, row]
         for task in range(shapes.shape[0] if sign > 0 else 0):
             fits[task] = first_failure(nodes, devices, node, shapes[task]) == 0
 
@@ -159,10 +154,7 @@ def room_below(
     devices: Int64Array,
     node: int,
     shape: Int64Array,
-    rows: Int64Array,
-    row_devices: Int64Array,
-    row_memory: Int64Array,
-    head: int,
+    roster: RosterTables,
     bounds: FloatArray,
     costs: FloatArray,
     budget: float,
@@ -182,7 +174,8 @@ def room_below(
     found = 0
     cheapest = dearer = np.inf
     cost_of_milli = np.inf  # at least
-    row = head
+    rows = roster.rows
+    row = roster.node_head[node]
     while row >= 0 and found < MOST_ROWS:
         slot = rows[ROW_SLOT, row]
         if bounds[slot] > least and open_slots[slot]:
@@ -203,10 +196,10 @@ def room_below(
     fits = first_failure(nodes, devices, node, shape) == 0
     while not fits and released < found:
         if alone and released > 0:
-            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[released - 1], -1)
-        shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[released], 1)
+            shift_slot(nodes, devices, node, roster, order[released - 1], -1)
+        shift_slot(nodes, devices, node, roster, order[released], 1)
         released += 1
         fits = first_failure(nodes, devices, node, shape) == 0
     for taken in range(max(released - 1, 0) if alone else 0, released):
-        shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[taken], -1)
+        shift_slot(nodes, devices, node, roster, order[taken], -1)
     return bounds[order[max(released - 1, 0)]] if fits else least

@@ -9,6 +9,8 @@ where the task went. The arrays' change log names them, so only they are looked 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,6 +34,7 @@ from millpond.scheduling.reclaiming.roster import (
     ROW_SLOT,
     SLOT_SEQUENCE,
     Roster,
+    RosterTables,
 )
 from millpond.scheduling.reclaiming.victims import (
     MOST_ROWS,
@@ -52,6 +55,40 @@ _ROUNDING = 1.0 - 1e-9
 """Factor on a bound, so that rounding does not lift it above what it bounds."""
 
 
+class Harms(NamedTuple):
+    """What departures cost.
+
+    Attributes:
+        harm: (slots,) cost of ending each job; infinite for those that may not be asked.
+        preference: (slots,) who leaves first on a node, highest first.
+        move_harm: (slots,) cost of moving each aside to whole cards that are free elsewhere; infinite for those that
+            may not be moved; or empty.
+        charges: (slots,) what each takes of the budget if it leaves, or less; or empty.
+        sequence: (slots,) order of arrival; ties go to who came first.
+    """
+
+    harm: FloatArray
+    preference: FloatArray
+    move_harm: FloatArray
+    charges: FloatArray
+    sequence: FloatArray
+
+
+class NodeCosts(NamedTuple):
+    """What room costs on each node.
+
+    Attributes:
+        costs, spent, surplus: (N,) the harm of making room on each, infinite where none can be made, what that takes of
+            the budget, and its free compute then. ``surplus`` is -1 where the harm is a bound alone: it is no less.
+        roomiest: (2,) the most wholly free cards of a node and of another one.
+    """
+
+    costs: FloatArray
+    spent: FloatArray
+    surplus: Int64Array
+    roomiest: Int64Array
+
+
 @lean_kernel
 def room_on(
     nodes: Int64Array,
@@ -59,14 +96,8 @@ def room_on(
     node: int,
     shape: Int64Array,
     mask: NDArray[np.uint8],
-    rows: Int64Array,
-    row_devices: Int64Array,
-    row_memory: Int64Array,
-    node_head: Int64Array,
-    harm: FloatArray,
-    preference: FloatArray,
-    move_harm: FloatArray,
-    sequence: FloatArray,
+    roster: RosterTables,
+    harms: Harms,
     elsewhere: int,
     victims: Int64Array,
 ) -> int:
@@ -74,33 +105,28 @@ def room_on(
 
     Args:
         mask: (N,), 0 excludes a node; or empty.
-        harm: (slots,) cost of ending each job; infinite for those that may not be asked.
-        preference: (slots,) who leaves first on a node, highest first.
-        move_harm: (slots,) cost of moving each aside to whole cards that are free elsewhere; infinite for those that
-            may not be moved; or empty.
-        sequence: (slots,) order of arrival; ties go to who came first.
         elsewhere: how many wholly free cards some other node has.
         victims: (MOST_ROWS,) receives the slots.
     """
-    head = node_head[node]
-    if head < 0 or nodes[NODE_USABLE, node] == 0 or nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
+    row = roster.node_head[node]
+    if row < 0 or nodes[NODE_USABLE, node] == 0 or nodes[DEVICE_TOTAL, node] < shape[SHAPE_DEVICES]:
         return -1
     if mask.shape[0] > 0 and mask[node] == 0:
         return -1
+    rows, harm, move_harm = roster.rows, harms.harm, harms.move_harm
     moves = move_harm.shape[0] > 0
     found = 0
-    row = head
     while row >= 0 and found < MOST_ROWS:
         slot = rows[ROW_SLOT, row]
         wanted = harm[slot] < np.inf
         if not wanted and moves and move_harm[slot] < np.inf and rows[ROW_COMPUTE, row] == WHOLE_CARD_MILLI:
             wanted = 0 < rows[ROW_DEVICES, row] <= min(MOST_MOVED_CARDS, elsewhere)
         if wanted:
-            found = join(victims, found, slot, preference, 1, sequence)
+            found = join(victims, found, slot, harms.preference, 1, harms.sequence)
         row = rows[ROW_NEXT, row]
     if found == 0:
         return -1
-    return vacate(nodes, devices, node, shape, rows, row_devices, row_memory, head, victims, found)
+    return vacate(nodes, devices, node, shape, roster, victims, found)
 
 
 @lean_kernel
@@ -154,35 +180,22 @@ def cost_on(
     node: int,
     shape: Int64Array,
     mask: NDArray[np.uint8],
-    rows: Int64Array,
-    row_devices: Int64Array,
-    row_memory: Int64Array,
-    node_head: Int64Array,
-    harm: FloatArray,
-    preference: FloatArray,
-    move_harm: FloatArray,
-    charges: FloatArray,
-    sequence: FloatArray,
-    costs: FloatArray,
-    spent: FloatArray,
-    surplus: Int64Array,
-    roomiest: Int64Array,
+    roster: RosterTables,
+    harms: Harms,
+    known: NodeCosts,
     victims: Int64Array,
 ) -> int:
     """Bring what room costs on one node up to date; returns how many leave for it, the first of ``victims``."""
-    elsewhere = roomiest[1] if free_cards(nodes, devices, node) == roomiest[0] else roomiest[0]
-    kept = room_on(
-        nodes, devices, node, shape, mask, rows, row_devices, row_memory, node_head, harm, preference, move_harm,
-        sequence, elsewhere, victims,
-    )  # fmt: skip
-    costs[node] = 0.0 if kept >= 0 else np.inf
-    spent[node] = 0.0
-    surplus[node] = free_compute(nodes, devices, node)
+    elsewhere = known.roomiest[1] if free_cards(nodes, devices, node) == known.roomiest[0] else known.roomiest[0]
+    kept = room_on(nodes, devices, node, shape, mask, roster, harms, elsewhere, victims)
+    known.costs[node] = 0.0 if kept >= 0 else np.inf
+    known.spent[node] = 0.0
+    known.surplus[node] = free_compute(nodes, devices, node)
     for position in range(kept):
         slot = victims[position]
-        costs[node] += harm[slot] if harm[slot] < np.inf else move_harm[slot]
-        spent[node] += charges[slot] if charges.shape[0] > 0 else 0.0
-        shift_slot(nodes, devices, node, rows, row_devices, row_memory, node_head[node], slot, -1)
+        known.costs[node] += harms.harm[slot] if harms.harm[slot] < np.inf else harms.move_harm[slot]
+        known.spent[node] += harms.charges[slot] if harms.charges.shape[0] > 0 else 0.0
+        shift_slot(nodes, devices, node, roster, slot, -1)
     return kept
 
 
@@ -217,19 +230,18 @@ def cheapest_room(
     """The node on which making room for one task does the least harm: (node, number of victims), (-1, 0) if none.
 
     Args:
-        charges: (slots,) what each takes of the budget if it leaves, or less; left: no more may be taken; or empty.
+        left: no more of the budget may be taken.
         bounds: of all that may leave, and perhaps of others, see ``bound_costs``.
         changed: the arrays' change log, to be read from ``begin`` to ``head``; ``begin`` -1: all nodes have changed.
-        costs, spent, surplus: (N,) the harm of making room on each, infinite where none can be made, what that takes of
-            the budget, and its free compute then, as of ``begin``; brought up to date. ``surplus`` is -1 where the harm
-            is a bound alone: it is no less.
-        roomiest: (2,) the most wholly free cards of a node and of another one, as of ``begin``; brought up to date.
         victims: (MOST_ROWS,) scratch.
         chosen: (MOST_ROWS,) receives the victims: twice the slot, plus one if it is moved.
 
-    Others are as in ``room_on``. The tables are changed and changed back. Ties: the least surplus of free compute,
-    then the lowest node.
+    Others are as in ``RosterTables``, ``Harms`` and ``NodeCosts``; the last are as of ``begin``, and are brought up to
+    date. The tables are changed and changed back. Ties: the least surplus of free compute, then the lowest node.
     """
+    roster = RosterTables(rows, row_devices, row_memory, node_head)
+    harms = Harms(harm, preference, move_harm, charges, sequence)
+    known = NodeCosts(costs, spent, surplus, roomiest)
     if move_harm.shape[0] > 0:
         first, second = two_roomiest(nodes, devices, count)
         if first != roomiest[0] or second != roomiest[1]:
@@ -255,10 +267,7 @@ def cheapest_room(
         if costs[node] == np.inf or (best >= 0 and costs[node] > costs[best]):
             continue
         if surplus[node] < 0:
-            cost_on(
-                nodes, devices, node, shape, mask, rows, row_devices, row_memory, node_head, harm, preference,
-                move_harm, charges, sequence, costs, spent, surplus, roomiest, victims,
-            )  # fmt: skip
+            cost_on(nodes, devices, node, shape, mask, roster, harms, known, victims)
         if costs[node] == np.inf or spent[node] > left:
             continue
         if (
@@ -272,10 +281,7 @@ def cheapest_room(
             best = node
     if best < 0:
         return -1, 0
-    kept = cost_on(
-        nodes, devices, best, shape, mask, rows, row_devices, row_memory, node_head, harm, preference, move_harm,
-        charges, sequence, costs, spent, surplus, roomiest, victims,
-    )  # fmt: skip
+    kept = cost_on(nodes, devices, best, shape, mask, roster, harms, known, victims)
     for position in range(kept):
         chosen[position] = 2 * victims[position] + (0 if harm[victims[position]] < np.inf else 1)
     return best, kept

@@ -34,6 +34,7 @@ from millpond.scheduling.reclaiming.roster import (
     SLOT_ALIVE,
     SLOT_PRIORITY,
     SLOT_PROTECTED_UNTIL,
+    RosterTables,
 )
 
 MOST_ROWS = 512
@@ -45,22 +46,21 @@ def shift_row(
     nodes: Int64Array,
     devices: Int64Array,
     node: int,
-    rows: Int64Array,
-    row_devices: Int64Array,
-    row_memory: Int64Array,
+    roster: RosterTables,
     row: int,
     sign: int,
 ) -> None:
     """Add ``sign`` times what a row holds to what is free."""
+    rows = roster.rows
     nodes[CPU_FREE, node] += sign * rows[ROW_CPU, row]
     nodes[MEMORY_FREE, node] += sign * rows[ROW_RAM, row]
     for extra in range(rows.shape[0] - ROW_FIRST_EXTRA):
         nodes[FIRST_EXTRA + extra, node] += sign * rows[ROW_FIRST_EXTRA + extra, row]
     for position in range(rows[ROW_DEVICES, row]):
-        device = row_devices[row, position]
+        device = roster.row_devices[row, position]
         devices[COMPUTE_FREE, device] += sign * rows[ROW_COMPUTE, row]
         devices[LIMIT_FREE, device] += sign * rows[ROW_LIMIT, row]
-        devices[DEVICE_MEMORY_FREE, device] += sign * row_memory[row, position]
+        devices[DEVICE_MEMORY_FREE, device] += sign * roster.row_memory[row, position]
 
 
 @lean_kernel
@@ -68,19 +68,16 @@ def shift_slot(
     nodes: Int64Array,
     devices: Int64Array,
     node: int,
-    rows: Int64Array,
-    row_devices: Int64Array,
-    row_memory: Int64Array,
-    head: int,
+    roster: RosterTables,
     slot: int,
     sign: int,
 ) -> None:
     """The same for all rows that one job has on the node."""
-    row = head
+    row = roster.node_head[node]
     while row >= 0:
-        if rows[ROW_SLOT, row] == slot:
-            shift_row(nodes, devices, node, rows, row_devices, row_memory, row, sign)
-        row = rows[ROW_NEXT, row]
+        if roster.rows[ROW_SLOT, row] == slot:
+            shift_row(nodes, devices, node, roster, row, sign)
+        row = roster.rows[ROW_NEXT, row]
 
 
 @lean_kernel
@@ -160,16 +157,22 @@ def join(order: Int64Array, found: int, slot: int, key: FloatArray, sign: int, s
 
 @lean_kernel
 def line_up(
-    rows: Int64Array, head: int, key: FloatArray, sign: int, least: float, sequence: FloatArray, order: Int64Array
+    roster: RosterTables,
+    node: int,
+    key: FloatArray,
+    sign: int,
+    least: float,
+    sequence: FloatArray,
+    order: Int64Array,
 ) -> int:
     """Fill ``order`` with the jobs of a node whose ``sign * key`` is above ``least``, as ``join`` does: how many."""
     found = 0
-    row = head
+    row = roster.node_head[node]
     while row >= 0 and found < MOST_ROWS:
-        slot = rows[ROW_SLOT, row]
+        slot = roster.rows[ROW_SLOT, row]
         if sign * key[slot] > least:
             found = join(order, found, slot, key, sign, sequence)
-        row = rows[ROW_NEXT, row]
+        row = roster.rows[ROW_NEXT, row]
     return found
 
 
@@ -179,10 +182,7 @@ def vacate(
     devices: Int64Array,
     node: int,
     shape: Int64Array,
-    rows: Int64Array,
-    row_devices: Int64Array,
-    row_memory: Int64Array,
-    head: int,
+    roster: RosterTables,
     victims: Int64Array,
     found: int,
 ) -> int:
@@ -194,24 +194,24 @@ def vacate(
     taken = 0
     fits = first_failure(nodes, devices, node, shape) == 0
     while not fits and taken < found:
-        shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, victims[taken], 1)
+        shift_slot(nodes, devices, node, roster, victims[taken], 1)
         taken += 1
         fits = first_failure(nodes, devices, node, shape) == 0
     if not fits:
         for position in range(taken):
-            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, victims[position], -1)
+            shift_slot(nodes, devices, node, roster, victims[position], -1)
         return -1
     kept = taken
     position = taken - 2
     while position >= 0:
         slot = victims[position]
-        shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, slot, -1)
+        shift_slot(nodes, devices, node, roster, slot, -1)
         if first_failure(nodes, devices, node, shape) == 0:
             for other in range(position, kept - 1):
                 victims[other] = victims[other + 1]
             kept -= 1
         else:
-            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, slot, 1)
+            shift_slot(nodes, devices, node, roster, slot, 1)
         position -= 1
     return kept
 
@@ -241,6 +241,7 @@ def room_times(
     first node that has room for one soonest is asked for; others may be infinite. ``order``: (MOST_ROWS,) scratch. A
     job counts as ended on a node as a whole.
     """
+    roster = RosterTables(rows, row_devices, row_memory, node_head)
     before = np.inf
     for node in range(count):
         for copy in range(wanted):
@@ -252,10 +253,9 @@ def room_times(
             times[node, copy] = now
         if node >= node_head.shape[0]:
             continue
-        head = node_head[node]
-        found = line_up(rows, head, ends, -1, -before, sequence, order)
+        found = line_up(roster, node, ends, -1, -before, sequence, order)
         for position in range(found):
-            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[position], 1)
+            shift_slot(nodes, devices, node, roster, order[position], 1)
             now_fit = min(tasks_held(nodes, devices, node, shape), wanted)
             for copy in range(have, now_fit):
                 times[node, copy] = max(ends[order[position]], now)
@@ -264,6 +264,6 @@ def room_times(
                 found = position + 1  # the others stay
                 break
         for position in range(found):
-            shift_slot(nodes, devices, node, rows, row_devices, row_memory, head, order[position], -1)
+            shift_slot(nodes, devices, node, roster, order[position], -1)
         if soonest_only:
             before = min(before, times[node, 0])
