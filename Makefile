@@ -66,13 +66,14 @@ TESTERS := $(shell n=$$(nproc) && echo $$((n < 3 ? 3 : n)))
 
 # Each group is one plain pytest, which collects its own folders alone; workers of xdist would each collect them all, and
 # report every test to another process. The group that takes longest begins first; what no group names is among `others`.
-GROUPS := engines server accounts scheduling others node
+GROUPS := engines server accounts scheduling pods others node
 folders_accounts := tests/server/api tests/server/auth tests/server/web
 folders_scheduling := tests/scheduling tests/simulation tests/forecasting tests/model
-folders_engines := tests/engines
+folders_pods := tests/engines/kubernetes
+folders_engines := tests/engines $(folders_pods:%=--ignore=%)
 folders_node := tests/node tests/job tests/fake_driver
 folders_server := tests/server $(folders_accounts:%=--ignore=%)
-folders_others := tests $(patsubst %,--ignore=%,tests/server $(folders_scheduling) $(folders_engines) $(folders_node))
+folders_others := tests $(patsubst %,--ignore=%,tests/server tests/engines $(folders_scheduling) $(folders_node))
 test: dev
 	@$(MAKE) --no-print-directory --jobs $(TESTERS) --output-sync --keep-going $(GROUPS:%=test-of-%)
 
