@@ -14,6 +14,7 @@ from millpond.model.errors import InvalidInputError, NotFoundError, UnavailableE
 from millpond.node.host import identities
 from millpond.node.sandbox.detection import SandboxMode
 from millpond.node.sandbox.sandbox import Sandbox
+from millpond.server.auth import isolation as isolation_rules
 from millpond.server.auth.isolation import Isolation, IsolationLevel
 from millpond.server.auth.records import User
 from millpond.specs.config.tasks import RunAs, UserKind
@@ -114,6 +115,21 @@ def chowned(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 def isolation_of(api: Api, rule: RunAs) -> Isolation:
     return Isolation(AS_ROOT, api.security.accounts, "ada", api.state_dir, rule)
+
+
+def test_who_adds_a_person_whose_account_cannot_come_to_its_jobs_is_told(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation_rules, "private_directories", lambda: ())
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    isolation = Isolation(AS_ROOT, api.security.accounts, "ada", closed / "state")
+    assert isolation.warning == "", "there is one person"
+    add_user(api, "bob")
+    assert isolation.warning.startswith("jobs of all others than ada fail: their accounts may not enter /")
+    assert "chmod o+x /" in isolation.warning
+    monkeypatch.setattr(isolation_rules, "private_directories", lambda: (closed,))
+    assert isolation.warning == ""
 
 
 def test_everybody_but_the_owner_runs_under_a_number_of_their_own_for_good(api: Api, chowned: dict[str, int]) -> None:

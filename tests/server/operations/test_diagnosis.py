@@ -19,6 +19,7 @@ from fresh_databases import fresh_sqlite
 from millpond.model.errors import UnavailableError
 from millpond.node.containers.detection import RuntimeChoice, find_containers
 from millpond.node.sandbox.sandbox import Sandbox
+from millpond.server.auth import isolation
 from millpond.server.operations import diagnosis
 from millpond.server.operations.diagnosis import diagnose
 from millpond.server.operations.findings import Grade
@@ -181,9 +182,9 @@ def test_a_server_that_is_root_is_told_what_closes_its_state_directory_to_the_jo
     monkeypatch.setattr(diagnosis, "trouble_with_identities", lambda sandbox: "")
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    monkeypatch.setattr(diagnosis, "private_directories", lambda: (closed,))
+    monkeypatch.setattr(isolation, "private_directories", lambda: (closed,))
     assert finding("whom jobs run as", closed / "state").grade is Grade.OK
-    monkeypatch.setattr(diagnosis, "private_directories", lambda: ())
+    monkeypatch.setattr(isolation, "private_directories", lambda: ())
     found = finding("whom jobs run as", closed / "state")
     assert found.grade is Grade.LIMITED
     assert "above the state directory: their jobs fail" in found.found

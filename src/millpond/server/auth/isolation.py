@@ -10,6 +10,7 @@ Where the server is root, tasks of all users but the server's owner run under us
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ from millpond.node.sandbox.detection import (
     find_sandbox,
     trouble_with_identities,
 )
-from millpond.node.sandbox.sandbox import Sandbox
+from millpond.node.sandbox.sandbox import Sandbox, private_directories
 from millpond.server.auth.accounts import Accounts
 from millpond.specs.config.tasks import RunAs, UserKind
 from millpond.specs.job.job_file import JobFile
@@ -133,6 +134,10 @@ class Isolation:
             is_chosen = self.apart.mode is SandboxMode.OFF
             remedy = "start the server without --sandbox off" if is_chosen else self.apart.remedy
             return f"jobs can read each other's files ({self.apart.trouble}); {remedy}"
+        closed = closed_above(self._state_dir) if self.is_shared and self._has_other_accounts else None
+        if closed is not None:
+            whose = f"jobs of all others than {self._owner} fail: their accounts may not enter {closed}"
+            return f"{whose}, above the state directory; {opening(closed)}"
         return ""
 
     @property
@@ -259,13 +264,33 @@ class Isolation:
 
     def is_another(self, user: str) -> bool:
         """Whether a user's tasks run under another account than the server."""
+        return user not in ("", self._owner) and self._has_other_accounts
+
+    @property
+    def _has_other_accounts(self) -> bool:
         if not self.apart.is_root or self.apart.sandbox is None or self.apart.trouble:
             return False
-        return user not in ("", self._owner) and self._run_as.kind is not UserKind.SERVER
+        return self._run_as.kind is not UserKind.SERVER
 
     def _people(self) -> int:
         """Accounts of people that are in use."""
         return sum(not user.disabled and not user.service for user in self._accounts.users())
+
+
+def closed_above(state_dir: Path) -> Path | None:
+    """The outermost folder on the way to the state directory that is closed to others; None where none is.
+
+    Sandboxes make the way anew in the directories that are private to a task.
+    """
+    way = state_dir.resolve().parents
+    if not set(way).isdisjoint(private_directories()):
+        return None
+    return next((each for each in reversed(way) if each.is_dir() and not each.stat().st_mode & stat.S_IXOTH), None)
+
+
+def opening(closed: Path) -> str:
+    """What lets the accounts of users enter a folder above the state directory."""
+    return f"chmod o+x {closed}, or choose another place with --state-dir"
 
 
 def _followed_from_home(folder: Path, identity: MachineAccount) -> Path:

@@ -10,7 +10,6 @@ import platform
 import resource
 import shutil
 import sqlite3
-import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -35,10 +34,10 @@ from millpond.node.sandbox.detection import (
     find_sandbox,
     trouble_with_identities,
 )
-from millpond.node.sandbox.sandbox import private_directories
 from millpond.node.task import runner
 from millpond.node.task.limits import REMEDY
 from millpond.node.task.runner import running_under
+from millpond.server.auth.isolation import closed_above, opening
 from millpond.server.auth.vault.ciphers import Cipher, require_ciphers
 from millpond.server.operations.devices import device_findings, failed_devices, sharing
 from millpond.server.operations.findings import Finding, Grade
@@ -232,22 +231,11 @@ def _identities(state_dir: Path) -> Finding:
     if trouble:
         remedy = INSTALL if sandbox is None else INSTALL_IDENTITIES
         return Finding(what, Grade.LIMITED, f"root, all of them: {trouble}", remedy)
-    closed = _closed_above(state_dir)
+    closed = closed_above(state_dir)
     if closed is not None:
         found = f"accounts of their own, which may not enter {closed}, above the state directory: their jobs fail"
-        return Finding(what, Grade.LIMITED, found, f"chmod o+x {closed}, or choose another place with --state-dir")
+        return Finding(what, Grade.LIMITED, found, opening(closed))
     return Finding(what, Grade.OK, "each user as a number or an account of their own")
-
-
-def _closed_above(state_dir: Path) -> Path | None:
-    """The outermost folder on the way to the state directory that is closed to others; None where none is.
-
-    Sandboxes make the way anew in the directories that are private to a task.
-    """
-    way = state_dir.resolve().parents
-    if not set(way).isdisjoint(private_directories()):
-        return None
-    return next((each for each in reversed(way) if each.is_dir() and not each.stat().st_mode & stat.S_IXOTH), None)
 
 
 def _one_account(what: str, sandboxed: bool) -> Finding:

@@ -169,7 +169,7 @@ class JobInfo:
         gpus: what it has, or asks for while it has nothing, for people: ``2``, ``0.25``, ``4 x 2`` (tasks x cards),
             ``3 x 2 (2-8)`` with the bounds of an elastic job, ``0``.
         gpu_milli: what it asks for, in thousandths of cards; of an elastic job for as many tasks as it wants, also
-            while it has others.
+            while it has fewer or more.
         exit_code: of an ended job: 0, or the code of the first task that failed; of one whose place is kept, that.
         reason: while it waits, why, in one sentence.
         warnings: what was ignored in its job file; only in the answer to a submission.
