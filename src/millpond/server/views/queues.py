@@ -13,6 +13,7 @@ from millpond.scheduling.tenancy.cells.cell_map import CellChain
 from millpond.scheduling.tenancy.queue_shares import QueueShare
 from millpond.scheduling.tenancy.queue_views import QueueDetail, QueueStatus, QueueWork
 from millpond.server.auth.accounts import Accounts
+from millpond.server.auth.queues import place_for
 from millpond.server.auth.roles import Caller, Verb, present
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
@@ -68,6 +69,14 @@ class Queues:
             return [each.name for each in scheduler.queues() if scheduler.takes_jobs(each.name)]
 
         return [each for each in await self._loop.ask(look) if names is None or each in names]
+
+    def of_submissions(self, caller: Caller) -> str:
+        """Where jobs of the caller go that name no queue.
+
+        Raises:
+            NotAllowedError: nowhere.
+        """
+        return place_for(self._accounts, caller, None).queue
 
     def names_for(self, caller: Caller) -> frozenset[str] | None:
         """The names of those; None: all."""

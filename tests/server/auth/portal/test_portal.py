@@ -331,6 +331,12 @@ def test_pages_about_the_server_are_for_those_who_may_ask_the_api_for_the_same(w
     assert ["Its jobs go to the queue of its name" in page for page in queues] == [True, False]
 
 
+def test_the_form_of_a_job_names_the_queue_that_it_joins_if_none_is_written(world: AuthWorld) -> None:
+    for user, queue in (("max", "vision"), ("olga", "default")):
+        page = browser_of(world, user).get("/portal/submit").text
+        assert re.search(r'data-field="queue"[^>]* placeholder="([^"]*)"', page)[1] == queue
+
+
 def test_an_admin_sees_what_the_last_night_chose_why_and_on_trial_until_when(world: AuthWorld) -> None:
     nothing = browser_of(world, "olga").get("/portal/admin/settings").text
     assert "has no section <code>adapt</code>" in nothing

@@ -120,6 +120,7 @@ async def _page(service: Service, access: Access, visit: PageReader, begun: _Beg
         origin=begun.origin,
         replaces=begun.replaces,
         queues=await service.queues.taking_jobs(access.caller),
+        own_queue=service.queues.of_submissions(access.caller),
         models=sorted({device.model for node in nodes for device in node.devices}),
     )
 
