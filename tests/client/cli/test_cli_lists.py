@@ -293,6 +293,16 @@ def test_a_start_of_which_nothing_is_known_says_why():
     assert start_text(start, 1000.0) == "not known: too few jobs have ended to learn from"
 
 
+@pytest.mark.parametrize(
+    "line", ["ps --user", "ps --queue", "ps --name", "stop -y --all --user", "stop -y --queue q --name", "queue show"]
+)
+def test_a_word_that_is_empty_chooses_nothing_and_not_everything(server, run_pond, line):
+    code, out, said = run_pond(*line.split(), "")
+    assert (code, out) == (2, "")
+    assert "a variable of the shell may be empty" in said
+    assert server.requests == []
+
+
 def test_stopping_goes_on_after_one_that_cannot_be_stopped(server, run_pond, make_job):
     server.will(200, asdict(make_job("a-1", "failed")))
     server.will(409, {"error": {"cause": "a-1 has ended"}})

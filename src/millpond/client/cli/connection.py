@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from millpond.client.cli.error_output import complain, say
@@ -73,6 +74,21 @@ def connect(state_dir: Path | None, timeout_s: float = 15.0) -> Client:
 def job_argument(name: str, **attributes: Any) -> Callable[[Any], Any]:
     """An argument of a command that names a job, or several."""
     return click.argument(name, shell_complete=complete_job, **attributes)
+
+
+def choosing_option(name: str, **attributes: Any) -> Callable[[Any], Any]:
+    """An option that leaves of several jobs those that it names; where it stands, it must name something.
+
+    As ``--name "$EXPERIMENT"`` it would choose all jobs where the variable is empty.
+    """
+    return click.option(name, default="", callback=_not_empty, **attributes)
+
+
+def _not_empty(context: click.Context, option: click.Parameter, value: str) -> str:
+    is_given = context.get_parameter_source(option.name or "") is not ParameterSource.DEFAULT
+    if is_given and not value:
+        raise InvalidInputError(f"{option.opts[0]} names nothing", "leave it out; a variable of the shell may be empty")
+    return value
 
 
 def complete_job(context: click.Context, _argument: click.Parameter, begun: str) -> list[CompletionItem]:

@@ -229,11 +229,11 @@ for _edit in (add, change, delete):
 
 
 @group.command("show")
-@click.argument("queue", default="", metavar="[QUEUE]")
+@click.argument("queue", required=False, metavar="[QUEUE]")
 @lists()
-def show_queues(client: Client, queue: str) -> Listing:
+def show_queues(client: Client, queue: str | None) -> Listing:
     """List the queues of your groups (admins: all), or show QUEUE in detail. Each counts those below it."""
-    if queue:
+    if queue is not None:
         detail = client.queue(queue)
         return Listing(detail, [detail.queue.name], partial(draw_queue, detail))
     return _all_queues(client)

@@ -7,7 +7,15 @@ from typing import Final
 
 import click
 
-from millpond.client.cli.connection import act_on, confirmed, connect, job_argument, require_attended, state_dir_option
+from millpond.client.cli.connection import (
+    act_on,
+    choosing_option,
+    confirmed,
+    connect,
+    job_argument,
+    require_attended,
+    state_dir_option,
+)
 from millpond.client.sdk import Client
 from millpond.client.sdk.resources.jobs import MOST_JOBS
 from millpond.model.amounts import count_text
@@ -19,9 +27,9 @@ _NAMED_IN_QUESTION: Final = 5
 @click.command("stop")
 @job_argument("jobs", nargs=-1, metavar="[JOB...]")
 @click.option("--all", "everything", is_flag=True, help="All jobs of yours that wait or run.")
-@click.option("--name", default="", help="All of these of this name; * stands for any letters, ? for one.")
-@click.option("--queue", default="", metavar="NAME", help="All of these in this queue.")
-@click.option("--user", default="", metavar="NAME", help="Those of this user instead of yours.")
+@choosing_option("--name", help="All of these of this name; * stands for any letters, ? for one.")
+@choosing_option("--queue", metavar="NAME", help="All of these in this queue.")
+@choosing_option("--user", metavar="NAME", help="Those of this user instead of yours.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @state_dir_option
 def command(

@@ -9,6 +9,7 @@ from typing import Unpack
 import click
 from click.shell_completion import CompletionItem
 
+from millpond.client.cli.connection import choosing_option
 from millpond.client.cli.printing import array_tables, formats
 from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.sdk import Client
@@ -136,9 +137,9 @@ def _complete_states(_context: click.Context, _option: click.Parameter, begun: s
     metavar="STATE,...",
     help=f"Only those in one of these states: {', '.join(_STATES[:-1])} or {_STATES[-1]}.",
 )
-@click.option("--user", default="", metavar="NAME", help="Only this user's.")
-@click.option("--queue", default="", metavar="NAME", help="Only those in this queue.")
-@click.option("--name", default="", help="Only those of this name; * stands for any letters, ? for one.")
+@choosing_option("--user", metavar="NAME", help="Only this user's.")
+@choosing_option("--queue", metavar="NAME", help="Only those in this queue.")
+@choosing_option("--name", help="Only those of this name; * stands for any letters, ? for one.")
 @lists(job="array")
 def command(
     client: Client, ended: bool, limit: int, array: str | None, states: tuple[str, ...], **only: Unpack[Only]
