@@ -13,7 +13,7 @@ from standin_cluster import NAMESPACE, refusal
 from millpond.engines.kubernetes.claims import claim_book
 from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess
 from millpond.engines.kubernetes.engine import KubernetesEngine
-from millpond.engines.kubernetes.pods import pod_executor
+from millpond.engines.kubernetes.pods import slow_starts
 from millpond.model.events import Confirmed, Ended, Refused
 from millpond.node.task.records import TaskId
 
@@ -147,8 +147,9 @@ def test_what_the_cluster_lacks_is_named(
 def test_a_claim_that_no_driver_prepares_is_given_up_with_the_words_of_the_kubelet(
     driver: DriverBench, bench: PodBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pod_executor, "SHARED_AGAIN_S", 0.0)
-    monkeypatch.setattr(pod_executor, "WAIT_PATIENCE_S", 0.05)
+    monkeypatch.setattr(slow_starts, "SHARED_AGAIN_S", 0.0)
+    monkeypatch.setattr(slow_starts, "TOLD_AFTER_S", 0.0)
+    monkeypatch.setattr(slow_starts, "WAIT_PATIENCE_S", 0.05)
     bench.engine.apply([start_on(1, JOB, 0)])
     bench.bound(POD)
     said = {"reason": "FailedPrepareDynamicResources", "message": "the driver is not there"}
@@ -163,8 +164,9 @@ def test_a_claim_that_no_driver_prepares_is_given_up_with_the_words_of_the_kubel
 def test_a_pod_that_fetches_its_image_is_not_given_up_for_what_was_before(
     driver: DriverBench, bench: PodBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pod_executor, "SHARED_AGAIN_S", 0.0)
-    monkeypatch.setattr(pod_executor, "WAIT_PATIENCE_S", 0.01)
+    monkeypatch.setattr(slow_starts, "SHARED_AGAIN_S", 0.0)
+    monkeypatch.setattr(slow_starts, "TOLD_AFTER_S", 0.0)
+    monkeypatch.setattr(slow_starts, "WAIT_PATIENCE_S", 0.01)
     looking = "GET /api/v1/namespaces/team/events"
     for number, reason in enumerate(("FailedPrepareDynamicResources", "Pulling")):
         said = {"reason": reason, "message": "it was not there", "involvedObject": {"name": POD}}

@@ -16,7 +16,7 @@ from standin_cluster import NAMESPACE, Plain, StandinCluster, refusal
 from starlette.responses import JSONResponse
 
 from millpond.engines.kubernetes.cluster.objects import PodObject
-from millpond.engines.kubernetes.pods import copied_logs, live_pods, pod_executor
+from millpond.engines.kubernetes.pods import copied_logs, live_pods, pod_executor, slow_starts
 from millpond.engines.kubernetes.pods.pod_files import CarriedFiles
 from millpond.engines.kubernetes.pods.pod_states import StopNotice, verdict_on
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RoleNeeds
@@ -508,7 +508,7 @@ def test_the_program_that_carries_files_is_made_once_for_all_runs_and_again_wher
 def test_what_the_pods_of_a_start_share_is_made_again_where_others_delete_it_before_they_run(
     bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pod_executor, "SHARED_AGAIN_S", 0.01)
+    monkeypatch.setattr(slow_starts, "SHARED_AGAIN_S", 0.01)
     bench.launch = replace(bench.launch, files=CarriedFiles("train:1", lambda attempt: ORDER), secrets={"KEY": "x"})
     bench.started()
     made = sorted(cluster.names("secrets"))
@@ -561,19 +561,31 @@ def test_a_volume_that_lies_where_shared_memory_does_is_that_instead(bench: PodB
 def test_a_start_that_lacks_something_on_its_node_is_given_up_with_the_clusters_words(
     bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch, reason: str, words: str
 ) -> None:
-    monkeypatch.setattr(pod_executor, "SHARED_AGAIN_S", 0.0)
-    monkeypatch.setattr(pod_executor, "WAIT_PATIENCE_S", 0.05)
-    bench.engine.apply([start(1)])
-    bench.bound("train-abcde-1-0")
+    monkeypatch.setattr(slow_starts, "SHARED_AGAIN_S", 0.0)
+    monkeypatch.setattr(slow_starts, "TOLD_AFTER_S", 0.0)
+    monkeypatch.setattr(slow_starts, "WAIT_PATIENCE_S", 0.05)
     for number, (kind, message) in enumerate((("Scheduled", "fine"), (reason, "nothing there"))):
         said = {"reason": kind, "message": message, "involvedObject": {"name": "train-abcde-1-0"}}
         cluster.put("events", f"event-{number}", said, NAMESPACE)
+    bench.engine.apply([start(1)])
+    assert bench.next(Noted).text == f"{words}: nothing there; its start is given up after 0.05s of that"
     eventually(lambda: "deletionTimestamp" in (cluster.get("pods", POD) or {})["metadata"])
     cluster.remove("pods", POD)
     refused = bench.next(Refused)
     assert refused.reason == f"{words}: nothing there"
     assert refused.device_fault
     assert cluster.names("pods") == []
+
+
+def test_of_a_pod_that_its_node_does_not_begin_with_the_history_says_so(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slow_starts, "SHARED_AGAIN_S", 0.0)
+    monkeypatch.setattr(slow_starts, "TOLD_AFTER_S", 0.01)
+    bench.engine.apply([start(1)])
+    assert bench.next(Noted).text == f"its pod {POD} is to begin, and node n1 has not said that it has"
+    cluster.run(POD)
+    assert bench.next(Confirmed).decision == 1
 
 
 def test_what_brings_files_in_says_why_it_does_not(bench: PodBench, cluster: StandinCluster) -> None:

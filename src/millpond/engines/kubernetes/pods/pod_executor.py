@@ -8,12 +8,10 @@ the job ends the start.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from lightkube.models.core_v1 import Pod
 
@@ -21,7 +19,6 @@ from millpond.engines.kubernetes.claims.claim_api import ClaimUser
 from millpond.engines.kubernetes.claims.claim_requests import ClaimTroubleError
 from millpond.engines.kubernetes.claims.claim_writing import ClaimWriter
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
-from millpond.engines.kubernetes.cluster.cluster_api import Shared
 from millpond.engines.kubernetes.cluster.cluster_refusals import ClusterRefusedError
 from millpond.engines.kubernetes.cluster.objects import PodObject
 from millpond.engines.kubernetes.loop_work import all_of
@@ -40,6 +37,7 @@ from millpond.engines.kubernetes.pods.pod_states import PodPhase, passing_troubl
 from millpond.engines.kubernetes.pods.pod_suspensions import CAPS_NOTHING, MOVES_NOWHERE, PodSuspensions
 from millpond.engines.kubernetes.pods.pod_template import PodLaunch, RunObjects, run_objects
 from millpond.engines.kubernetes.pods.slice_order import of_agent
+from millpond.engines.kubernetes.pods.slow_starts import GangStart, SlowStarts
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import EndVerdict, Refusal, ends_swapped
 from millpond.model.amounts import count_text, seconds_text
@@ -60,44 +58,8 @@ PULL_PATIENCE_S: Final = 60.0
 """A start is given up when an image could not be pulled, or a container not made, for so long."""
 _TIMER_SLACK_S: Final = 0.01
 """Timers of the loop may fire a little early."""
-SHARED_AGAIN_S: Final = 10.0
-"""What the pods of a start share is made again where they do not run after so long: others may have deleted it."""
-WAIT_PATIENCE_S: Final = 120.0
-"""So often the cluster is asked why a pod does not run."""
 _STOPPED_EARLY: Final = Refusal("it was stopped before it ran", False)
 CONFINEMENT: Final = Confinement(True, LimitKind.CONTROL_GROUP, network=NetworkScope.PRIVATE)
-
-
-@dataclass(slots=True)
-class GangStart:
-    """A start that is not answered.
-
-    Attributes:
-        names: of its pods.
-        waiting: those whose program does not run yet.
-        delays: those whose image is not there yet, or whose container is not made, and why.
-        trouble: why a program of it will not run.
-        refusal: why it is given up; its pods are on their way out.
-        is_making: its pods are being made and bound; it is undone behind that.
-        since: when one of these was first seen, by the clock of the loop.
-        deferred: decisions about the job that came meanwhile.
-        uids: of its pods by their names, as far as they are known to be made.
-        left: those whose node is lost, which end when it comes back.
-        asking: when it is looked next why they do not run.
-    """
-
-    decision: Start
-    names: tuple[str, ...]
-    waiting: set[str]
-    uids: dict[str, str] = field(default_factory=dict)
-    delays: dict[str, Refusal] = field(default_factory=dict)
-    trouble: Refusal | None = None
-    refusal: Refusal | None = None
-    is_making: bool = True
-    since: float | None = None
-    deferred: list[Decision] = field(default_factory=list)
-    left: set[str] = field(default_factory=set)
-    asking: asyncio.TimerHandle | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +102,7 @@ class PodExecutor:
         self._pending: dict[str, GangStart] = {}
         self.suspensions = PodSuspensions(account.api, self.pods, outbox, self._dispatch_all)
         self._fetches = ImageFetches(account.api, account.rules, outbox, sources.launch_of, sources.places_left)
-        self._one_asks = asyncio.Lock()
+        self._slow = SlowStarts(account.api, self.pods, outbox, self._is_open, self._give_up)
         self._latest = 0
         self._is_adopted = False
 
@@ -268,7 +230,7 @@ class PodExecutor:
         pending.is_making = False
         if pending.refusal is None:
             self._look_at(pending)
-            self._look_later(pending, SHARED_AGAIN_S, partial(self._make_again, pending, made.shared))
+            self._slow.watch(pending, made.shared)
         else:
             await self._undo(pending)
 
@@ -307,27 +269,6 @@ class PodExecutor:
         live = self.pods.by_name.get(name)
         there = None if live is None else live.pod
         return there if there is not None and there.metadata.deletion_timestamp is None else None
-
-    def _look_later(self, pending: GangStart, after_s: float, look: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Look why its pods do not run, should that be so by then."""
-        if self._is_open(pending):
-            loop = asyncio.get_running_loop()
-            pending.asking = loop.call_later(after_s, lambda: self.pods.spawn(look()))
-
-    async def _make_again(self, pending: GangStart, shared: Iterable[Shared]) -> None:
-        self._account.api.forget_shared()
-        with contextlib.suppress(ClusterRefusedError):  # such as by a quota, though it is there
-            await all_of(self._account.api.make_shared(item) for item in shared)
-        self._look_later(pending, WAIT_PATIENCE_S - SHARED_AGAIN_S, partial(self._ask_why, pending))
-
-    async def _ask_why(self, pending: GangStart) -> None:
-        """What does not come keeps a pod waiting for ever, and the cluster says so in events alone."""
-        async with self._one_asks:  # events are not indexed by their pods: a question is dear to the cluster
-            for live in [self.pods.by_name[name] for name in pending.waiting if name in self.pods.by_name]:
-                said = await self._account.api.wait_trouble(live.mark.pod) if self._is_open(pending) else ""
-                if said and self._is_open(pending):
-                    self._give_up(pending, Refusal(said, True))
-        self._look_later(pending, WAIT_PATIENCE_S, partial(self._ask_why, pending))
 
     def _is_open(self, pending: GangStart) -> bool:
         """Whether a start may come to be yet."""

@@ -60,6 +60,11 @@ def phase_of(pod: PodObject) -> PodPhase:
     return PodPhase.WAITING if state.running is None else PodPhase.RUNNING
 
 
+def is_untouched(pod: PodObject) -> bool:
+    """Whether its node has said nothing of it yet."""
+    return not pod.status.container_statuses and not pod.status.init_container_statuses
+
+
 def start_trouble(pod: PodObject) -> Refusal | None:
     """Why its program will not run; None while it still may, or when it ran."""
     state, status = _state(pod), pod.status
