@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -528,6 +529,30 @@ def test_what_the_pods_of_a_start_share_is_made_again_where_others_delete_it_bef
     for pod in pods:
         cluster.run(pod)
     assert bench.next(Confirmed).decision == 2
+
+
+def test_what_is_made_again_of_a_start_that_is_given_up_meanwhile_is_deleted_again(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slow_starts, "SHARED_AGAIN_S", 0.01)
+    bench.launch = replace(bench.launch, secrets={"KEY": "x"})
+    making, is_over = f"POST /api/v1/namespaces/{NAMESPACE}/secrets", threading.Event()
+    cluster.refuses = lambda request, _: (
+        refusal(503, "Unavailable", "later")
+        if request == making and cluster.requests.count(making) > 1 and not is_over.is_set()
+        else None
+    )
+    bench.engine.apply([start(1)])
+    bench.bound(POD)
+    eventually(lambda: cluster.requests.count(making) > 1)
+    bench.engine.apply([stop(2)])
+    eventually(lambda: "deletionTimestamp" in (cluster.get("pods", POD) or {})["metadata"])
+    cluster.remove("pods", POD)
+    bench.next(Refused)
+    is_over.set()
+    deleting = f"DELETE /api/v1/namespaces/{NAMESPACE}/secrets/train-abcde-1"
+    eventually(lambda: cluster.requests.count(deleting) > 1)
+    eventually(lambda: cluster.names("secrets") == [])
 
 
 def replace_first_task(bench: PodBench, cluster: StandinCluster) -> None:

@@ -90,9 +90,13 @@ class SlowStarts:
             pending.asking = loop.call_later(after_s, lambda: self._pods.spawn(look()))
 
     async def _make_again(self, pending: GangStart, shared: Iterable[Shared]) -> None:
+        if not self._is_open(pending):
+            return
         self._api.forget_shared()
         with contextlib.suppress(ClusterRefusedError):  # such as by a quota, though it is there
             await all_of(self._api.make_shared(item) for item in shared)
+        if not self._is_open(pending):  # given up meanwhile, it may have deleted all of that before
+            await self._pods.forget_run(pending.decision.job, pending.decision.attempt)
         self._look_later(pending, TOLD_AFTER_S - SHARED_AGAIN_S, partial(self._tell_why, pending))
 
     async def _tell_why(self, pending: GangStart) -> None:
