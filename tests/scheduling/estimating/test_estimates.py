@@ -39,14 +39,15 @@ from millpond.scheduling.estimating import estimate, pool_model
 from millpond.scheduling.estimating.displacer import Displacer, Preemption
 from millpond.scheduling.estimating.guaranteed_runs import GuaranteedRuns
 from millpond.scheduling.estimating.held_nodes import HeldNodes, HeldOnNode
-from millpond.scheduling.estimating.lengths import Length
+from millpond.scheduling.estimating.lengths import Length, drawn_of
 from millpond.scheduling.estimating.newcomers import Newcomers
 from millpond.scheduling.estimating.pool_model import PoolModeller, view_of
 from millpond.scheduling.estimating.possible_jobs import Candidate, Counted, Demand, Guarantor, HeldRoom
-from millpond.scheduling.estimating.rooms import Rooms
+from millpond.scheduling.estimating.rooms import Part, PartsInVain, Rooms
 from millpond.scheduling.ordering.arrivals import REMEMBERED, ArrivalHistory
 from millpond.scheduling.ordering.forecast_errors import ForecastErrors
 from millpond.scheduling.ordering.queueing import new_record
+from millpond.scheduling.ordering.survival import BINS
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.scheduling.state import State
@@ -612,6 +613,23 @@ def test_many_jobs_of_one_length_say_nothing_of_much_longer_ones() -> None:
     assert errors.corrected(60_000.0, 120_000.0)[0] == pytest.approx(60_000.0, rel=0.2)
 
 
+def test_lengths_that_are_drawn_at_once_are_those_drawn_one_by_one() -> None:
+    chances = np.random.default_rng(1)
+    hazards = [tuple(np.concatenate(([0.0], np.cumsum(chances.uniform(0.01, 0.9, BINS)))).tolist()) for _ in range(2)]
+    services = [0.0, 40.0, 90.0, 5_000.0, 2e6]
+    lengths = [Length(math.inf), Length(30.0, extra_s=5.0), Length(90.0, limit_s=60.0)]
+    lengths += [Length(service_s=service, hazard=hazard, extra_s=3.0) for service in services for hazard in hazards]
+    lengths += [Length(-1.0, 1_000.0, 0.7, service, 0.02, hazards[0], 1.0, 9e4) for service in services]
+    levels, stretches = chances.uniform(0.0, 1.0, (4, len(lengths))), [0.5, 1.0, 1.3, 2.0]
+    levels[0, :] = 0.999
+    one_by_one = [
+        [length.drawn_s(level, stretch) for length, level in zip(lengths, row, strict=True)]
+        for row, stretch in zip(levels.tolist(), stretches, strict=True)
+    ]
+    assert drawn_of(lengths, levels, stretches) == pytest.approx(np.array(one_by_one), rel=1e-9, abs=1e-6)
+    assert drawn_of([], np.zeros((4, 0)), stretches).shape == (4, 0)
+
+
 def remembering(*counts: int) -> World:
     """A world in which so many jobs have come in each hour, all of which ended at once."""
     world = World(machine("n", 4))
@@ -834,3 +852,47 @@ def test_the_nodes_that_first_have_room_are_found_with_the_instant() -> None:
     ends = [(5.0, [(0, 2000)]), (7.0, [(2, 4000)]), (9.0, [(1, 3000)])]
     assert rooms.nodes_of([(2, 4000, every)], ends) == (9.0, {1, 2})
     assert rooms.nodes_of([(3, 4000, every)], ends) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_said_to_find_no_room_still_finds_none(seed: int) -> None:
+    chance = random.Random(seed)
+    rooms = Rooms([chance.randrange(9) for _ in range(8)], 2)
+    avoided = {1, 2}
+    asked: list[tuple[Part, ...]] = [
+        tuple((chance.randrange(1, 4), amount, bytes(chance.choices([0, 1], k=8))) for amount in amounts)
+        for amounts in [(8,), (6,), (3,), (1,), (0,), (4, 2), (5, 1)]
+    ]
+    in_vain, in_vain_beside = PartsInVain(rooms), PartsInVain(rooms)
+    said, held = 0, []
+    for _ in range(400):
+        parts = chance.choice(asked)
+        for known, kept in ((in_vain, ()), (in_vain_beside, avoided)):
+            is_in_vain, taken = known.has(parts, kept), rooms.take(parts, kept)
+            assert not (is_in_vain and taken)
+            said += is_in_vain
+            if taken is None:
+                known.add(parts)
+            else:
+                held.append(taken)
+        while held and chance.random() < 0.6:
+            rooms.give(held.pop(chance.randrange(len(held))))
+    assert said > 20
+
+
+@pytest.mark.parametrize("settings", [None, Settings(ordering="fifo"), Settings(reserve=False), Settings(preempt=True)])
+def test_starts_are_those_found_by_looking_for_all_rooms_anew(
+    settings: Settings | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, chance = World(*(machine(f"n{number}", 4) for number in range(6)), settings=settings), random.Random(7)
+    for number in range(90):
+        world.go_to(20.0 * number)
+        job = gang(f"j{number}", 2, asks(chance.randrange(1, 5))) if number % 5 == 0 else single(f"j{number}", 1 + number % 4)
+        world.submit(job, lasting=chance.uniform(200.0, 3_000.0), known=number % 3 > 0)
+    waiting = [record.id for record in world.core.jobs.values() if record.state is JobState.QUEUED]
+    starts = [start_of(world, job) for job in waiting]
+    assert len(waiting) > 20
+    monkeypatch.setattr(PartsInVain, "has", lambda *_: False)
+    world.go_to(world.now)
+    world.core.decide(world.now)
+    assert [start_of(world, job) for job in waiting] == starts

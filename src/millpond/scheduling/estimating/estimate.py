@@ -24,10 +24,10 @@ from millpond.model.amounts import count_text
 from millpond.model.reasons import StartEstimate
 from millpond.scheduling.cycle.job_placement import Placer
 from millpond.scheduling.estimating.futures import Future
-from millpond.scheduling.estimating.lengths import LEAST_ENDED
+from millpond.scheduling.estimating.lengths import LEAST_ENDED, drawn_of
 from millpond.scheduling.estimating.line_order import LineOrder
 from millpond.scheduling.estimating.newcomers import Newcomers
-from millpond.scheduling.estimating.pool_model import LineUp, PoolModeller, View, view_of
+from millpond.scheduling.estimating.pool_model import LineUp, PoolModeller, Running, View, view_of
 from millpond.scheduling.estimating.pool_state import FirstRuns
 from millpond.scheduling.estimating.possible_jobs import Candidate
 from millpond.scheduling.ordering.forecasts import NEVER
@@ -144,19 +144,11 @@ class _PoolFutures:
         of_runs, of_starts = _levels(draw, len(modeller.runs)), _levels(draw, _DRAWS)
         self._stretches = _spread(draw, LENGTHS_SPREAD)
         rooms = [run.room for run in modeller.runs]
-        ends = (self._ends(*drawn) for drawn in zip(of_runs, self._stretches, strict=True))
-        self._begins = FirstRuns.of_futures(rooms, ends)
+        self._begins = FirstRuns.of_futures(rooms, _ends(modeller.runs, of_runs, self._stretches))
         self._of_starts: list[list[float]] = of_starts.tolist()
         self._streams = [_Stream(self.newcomers, number) for number in range(FUTURES)]
         self._plays: dict[tuple[int, bool], _Play] = {}
         self._most_steps = FEWEST_STEPS if modeller.every > 1 or state.queues.has_guarantees else MOST_STEPS
-
-    def _ends(self, levels: FloatArray, stretch: float) -> list[float]:
-        """When those that run end in a future."""
-        return [
-            max(min(run.length.drawn_s(level, stretch), run.leaves_s), run.stays_s)
-            for level, run in zip(levels.tolist(), self._modeller.runs, strict=True)
-        ]
 
     def has(self, record: JobRecord) -> bool:
         """Whether a job waited in it."""
@@ -230,6 +222,14 @@ class _Stream:
 
 def _unknown(state: State, why: str) -> StartEstimate:
     return StartEstimate(state.now, None, "", unknown=why)
+
+
+def _ends(runs: Sequence[Running], levels: FloatArray, stretches: Sequence[float]) -> list[list[float]]:
+    """When those that run end in each future."""
+    drawn = drawn_of([run.length for run in runs], levels, stretches)
+    leaves_s, stays_s = np.array([run.leaves_s for run in runs]), np.array([run.stays_s for run in runs])
+    ends: list[list[float]] = np.maximum(np.minimum(drawn, leaves_s), stays_s).tolist()
+    return ends
 
 
 def _levels(draw: np.random.Generator, count: int) -> FloatArray:

@@ -20,7 +20,7 @@ from millpond.scheduling.estimating.displacer import Leaving
 from millpond.scheduling.estimating.lengths import Length
 from millpond.scheduling.estimating.pool_state import FirstRuns, PoolModel
 from millpond.scheduling.estimating.possible_jobs import Candidate, Demand, Entry, HeldRoom
-from millpond.scheduling.estimating.rooms import Part, Rooms, Taken
+from millpond.scheduling.estimating.rooms import PartsInVain, Rooms, Taken
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.guard import shorter_classes
@@ -82,10 +82,8 @@ class Future:
         self._head: Entry | None = None
         self._kept: set[int] = set()
         self._kept_until = 0.0
-        self._in_vain: set[tuple[Part, ...]] = set()
-        """Parts for which there is no room until something is given back,"""
-        self._in_vain_beside: set[tuple[Part, ...]] = set()
-        """and for which there is none but on nodes that are kept."""
+        self._in_vain, self._in_vain_beside = PartsInVain(self._rooms), PartsInVain(self._rooms)
+        """Those that find no room, and those that find none but on nodes that are kept."""
         self._flips = iter((*model.flips, (NEVER, 0, 0)))
         self._flip, self._coming = next(self._flips), next(self._arrivals, None)
         self._has_begun = self._is_over = False
@@ -235,8 +233,9 @@ class Future:
             entry[3], rank=rank, patience_s=0.0, overdue=True, displaces_above=bounds.displaces_above(entry[3])
         )
         bounds.add(entry, -1)
-        first = self._waiting[entry[1]] = (rank, entry[1], entry[2], candidate)
-        heapq.heappush(self._lines[candidate.line], first)
+        line = self._lines[candidate.line]
+        line[line.index(entry)] = self._waiting[entry[1]] = (rank, entry[1], entry[2], candidate)
+        heapq.heapify(line)
         self.steps += 1
 
     def _come(self, at: float, candidate: Candidate) -> Entry:
@@ -261,7 +260,7 @@ class Future:
         """Start a newcomer if it has room: those who wait have not found any before."""
         candidate = entry[3]
         line = self._lines[candidate.line]
-        if self._first(line) is not entry or (self._model.strict and len(self._waiting) > 1):
+        if line[0] is not entry or (self._model.strict and len(self._waiting) > 1):
             return
         if candidate.strict and self._of_group[candidate.group] > 1:
             return
@@ -279,9 +278,8 @@ class Future:
     def _walk(self) -> None:
         """Start what has room, in order."""
         lines, rooms, model = self._lines, self._rooms, self._model
-        heads = [self._ranked(entry) for line in lines.values() if (entry := self._first(line))]
+        heads = [self._ranked(line[0]) for line in lines.values() if line]
         heapq.heapify(heads)
-        self._note_room()
         passed: list[Entry] = []
         blocked = False
         closed = set[int]()
@@ -293,7 +291,7 @@ class Future:
             candidate = entry[3]
             line = lines[candidate.line]
             self.steps += 1
-            if candidate.group in closed or (blocked and self._is_in_vain(candidate)):
+            if candidate.group in closed or (blocked and self._is_in_vain(entry)):
                 continue
             if not (demands := self._admitted(candidate)):
                 continue
@@ -303,6 +301,7 @@ class Future:
                     break
                 if not blocked and (model.reserves or candidate.overdue):
                     self._reserve(entry, demands[0])
+                    self._leave_out_in_vain(heads)
                 blocked = True
                 if candidate.strict:
                     closed.add(candidate.group)
@@ -314,11 +313,18 @@ class Future:
                 passed.append(first)
             else:
                 self._begin(entry, demand, taken)
-            if following := self._first(line):
-                heapq.heappush(heads, self._ranked(following))
+            if line:
+                heapq.heappush(heads, self._ranked(line[0]))
         for entry in passed:
             heapq.heappush(lines[entry[3].line], entry)
         self._requeue_left()
+
+    def _leave_out_in_vain(self, heads: list[Entry]) -> None:
+        """Look at those all at once that would be passed over one by one."""
+        count = len(heads)
+        heads[:] = [entry for entry in heads if not self._is_in_vain(entry)]
+        heapq.heapify(heads)
+        self.steps += count - len(heads)
 
     def _ranked(self, entry: Entry) -> Entry:
         """One that waits, in the order of this moment: those that a guarantee covers go first."""
@@ -327,15 +333,11 @@ class Future:
         rank, tier = entry[0], float(entry[3].demand.covering(self._spare) is None)
         return entry if rank[0] == tier else ((tier, *rank[1:]), *entry[1:])
 
-    def _first(self, line: list[Entry]) -> Entry | None:
-        """The first of a line, of which those drop out that have another place by now."""
-        while line and self._waiting.get(line[0][1]) is not line[0]:
-            heapq.heappop(line)
-        return line[0] if line else None
-
     def _admitted(self, candidate: Candidate) -> list[Demand]:
         """On which choices of models of cards the limits admit a job, beside what is reserved while it is there."""
         demand, spare = candidate.demand, self._spare
+        if not demand.choices and not demand.counted.limits:
+            return [demand]
         kept = self._kept_of_accounts(candidate) if self._model.reserved else {}
         return [
             each
@@ -373,7 +375,7 @@ class Future:
         if demand.spaced is not None:
             return demand.take(self._rooms, avoided)
         parts, is_kept = demand.parts, avoided is self._kept
-        if parts in self._in_vain or (is_kept and parts in self._in_vain_beside):
+        if self._in_vain.has(parts) or (is_kept and self._in_vain_beside.has(parts, avoided)):
             return None
         taken = demand.take(self._rooms, avoided)
         if taken is None and not avoided:
@@ -382,16 +384,15 @@ class Future:
             self._in_vain_beside.add(parts)
         return taken
 
-    def _is_in_vain(self, candidate: Candidate) -> bool:
+    def _is_in_vain(self, entry: Entry) -> bool:
         """Whether a job has no room, nor can any be made, and no other has to wait for that."""
-        demand = candidate.demand
-        has_one_choice = not demand.choices and demand.spaced is None
-        return has_one_choice and not self._displacer and not candidate.strict and demand.parts in self._in_vain
-
-    def _note_room(self) -> None:
-        """Something may have been given back since a place was sought last."""
-        self._in_vain.clear()
-        self._in_vain_beside.clear()
+        candidate, demand = entry[3], entry[3].demand
+        if demand.choices or demand.spaced is not None or self._displacer or candidate.strict:
+            return False
+        parts, kept = demand.parts, self._kept
+        return self._in_vain.has(parts) or (
+            bool(kept) and self._in_vain_beside.has(parts, kept) and self._avoided(entry) is kept
+        )
 
     def _make_room(self, entry: Entry, demand: Demand, avoided: Collection[int]) -> Taken | None:
         """Let running work leave for a job, if that gives it a place: those wait again."""
@@ -403,8 +404,6 @@ class Future:
         candidate = entry[3] if demand is entry[3].demand else replace(entry[3], demand=demand)
         leaving = displacer.leaving_for(candidate, self._rooms.free, avoided, self.now, self._spare)
         self.steps += displacer.steps - steps
-        if leaving:
-            self._note_room()
         for each in leaving:
             left_s = max(self._end_of[each.number] - self.now, 0.0)
             self._left.append(self._after_leaving(self._stop(each.number), left_s, each))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
@@ -93,6 +94,36 @@ class Length:
         return EDGES[there] + part * (EDGES[there + 1] - EDGES[there])
 
 
+def drawn_of(lengths: Sequence[Length], levels: FloatArray, stretches: Sequence[float]) -> FloatArray:
+    """(futures, jobs) what ``Length.drawn_s`` draws of many at once.
+
+    Args:
+        levels: (futures, jobs) the parts, 0..1, which the lengths stay below.
+        stretches: (futures,) see there.
+    """
+    if not lengths:
+        return np.zeros_like(levels)
+    fields = [
+        (own.sure_s, own.median_s, own.sigma, own.service_s, own.past, own.extra_s, own.limit_s) for own in lengths
+    ]
+    sure, median, sigma, service, past, extra, limit = np.array(fields).T
+    stretch = np.array(stretches)[:, None]
+    left = np.tile(sure, (len(stretch), 1))
+    by_forecast = (sure < 0.0) & (sigma >= 0.0)
+    parts = np.minimum(past + (1.0 - past) * levels, 1.0 - 1e-9)[:, by_forecast]
+    normal = np.array([_NORMAL.inv_cdf(part) for part in parts.ravel().tolist()]).reshape(parts.shape)
+    whole = median[by_forecast] * np.exp(sigma[by_forecast] * np.minimum(normal, _FARTHEST))
+    left[:, by_forecast] = whole * stretch - service[by_forecast]
+    learnt = dict[tuple[float, ...], list[int]]()
+    for number in np.flatnonzero((sure < 0.0) & (sigma < 0.0)).tolist():
+        learnt.setdefault(lengths[number].hazard, []).append(number)
+    for hazard, numbers in learnt.items():
+        reached = np.interp(service[numbers], EDGES, hazard) - np.log(1.0 - levels[:, numbers] + 1e-9)
+        left[:, numbers] = (np.interp(reached, hazard, EDGES) - service[numbers]) * stretch * stretch
+    drawn: FloatArray = np.minimum(np.maximum(left, 0.0), limit) + extra
+    return drawn
+
+
 class Lengths:
     """The lengths of the jobs of one state.
 
@@ -167,11 +198,12 @@ def lasts(record: JobRecord) -> bool:
 
 def _outliving(slots: FloatArray, now: float) -> FloatArray:
     """(classes, bins) how many running jobs have outlived each bin since they were last counted."""
-    alive = slots[:, slots[SLOT_ALIVE] > 0.0]
-    service = alive[SLOT_ATTAINED] + np.maximum(now - alive[SLOT_STARTED] - alive[SLOT_DEBT], 0.0)
+    used = slots[[SLOT_ATTAINED, SLOT_STARTED, SLOT_DEBT, SLOT_BIN, SLOT_CLASS]]
+    attained, started, debt, bins, classes = used[:, slots[SLOT_ALIVE] > 0.0]
+    service = attained + np.maximum(now - started - debt, 0.0)
     reached = np.minimum(np.searchsorted(EDGES, service, side="right") - 1, BINS - 1)
-    counted, cells = alive[SLOT_BIN].astype(np.int64), CLASSES * (BINS + 1)
-    firsts = alive[SLOT_CLASS].astype(np.int64) * (BINS + 1)
+    counted, cells = bins.astype(np.int64), CLASSES * (BINS + 1)
+    firsts = classes.astype(np.int64) * (BINS + 1)
     change = np.bincount(firsts + np.minimum(counted, reached), minlength=cells) - np.bincount(
         firsts + reached, minlength=cells
     )

@@ -37,15 +37,13 @@ class LineOrder:
         self._sequences = table.figure(SEQUENCE)[order]
         self._pools: Int64Array = table.number(POOL)[order]
         self._pool_numbers = {pool: number for number, pool in enumerate(table.pools.items)}
-        self._place_of = _places_of(self._sequences)
 
     def __contains__(self, record: JobRecord) -> bool:
-        place = self._place_of.get(record.sequence)
-        return place is not None and self.records[place] is record
+        return any(self.records[place] is record for place in _places_of(self._sequences, record))
 
     def place_of(self, record: JobRecord) -> int:
         """How many go before one of them."""
-        return self._place_of[record.sequence]
+        return _places_of(self._sequences, record)[0]
 
     def of_pool(self, pool: str) -> PoolOrder:
         """Those of a pool that still wait."""
@@ -67,17 +65,17 @@ class PoolOrder:
     def __init__(self, records: Sequence[JobRecord], places: FloatArray, sequences: FloatArray) -> None:
         self._records = records
         self._places = places
-        self._place_of = _places_of(sequences)
+        self._sequences = sequences
 
     def __len__(self) -> int:
         return len(self._records)
 
     def __contains__(self, record: JobRecord) -> bool:
-        return record.sequence in self._place_of
+        return bool(_places_of(self._sequences, record))
 
     def place_of(self, record: JobRecord) -> int:
         """How many go before one of them."""
-        return self._place_of[record.sequence]
+        return _places_of(self._sequences, record)[0]
 
     def ranked(self, places: range) -> list[Ranked]:
         """Those at some places, with what they were ranked by."""
@@ -88,5 +86,7 @@ class PoolOrder:
         ]
 
 
-def _places_of(sequences: FloatArray) -> dict[int, int]:
-    return {sequence: place for place, sequence in enumerate(sequences.astype(np.int64).tolist())}
+def _places_of(sequences: FloatArray, record: JobRecord) -> list[int]:
+    """Where the job of an arrival stands; empty if it is not among them."""
+    places: list[int] = np.flatnonzero(sequences == record.sequence).tolist()
+    return places

@@ -19,12 +19,16 @@ class Rooms:
     Args:
         free: of each node, in any unit; below 0 counts as none.
         unit: nodes with equally many whole units are one level, beyond ``LEVELS`` units all are.
+
+    Attributes:
+        given: nodes that have got more room, one after the other.
     """
 
-    __slots__ = ("_levels", "_place", "_unit", "free")
+    __slots__ = ("_levels", "_place", "_unit", "free", "given")
 
     def __init__(self, free: Sequence[int], unit: int) -> None:
         self.free = list(free)
+        self.given: list[int] = []
         self._unit = unit
         self._levels: list[list[int]] = [[] for _ in range(LEVELS + 1)]
         self._place = [0] * len(self.free)
@@ -45,6 +49,8 @@ class Rooms:
 
     def change(self, node: int, amount: int) -> None:
         """Give a node so much more room (below 0: less)."""
+        if amount > 0:
+            self.given.append(node)
         before = self._level(self.free[node])
         self.free[node] += amount
         after = self._level(self.free[node])
@@ -109,3 +115,44 @@ class Rooms:
             if not needs:
                 return at, nodes
         return None
+
+
+class PartsInVain:
+    """Parts for which there was no room when a place was sought, and none was given back since where they could lie.
+
+    Only tasks that ask for equally much fit as before while no node has room for one of them that had none: in which
+    order others are laid may matter.
+    """
+
+    __slots__ = ("_rooms", "_since")
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+        self._since: dict[tuple[Part, ...], int] = {}
+
+    def add(self, parts: tuple[Part, ...]) -> None:
+        """There is no room for them."""
+        self._since[parts] = len(self._rooms.given)
+
+    def has(self, parts: tuple[Part, ...], avoided: Collection[int] = ()) -> bool:
+        """Whether there is no room for them still.
+
+        Args:
+            avoided: as when their place was sought.
+        """
+        since = self._since.get(parts)
+        if since is None:
+            return False
+        given = self._rooms.given
+        if since < len(given):
+            (_, amount, will_do), *others = parts
+            free = self._rooms.free
+            for node in given[since:]:
+                if others or (free[node] >= amount and will_do[node] and node not in avoided):
+                    return False
+            self._since[parts] = len(given)
+        return True
+
+    def clear(self) -> None:
+        """Others may have room now."""
+        self._since.clear()
