@@ -81,10 +81,15 @@ def choosing_option(name: str, **attributes: Any) -> Callable[[Any], Any]:
 
     As ``--name "$EXPERIMENT"`` it would choose all jobs where the variable is empty.
     """
-    return click.option(name, default="", callback=_not_empty, **attributes)
+    return click.option(name, default="", callback=not_empty, **attributes)
 
 
-def _not_empty(context: click.Context, option: click.Parameter, value: str) -> str:
+def not_empty(context: click.Context, option: click.Parameter, value: str) -> str:
+    """The value of such an option.
+
+    Raises:
+        InvalidInputError: it is written, and empty.
+    """
     is_given = context.get_parameter_source(option.name or "") is not ParameterSource.DEFAULT
     if is_given and not value:
         raise InvalidInputError(f"{option.opts[0]} names nothing", "leave it out; a variable of the shell may be empty")

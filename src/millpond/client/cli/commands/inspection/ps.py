@@ -9,7 +9,7 @@ from typing import Unpack
 import click
 from click.shell_completion import CompletionItem
 
-from millpond.client.cli.connection import choosing_option
+from millpond.client.cli.connection import choosing_option, not_empty
 from millpond.client.cli.printing import array_tables, formats
 from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.sdk import Client
@@ -107,8 +107,9 @@ _TABLE: ListTable[JobInfo] = ListTable(
 _STATES = [state.value for state in JobState]
 
 
-def _states(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[str, ...]:
+def _states(context: click.Context, option: click.Parameter, text: str) -> tuple[str, ...]:
     """States with commas between them."""
+    not_empty(context, option, text)
     states = tuple(state.strip() for state in text.split(",")) if text else ()
     for state in states:
         if state not in _STATES:
