@@ -61,6 +61,11 @@ def test_ctrl_c_ends_a_server_in_the_foreground_without_a_traceback(pond):
     assert not pond.server_pid
 
 
+def test_a_start_in_the_background_says_that_requests_from_elsewhere_are_not_encrypted(pond):
+    said = pond.printed("up", "--detach", "--fake-gpus", FAKE_GPUS, "--host", "0.0.0.0")
+    assert "requests from elsewhere are not encrypted" in said
+
+
 def test_down_stops_the_server_and_its_jobs(running):
     running("run", "--detach", "--", "sleep", "300")
     waiting = [running("run", "--detach", "--gpus", "4", "--tasks", "2", "--", "sleep", "300") for _ in range(2)]

@@ -124,21 +124,28 @@ def _notes(options: ServerOptions, current: Current, lead: ServingRight, base: C
     return [
         *([] if base.components.loop.read_only is None else [str(base.components.loop.read_only)]),
         *_notes_on_machine(base),
-        *_notes_on_the_way(options.host, listening, lead.post.encryption),
-        *password_notes(options.store),
         *_first_login_notes(invitation, listening.public_url),
     ]
 
 
 def _notes_on_machine(base: CoreComponents) -> list[str]:
     """What is said of the machine when the server is up."""
-    machine, isolation, unshared = base.host.machine, base.components.isolation, base.engine.why_nothing_is_shared()
-    apart = isolation.apart.trouble
+    machine, unshared = base.host.machine, base.engine.why_nothing_is_shared()
+    apart = base.components.isolation.apart.trouble
     return [
         *(machine.notes or (_summary(machine.nodes),)),
         *([f"jobs are not kept apart from each other: {apart}"] if apart else []),
         *([f"no card is shared out: {unshared}"] if unshared else []),
-        *([isolation.warning] if isolation.warning else []),
+    ]
+
+
+def start_warnings(options: ServerOptions, current: Current, lead: ServingRight, base: CoreComponents) -> list[str]:
+    """What whoever starts this server should know, in the background too."""
+    warning = base.components.isolation.warning
+    return [
+        *([warning] if warning else []),
+        *_notes_on_the_way(options.host, current.config.listening, lead.post.encryption),
+        *password_notes(options.store),
     ]
 
 

@@ -17,7 +17,7 @@ from millpond.server.startup.background_workers import attended
 from millpond.server.startup.components import open_components
 from millpond.server.startup.configuration import Current
 from millpond.server.startup.garbage_collection import keep_what_is_loaded
-from millpond.server.startup.http_stack import make_http_server, make_service
+from millpond.server.startup.http_stack import make_http_server, make_service, start_warnings
 from millpond.server.startup.leadership import take_lead
 from millpond.server.startup.options import ServerOptions, with_remembered
 from millpond.server.storage.files.blobs import NO_ROOM
@@ -80,7 +80,8 @@ def serve(options: ServerOptions, note: str) -> None:
             return
         with open_components(options, current, lead) as base:
             loop = base.components.loop
-            notes = [*filter(None, [note, base.components.queue_settings.trouble]), *base.warnings]
+            warnings = [*base.warnings, *start_warnings(options, current, lead, base)]
+            notes = [*filter(None, [note, base.components.queue_settings.trouble]), *warnings]
             service = make_service(current, lead, base, notes)
             http = make_http_server(options, current, lead, base, service)
             try:

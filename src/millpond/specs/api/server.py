@@ -52,7 +52,8 @@ class ServerInfo:
         unshared: why slices and swapping of real cards are refused, as another server shares them out; empty where
             they are not.
         unlimited: why all processes of a task together are not kept to what it asked for; empty when they are.
-        notes: what was said of its start: options of the last start that count still, jobs that lost their machine.
+        notes: what was said of its start: options of the last start that count still, jobs that lost their machine,
+            warnings.
         apart: why it changes nothing, where it has a copy of another server's state; else empty.
     """
 
