@@ -151,9 +151,8 @@ class QueueSettings:
             book = self._book if texts is None else self._book.with_file(texts, facts, self._clock())
             with _at_lines_of(located):
                 _require_places(book, facts)
-                self._require_cells(core, book, facts, joining)
                 known = core.scheduler.all_machines()
-                self._require_machines(core, book, facts, known if known != Amount() else machines)
+                self._require_hardware(core, book, facts, known if known != Amount() else machines, joining)
                 changes = self._changes_of_file(core, book, facts)
         except MillpondError as error:
             self.trouble = f"warning: the queues stay as they were: {error}"
@@ -175,8 +174,7 @@ class QueueSettings:
             self._require_known_models(self._changed_rows(book))
             with _at_lines_of(located):
                 _require_places(book, facts)
-                self._ask(lambda core: self._require_cells(core, book, facts))
-                self._ask(lambda core: self._require_machines(core, book, facts))
+                self._ask(lambda core: self._require_hardware(core, book, facts))
                 changes = self._ask(lambda core: self._changes_of_file(core, book, facts))
             compared = self._ask(lambda core: self._compared(core, book, facts))
             self._keep(book, texts)
@@ -254,9 +252,8 @@ class QueueSettings:
             document = _without_null(with_field(row.document or {}, field, value))
             book = book.with_row(replace(row, document=document))
             self._require_known_models([book.rows[name]])
-        self._ask(lambda core: self._require_cells(core, book, facts))
         more = joining or Amount()
-        self._ask(lambda core: self._require_machines(core, book, facts, core.scheduler.all_machines() + more))
+        self._ask(lambda core: self._require_hardware(core, book, facts, core.scheduler.all_machines() + more))
         changes: list[Event] = self._ask(lambda core: self._changes(core, book, facts))
         changed = {queue.name for queue in _queues_of(changes)}
         for name, field, value in edits:
@@ -285,8 +282,7 @@ class QueueSettings:
         )
         book = self._book.with_row(row)
         self._require_known_models([row])
-        self._ask(lambda core: self._require_cells(core, book, facts))
-        self._ask(lambda core: self._require_machines(core, book, facts))
+        self._ask(lambda core: self._require_hardware(core, book, facts))
         compared = self._ask(lambda core: self._compared(core, book, facts))
         edited = QueueEdited(
             name,
@@ -374,34 +370,33 @@ class QueueSettings:
                     hint = suggest(str(model), sorted(known)) or f"there are {', '.join(sorted(known))}"
                     raise InvalidInputError(f"{row.name}.{field}.models: no machine has cards of model {model!r}", hint)
 
-    def _require_machines(self, core: Core, book: QueueBook, facts: QueueFacts, machines: Amount | None = None) -> None:
-        """Refuse guarantees that are raised beyond what all machines have, once there are any.
+    def _require_hardware(
+        self,
+        core: Core,
+        book: QueueBook,
+        facts: QueueFacts,
+        machines: Amount | None = None,
+        joining: Sequence[Node] = (),
+    ) -> None:
+        """Refuse cells that known machines do not have, more cards as cells than are guaranteed, and guarantees that
+        are raised beyond what all machines have, once there are any.
 
-        What machines lack already, as some are gone, bars no other change.
-
-        Args:
-            machines: others than the known ones.
-
-        Raises:
-            SpecError: more would be guaranteed than there is, with the queue.
-        """
-        bound = [row.name for row in self._changed_rows(book) if not (row.document or {}).get("may_exceed_cluster")]
-        there, after = machines or core.scheduler.all_machines(), read_queues(book.documents(facts)).queues
-        if problems := beyond_machines(parents_first(list(facts.known.values())), after, bound, there):
-            raise SpecError(problems, "more would be guaranteed than there is")
-
-    def _require_cells(self, core: Core, book: QueueBook, facts: QueueFacts, joining: Sequence[Node] = ()) -> None:
-        """Refuse cells that known machines do not have, and more cards as cells than are guaranteed.
+        What machines lack already, as some are gone, bars no other change of guarantees.
 
         Args:
-            joining: the machines that count while none is known.
+            machines: what others than the known ones have.
+            joining: the machines whose cards count while none is known.
 
         Raises:
             SpecError: as that, with the queue.
         """
-        after, before = read_queues(book.documents(facts)).queues, core.scheduler.queues()
+        before, after = core.scheduler.queues(), read_queues(book.documents(facts)).queues
         if problems := list(beyond_cells(before, after, core.scheduler.machines() or joining)):
             raise SpecError(problems, "the queues would not be valid")
+        bound = [row.name for row in self._changed_rows(book) if not (row.document or {}).get("may_exceed_cluster")]
+        there = machines or core.scheduler.all_machines()
+        if problems := beyond_machines(parents_first(list(facts.known.values())), after, bound, there):
+            raise SpecError(problems, "more would be guaranteed than there is")
 
     def _changed_rows(self, book: QueueBook) -> list[QueueRow]:
         return [row for name, row in book.rows.items() if self._book.rows.get(name) != row]
