@@ -167,9 +167,9 @@ def test_which_cells_no_machine_has_is_told_in_the_language_of_the_reader(fields
 def test_where_a_queue_cannot_be_is_told_in_the_language_of_the_reader(
     parents: dict[str, str], facts: dict[str, Any]
 ) -> None:
-    read = read_queues({"a": {}, **{name: {"parent": parent} for name, parent in parents.items()}})
+    tree = read_queues({"a": {}, **{name: {"parent": parent} for name, parent in parents.items()}})
     book = QueueBook({"b": QueueRow("b", {}, None, 1, "amy", 0.0)})
-    [problem] = book.misplaced(read, QueueFacts(**{"known": {}, **facts}))
+    [problem] = book.misplaced(tree, QueueFacts(**{"known": {}, **facts}))
     assert in_english([problem.message, problem.hint]) == []
 
 

@@ -109,9 +109,9 @@ def test_a_queue_that_was_added_by_a_request_is_none_of_the_files_business() -> 
 
 def test_only_what_differs_is_reported_to_the_scheduler() -> None:
     book = filed(lab={}, vision={"parent": "lab"})
-    read = read_queues(book.documents(NOTHING_KNOWN))
-    assert book.events(read, facts("lab", "lab/vision"), 3.0) == []
-    assert book.events(read, facts("lab"), 3.0) == [QueueChanged(3.0, Queue("vision", "lab"))]
+    queues = read_queues(book.documents(NOTHING_KNOWN))
+    assert book.events(queues, facts("lab", "lab/vision"), 3.0) == []
+    assert book.events(queues, facts("lab"), 3.0) == [QueueChanged(3.0, Queue("vision", "lab"))]
 
 
 def test_the_queue_of_a_group_is_left_as_the_scheduler_knows_it() -> None:

@@ -6,7 +6,7 @@ A server keeps and changes queues in this form, so that a field of ``QueueFile``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from millpond.model.tenancy.tenants import Queue
@@ -20,16 +20,11 @@ QueueDocument = Mapping[str, Any]
 """The fields of one queue as they are written, without its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueuesRead:
-    """Checked queues, each behind its parent, and by name what else holds for their jobs."""
+def read_queues(documents: Mapping[str, QueueDocument]) -> tuple[Queue, ...]:
+    """All queues of a tree, each behind its parent.
 
-    queues: tuple[Queue, ...]
-    rules: Mapping[str, QueueRules]
-
-
-def read_queues(documents: Mapping[str, QueueDocument]) -> QueuesRead:
-    """All queues of a tree, by name.
+    Args:
+        documents: by the names of the queues.
 
     Raises:
         SpecError: with every fault found; each names its queue and its field.
@@ -41,7 +36,7 @@ def read_queues(documents: Mapping[str, QueueDocument]) -> QueuesRead:
     except SpecError as error:
         problems = [_of_its_queue(problem, names) for problem in error.problems]
         raise SpecError(problems, "the queues would not be valid") from error
-    return QueuesRead(config.queues, config.queue_rules)
+    return config.queues
 
 
 def read_queue_rules(documents: Mapping[str, QueueDocument]) -> dict[str, QueueRules]:

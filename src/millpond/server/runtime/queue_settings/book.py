@@ -17,7 +17,7 @@ from millpond.model.amounts import count_text
 from millpond.model.errors import ConflictError
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue, takes_more_cells
 from millpond.server.store.settings import QueueRow
-from millpond.specs.config.queue_documents import QueueDocument, QueuesRead
+from millpond.specs.config.queue_documents import QueueDocument
 from millpond.specs.errors import Problem
 
 ALWAYS_THERE: Final = (ROOT_QUEUE, DEFAULT_QUEUE)
@@ -128,38 +128,38 @@ class QueueBook:
         """Queues that the file no longer has, and that are still there because something uses them."""
         return [name for name, row in self.rows.items() if row.applied is not None and name not in texts]
 
-    def events(self, read: QueuesRead, facts: QueueFacts, now: float) -> list[events.Event]:
+    def events(self, queues: Sequence[Queue], facts: QueueFacts, now: float) -> list[events.Event]:
         """What leads from the queues that the scheduler knows to these.
 
         Raises:
             ConflictError: a queue would get others below it, and is used.
         """
-        for problem in self._below_used(read, facts):
+        for problem in self._below_used(queues, facts):
             raise ConflictError(problem.message, problem.hint)
-        changed = [queue for queue in read.queues if queue.name in self.rows and facts.known.get(queue.name) != queue]
+        changed = [queue for queue in queues if queue.name in self.rows and facts.known.get(queue.name) != queue]
         # Cells that move from one queue to another are given up first.
         changed.sort(
             key=lambda queue: queue.name not in facts.known or takes_more_cells(queue, facts.known[queue.name])
         )
-        wanted = {queue.name for queue in read.queues}
+        wanted = {queue.name for queue in queues}
         gone = [name for name in reversed(list(facts.known)) if name not in (*wanted, *ALWAYS_THERE)]
         return [
             *(events.QueueRemoved(now, name) for name in gone),
             *(events.QueueChanged(now, queue) for queue in changed),
         ]
 
-    def misplaced(self, read: QueuesRead, facts: QueueFacts) -> Iterator[Problem]:
+    def misplaced(self, queues: Sequence[Queue], facts: QueueFacts) -> Iterator[Problem]:
         """Queues that would get another parent, or one that is used and takes jobs."""
-        for queue in read.queues:
+        for queue in queues:
             known = facts.known.get(queue.name)
             if known is not None and known.parent != queue.parent:
                 message = f"queue {queue.name!r} would move from {known.parent!r} to {queue.parent!r}"
                 yield Problem(message, "define a new queue under the new parent", f"{queue.name}.parent")
-        yield from self._below_used(read, facts)
+        yield from self._below_used(queues, facts)
 
-    def _below_used(self, read: QueuesRead, facts: QueueFacts) -> Iterator[Problem]:
+    def _below_used(self, queues: Sequence[Queue], facts: QueueFacts) -> Iterator[Problem]:
         parents = {queue.parent for queue in facts.known.values()}
-        for queue in read.queues:
+        for queue in queues:
             if queue.name not in self.rows or queue.name in facts.known or queue.parent in parents:
                 continue
             if use := facts.use_of(queue.parent):

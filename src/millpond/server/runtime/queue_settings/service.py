@@ -390,7 +390,7 @@ class QueueSettings:
         Raises:
             SpecError: as that, with the queue.
         """
-        before, after = core.scheduler.queues(), read_queues(book.documents(facts)).queues
+        before, after = core.scheduler.queues(), read_queues(book.documents(facts))
         if problems := list(beyond_cells(before, after, core.scheduler.machines() or joining)):
             raise SpecError(problems, "the queues would not be valid")
         bound = [row.name for row in self._changed_rows(book) if not (row.document or {}).get("may_exceed_cluster")]
