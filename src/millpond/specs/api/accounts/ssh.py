@@ -81,11 +81,6 @@ class PublicKey:
         """A short name that is safe in paths; 80 bits of the fingerprint."""
         return base64.b32encode(self._digest()[:10]).decode().lower()
 
-    @property
-    def line(self) -> str:
-        """As it stands in a file, without comment."""
-        return f"{self.kind} {self.blob}"
-
     def _digest(self) -> bytes:
         return hashlib.sha256(base64.b64decode(self.blob)).digest()
 
