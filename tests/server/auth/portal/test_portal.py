@@ -8,6 +8,7 @@ import os
 import re
 import time
 from dataclasses import replace
+from urllib.parse import parse_qsl, urljoin, urlsplit
 
 import pytest
 from auth_world import API, PASSWORD, AuthWorld
@@ -15,6 +16,7 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 from portal_browser import HOSTILE, VISIT, browser_of, csrf_in
 
+from millpond.server.auth.guard import PORTAL_PREFIX
 from millpond.server.auth.oidc.pending_logins import GOOD_FOR_S
 from millpond.server.auth.records import TokenKind, User
 from millpond.server.monitoring.time_series.figures import part_of
@@ -250,6 +252,31 @@ def test_jobs_of_other_groups_are_counted_on_nodes_in_the_language_of_the_reader
         in_chinese = browser.get(path, headers={"Accept-Language": "zh-CN"}).text
         assert "其他组的" in in_chinese
         assert "other group" not in in_chinese
+
+
+def test_what_pages_lead_to_is_a_page(world: AuthWorld) -> None:
+    job = world.submit("max", gpus=4)
+    world.submit("max", gpus=4)
+    world.settled()
+    browser = browser_of(world, "olga")
+    known, ahead = set[tuple[str, tuple[str, ...]]](), ["/portal/", f"/portal/jobs/{job}"]
+    while ahead:
+        path = ahead.pop()
+        answer = browser.get(path)
+        assert answer.status_code == 200, path
+        here = urlsplit(str(answer.url)).path
+        for link in re.findall(r'(?:href|data-matching)="([^"#]+)', answer.text):
+            led = urljoin(here, html.unescape(link))
+            if led.startswith(PORTAL_PREFIX) and (kind := _kind_of(led)) not in known:
+                known.add(kind)
+                ahead.append(led)
+    assert {"/portal/reports/waits", "/portal/admin/audit", f"/portal/jobs/{job}"} <= {path for path, _ in known}
+
+
+def _kind_of(address: str) -> tuple[str, tuple[str, ...]]:
+    """Which page an address is of, and what it asks it, whatever the values are."""
+    parts = urlsplit(address)
+    return parts.path, tuple(sorted({name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}))
 
 
 def test_one_card_is_called_a_card(world: AuthWorld) -> None:

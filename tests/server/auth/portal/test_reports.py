@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -212,6 +214,13 @@ def test_waits_of_jobs_that_live_count_so_far_and_deleted_ones_stay(world: AuthW
         behind: "waiting",
         "gone-1": "started",
     }
+    browser = browser_of(world, "max")
+    day = datetime.fromtimestamp(world.clock.now).astimezone().date()
+    page = browser.get(f"/portal/reports/waits?since={day}&until={day}").text
+    links = re.findall(r'href="(/portal/reports/waits/jobs[^"]*)"', page)
+    assert len(links) == 2, "of a row, and of all"
+    for link in links:
+        assert browser.get(html.unescape(link)).status_code == 200, link
 
 
 @pytest.mark.parametrize("path", PAGES)

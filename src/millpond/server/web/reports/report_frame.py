@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from millpond.server.auth.roles import Caller, Verb
 from millpond.server.web.pages import may_do
 from millpond.server.web.reports.periods import ReportPeriod, latest_months
+
+
+def address_in(period: ReportPeriod, query: dict[str, str], **changes: str) -> str:
+    """The query of a page about a period, with some parts of it changed."""
+    return f"?{urlencode({**query, **period.query, **changes})}"
 
 
 def frame(caller: Caller, period: ReportPeriod, query: dict[str, str], order: str = "") -> dict[str, Any]:
@@ -19,9 +25,6 @@ def frame(caller: Caller, period: ReportPeriod, query: dict[str, str], order: st
     """
     ordered = {"order": order} if order else {}
 
-    def address(**changes: str) -> str:
-        return f"?{urlencode({**query, **period.query, **changes})}"
-
     def in_period(**chosen: str) -> str:
         return f"?{urlencode({**query, **ordered, **chosen})}"
 
@@ -29,7 +32,7 @@ def frame(caller: Caller, period: ReportPeriod, query: dict[str, str], order: st
         "period": period,
         "query": query,
         "order": order,
-        "address": address,
+        "address": partial(address_in, period, query),
         "in_period": in_period,
         "months": latest_months(),
         "day_query": urlencode(period.query),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Final
 from urllib.parse import urlencode
 
@@ -18,7 +19,7 @@ from millpond.server.views.reports.wait_report import WaitRequest
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
 from millpond.server.web.reports.periods import PeriodOf, ReportPeriod
-from millpond.server.web.reports.report_frame import frame
+from millpond.server.web.reports.report_frame import address_in, frame
 from millpond.specs.api.reports.report_csv import usage_csv, waits_csv
 from millpond.specs.api.reports.usage import Grouping, UsageList, WaitGrouping
 
@@ -82,7 +83,8 @@ async def waits(
     found = await service.wait_reports.report(by, WaitRequest(period.since, period.until, only), access.caller)
     found = replace(found, rows=in_order(found.rows, order))
     around = frame(access.caller, period, {"by": by, **only}, order)
-    return show("reports/waits.html", visit, found=found, only=only, **around)
+    jobs_address = partial(address_in, period, only)
+    return show("reports/waits.html", visit, found=found, only=only, jobs_address=jobs_address, **around)
 
 
 @router.get("/reports/waits.csv")
