@@ -297,7 +297,7 @@ def test_a_start_of_which_nothing_is_known_says_why():
     "line",
     [
         *("ps --user", "ps --queue", "ps --name", "ps --state", "queue show"),
-        *("stop -y --all --user", "stop -y --queue q --name"),
+        *("stop -y --all --user", "stop -y --queue q --name", "submit", "apply"),
     ],
 )
 def test_a_word_that_is_empty_chooses_nothing_and_not_everything(server, run_pond, line):

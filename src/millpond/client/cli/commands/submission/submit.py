@@ -102,6 +102,8 @@ def _text(file: str) -> tuple[str, str, Path]:
     """Content, name for messages, and the folder that relative paths refer to."""
     if file == "-":
         return sys.stdin.read(_ENOUGH), "standard input", Path.cwd()
+    if not file:  # which a path would take for the present directory
+        raise InvalidInputError("'' names no job file", "name one; a variable of the shell may be empty")
     path = Path(file)
     try:
         with path.open(encoding="utf-8") as opened:
