@@ -10,6 +10,7 @@ from millpond.model.errors import UnavailableError
 from millpond.model.hardware.nodes import SharingPolicy
 from millpond.model.sharing import DEFAULT_SLICE_RULES
 from millpond.specs.config.cluster import load_cluster, read_cluster
+from millpond.specs.config.queue_documents import read_queue_rules
 from millpond.specs.config.tasks import RunAs, TaskRules, UserKind
 from millpond.specs.errors import SpecError
 
@@ -57,7 +58,7 @@ def test_pools_and_queues_name_the_registries_that_images_may_come_from() -> Non
         "queues: [{name: nlp, images: [docker.io/pytorch/]}]\n"
     )
     assert config.provisioning.images == {"gold": ("nvcr.io/nvidia", "quay.io"), "shut": ()}
-    assert config.queue_rules["nlp"].images == ("docker.io/pytorch",)
+    assert read_queue_rules(config.queue_documents)["nlp"].images == ("docker.io/pytorch",)
 
 
 def test_an_amount_that_is_a_word_is_told_what_to_write() -> None:
@@ -268,7 +269,7 @@ def test_limits_name_models_and_rules_of_queues_are_read() -> None:
     assert queue.limit is not None
     assert (queue.limit.gpu_milli, queue.limit.models) == (4_000, (("H100", 500), ("V100", 2_000)))
     assert (queue.priorities, queue.running_jobs, queue.minimum_run_s) == ((0, 1), 3, 1_800.0)
-    assert config.queue_rules["a"].longest_dev_s == 5_400.0
+    assert read_queue_rules(config.queue_documents)["a"].longest_dev_s == 5_400.0
 
 
 def test_a_limit_of_a_model_that_no_machine_of_the_file_has_is_named_with_its_line() -> None:

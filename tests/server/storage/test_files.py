@@ -24,6 +24,7 @@ from millpond.server.storage.files.blobs import BlobStore
 from millpond.server.storage.files.mounts import MountRules
 from millpond.specs.api.jobs.files import read_batch
 from millpond.specs.config.cluster import read_cluster
+from millpond.specs.config.queue_documents import read_queue_rules
 from millpond.specs.job.job_spec import check_job
 from millpond.specs.job.snapshots import FileEntry, FolderSnapshot
 from nested_folders import nested
@@ -613,7 +614,8 @@ def test_queues_may_only_read_and_write_where_their_list_or_their_parents_says(t
         f"queues:\n- {{name: org, data: [{tmp_path}/sets], output: []}}\n"
         f"- {{name: team, parent: org, output: [{tmp_path}/out]}}\n- {{name: free}}\n"
     )
-    rules = MountRules(lambda: config.queue_rules, tmp_path / "state")
+    queues = read_queue_rules(config.queue_documents)
+    rules = MountRules(lambda: queues, tmp_path / "state")
     assert rules.readable("team", f"{tmp_path}/sets/mini") == tmp_path / "sets/mini"
     assert rules.writable("team", f"{tmp_path}/out/run") == tmp_path / "out/run"
     assert rules.readable("free", f"{tmp_path}/secret")

@@ -34,8 +34,8 @@ from millpond.server.storage.provisioning.images import ImageService
 from millpond.server.storage.provisioning.staging import Item
 from millpond.specs.api.accounts.accounts import AuditInfo
 from millpond.specs.api.jobs.images import ImageAdd, ImagePush
-from millpond.specs.config.cluster import read_cluster
 from millpond.specs.config.provisioning import ProvisioningRules
+from millpond.specs.config.queue_documents import read_queue_rules
 from millpond.specs.job.job_spec import check_job
 
 REFERENCE = "registry.example.com/team/torch:1"
@@ -363,7 +363,7 @@ def test_what_is_not_in_the_catalogue_or_lets_nobody_in_is_refused_before_anythi
 
 
 def test_a_queue_gives_to_the_registries_that_it_may_have_from(tmp_path: Path, registry: PrivateRegistry) -> None:
-    paths = read_cluster("queues:\n- {name: team, images: [quay.io/team]}\n").queue_rules
+    paths = read_queue_rules({"team": {"images": ["quay.io/team"]}})
     api = Api(tmp_path / "state", paths=lambda: paths)
     try:
         for reference, is_allowed in (("quay.io/team/a:1", True), ("quay.io/teams/a:1", False), (REFERENCE, False)):

@@ -10,6 +10,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.server.storage.files.mounts import MountRules
 from millpond.server.storage.files.volumes import VolumeRules
 from millpond.specs.config.cluster import read_cluster
+from millpond.specs.config.queue_documents import read_queue_rules
 from millpond.specs.errors import SpecError
 
 CONFIG = """\
@@ -27,7 +28,8 @@ def rules(tmp_path: Path) -> VolumeRules:
     config = read_cluster(CONFIG)
     assert config.kubernetes is not None
     volumes = config.kubernetes.volumes
-    return VolumeRules(MountRules(lambda: config.queue_rules, tmp_path), lambda: volumes)
+    queues = read_queue_rules(config.queue_documents)
+    return VolumeRules(MountRules(lambda: queues, tmp_path), lambda: volumes)
 
 
 def test_a_path_belongs_to_the_innermost_volume_that_it_lies_in(rules: VolumeRules) -> None:

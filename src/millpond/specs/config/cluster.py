@@ -26,7 +26,7 @@ from millpond.specs.config.pools import MigFile, NodeFile, PoolFile
 from millpond.specs.config.power_saving import PowerSaving
 from millpond.specs.config.prices import PriceList
 from millpond.specs.config.provisioning import ContainersFile, ProvisioningRules, SourceFile
-from millpond.specs.config.queues import QueueFile, QueueRules, broken_promises, parents_first
+from millpond.specs.config.queues import QueueFile, broken_promises, parents_first
 from millpond.specs.config.tasks import DevFile, DevRules, RunAs, RunAsFile, TaskRules, TasksFile
 from millpond.specs.config.webhooks import Webhook, WebhookFile
 from millpond.specs.errors import Problem, SpecError, suggest
@@ -98,15 +98,14 @@ class ClusterFile(Strict):
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """A checked configuration; queues come after their parents, ``queue_rules`` and ``queue_documents`` (as they are
-    written, without names) are by queue, ``slices``, ``power``, ``savings`` and ``layouts`` by pool."""
+    """A checked configuration; queues come after their parents, ``queue_documents`` (as they are written, without
+    names) are by queue, ``slices``, ``power``, ``savings`` and ``layouts`` by pool."""
 
     pools: tuple[Pool, ...] = ()
     queues: tuple[Queue, ...] = ()
     nodes: tuple[Node, ...] = ()
     prices: PriceList = PriceList()
     webhooks: tuple[Webhook, ...] = ()
-    queue_rules: Mapping[str, QueueRules] = field(default_factory=dict)
     queue_documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dev: DevRules = DevRules()
     provisioning: ProvisioningRules = ProvisioningRules()
@@ -203,7 +202,6 @@ def _completed(config: ClusterConfig, file: ClusterFile) -> ClusterConfig:
         power={pool.name: pool.power.rule() for pool in file.pools if pool.power is not None},
         savings={pool.name: pool.save_energy.saving() for pool in file.pools if pool.save_energy is not None},
         layouts={pool.name: pool.mig.rule() for pool in file.pools if pool.mig is not None},
-        queue_rules={queue.name: queue.rules() for queue in file.queues},
         queue_documents=_queue_documents(config.located),
         nodes=tuple(node.node() for node in file.nodes),
         prices=file.prices,
