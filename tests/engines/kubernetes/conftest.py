@@ -46,7 +46,5 @@ def driver(cluster: StandinCluster) -> DriverBench:
 
 @pytest.fixture
 def bench(cluster: StandinCluster, tmp_path: Path) -> Iterator[PodBench]:
-    bench = PodBench(cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+    with PodBench(cluster, tmp_path) as bench:
+        yield bench

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from standin_cluster import StandinCluster
 
@@ -65,6 +65,13 @@ class PodBench:
     options: KubernetesOptions = field(default_factory=lambda: KubernetesOptions(servers=("this-server",)))
     seen: list[Event] = field(default_factory=list)
     engine: KubernetesEngine = field(init=False)
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def open(self, expected: Sequence[Any] = (), unanswered: Sequence[Any] = ()) -> None:
         access = ClusterAccess(str(self.cluster.kubeconfig(self.folder)))

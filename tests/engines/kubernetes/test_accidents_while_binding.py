@@ -23,10 +23,8 @@ GANG = {"millpond.io/gang": "pair", "millpond.io/gang-size": "2"}
 
 @pytest.fixture
 def bench(cluster: StandinCluster, tmp_path: Path) -> Iterator[AdoptingBench]:
-    bench = AdoptingBench(cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+    with AdoptingBench(cluster, tmp_path) as bench:
+        yield bench
 
 
 def befalls(monkeypatch: pytest.MonkeyPatch, pod: str, does: Callable[[], None], is_seen: Callable[[], bool]) -> None:

@@ -36,10 +36,8 @@ from millpond.model.sharing import SliceHold
 @pytest.fixture
 def bench(cluster: StandinCluster, tmp_path: Path) -> Iterator[PodBench]:
     add_agent(cluster)
-    bench = PodBench(cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+    with PodBench(cluster, tmp_path) as bench:
+        yield bench
 
 
 def node_of(bench: PodBench) -> Node:
@@ -229,10 +227,8 @@ def test_a_card_that_a_forged_order_claims_is_given_to_nobody_else(bench: PodBen
 @pytest.fixture
 def adopting(cluster: StandinCluster, tmp_path: Path) -> Iterator[AdoptingBench]:
     add_agent(cluster)
-    bench = AdoptingBench(cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+    with AdoptingBench(cluster, tmp_path) as bench:
+        yield bench
 
 
 def asking(cluster: StandinCluster, name: str, env: tuple[str, ...] = (), **requests: str) -> None:

@@ -38,10 +38,8 @@ def driver(driver: DriverBench) -> DriverBench:
 
 @pytest.fixture
 def bench(driver: DriverBench, tmp_path: Path) -> Iterator[AdoptingBench]:
-    bench = AdoptingBench(driver.cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+    with AdoptingBench(driver.cluster, tmp_path) as bench:
+        yield bench
 
 
 def pod_of(cluster: StandinCluster, name: str = "theirs") -> dict[str, Any]:

@@ -22,9 +22,8 @@ def bench(cluster: StandinCluster, tmp_path: Path) -> Iterator[AdoptingBench]:
     cluster.add_node("n1", others={ADAPTER: "8", "example.com/not-named": "3"})
     bench = AdoptingBench(cluster, tmp_path)
     bench.extras = {"rdma": ADAPTER, "licence": LICENCE}
-    bench.open()
-    yield bench
-    bench.close()
+    with bench:
+        yield bench
 
 
 def extras_of(bench: AdoptingBench, name: str) -> dict[str, int]:

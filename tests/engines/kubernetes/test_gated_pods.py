@@ -24,10 +24,8 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 @pytest.fixture
 def bench(cluster: StandinCluster, tmp_path: Path) -> Iterator[AdoptingBench]:
-    bench = AdoptingBench(cluster, tmp_path, gated=True)
-    bench.open()
-    yield bench
-    bench.close()
+    with AdoptingBench(cluster, tmp_path, gated=True) as bench:
+        yield bench
 
 
 def gated(cluster: StandinCluster, name: str, **more: Any) -> None:

@@ -31,10 +31,8 @@ def bench(cluster: StandinCluster, tmp_path: Path) -> Iterator[AdoptingBench]:
         assert plain is not None
         labels = {**plain["metadata"]["labels"], HOST: node, ZONE: f"zone-{number // 2}"}
         cluster.put("nodes", node, {**plain, "metadata": {"labels": labels}})
-    bench = AdoptingBench(cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+    with AdoptingBench(cluster, tmp_path) as bench:
+        yield bench
 
 
 def term(labels: dict[str, str], key: str = HOST, **more: Any) -> dict[str, Any]:

@@ -31,9 +31,8 @@ def another(cluster: StandinCluster, folder: Path, times: LeaseTimes) -> Iterato
     folder.mkdir()
     bench = PodBench(cluster, folder)
     bench.options = replace(bench.options, lease=times)
-    bench.open()
-    yield bench
-    bench.close()
+    with bench:
+        yield bench
 
 
 @contextmanager

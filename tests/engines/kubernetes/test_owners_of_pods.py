@@ -20,10 +20,8 @@ from millpond.model.events import Confirmed
 
 @pytest.fixture
 def bench(cluster: StandinCluster, tmp_path: Path) -> Iterator[AdoptingBench]:
-    bench = AdoptingBench(cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+    with AdoptingBench(cluster, tmp_path) as bench:
+        yield bench
 
 
 def replicas(**counts: int) -> dict[str, Any]:

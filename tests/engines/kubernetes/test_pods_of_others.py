@@ -36,10 +36,8 @@ from millpond.node.task.records import TaskId
 
 @pytest.fixture
 def bench(cluster: StandinCluster, tmp_path: Path) -> Iterator[AdoptingBench]:
-    bench = AdoptingBench(cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+    with AdoptingBench(cluster, tmp_path) as bench:
+        yield bench
 
 
 def job_of(cluster: StandinCluster, parallelism: int, **spec: Any) -> None:

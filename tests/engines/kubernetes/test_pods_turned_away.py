@@ -130,10 +130,8 @@ def test_it_is_said_who_refused_what_and_when_it_is_tried_again(refusals: Kubele
 def bench(cluster: StandinCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AdoptingBench]:
     monkeypatch.setattr(kubelet_refusals, "FIRST_S", 1e6)
     monkeypatch.setattr(kubelet_refusals, "LONGEST_S", 1e6)
-    bench = AdoptingBench(cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+    with AdoptingBench(cluster, tmp_path) as bench:
+        yield bench
 
 
 def test_what_is_made_in_place_of_a_pod_that_was_turned_away_goes_to_another_node(

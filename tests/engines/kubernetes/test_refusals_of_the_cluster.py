@@ -31,10 +31,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def others(cluster: StandinCluster, tmp_path: Path) -> Iterator[AdoptingBench]:
-    bench = AdoptingBench(cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+    with AdoptingBench(cluster, tmp_path) as bench:
+        yield bench
 
 
 def refuse(cluster: StandinCluster, *requests: str, code: int, words: str = WEBHOOK) -> None:

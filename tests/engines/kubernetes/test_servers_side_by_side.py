@@ -22,9 +22,8 @@ def other(cluster: StandinCluster, tmp_path: Path) -> Iterator[PodBench]:
     (tmp_path / "other").mkdir()
     bench = PodBench(cluster, tmp_path / "other")
     bench.options = replace(bench.options, servers=("other-server",))
-    bench.open()
-    yield bench
-    bench.close()
+    with bench:
+        yield bench
 
 
 def free_cards(bench: PodBench) -> int:

@@ -53,18 +53,14 @@ def agents(cluster: StandinCluster) -> DriverBench:
 
 @pytest.fixture
 def bench(agents: DriverBench, tmp_path: Path) -> Iterator[PodBench]:
-    bench = PodBench(agents.cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+    with PodBench(agents.cluster, tmp_path) as bench:
+        yield bench
 
 
 @pytest.fixture
 def adopting(agents: DriverBench, tmp_path: Path) -> Iterator[AdoptingBench]:
-    bench = AdoptingBench(agents.cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+    with AdoptingBench(agents.cluster, tmp_path) as bench:
+        yield bench
 
 
 def starts(number: int, job: str, *grants: Grant, attempt: int = 1) -> Start:

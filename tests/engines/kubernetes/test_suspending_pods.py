@@ -32,10 +32,8 @@ RESUME = Resume(3, JOB, 1, Cause.RESUME_REQUESTED)
 @pytest.fixture
 def bench(cluster: StandinCluster, tmp_path: Path) -> Iterator[PodBench]:
     add_agent(cluster, swap_mib=65_536)
-    bench = PodBench(cluster, tmp_path)
-    bench.open()
-    yield bench
-    bench.close()
+    with PodBench(cluster, tmp_path) as bench:
+        yield bench
 
 
 def gang(bench: PodBench) -> None:

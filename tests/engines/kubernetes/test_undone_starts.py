@@ -30,9 +30,8 @@ def on_silent_node(cluster: StandinCluster, tmp_path: Path) -> Iterator[PodBench
     """Nodes are lost as soon as they are silent."""
     bench = PodBench(cluster, tmp_path)
     bench.options = replace(bench.options, node_timeout_s=0.0)
-    bench.open()
-    yield bench
-    bench.close()
+    with bench:
+        yield bench
 
 
 def guard(cluster: StandinCluster, pod: str = POD) -> None:
