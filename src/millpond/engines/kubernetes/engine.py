@@ -20,7 +20,7 @@ from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
 from millpond.engines.kubernetes.claims.claim_book import ClaimBook
 from millpond.engines.kubernetes.claims.claim_writing import ClaimWriter
 from millpond.engines.kubernetes.cluster.access import api_channel
-from millpond.engines.kubernetes.cluster.api_channel import PASSING, ApiChannel, ErrorAnswerError
+from millpond.engines.kubernetes.cluster.api_channel import PASSING, ErrorAnswerError
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_lease import ClusterLease, LeaseTimes
 from millpond.engines.kubernetes.cluster.cluster_nodes import POOL_LABEL, NodeRules, is_of_agent, is_of_driver
@@ -169,7 +169,7 @@ class KubernetesEngine:
         )
         self.access = self._ways_in(channels, sources, tell)
         self._executor = PodExecutor(account, sources, self._outbox, lambda node: self._view.recount(node))
-        self._foreign = self._foreign_pods(channel, api)
+        self._foreign = self._foreign_pods(api)
         self._view = ClusterView(
             channel,
             replace(self._options.nodes, tell_labels=self._foreign is not None, timeout_s=self._options.node_timeout_s),
@@ -212,11 +212,10 @@ class KubernetesEngine:
         """The namespace and name of the pod of others that a task is; empty where it is none."""
         return "" if self._foreign is None else self._foreign.adopted.pod_of(task)
 
-    def _foreign_pods(self, channel: ApiChannel, api: ClusterApi) -> ForeignPods | None:
+    def _foreign_pods(self, api: ClusterApi) -> ForeignPods | None:
         if self._options.adopts is None:
             return None
         around = ClusterParts(
-            channel,
             api,
             self._outbox,
             self._state_dir,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.engines.kubernetes.claims.claim_writing import ClaimWriter
-from millpond.engines.kubernetes.cluster.api_channel import ApiChannel
 from millpond.engines.kubernetes.cluster.bind_turns import BindTurns
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.outbox import Outbox
@@ -18,7 +17,6 @@ class ClusterParts:
     """The parts of a cluster's engine that pods of others share with the pods that Millpond makes.
 
     Attributes:
-        channel: the connection on which objects of the cluster are watched.
         state_dir: the server's state directory, where the output of tasks is looked for.
         has_node: whether there is a node of that name.
         places_left: how many more pods the kubelet of a node takes.
@@ -28,7 +26,6 @@ class ClusterParts:
         claims: writes the resource claims of pods whose cards a DRA driver gives.
     """
 
-    channel: ApiChannel
     api: ClusterApi
     outbox: Outbox
     state_dir: Path

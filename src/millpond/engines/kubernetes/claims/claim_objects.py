@@ -12,20 +12,12 @@ from msgspec import Struct, field
 
 from millpond.engines.kubernetes.adoption.pod_objects import OwnerReference
 from millpond.engines.kubernetes.cluster.cluster_nodes import AGENT_DRIVER, DRIVER
-from millpond.engines.kubernetes.cluster.objects import ObjectMeta
+from millpond.engines.kubernetes.cluster.objects import ObjectMeta, Taint
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind
 
 GROUP: Final = "/apis/resource.k8s.io"
 API: Final = f"{GROUP}/v1"
 EXACT_COUNT: Final = "ExactCount"
-
-
-class DeviceTaint(Struct):
-    """Keeps claims that do not tolerate it off a device."""
-
-    key: str
-    effect: str
-    value: str = ""
 
 
 class SliceDevice(Struct, rename="camel"):
@@ -34,7 +26,7 @@ class SliceDevice(Struct, rename="camel"):
     name: str
     attributes: dict[str, dict[str, Any]] = {}
     capacity: dict[str, dict[str, Any]] = {}
-    taints: list[DeviceTaint] = []
+    taints: list[Taint] = []
     allow_multiple_allocations: bool = False
     binding_conditions: list[str] = []
 
@@ -78,7 +70,7 @@ class TaintSelector(Struct):
 class TaintRuleSpec(Struct, rename="camel"):
     """What a rule does: without a selector, nothing."""
 
-    taint: DeviceTaint
+    taint: Taint
     device_selector: TaintSelector | None = None
 
 

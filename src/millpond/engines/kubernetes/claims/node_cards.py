@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from millpond.engines.kubernetes.claims.claim_objects import DeviceTaint, SliceDevice, SliceObject
+from millpond.engines.kubernetes.claims.claim_objects import SliceDevice, SliceObject
 from millpond.engines.kubernetes.claims.device_selectors import (
     KIND_ATTRIBUTES,
     CardKind,
@@ -21,6 +21,7 @@ from millpond.engines.kubernetes.claims.device_selectors import (
     version_of,
 )
 from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER, CardTaint, DriverCards
+from millpond.engines.kubernetes.cluster.objects import Taint
 from millpond.engines.kubernetes.cluster.resource_amounts import quantity
 from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.model.units import MIB
@@ -35,7 +36,7 @@ _BY_DRIVER: Final = "its driver, or an admin,"
 
 DeviceName = tuple[str, str]
 """Of a device of the driver: its pool, and its name there."""
-RuleTaints = Callable[[str, str], Iterable[tuple[str, DeviceTaint]]]
+RuleTaints = Callable[[str, str], Iterable[tuple[str, Taint]]]
 """The taints that rules give a device, by its pool and name, and who says so."""
 
 
@@ -90,7 +91,7 @@ def whole_pool(slices: Iterable[SliceObject]) -> list[SliceObject]:
     return last if last and len(last) == last[0].spec.pool.resource_slice_count else []
 
 
-def _no_rules(_pool: str, _device: str) -> Iterable[tuple[str, DeviceTaint]]:
+def _no_rules(_pool: str, _device: str) -> Iterable[tuple[str, Taint]]:
     return ()
 
 
@@ -143,7 +144,7 @@ def _card(
     return DriverCard(name, _with_health(whole, device) if taint is None else taint.on(whole), _kind_of(device))
 
 
-def _worst(taints: Iterable[tuple[str, DeviceTaint]]) -> CardTaint | None:
+def _worst(taints: Iterable[tuple[str, Taint]]) -> CardTaint | None:
     """What taints come to, each with who says so; None where they are of no effect."""
     found = [each for each in taints if each[1].effect in _HEALTH_OF_TAINTS]
     if not found:

@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
-from millpond.engines.kubernetes.claims.claim_objects import TAINT_RULES, DeviceTaint, TaintRuleObject
+from millpond.engines.kubernetes.claims.claim_objects import TAINT_RULES, TaintRuleObject
 from millpond.engines.kubernetes.cluster.api_channel import ApiChannel, ErrorAnswerError
 from millpond.engines.kubernetes.cluster.cluster_nodes import DRIVER
+from millpond.engines.kubernetes.cluster.objects import Taint
 from millpond.engines.kubernetes.cluster.reflector import Reflector
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class TaintRules:
         """What is to run from then on."""
         return [] if self._rules is None else [self._rules.run()]
 
-    def on(self, pool: str, device: str) -> Iterator[tuple[str, DeviceTaint]]:
+    def on(self, pool: str, device: str) -> Iterator[tuple[str, Taint]]:
         """The taints of a device of the driver by rules, each with the name of its rule."""
         for rule in () if self._rules is None else self._rules.objects.values():
             if rule.is_about(DRIVER, pool, device):

@@ -41,8 +41,8 @@ class ObjectMeta(Struct, rename="camel"):
         return bool(self.finalizers) and self.deletion_grace_period_seconds == 0
 
 
-class NodeTaint(Struct):
-    """Keeps pods that do not tolerate it off a node."""
+class Taint(Struct):
+    """Keeps what does not tolerate it off: pods off a node, or claims off a device."""
 
     key: str
     effect: str
@@ -63,7 +63,7 @@ class NodeSpec(Struct):
     """What is wanted of a node."""
 
     unschedulable: bool = False
-    taints: list[NodeTaint] = []
+    taints: list[Taint] = []
 
 
 class NodeImage(Struct, frozen=True, rename="camel"):
