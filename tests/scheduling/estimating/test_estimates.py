@@ -415,6 +415,47 @@ def test_a_job_that_a_guarantee_will_cover_then_leaves_no_room_to_shorter_work()
     assert world.state("next") is JobState.RUNNING
 
 
+def test_room_that_lower_work_leaves_for_a_job_is_not_left_to_shorter_work() -> None:
+    world = World(machine("a", 8))
+    world.submit(single("low", 8, priority=Priority.LOW, minimum_run_s=3_000.0), lasting=50_000.0, known=True)
+    for number in range(30):
+        world.submit(single(f"short{number}", priority=Priority.LOW), lasting=60.0, known=True)
+        world.go_to(world.now + 60.0)
+    world.submit(single("next", 8), lasting=36_000.0, known=True)
+    foreseen = start_of(world, "next").likely_at
+    world.go_to(3_100.0)
+    assert foreseen == world.core.jobs["next"].started_at == 3_000.0
+
+
+def test_lower_work_leaves_for_a_job_as_soon_as_others_have_the_room_that_it_leaves_to_shorter_work() -> None:
+    world = World(machine("a", 4))
+    world.submit(single("low", 2, priority=Priority.LOW), lasting=50_000.0, known=True)
+    for number in range(30):
+        world.submit(single(f"short{number}"), lasting=60.0, known=True)
+        world.go_to(world.now + 60.0)
+    world.submit(single("next", 2), lasting=36_000.0, known=True)
+    start, asked_at = start_of(world, "next"), world.now
+    assert world.state("next") is JobState.QUEUED
+    assert start.likely_at is not None
+    assert start.likely_at < asked_at + 300.0
+    world.go_to(asked_at + 60.0)
+    world.submit(single("short30"), lasting=60.0, known=True)
+    assert world.state("next") is JobState.RUNNING
+
+
+def test_a_guarantee_is_owed_to_what_took_its_place_back_before_higher_classes() -> None:
+    world = World(machine("a", 8), queues=[queue("team", guarantee=4), queue("guest")])
+    world.submit(single("guest", 8, queue="guest", priority=Priority.LOW), lasting=50_000.0, known=True)
+    back = single("back", 4, queue="team", priority=Priority.LOW, minimum_run_s=1_000.0)
+    world.submit(back, lasting=20_000.0, known=True)
+    world.submit(single("borrows", 4, queue="team", minimum_run_s=3_000.0), lasting=20_000.0, known=True)
+    world.go_to(100.0)
+    world.submit(single("high", 4, queue="guest", priority=Priority.HIGH), lasting=500.0, known=True)
+    foreseen = start_of(world, "high").likely_at
+    world.go_to(3_100.0)
+    assert foreseen == world.core.jobs["high"].started_at == 3_000.0
+
+
 def test_whoever_a_guarantee_will_cover_then_starts_before_those_that_would_borrow() -> None:
     world = World(
         machine("a", 4), queues=[queue("team", guarantee=2), queue("guest")], settings=Settings(ordering="fifo")
@@ -887,7 +928,11 @@ def test_starts_are_those_found_by_looking_for_all_rooms_anew(
     world, chance = World(*(machine(f"n{number}", 4) for number in range(6)), settings=settings), random.Random(7)
     for number in range(90):
         world.go_to(20.0 * number)
-        job = gang(f"j{number}", 2, asks(chance.randrange(1, 5))) if number % 5 == 0 else single(f"j{number}", 1 + number % 4)
+        job = (
+            gang(f"j{number}", 2, asks(chance.randrange(1, 5)))
+            if number % 5 == 0
+            else single(f"j{number}", 1 + number % 4)
+        )
         world.submit(job, lasting=chance.uniform(200.0, 3_000.0), known=number % 3 > 0)
     waiting = [record.id for record in world.core.jobs.values() if record.state is JobState.QUEUED]
     starts = [start_of(world, job) for job in waiting]

@@ -78,6 +78,8 @@ class Future:
             [each.until_s for each in model.reserved] + [run.protected_s for run in protected if run.protected_s > 0]
         )
         """When room may be had that nobody gives back: what was kept is not any longer, or what runs may leave."""
+        self._held_back = set[int]()
+        """Who was ever, of whom ``_holds`` knows until when."""
         self._left: list[Entry] = []
         self._head: Entry | None = None
         self._kept: set[int] = set()
@@ -87,6 +89,8 @@ class Future:
         self._flips = iter((*model.flips, (NEVER, 0, 0)))
         self._flip, self._coming = next(self._flips), next(self._arrivals, None)
         self._has_begun = self._is_over = False
+        self._holds_any_back = False
+        """Whether anybody leaves room to shorter work for whom running work may leave, once others have that room."""
         self._order_at_first: dict[int, int] = {}
         self._order_at_last: list[Entry] = []
         self.now = 0.0
@@ -136,7 +140,7 @@ class Future:
         while coming and coming[0] <= at:
             came.append(self._come(*coming))
             coming = self._coming = next(self._arrivals, None)
-        if released:
+        if released or (came and self._holds_any_back):
             self._walk()
         else:
             for entry in came:
@@ -264,20 +268,22 @@ class Future:
             return
         if candidate.strict and self._of_group[candidate.group] > 1:
             return
-        placed = self._place(self._ranked(entry), self._admitted(candidate))
+        demands = self._admitted(candidate)
+        if not demands:
+            return
+        if self._is_held_back(entry):
+            self._holds_any_back = self._displacer is not None
+            return
+        placed = self._place(self._ranked(entry), demands)
         if placed is None:
             return
-        demand, taken = placed
-        if self._is_held_back(entry):
-            self._rooms.give(taken)
-        else:
-            heapq.heappop(line)
-            self._begin(entry, demand, taken)
+        heapq.heappop(line)
+        self._begin(entry, *placed)
         self._requeue_left()
 
     def _walk(self) -> None:
         """Start what has room, in order."""
-        lines, rooms, model = self._lines, self._rooms, self._model
+        lines, model = self._lines, self._model
         heads = [self._ranked(line[0]) for line in lines.values() if line]
         heapq.heapify(heads)
         passed: list[Entry] = []
@@ -295,8 +301,9 @@ class Future:
                 continue
             if not (demands := self._admitted(candidate)):
                 continue
-            placed = self._place(entry, demands)
-            if placed is None:
+            is_held_back = self._is_held_back(entry)
+            placed = None if is_held_back else self._place(entry, demands)
+            if placed is None and not is_held_back:
                 if model.strict:
                     break
                 if not blocked and (model.reserves or candidate.overdue):
@@ -307,14 +314,13 @@ class Future:
                     closed.add(candidate.group)
                 continue
             first = heapq.heappop(line)
-            demand, taken = placed
-            if self._is_held_back(entry):
-                rooms.give(taken)
+            if placed is None:
                 passed.append(first)
             else:
-                self._begin(entry, demand, taken)
+                self._begin(entry, *placed)
             if line:
                 heapq.heappush(heads, self._ranked(line[0]))
+        self._holds_any_back = bool(passed) and self._displacer is not None
         for entry in passed:
             heapq.heappush(lines[entry[3].line], entry)
         self._requeue_left()
@@ -357,17 +363,21 @@ class Future:
                 most[account] = max(most.get(account, 0), amount)
         return most
 
-    def _place(self, entry: Entry, demands: Sequence[Demand]) -> tuple[Demand, Taken] | None:
-        """Take room for a job, by the first of its choices that has any, or for which work may leave."""
+    def _place(self, entry: Entry, demands: Sequence[Demand]) -> tuple[Demand, Taken, bool] | None:
+        """Take room for a job, by the first of its choices that has any, or for which work may leave.
+
+        And whether that leaves by a guarantee.
+        """
         avoided = self._avoided(entry) if demands else ()
         for demand in demands:
             taken = self._take(demand, avoided)
             if taken:
-                return demand, taken
+                return demand, taken, False
         for demand in demands:
+            is_covered = demand.covering(self._spare) is not None
             taken = self._make_room(entry, demand, avoided)
             if taken is not None:
-                return demand, taken
+                return demand, taken, is_covered
         return None
 
     def _take(self, demand: Demand, avoided: Collection[int]) -> Taken | None:
@@ -429,7 +439,7 @@ class Future:
             self._wait(entry)
         self._left.clear()
 
-    def _begin(self, entry: Entry, demand: Demand, taken: Taken) -> None:
+    def _begin(self, entry: Entry, demand: Demand, taken: Taken, took_back: bool) -> None:
         candidate = entry[3]
         del self._waiting[entry[1]]
         self._of_group[candidate.group] -= 1
@@ -439,24 +449,28 @@ class Future:
         if self._head is not None and entry[1] == self._head[1]:
             self._head, self._kept = None, set()
         now = self.now
-        run = HeldRoom(
-            entry, taken, now + candidate.expected_s, now, demand.counted, protected_s=now + candidate.minimum_run_s
-        )
+        expected_s, protected_s = now + candidate.expected_s, now + candidate.minimum_run_s
+        run = HeldRoom(entry, taken, expected_s, now, demand.counted, protected_s, took_back)
         self._book(run, -1)
         self._run(run, now + candidate.length.drawn_s(next(self._draws), self._stretch))
 
     def _is_held_back(self, entry: Entry) -> bool:
-        """Whether a job, placed just now, should leave its room to much shorter work."""
+        """Whether a job for which there is room by count, should leave it to much shorter work.
+
+        Of room that running work would leave for it, nothing is left to others.
+        """
         candidate = entry[3]
         until = entry[2] + candidate.patience_s
-        if until <= self.now:
+        if until <= self.now or self._free < candidate.demand.total:
             return False
         shorter = self._short_work[: shorter_classes(candidate.length_class)]
         if self._free - candidate.demand.total >= candidate.spared - sum(shorter):
             return False
         if self._model.has_guarantees and candidate.demand.covering(self._spare) is not None:
             return False
-        heapq.heappush(self._holds, until)
+        if entry[1] not in self._held_back:
+            self._held_back.add(entry[1])
+            heapq.heappush(self._holds, until)
         return True
 
     # ---- reservations -------------------------------------------------------------------------------------------

@@ -13,9 +13,11 @@ from millpond.scheduling.placement.arrays import BoolArray, Int64Array
 
 
 class _GuaranteedRun(NamedTuple):
-    """A run on one guarantee, in the order of who comes first: what stays, the highest class, the oldest place."""
+    """A run on one guarantee, in the order of who comes first: what stays, what took its place back, the highest class,
+    the oldest place."""
 
     may_leave: bool
+    took_none_back: bool
     of_class: float
     begun_s: float
     number: int
@@ -163,4 +165,5 @@ def _each(number: int, run: HeldRoom) -> Iterator[tuple[int, _GuaranteedRun]]:
     """A run on each guarantee on which it lives, with the number of its queue."""
     rank, _, _, candidate = run.entry
     for guarantor in run.counted.guarantors:
-        yield guarantor.number, _GuaranteedRun(candidate.may_leave, rank[1], run.begun_s, number, guarantor.charges)
+        first = candidate.may_leave, not run.took_back
+        yield guarantor.number, _GuaranteedRun(*first, rank[1], run.begun_s, number, guarantor.charges)

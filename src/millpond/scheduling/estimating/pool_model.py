@@ -304,7 +304,8 @@ class PoolModeller:
                 length = Length(expected_s)
             begun_s = record.attained_s - record.service_s(state.now)
             entry, counted = self._held_entry(record, length), self._limits.counted_of_running(record)
-            room = HeldRoom(entry, taken, expected_s, begun_s, counted, self._protected_s(record))
+            protected_s = self._protected_s(record)
+            room = HeldRoom(entry, taken, expected_s, begun_s, counted, protected_s, record.took_back)
             leaves_s = self._leaves_s(record)
             is_known = is_leaving or leaves_s < NEVER or lasts(record) or own.is_known
             yield Running(room, length, is_known, leaves_s, self._kept.stays_until(record) - state.now)

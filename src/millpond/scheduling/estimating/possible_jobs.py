@@ -175,6 +175,7 @@ class HeldRoom:
         begun_s: when it had no service but ``served_s`` of its own (seconds from now).
         counted: against limits and guarantees, on the cards that it has.
         protected_s: until when it is not asked to leave (seconds from now).
+        took_back: others left for it by a guarantee.
     """
 
     entry: Entry
@@ -183,3 +184,4 @@ class HeldRoom:
     begun_s: float
     counted: Counted
     protected_s: float = 0.0
+    took_back: bool = False
