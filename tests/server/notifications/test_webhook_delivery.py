@@ -485,7 +485,7 @@ def test_a_redirect_is_not_followed_to_where_nobody_configured(bench: Bench) -> 
 
 def test_a_message_for_trial_goes_the_way_of_all_others_and_says_what_it_is(bench: Bench) -> None:
     bench.hook(("job.failed",), queues=("vision",), secret="quiet")
-    sent = bench.told.trials.send("team", bench.caller("ada"))
+    sent = bench.told.deliveries.try_webhook("team", bench.caller("ada"))
     assert (sent.hook, sent.state, sent.tries) == ("team", "waiting", 0)
     bench.deliver()
     (request,) = bench.receiver.requests
@@ -494,7 +494,7 @@ def test_a_message_for_trial_goes_the_way_of_all_others_and_says_what_it_is(benc
     (told,) = bench.receiver.bodies
     assert (told["topic"], told["user"]) == ("trial", "ada")
     assert told["text"] == "a test message, sent by ada: nothing has happened"
-    found = bench.told.trials.find(sent.id)
+    found = bench.told.deliveries.find(sent.id)
     assert (found.state, found.tries, found.trouble) == ("delivered", 1, "")
 
 
@@ -502,9 +502,9 @@ def test_a_message_for_trial_is_sent_once_and_what_waits_for_its_receiver_still_
     bench.hook()
     bench.receiver.fails = True
     bench.run()
-    sent = bench.told.trials.send("team", bench.caller("ada"))
+    sent = bench.told.deliveries.try_webhook("team", bench.caller("ada"))
     bench.deliver()
-    found = bench.told.trials.find(sent.id)
+    found = bench.told.deliveries.find(sent.id)
     assert (found.state, found.trouble) == ("given up", "ConnectError: no program listens")
     assert bench.states() == ["given up", "waiting"]
     bench.receiver.fails = False
@@ -516,10 +516,10 @@ def test_a_message_for_trial_is_sent_once_and_what_waits_for_its_receiver_still_
 def test_a_trial_that_a_receiver_does_not_answer_gives_up_nothing_but_itself(bench: Bench) -> None:
     bench.hook()
     bench.receiver.fails = True
-    first = bench.told.trials.send("team", bench.caller("ada"))
+    first = bench.told.deliveries.try_webhook("team", bench.caller("ada"))
     bench.run()
     bench.deliver()
-    assert bench.told.trials.find(first.id).state == "given up"
+    assert bench.told.deliveries.find(first.id).state == "given up"
     assert bench.states() == ["waiting", "given up"]
 
 
@@ -532,7 +532,7 @@ def test_a_trial_to_a_receiver_that_is_not_configured_is_refused_with_those_that
 ) -> None:
     bench.hooks.update((name, Webhook(name, "http://receiver/", ENDS)) for name in hooks)
     with pytest.raises(NotFoundError, match="no webhook 'other'") as refused:
-        bench.told.trials.send("other", bench.caller("ada"))
+        bench.told.deliveries.try_webhook("other", bench.caller("ada"))
     assert refused.value.remedy.startswith(remedy)
     assert bench.states() == []
 
@@ -541,7 +541,7 @@ def test_a_server_that_changes_nothing_sends_nothing_for_trial(bench: Bench) -> 
     bench.hook()
     bench.read_only = UnavailableError("the state is another server's", "ask that one")
     with pytest.raises(UnavailableError, match="the state is another server's"):
-        bench.told.trials.send("team", bench.caller("ada"))
+        bench.told.deliveries.try_webhook("team", bench.caller("ada"))
     assert bench.states() == []
 
 

@@ -67,7 +67,7 @@ def test_one_that_was_added_is_notified_of_what_it_asked_for(bench: Bench) -> No
 
 def test_a_test_message_reaches_it(bench: Bench) -> None:
     bench.add()
-    bench.told.trials.send("room", bench.caller("ada"))
+    bench.told.deliveries.try_webhook("room", bench.caller("ada"))
     bench.deliver()
     assert [str(request.url) for request in bench.requests] == [ADDRESS]
 

@@ -123,7 +123,7 @@ class Service:
         self.front = ServiceFront(loop, components.job_files.file_of)
         reasons = Reasons(loop, self.lookup, components.reason_outside_core, identity.unshared)
         self.queue_settings = components.queue_settings
-        self.notifications, self.webhook_trials = components.notifications.settings, components.notifications.trials
+        self.notifications, self.deliveries = components.notifications.settings, components.notifications.deliveries
         self.webhooks = components.notifications.receivers
         self.queues = Queues(loop, components.accounts, self.queue_settings, reasons.summary)
         self.cells_seen_by = partial(cells_seen_by, loop, components.accounts)

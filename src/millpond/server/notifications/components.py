@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.vault.secrets import Vault
+from millpond.server.notifications.deliveries import Deliveries
 from millpond.server.notifications.delivery_worker import DeliveryWorker, MakeExecutor
 from millpond.server.notifications.mail_server import MailServer
 from millpond.server.notifications.messages import MessageWriter
@@ -15,7 +16,6 @@ from millpond.server.notifications.settings import NotificationContext, Notifica
 from millpond.server.notifications.subscriptions import Subscriptions
 from millpond.server.notifications.webhook_carrier import WebhookCarrier, WebhookRules
 from millpond.server.notifications.webhook_receivers import WebhookReceivers
-from millpond.server.notifications.webhook_trials import WebhookTrials
 from millpond.server.store.store import Store
 
 
@@ -25,13 +25,13 @@ class Notifications:
 
     Attributes:
         receivers: the webhooks.
-        trials: to webhooks.
+        deliveries: what was or is to be delivered, and test messages.
         workers: one for each way that messages travel.
     """
 
     settings: NotificationSettings
     receivers: WebhookReceivers
-    trials: WebhookTrials
+    deliveries: Deliveries
     outbox: NoticeOutbox
     workers: tuple[DeliveryWorker, ...]
 
@@ -76,5 +76,5 @@ def make_notifications(sources: NotificationSources, context: NotificationContex
     workers = tuple(
         DeliveryWorker(store.deliveries, outbox, carrier, clock, sources.make_executor) for carrier in (webhooks, mail)
     )
-    trials = WebhookTrials(store.deliveries, rules.hooks, outbox, context)
-    return Notifications(settings, receivers, trials, outbox, workers)
+    deliveries = Deliveries(store.deliveries, rules.hooks, outbox, context)
+    return Notifications(settings, receivers, deliveries, outbox, workers)

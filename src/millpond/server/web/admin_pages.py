@@ -5,6 +5,7 @@ Each shows what the API's route of the same things answers the reader with, and 
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ async def webhooks(
     access: Annotated[Access, may(Verb.READ_DELIVERIES)], service: ServiceOf, visit: VisitOf
 ) -> Response:
     """Who is notified of what, and what came of it."""
-    sent = await service.books.deliveries(DELIVERIES_SHOWN, visit.language)
+    sent = await asyncio.to_thread(service.deliveries.latest, DELIVERIES_SHOWN, visit.language)
     may_change = may_do(access.caller, Verb.CHANGE_CLUSTER)
     queues = await service.queues.taking_jobs(access.caller) if may_change else []
     content = {"hooks": service.webhooks.all(), "deliveries": sent, "topics": get_args(Topic), "queues": queues}

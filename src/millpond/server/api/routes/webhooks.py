@@ -26,13 +26,13 @@ async def deliveries(
     limit: Annotated[int, Query(ge=1, le=1000, description="How many.")] = 100,
 ) -> DeliveryList:
     """What was or is to be sent to webhooks, and what came of it."""
-    return DeliveryList(deliveries=await service.books.deliveries(limit))
+    return DeliveryList(deliveries=await asyncio.to_thread(service.deliveries.latest, limit))
 
 
 @router.get("/deliveries/{delivery}")
 async def delivery(delivery: DeliveryNumber, service: ServiceOf, access: DeliveryReader) -> DeliveryInfo:
     """One of them, and what came of it so far."""
-    return await asyncio.to_thread(service.webhook_trials.find, delivery)
+    return await asyncio.to_thread(service.deliveries.find, delivery)
 
 
 @router.get("")
@@ -64,7 +64,7 @@ async def remove_webhook(name: str, service: ServiceOf, access: ClusterKeeper) -
 async def send_test(name: str, service: ServiceOf, access: ClusterKeeper) -> DeliveryInfo:
     """Send a test message to a webhook, once; its delivery says what comes of it."""
     access.note("a test message", target=AccessTarget("webhook", name))
-    return await asyncio.to_thread(service.webhook_trials.send, name, access.caller)
+    return await asyncio.to_thread(service.deliveries.try_webhook, name, access.caller)
 
 
 def _text(info: WebhookInfo) -> str:

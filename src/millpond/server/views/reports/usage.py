@@ -1,4 +1,4 @@
-"""Usage as the API shows it: who used what at which price, and the deliveries to webhooks."""
+"""Usage as the API shows it: who used what at which price."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from millpond.model.energy import J_PER_KWH, EnergyRates, Rate
 from millpond.model.units import HOUR_S
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller, Verb
-from millpond.server.catalogues import ENGLISH
-from millpond.server.notifications.settings import delivery_info
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.store.statistics.books import Share, UsageFilter, UsageSum
 from millpond.server.store.statistics.card_use import CardUseSum
 from millpond.server.store.store import Store
 from millpond.server.views.reports.row_order import in_order
-from millpond.specs.api.events import DeliveryInfo
 from millpond.specs.api.reports.usage import DiskInfo, RateGap, UsageList, UsageRow
 from millpond.specs.calendar_spans import months_within
 from millpond.specs.config.prices import PriceList
@@ -217,11 +214,6 @@ class Bookkeeper:
                 self._disk.of_group(group.name) for group in groups if share is None or group.queue in share.queues
             ]
         return sorted((each for each in found if each.used_bytes), key=lambda each: (-each.used_bytes, each.name))
-
-    async def deliveries(self, limit: int, language: str = ENGLISH) -> list[DeliveryInfo]:
-        """What was or is to be delivered to webhooks and users, newest first."""
-        found = await asyncio.to_thread(self._store.deliveries.latest, limit)
-        return [delivery_info(one, language) for one in found]
 
 
 def usage_share(accounts: Accounts, caller: Caller) -> Share | None:

@@ -1,6 +1,6 @@
-"""Test messages to webhooks, on the way of all others.
+"""What was or is to be delivered, and test messages to webhooks, which go the way of all others.
 
-They are stored as any delivery and sent by the same worker, signed alike: so their result says of the receiver, of its
+These are stored as any delivery and sent by the same worker, signed alike: so their result says of the receiver, of its
 secret and of the way to it what an event would find out later.
 """
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from millpond.model.errors import NotFoundError
 from millpond.server.auth.roles import Caller
+from millpond.server.catalogues import ENGLISH
 from millpond.server.notifications.notices import TRIAL
 from millpond.server.notifications.outbox import NoticeOutbox
 from millpond.server.notifications.settings import NotificationContext, delivery_info
@@ -20,7 +21,7 @@ from millpond.specs.api.events import DeliveryInfo
 from millpond.specs.config.webhooks import Webhook
 
 
-class WebhookTrials:
+class Deliveries:
     """Blocks: not for the thread of requests.
 
     Args:
@@ -40,7 +41,11 @@ class WebhookTrials:
         self._outbox = outbox
         self._context = context
 
-    def send(self, name: str, caller: Caller) -> DeliveryInfo:
+    def latest(self, limit: int, language: str = ENGLISH) -> list[DeliveryInfo]:
+        """Those to webhooks and users, newest first."""
+        return [delivery_info(each, language) for each in self._store.latest(limit)]
+
+    def try_webhook(self, name: str, caller: Caller) -> DeliveryInfo:
         """Have a message sent to a receiver; it is on its way.
 
         Raises:
