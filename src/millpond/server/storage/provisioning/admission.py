@@ -1,4 +1,4 @@
-"""What a submission needs of the machine: which image it containers, and whether everything is near already."""
+"""What a submission needs of the machine: which image its containers have, and whether everything is near already."""
 
 from __future__ import annotations
 
