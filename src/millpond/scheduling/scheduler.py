@@ -34,7 +34,7 @@ from millpond.scheduling.ledger.content_index import HeldContents
 from millpond.scheduling.migration.migrations import Migrations
 from millpond.scheduling.nodes.layout_planner import LayoutStep, next_layout_step
 from millpond.scheduling.nodes.power_overview import PowerOverview, candidates
-from millpond.scheduling.nodes.views import NodeView, QueueView, node_views, queue_view
+from millpond.scheduling.nodes.views import NodeView, node_views
 from millpond.scheduling.nodes.waking import nodes_to_wake
 from millpond.scheduling.placement.kernels import KernelSet
 from millpond.scheduling.reserving.agreement import Misfit, misfit, require_kept, require_room_kept
@@ -47,7 +47,14 @@ from millpond.scheduling.suspension.suspension import (
     why_suspend_refused,
 )
 from millpond.scheduling.tenancy.cells.cell_map import CellChain, cell_map
-from millpond.scheduling.tenancy.queue_views import QueueDetail, QueueStatus, queue_detail, queue_statuses
+from millpond.scheduling.tenancy.queue_views import (
+    QueueDetail,
+    QueueStatus,
+    QueueView,
+    queue_detail,
+    queue_statuses,
+    queue_view,
+)
 
 
 class Scheduler:

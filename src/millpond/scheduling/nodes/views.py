@@ -1,8 +1,8 @@
-"""Views of nodes and queues for display: capacity, what is free, which jobs hold what."""
+"""Views of nodes for display: capacity, what is free, which jobs hold what."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +11,6 @@ from millpond.model.hardware.node_power import NodePower
 from millpond.model.hardware.nodes import Cordon, Node
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.state import State
-from millpond.scheduling.tenancy.bounds import OTHER_MODELS
 
 
 class DeviceUse(NamedTuple):
@@ -120,34 +119,3 @@ def _device_uses(state: State, holders: Mapping[int, Iterable[str]]) -> Callable
             yield DeviceUse(device, compute_free[number], memory_free[number], held_by, closure, watched_until)
 
     return of
-
-
-@dataclass(frozen=True, slots=True)
-class QueueView:
-    """A queue's cards.
-
-    Attributes:
-        unpromised_milli: how much of what it holds is borrowed; negative: so much is left of its guarantee, or of one
-            above it. None where no queue is guaranteed anything.
-        limit_milli: what it may not exceed; None without a limit.
-    """
-
-    used_milli: int
-    unpromised_milli: int | None
-    limit_milli: int | None
-
-
-def queue_view(state: State, name: str, models: Sequence[str] = ()) -> QueueView:
-    """What a queue uses, borrows, and may not exceed.
-
-    Args:
-        models: where guarantees name models of cards, it is about that of these of which most is left; empty: of all.
-    """
-    path = state.queues.by_name[name].path
-    unpromised = None
-    if state.queues.has_guarantees:
-        guarantors = path[0].guarantors or path[:1]
-        judged = models or (*state.queues.guaranteed_models, OTHER_MODELS)
-        unpromised = min(-node.cards_left(model) for node in guarantors for model in judged)
-    limits = [node.queue.limit.gpu_milli for node in path[:1] if node.queue.limit is not None]
-    return QueueView(path[0].gpu_milli, unpromised, limits[0] if limits else None)

@@ -14,6 +14,7 @@ from millpond.scheduling.ledger.journal import Journal
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.reserving.agreement import require_kept
 from millpond.scheduling.state import State
+from millpond.scheduling.tenancy.bounds import OTHER_MODELS
 from millpond.scheduling.tenancy.cells.cell_room import require_room
 from millpond.scheduling.tenancy.cells.cell_usage import usage_of
 from millpond.scheduling.tenancy.queue_shares import QueueShare, queue_shares
@@ -99,6 +100,21 @@ class QueueDetail:
     cells: tuple[CellUsage, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """A queue's cards.
+
+    Attributes:
+        unpromised_milli: how much of what it holds is borrowed; negative: so much is left of its guarantee, or of one
+            above it. None where no queue is guaranteed anything.
+        limit_milli: what it may not exceed; None without a limit.
+    """
+
+    used_milli: int
+    unpromised_milli: int | None
+    limit_milli: int | None
+
+
 def queue_statuses(state: State, changed: Sequence[Queue] = ()) -> list[QueueStatus]:
     """Every queue, each behind its parent; with ``changed`` as it would be if these were defined so."""
     tree = _changed_tree(state, changed) if changed else state.queues
@@ -144,6 +160,22 @@ def queue_detail(state: State, name: str) -> QueueDetail:
     below = [queue for queue in tree.by_name if tree.is_below(queue, name)]
     cells = tuple(usage_of(state.cluster.cells, below))
     return QueueDetail(tuple(by_cards), _borrowers(state, name), *found, cells)
+
+
+def queue_view(state: State, name: str, models: Sequence[str] = ()) -> QueueView:
+    """What a queue uses, borrows, and may not exceed.
+
+    Args:
+        models: where guarantees name models of cards, it is about that of these of which most is left; empty: of all.
+    """
+    path = state.queues.by_name[name].path
+    unpromised = None
+    if state.queues.has_guarantees:
+        guarantors = path[0].guarantors or path[:1]
+        judged = models or (*state.queues.guaranteed_models, OTHER_MODELS)
+        unpromised = min(-node.cards_left(model) for node in guarantors for model in judged)
+    limits = [node.queue.limit.gpu_milli for node in path[:1] if node.queue.limit is not None]
+    return QueueView(path[0].gpu_milli, unpromised, limits[0] if limits else None)
 
 
 def _borrowers(state: State, lender: str) -> tuple[tuple[str, int], ...]:
