@@ -454,6 +454,22 @@ def test_an_ended_pod_is_deleted_after_a_while_and_not_the_one_that_has_its_name
     eventually(lambda: cluster.names("pods") == [POD])
 
 
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["by its server", "by the next server"])
+def test_of_a_run_that_shared_nothing_only_its_pod_is_deleted_unless_an_earlier_server_began_it(
+    bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch, is_restarted: bool
+) -> None:
+    monkeypatch.setattr(live_pods, "KEEP_ENDED_S", 0.0)
+    bench.started()
+    if is_restarted:
+        bench.close()
+        bench.open([TaskId("train-abcde", 1, 0)])
+    cluster.finish(POD)
+    bench.next(Ended)
+    eventually(lambda: cluster.names("pods") == [])
+    deleted = [request for request in cluster.requests if request.startswith("DELETE ")]
+    assert len(deleted) == (4 if is_restarted else 1)
+
+
 def test_the_secret_of_a_run_goes_before_its_pod_so_that_a_server_killed_in_between_leaves_none(
     bench: PodBench, cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ import logging
 import math
 import random
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 import httpx2
@@ -47,6 +47,7 @@ from millpond.engines.kubernetes.cluster.request_turns import (
     Urgency,
     making_for,
 )
+from millpond.engines.kubernetes.loop_work import all_of
 from millpond.engines.kubernetes.pods.pod_files import secret_name
 from millpond.engines.kubernetes.pods.pod_marks import RUN_LABEL, TaskMark
 from millpond.engines.task_ends import Refusal
@@ -95,6 +96,8 @@ https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetch
 _PATH: Final = re.compile(r"(/[A-Za-z0-9][A-Za-z0-9.:_~-]*)+")
 """What pods call their owners and volumes, their makers choose, ``../…`` too: it is not to lead this server to
 objects of other namespaces."""
+MOST_RUNS_KNOWN: Final = 10_000
+"""Of so many runs it is remembered what was made for all their pods, so that nothing else is deleted."""
 _NONE: Final[Mapping[str, str]] = {}
 
 Shared: TypeAlias = "Secret | Service"
@@ -121,23 +124,38 @@ class ClusterApi:
         self._namespace = namespace
         self._turns = RequestTurns(MOST_AT_ONCE)
         self._staying: set[str] = set()
+        self._shared: dict[str, set[str]] = {}
+        """What there is of runs that began here, by their names; of others it is not known."""
 
-    async def make_shared(self, item: Shared) -> None:
+    async def make_shared(self, run: str, items: Iterable[Shared], *, begins: bool) -> None:
         """Make what belongs to all pods of a run; it may exist. What stays is made once.
+
+        Args:
+            begins: by the first of the starts of this run.
 
         Raises:
             ClusterRefusedError: the cluster does not take it.
         """
-        name = item.metadata.name if isinstance(item, Secret) and item.immutable and item.metadata else None
+        if begins and run not in self._shared:
+            self._shared[run] = set()
+            if len(self._shared) > MOST_RUNS_KNOWN:
+                del self._shared[next(iter(self._shared))]
+        await all_of(self._make_shared(run, item) for item in items)
+
+    async def _make_shared(self, run: str, item: Shared) -> None:
+        kind, name = type(item).__name__.lower(), item.metadata.name if item.metadata else None
+        stays = isinstance(item, Secret) and item.immutable
         if name in self._staying:
             return
-        kind = type(item).__name__.lower()
         try:
             await self._asked("POST", f"{kind}s", item)
         except StatusError as error:
             if error.code != _CONFLICT:
                 raise refused(f"cannot make the {kind} of a run", error) from error
-        if name is not None:
+        finally:
+            if not stays and run in self._shared:
+                self._shared[run].add(f"{kind}s/{name}")
+        if stays and name is not None:
             self._staying.add(name)
 
     def forget_shared(self) -> None:
@@ -342,10 +360,13 @@ class ClusterApi:
 
     async def delete_shared(self, name: str) -> None:
         """Delete what belonged to all pods of a run; what the cluster keeps does no harm."""
-        for path in (f"secrets/{name}", f"secrets/{secret_name(name)}", f"services/{name}"):
+        there = self._shared.get(name, {f"secrets/{name}", f"secrets/{secret_name(name)}", f"services/{name}"})
+        for path in sorted(there):
+            there.discard(path)
             try:
                 await self._delete(path)
             except StatusError as error:
+                there.add(path)
                 log.warning("%s is left over: %s", path, error)
 
     async def _delete(self, path: str, options: Any = None) -> bool:

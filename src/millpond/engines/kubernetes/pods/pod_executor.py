@@ -30,6 +30,7 @@ from millpond.engines.kubernetes.pods.pod_marks import (
     TaskMark,
     claim_name,
     latest_pods,
+    run_name,
     started_name,
     unmarked_pods,
 )
@@ -211,7 +212,8 @@ class PodExecutor:
             made = self._objects(decision, launch)
             if pending.refusal is None:
                 if not all(map(self._seen, pending.names)):
-                    await all_of(api.make_shared(item) for item in made.shared)
+                    run = run_name(decision.job, decision.attempt)
+                    await api.make_shared(run, made.shared, begins=not decision.joins)
                 alike = Counter(placed.role for placed in decision.placements)
                 await all_of(
                     self._make_pod(pending, pod, placed, alike[placed.role])

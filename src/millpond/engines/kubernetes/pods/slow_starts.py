@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, Shared
 from millpond.engines.kubernetes.cluster.cluster_refusals import ClusterRefusedError
-from millpond.engines.kubernetes.loop_work import all_of
 from millpond.engines.kubernetes.pods.live_pods import LivePod, LivePods
+from millpond.engines.kubernetes.pods.pod_marks import run_name
 from millpond.engines.kubernetes.pods.pod_states import is_untouched
 from millpond.engines.outbox import Outbox
 from millpond.engines.task_ends import Refusal
@@ -92,11 +92,12 @@ class SlowStarts:
     async def _make_again(self, pending: GangStart, shared: Iterable[Shared]) -> None:
         if not self._is_open(pending):
             return
+        job, attempt = pending.decision.job, pending.decision.attempt
         self._api.forget_shared()
         with contextlib.suppress(ClusterRefusedError):  # such as by a quota, though it is there
-            await all_of(self._api.make_shared(item) for item in shared)
+            await self._api.make_shared(run_name(job, attempt), shared, begins=False)
         if not self._is_open(pending):  # given up meanwhile, it may have deleted all of that before
-            await self._pods.forget_run(pending.decision.job, pending.decision.attempt)
+            await self._pods.forget_run(job, attempt)
         self._look_later(pending, TOLD_AFTER_S - SHARED_AGAIN_S, partial(self._tell_why, pending))
 
     async def _tell_why(self, pending: GangStart) -> None:
