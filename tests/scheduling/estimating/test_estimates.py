@@ -261,6 +261,16 @@ def test_a_job_waits_for_what_its_user_may_have_of_cpus_and_memory_of_cards(most
     assert start_of(world, "next").likely_at == 500.0
 
 
+def test_of_two_alike_jobs_of_a_queue_that_one_waits_longer_whose_user_has_a_limit() -> None:
+    world = World(machine("n", 4))
+    world.tell(LimitChanged(0.0, Limit("ann", card_mib=2 * CARD_MIB)))
+    for user, lasting in (("ann", 500.0), ("bob", 50.0)):
+        world.submit(single(f"first-{user}", 2, user=user), lasting=lasting, known=True)
+    for user in ("bob", "ann"):
+        world.submit(single(f"next-{user}", 2, user=user), lasting=10.0, known=True)
+    assert [start_of(world, f"next-{user}").likely_at for user in ("bob", "ann")] == [50.0, 500.0]
+
+
 def test_a_job_waits_for_the_nodes_that_it_asks_for_by_their_labels() -> None:
     east, west = (machine(name, 4, labels=(("side", name),)) for name in ("east", "west"))
     world = World(east, west)
@@ -928,11 +938,7 @@ def test_starts_are_those_found_by_looking_for_all_rooms_anew(
     world, chance = World(*(machine(f"n{number}", 4) for number in range(6)), settings=settings), random.Random(7)
     for number in range(90):
         world.go_to(20.0 * number)
-        job = (
-            gang(f"j{number}", 2, asks(chance.randrange(1, 5)))
-            if number % 5 == 0
-            else single(f"j{number}", 1 + number % 4)
-        )
+        job = gang(f"j{number}", 2 - bool(number % 5), asks(chance.randrange(1, 5)))
         world.submit(job, lasting=chance.uniform(200.0, 3_000.0), known=number % 3 > 0)
     waiting = [record.id for record in world.core.jobs.values() if record.state is JobState.QUEUED]
     starts = [start_of(world, job) for job in waiting]

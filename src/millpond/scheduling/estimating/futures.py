@@ -308,7 +308,8 @@ class Future:
                     break
                 if not blocked and (model.reserves or candidate.overdue):
                     self._reserve(entry, demands[0])
-                    self._leave_out_in_vain(heads)
+                    if not self._displacer:
+                        self._leave_out_in_vain(heads)
                 blocked = True
                 if candidate.strict:
                     closed.add(candidate.group)

@@ -44,8 +44,8 @@ class LimitAccounts:
         self._every = every
         self._numbers: dict[object, int] = {}
         self._guarantors: dict[QueueNode, int] = {}
-        self._known: dict[tuple[Amount, str, str, bool], Counted] = {}
-        """By amount, queue, user, and whether it may leave."""
+        self._known: dict[tuple[Amount, str, tuple[Account, ...], bool], Counted] = {}
+        """By amount, queue, accounts with limits, and whether it may leave."""
         self._for_good: dict[QueueNode, QueueNode] = {}
         self.spare: list[int] = []
 
@@ -75,7 +75,9 @@ class LimitAccounts:
         return record.job.preemptible and not (state.has_bounds or state.queues.has_guarantees)
 
     def _counted(self, record: JobRecord, amount: Amount) -> Counted:
-        key = amount, record.queue, record.job.user, record.job.preemptible
+        limits = self._state.limits
+        limited = tuple(account for account in limits.accounts_of(record.job) if account in limits.bounds)
+        key = amount, record.queue, limited, record.job.preemptible
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._count(record, amount)
@@ -179,7 +181,9 @@ class LimitAccounts:
     def _judged(self, amount: Amount) -> Iterable[tuple[str, int]]:
         """Of which models of cards, as guarantees name them, an amount has how much."""
         named, found = self._state.queues.guaranteed_models, Counter[str]()
-        for model, milli in amount.models if named and amount.models else ((OTHER_MODELS, amount.gpu_milli),):
+        if not named or not amount.models:
+            return ((OTHER_MODELS, amount.gpu_milli),)
+        for model, milli in amount.models:
             found[model if model in named else OTHER_MODELS] += milli
         return found.items()
 
