@@ -149,6 +149,7 @@ class PartsInVain:
             free = self._rooms.free
             for node in given[since:]:
                 if others or (free[node] >= amount and will_do[node] and node not in avoided):
+                    del self._since[parts]  # else all these nodes were looked at each time
                     return False
             self._since[parts] = len(given)
         return True
