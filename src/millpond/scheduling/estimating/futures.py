@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
 from itertools import islice
+from typing import NamedTuple
 
 from millpond.scheduling.estimating.displacer import Leaving
 from millpond.scheduling.estimating.lengths import Length
@@ -30,6 +31,20 @@ SLOWEST_PACE = 0.25
 
 MORE_OF_RUN = 0.5
 """A job that has outlived what was expected of it is expected to go on for this part of its run so far."""
+
+
+class _FoundRoom(NamedTuple):
+    """Room that a job has taken.
+
+    Attributes:
+        was_free: nobody left for it.
+        took_back: others left for it by a guarantee.
+    """
+
+    demand: Demand
+    taken: Taken
+    was_free: bool = True
+    took_back: bool = False
 
 
 class Future:
@@ -268,17 +283,14 @@ class Future:
             return
         if candidate.strict and self._of_group[candidate.group] > 1:
             return
-        demands = self._admitted(candidate)
-        if not demands:
-            return
-        if self._is_held_back(entry):
-            self._holds_any_back = self._displacer is not None
-            return
-        placed = self._place(self._ranked(entry), demands)
+        placed = self._place(self._ranked(entry), self._admitted(candidate))
         if placed is None:
             return
+        if self._gives_back(entry, placed):
+            self._holds_any_back = self._displacer is not None
+            return
         heapq.heappop(line)
-        self._begin(entry, *placed)
+        self._begin(entry, placed)
         self._requeue_left()
 
     def _walk(self) -> None:
@@ -301,9 +313,8 @@ class Future:
                 continue
             if not (demands := self._admitted(candidate)):
                 continue
-            is_held_back = self._is_held_back(entry)
-            placed = None if is_held_back else self._place(entry, demands)
-            if placed is None and not is_held_back:
+            placed = self._place(entry, demands)
+            if placed is None:
                 if model.strict:
                     break
                 if not blocked and (model.reserves or candidate.overdue):
@@ -315,10 +326,10 @@ class Future:
                     closed.add(candidate.group)
                 continue
             first = heapq.heappop(line)
-            if placed is None:
+            if self._gives_back(entry, placed):
                 passed.append(first)
             else:
-                self._begin(entry, *placed)
+                self._begin(entry, placed)
             if line:
                 heapq.heappush(heads, self._ranked(line[0]))
         self._holds_any_back = bool(passed) and self._displacer is not None
@@ -364,21 +375,18 @@ class Future:
                 most[account] = max(most.get(account, 0), amount)
         return most
 
-    def _place(self, entry: Entry, demands: Sequence[Demand]) -> tuple[Demand, Taken, bool] | None:
-        """Take room for a job, by the first of its choices that has any, or for which work may leave.
-
-        And whether that leaves by a guarantee.
-        """
+    def _place(self, entry: Entry, demands: Sequence[Demand]) -> _FoundRoom | None:
+        """Take room for a job, by the first of its choices that has any, or for which work may leave."""
         avoided = self._avoided(entry) if demands else ()
         for demand in demands:
             taken = self._take(demand, avoided)
             if taken:
-                return demand, taken, False
+                return _FoundRoom(demand, taken)
         for demand in demands:
             is_covered = demand.covering(self._spare) is not None
             taken = self._make_room(entry, demand, avoided)
             if taken is not None:
-                return demand, taken, is_covered
+                return _FoundRoom(demand, taken, was_free=False, took_back=is_covered)
         return None
 
     def _take(self, demand: Demand, avoided: Collection[int]) -> Taken | None:
@@ -440,7 +448,7 @@ class Future:
             self._wait(entry)
         self._left.clear()
 
-    def _begin(self, entry: Entry, demand: Demand, taken: Taken, took_back: bool) -> None:
+    def _begin(self, entry: Entry, placed: _FoundRoom) -> None:
         candidate = entry[3]
         del self._waiting[entry[1]]
         self._of_group[candidate.group] -= 1
@@ -451,18 +459,18 @@ class Future:
             self._head, self._kept = None, set()
         now = self.now
         expected_s, protected_s = now + candidate.expected_s, now + candidate.minimum_run_s
-        run = HeldRoom(entry, taken, expected_s, now, demand.counted, protected_s, took_back)
+        run = HeldRoom(entry, placed.taken, expected_s, now, placed.demand.counted, protected_s, placed.took_back)
         self._book(run, -1)
         self._run(run, now + candidate.length.drawn_s(next(self._draws), self._stretch))
 
-    def _is_held_back(self, entry: Entry) -> bool:
-        """Whether a job for which there is room by count, should leave it to much shorter work.
+    def _gives_back(self, entry: Entry, placed: _FoundRoom) -> bool:
+        """Give free room back if a job should leave it to much shorter work; says whether that is so.
 
-        Of room that running work would leave for it, nothing is left to others.
+        Of room that running work leaves for it, nothing is left to others.
         """
         candidate = entry[3]
         until = entry[2] + candidate.patience_s
-        if until <= self.now or self._free < candidate.demand.total:
+        if until <= self.now or not placed.was_free:
             return False
         shorter = self._short_work[: shorter_classes(candidate.length_class)]
         if self._free - candidate.demand.total >= candidate.spared - sum(shorter):
@@ -472,6 +480,7 @@ class Future:
         if entry[1] not in self._held_back:
             self._held_back.add(entry[1])
             heapq.heappush(self._holds, until)
+        self._rooms.give(placed.taken)
         return True
 
     # ---- reservations -------------------------------------------------------------------------------------------
