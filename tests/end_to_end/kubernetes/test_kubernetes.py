@@ -220,10 +220,12 @@ def test_a_folder_in_no_volume_is_refused_at_submission(pond: Pond) -> None:
 def test_the_check_of_a_cluster_says_what_is_missing(pond: Pond, cluster: StandinCluster, config: Path) -> None:
     done = pond("kube", "check", "--config", str(config))
     assert done.returncode == 1
-    assert "may not list nodes" in done.stdout, "the stand-in gives no rights to those who ask"
+    said = " ".join(done.stdout.split())
+    assert "may not list nodes" in said, "the stand-in gives no rights to those who ask"
+    assert "that is all of the rights in that namespace" in said
     assert "8 x nvidia.com/gpu" in done.stdout
     assert "there is no claim words in namespace team" in done.stdout
-    assert "set kubernetes.server_url" in " ".join(done.stdout.split())
+    assert "set kubernetes.server_url" in said
     cluster.stop()
     away = pond("kube", "check", "--config", str(config), "-o", "json")
     cluster.start()

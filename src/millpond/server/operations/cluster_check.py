@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from millpond.engines.kubernetes.cluster.access import read_json, sync_client
 from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess, find_config
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _NOT_FOUND: Final = 404
 _WAY: Final = "way to the cluster"
+_Right: TypeAlias = tuple[str, str, str]
+"""A verb, a resource, and whether in the namespace or, if empty, in the whole cluster."""
 RIGHTS: Final = (
     ("list", "nodes", ""),
     ("watch", "nodes", ""),
@@ -136,24 +138,22 @@ def check_cluster(settings: KubernetesFile) -> list[Finding]:
             return [Finding(_WAY, Grade.BROKEN, what, "check the address in the kubeconfig")]
 
 
-def _rights(client: httpx2.Client, namespace: str, wanted: Sequence[tuple[str, str, str]]) -> Finding:
-    remedy = "grant them: deploy/kubernetes/roles.yaml"
-    inside = [each for each in wanted if each[-1]]
-    if not any(_may(client, verb, resource, namespace) for verb, resource, _ in inside):
-        said = f"this user may do nothing in namespace {namespace}: it may be gone, with its roles"
-        return Finding("rights", Grade.BROKEN, said, remedy)
-    if missing := _missing(client, namespace, wanted):
-        return Finding("rights", Grade.BROKEN, f"this user may not {missing} ({namespace})", remedy)
-    return Finding("rights", Grade.OK, f"pods may be made and bound in namespace {namespace}")
+def _rights(client: httpx2.Client, namespace: str, wanted: Sequence[_Right]) -> Finding:
+    missing = _missing(client, namespace, wanted)
+    if not missing:
+        return Finding("rights", Grade.OK, f"pods may be made and bound in namespace {namespace}")
+    said = f"this user may not {_listed(missing)} ({namespace})"
+    if all(right in missing for right in wanted if right[-1]):
+        said += "; that is all of the rights in that namespace, so it may be gone, with its roles"
+    return Finding("rights", Grade.BROKEN, said, "grant them: deploy/kubernetes/roles.yaml")
 
 
-def _missing(client: httpx2.Client, namespace: str, wanted: Sequence[tuple[str, str, str]]) -> str:
-    """Which rights are missing, in words."""
-    return ", ".join(
-        f"{verb} {resource}" + ("" if where else " of all namespaces")
-        for verb, resource, where in wanted
-        if not _may(client, verb, resource, namespace if where else "")
-    )
+def _missing(client: httpx2.Client, namespace: str, wanted: Sequence[_Right]) -> list[_Right]:
+    return [each for each in wanted if not _may(client, each[0], each[1], namespace if each[2] else "")]
+
+
+def _listed(rights: Iterable[_Right]) -> str:
+    return ", ".join(f"{verb} {what}" + ("" if where else " of all namespaces") for verb, what, where in rights)
 
 
 def _resource_claims(client: httpx2.Client, namespace: str) -> Finding:
@@ -163,10 +163,10 @@ def _resource_claims(client: httpx2.Client, namespace: str) -> Finding:
 
     if missing := _missing(client, namespace, (*SEEING_CLAIMS, *MAKING_CLAIMS)):
         remedy = "grant them: deploy/kubernetes/roles.yaml; until then cards of DRA drivers are not given out"
-        return Finding("resource claims", Grade.LIMITED, f"this user may not {missing} ({namespace})", remedy)
+        return Finding("resource claims", Grade.LIMITED, f"this user may not {_listed(missing)} ({namespace})", remedy)
     if missing := _missing(client, namespace, SEEING_TAINTS):
         remedy = "grant them: deploy/kubernetes/roles.yaml; until then tainted cards may be given out"
-        return Finding("resource claims", Grade.LIMITED, f"this user may not {missing}", remedy)
+        return Finding("resource claims", Grade.LIMITED, f"this user may not {_listed(missing)}", remedy)
     if not any(each["metadata"]["name"] == DRIVER for each in read_json(client, CLASSES.path)["items"]):
         said = f"there is no device class {DRIVER}, so jobs get no cards by claims"
         return Finding("resource claims", Grade.LIMITED, said, "install NVIDIA's DRA driver, if you mean to use it")
