@@ -141,9 +141,9 @@ def test_a_newcomer_runs_a_cell_on_a_quarter_card_after_five_clicks_at_the_most(
     page = sessions_of(pond, visit)  # 1
     page.get_by_role("button", name="jupyterlab: ¼ card").click()  # 2
     with Client(state_dir=pond.state_dir) as client:
-        until(lambda: len(client.jobs(everything=True).jobs) >= 1)
-        until(lambda: all(job.state not in ("queued", "starting") for job in client.jobs(everything=True).jobs), 900)
-        failed = [job.id for job in client.jobs(everything=True).jobs if job.state == "failed"]
+        until(lambda: len(client.jobs(ended=True).jobs) >= 1)
+        until(lambda: all(job.state not in ("queued", "starting") for job in client.jobs(ended=True).jobs), 900)
+        failed = [job.id for job in client.jobs(ended=True).jobs if job.state == "failed"]
     if failed and "package index cannot be reached" in (said := pond("logs", failed[-1]).stderr):
         pytest.skip(f"JupyterLab cannot be installed here: {said.splitlines()[-1]}")
     with visit.context.expect_page() as opened:
