@@ -14,14 +14,14 @@ import logging
 import math
 import random
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
 
 import httpx2
 import msgspec
 from lightkube.models.core_v1 import Binding, ObjectReference, Pod
 from lightkube.models.meta_v1 import ObjectMeta as WrittenMeta
-from lightkube.resources.core_v1 import Secret, Service
 
 from millpond.engines.kubernetes.cluster.api_channel import PASSING, REQUEST_WITHIN_S, ApiAnswer, ApiChannel, status_of
 from millpond.engines.kubernetes.cluster.cluster_refusals import (
@@ -47,8 +47,7 @@ from millpond.engines.kubernetes.cluster.request_turns import (
     Urgency,
     making_for,
 )
-from millpond.engines.kubernetes.loop_work import all_of
-from millpond.engines.kubernetes.pods.pod_files import secret_name
+from millpond.engines.kubernetes.cluster.shared_objects import SharedObjects
 from millpond.engines.kubernetes.pods.pod_marks import RUN_LABEL, TaskMark
 from millpond.engines.task_ends import Refusal
 from millpond.model.decisions import Start
@@ -96,11 +95,7 @@ https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetch
 _PATH: Final = re.compile(r"(/[A-Za-z0-9][A-Za-z0-9.:_~-]*)+")
 """What pods call their owners and volumes, their makers choose, ``../…`` too: it is not to lead this server to
 objects of other namespaces."""
-MOST_RUNS_KNOWN: Final = 10_000
-"""Of so many runs it is remembered what was made for all their pods, so that nothing else is deleted."""
 _NONE: Final[Mapping[str, str]] = {}
-
-Shared: TypeAlias = "Secret | Service"
 
 
 class ClusterApi:
@@ -123,44 +118,7 @@ class ClusterApi:
         self._tell = tell
         self._namespace = namespace
         self._turns = RequestTurns(MOST_AT_ONCE)
-        self._staying: set[str] = set()
-        self._shared: dict[str, set[str]] = {}
-        """What there is of runs that began here, by their names; of others it is not known."""
-
-    async def make_shared(self, run: str, items: Iterable[Shared], *, begins: bool) -> None:
-        """Make what belongs to all pods of a run; it may exist. What stays is made once.
-
-        Args:
-            begins: by the first of the starts of this run.
-
-        Raises:
-            ClusterRefusedError: the cluster does not take it.
-        """
-        if begins and run not in self._shared:
-            self._shared[run] = set()
-            if len(self._shared) > MOST_RUNS_KNOWN:
-                del self._shared[next(iter(self._shared))]
-        await all_of(self._make_shared(run, item) for item in items)
-
-    async def _make_shared(self, run: str, item: Shared) -> None:
-        kind, name = type(item).__name__.lower(), item.metadata.name if item.metadata else None
-        stays = isinstance(item, Secret) and item.immutable
-        if name in self._staying:
-            return
-        try:
-            await self._asked("POST", f"{kind}s", item)
-        except StatusError as error:
-            if error.code != _CONFLICT:
-                raise refused(f"cannot make the {kind} of a run", error) from error
-        finally:
-            if not stays and run in self._shared:
-                self._shared[run].add(f"{kind}s/{name}")
-        if stays and name is not None:
-            self._staying.add(name)
-
-    def forget_shared(self) -> None:
-        """What stays may be gone: others have deleted it, or its namespace."""
-        self._staying.clear()
+        self.shared = SharedObjects(partial(self._asked, "POST"), self._delete)
 
     async def make_pod(self, pod: Pod, mark: TaskMark, is_own: Callable[[PodObject], bool], alike: int) -> ObjectMeta:
         """Make a pod that waits to be bound; the one that an earlier server made of the same decision is as good.
@@ -357,17 +315,6 @@ class ClusterApi:
         if there is None or mark is None or (mark.job, mark.decision) != (decision.job, decision.id):
             return ""
         return there.metadata.uid
-
-    async def delete_shared(self, name: str) -> None:
-        """Delete what belonged to all pods of a run; what the cluster keeps does no harm."""
-        there = self._shared.get(name, {f"secrets/{name}", f"secrets/{secret_name(name)}", f"services/{name}"})
-        for path in sorted(there):
-            there.discard(path)
-            try:
-                await self._delete(path)
-            except StatusError as error:
-                there.add(path)
-                log.warning("%s is left over: %s", path, error)
 
     async def _delete(self, path: str, options: Any = None) -> bool:
         """Delete something; says whether it was there.

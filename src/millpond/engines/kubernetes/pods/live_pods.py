@@ -280,7 +280,7 @@ class LivePods:
     async def forget_run(self, job: str, attempt: int) -> None:
         """Delete what all tasks of a run shared, if none of them is left."""
         if not any(self.of_run(job, attempt)):
-            await self._account.api.delete_shared(run_name(job, attempt))
+            await self._account.api.shared.delete(run_name(job, attempt))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside everything else; a defect of it is the engine's."""

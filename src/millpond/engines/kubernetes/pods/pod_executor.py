@@ -213,7 +213,7 @@ class PodExecutor:
             if pending.refusal is None:
                 if not all(map(self._seen, pending.names)):
                     run = run_name(decision.job, decision.attempt)
-                    await api.make_shared(run, made.shared, begins=not decision.joins)
+                    await api.shared.make(run, made.shared, begins=not decision.joins)
                 alike = Counter(placed.role for placed in decision.placements)
                 await all_of(
                     self._make_pod(pending, pod, placed, alike[placed.role])
@@ -311,7 +311,7 @@ class PodExecutor:
 
     async def _undo(self, pending: GangStart) -> None:
         kept: list[str] = []
-        self._account.api.forget_shared()
+        self._account.api.shared.forget()
         await all_of(self._undo_pod(pending, name, kept) for name in pending.names)
         if pending.refusal is not None and kept:
             more = f", and {count_text(len(kept) - 1, 'more pod')} of it" if len(kept) > 1 else ""

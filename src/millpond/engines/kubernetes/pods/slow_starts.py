@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi, Shared
+from millpond.engines.kubernetes.cluster.cluster_api import ClusterApi
 from millpond.engines.kubernetes.cluster.cluster_refusals import ClusterRefusedError
+from millpond.engines.kubernetes.cluster.shared_objects import Shared
 from millpond.engines.kubernetes.pods.live_pods import LivePod, LivePods
 from millpond.engines.kubernetes.pods.pod_marks import run_name
 from millpond.engines.kubernetes.pods.pod_states import is_untouched
@@ -93,9 +94,9 @@ class SlowStarts:
         if not self._is_open(pending):
             return
         job, attempt = pending.decision.job, pending.decision.attempt
-        self._api.forget_shared()
+        self._api.shared.forget()
         with contextlib.suppress(ClusterRefusedError):  # such as by a quota, though it is there
-            await self._api.make_shared(run_name(job, attempt), shared, begins=False)
+            await self._api.shared.make(run_name(job, attempt), shared, begins=False)
         if not self._is_open(pending):  # given up meanwhile, it may have deleted all of that before
             await self._pods.forget_run(job, attempt)
         self._look_later(pending, TOLD_AFTER_S - SHARED_AGAIN_S, partial(self._tell_why, pending))
