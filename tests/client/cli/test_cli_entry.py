@@ -165,6 +165,21 @@ def test_a_word_in_place_of_a_whole_number_is_called_no_whole_number(run_pond):
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (("config", "check", ""), "FILE"),
+        (("data", "put", "cats", ""), "PATH"),
+        (("run", "--workdir", "", "true"), "--workdir"),
+        (("data", "get", "cats", "-o", ""), "--into"),
+        (("ps", "--state-dir", ""), "--state-dir"),
+    ],
+)
+def test_an_empty_path_is_refused_and_not_taken_for_the_working_directory(run_pond, line, named):
+    code, _, err = run_pond(*line)
+    assert (code, err.splitlines()[0]) == (2, f"pond: {named} names nothing")
+
+
 def test_a_mistyped_option_names_those_like_it(run_pond):
     first = run_pond("run", "--datach", "--", "true")[2].splitlines()[0]
     assert first == "pond: no such option '--datach'; did you mean --detach or --data?"

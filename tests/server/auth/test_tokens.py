@@ -123,6 +123,12 @@ def test_the_last_use_is_told_and_the_secret_never_again(world: AuthWorld) -> No
     assert mine["used_at"] == world.clock.now
 
 
+def test_a_token_says_what_it_is_for(world: AuthWorld) -> None:
+    answer = world.client("max").post(f"{API}/tokens", json={"name": ""})
+    assert answer.status_code == 422
+    assert "body.name" in answer.text
+
+
 def test_only_an_admin_makes_a_token_for_a_service(world: AuthWorld) -> None:
     world.client("olga").post(f"{API}/users", json={"name": "bot", "service": True, "group": "vision"})
     made = make(world, "amy", user="bot", verbs=["submit-jobs"])

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from millpond.client.cli.error_output import complain, say
+from millpond.client.cli.path_parameter import PathParameter
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotAllowedError, NotFoundError
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -42,7 +43,7 @@ _OF_LIVING: Final = frozenset(
 
 state_dir_option = click.option(
     "--state-dir",
-    type=click.Path(path_type=Path),
+    type=PathParameter(),
     help=STATE_DIR_HELP,
 )
 

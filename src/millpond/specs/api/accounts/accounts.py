@@ -248,12 +248,13 @@ class NewToken(AccountRequest):
     """A token to be made.
 
     Attributes:
+        name: what it is for; lists show it.
         user: for whom; left out: for oneself. Others' only by an admin, such as for a service.
         verbs: what it is confined to; empty: to nothing.
         lifetime_s: None: until it is revoked.
     """
 
-    name: Line
+    name: Annotated[Line, Field(min_length=1)]
     user: AccountName | None = None
     verbs: Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=50)] = Field(default=[])
     lifetime_s: Seconds | None = 90 * 86_400.0

@@ -14,6 +14,7 @@ import click
 from millpond.client.cli.commands.accounts.limit_options import disk_text, limits_text
 from millpond.client.cli.connection import with_client
 from millpond.client.cli.error_output import say
+from millpond.client.cli.path_parameter import PathParameter
 from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import Client
 from millpond.client.sdk.transport.credentials import StoredLogin, forget_login, keep_login
@@ -31,7 +32,7 @@ from millpond.specs.api.accounts.accounts import LoginInfo, LoginRequest
 @click.option("--invitation", "invited", is_flag=True, help="Use an invitation, and choose a password.")
 @click.option(
     "--ca",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=PathParameter(exists=True, dir_okay=False),
     help="Certificates that may vouch for the server [default: those that the system trusts].",
 )
 @click.option("--oidc", is_flag=True, help="Log in in a browser, at the server's OpenID Connect provider.")

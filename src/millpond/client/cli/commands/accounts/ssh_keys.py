@@ -9,6 +9,7 @@ import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import connect, state_dir_option, with_client
+from millpond.client.cli.path_parameter import PathParameter
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.sdk import Client
@@ -34,7 +35,7 @@ def group() -> None:
 
 
 @group.command("add")
-@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.argument("file", required=False, type=PathParameter())
 @click.option("--name", default="", help="What it is called in lists [default: its comment].")
 @click.option("--user", help="For whom [default: oneself].")
 @state_dir_option

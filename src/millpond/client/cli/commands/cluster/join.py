@@ -7,16 +7,17 @@ from pathlib import Path
 
 import click
 
+from millpond.client.cli.path_parameter import PathParameter
 from millpond.model.errors import InvalidInputError, UnavailableError
 
 
 @click.command("join")
-@click.option("--config", type=click.Path(path_type=Path), help="The server's configuration file.")
+@click.option("--config", type=PathParameter(), help="The server's configuration file.")
 @click.option("--cluster", default="", metavar="NAME", help="Which of several clusters of the configuration.")
 @click.option("--pool", default="default", show_default=True, metavar="POOL", help="The pool of the machine.")
 @click.option("--ssh", metavar="HOST", help="Run the line there, such as root@gpu-3, and wait for its cards.")
 @click.option("--server", default="", metavar="URL", help="The cluster as the machine reaches it.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="A copy of the node-token of k3s.")
+@click.option("--token-file", type=PathParameter(), help="A copy of the node-token of k3s.")
 def join(config: Path | None, cluster: str, pool: str, ssh: str | None, server: str, token_file: Path | None) -> None:
     """Print the line by which a new machine joins a cluster of k3s.
 

@@ -9,6 +9,7 @@ import click
 from millpond.client.cli.command_suggestions import NamingGroup
 from millpond.client.cli.connection import job_argument, with_client
 from millpond.client.cli.error_output import say
+from millpond.client.cli.path_parameter import PathParameter
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.sdk import Client
@@ -32,7 +33,7 @@ _attempt_option = click.option(
 @click.command("get-output")
 @job_argument("job")
 @click.argument("path", default="", metavar="[PATH]")
-@click.option("-o", "--into", type=click.Path(path_type=Path), metavar="DIR", help="Where to [default: ./JOB].")
+@click.option("-o", "--into", type=PathParameter(), metavar="DIR", help="Where to [default: ./JOB].")
 @_attempt_option
 @with_client
 def get_output(client: Client, job: str, path: str, into: Path | None, attempt: int | None) -> None:

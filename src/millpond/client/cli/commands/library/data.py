@@ -9,6 +9,7 @@ import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import with_client
+from millpond.client.cli.path_parameter import PathParameter
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.sdk import Client
@@ -54,7 +55,7 @@ def group() -> None:
 
 @group.command("put")
 @click.argument("name")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=PathParameter())
 @click.option("--visibility", type=VISIBILITY, help="Who sees it [default: as it was, or group].")
 @with_client
 def put(client: Client, name: str, path: Path, visibility: str | None) -> None:
@@ -67,7 +68,7 @@ def put(client: Client, name: str, path: Path, visibility: str | None) -> None:
 
 @group.command("get")
 @click.argument("dataset", metavar="NAME[@VERSION]", callback=_dataset)
-@click.option("-o", "--into", type=click.Path(path_type=Path), metavar="DIR", help="Where to [default: ./NAME].")
+@click.option("-o", "--into", type=PathParameter(), metavar="DIR", help="Where to [default: ./NAME].")
 @with_client
 def get(client: Client, dataset: tuple[str, int | None], into: Path | None) -> None:
     """Fetch the files of a dataset, of its latest version unless one is named; prints which that is, and where."""

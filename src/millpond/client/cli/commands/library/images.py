@@ -12,6 +12,7 @@ from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.commands.library.data import VISIBILITY
 from millpond.client.cli.connection import job_argument, with_client
 from millpond.client.cli.error_output import say
+from millpond.client.cli.path_parameter import PathParameter
 from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.sdk import Client
@@ -95,7 +96,7 @@ def add(client: Client, image: tuple[str, str], reference: str, **words: str | N
 
 @group.command("build")
 @_image
-@click.argument("folder", type=click.Path(path_type=Path), default=".")
+@click.argument("folder", type=PathParameter(), default=".")
 @click.option("-f", "--file", help="What says how, in the folder [default: Containerfile or Dockerfile].")
 @_with_words
 @with_client

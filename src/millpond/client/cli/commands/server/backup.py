@@ -10,6 +10,7 @@ import click
 
 from millpond.client.cli.connection import state_dir_option
 from millpond.client.cli.error_output import echo_wrapped
+from millpond.client.cli.path_parameter import PathParameter
 from millpond.client.cli.terminal.interrupts import with_termination
 from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
 from millpond.client.sdk import default_state_dir
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 _CIPHERS = ("aes-256-gcm", "sm4-gcm")
 
 _key_file = click.option(
-    "--key-file", type=click.Path(path_type=Path), help="File of at least 32 random bytes, readable by you alone."
+    "--key-file", type=PathParameter(), help="File of at least 32 random bytes, readable by you alone."
 )
 
 
 @click.command("backup")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PathParameter())
 @click.option("--only-database", is_flag=True, help="Leave out what jobs wrote.")
 @click.option("--encrypt", is_flag=True, help="Encrypt it, by a passphrase or --key-file.")
 @_key_file
@@ -70,7 +71,7 @@ def backup(
 
 
 @click.command("restore")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PathParameter())
 @_key_file
 @from_stdin
 @state_dir_option

@@ -10,6 +10,7 @@ import click
 from millpond.client.cli.command_suggestions import SuggestingGroup
 from millpond.client.cli.connection import with_client
 from millpond.client.cli.error_output import say
+from millpond.client.cli.path_parameter import PathParameter
 from millpond.client.cli.printing import formats
 from millpond.client.sdk import Client
 from millpond.model.amounts import count_text
@@ -22,7 +23,7 @@ def command() -> None:
 
 
 @command.command("check")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PathParameter())
 def check(file: Path) -> None:
     """Check FILE as `pond up --config FILE` would; every fault with its line and column."""
     from millpond.server.auth.oidc.id_tokens import jose
@@ -73,7 +74,7 @@ def policies(client: Client) -> int:
 
 
 @command.command("from-hived")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PathParameter())
 def from_hived(file: Path) -> None:
     """Print what FILE, a configuration of HiveD, guarantees its virtual clusters as `queues` of Millpond's.
 

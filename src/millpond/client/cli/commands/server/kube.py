@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.command_suggestions import SuggestingGroup
+from millpond.client.cli.path_parameter import PathParameter
 from millpond.client.cli.printing.findings import print_findings
 
 
@@ -17,7 +18,7 @@ def command() -> None:
 
 
 @command.command("check")
-@click.option("--config", type=click.Path(path_type=Path), help="The server's configuration file.")
+@click.option("--config", type=PathParameter(), help="The server's configuration file.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="For people or programs.")
 def check(config: Path | None, output: str) -> int:
     """Check what a cluster lacks for jobs of Millpond; nothing is changed there.
@@ -38,7 +39,7 @@ def check(config: Path | None, output: str) -> int:
 @command.command("agent")
 @click.option(
     "--folder",
-    type=click.Path(path_type=Path),
+    type=PathParameter(),
     default="/var/lib/millpond",
     show_default=True,
     help="For its files, at the same path on the node.",

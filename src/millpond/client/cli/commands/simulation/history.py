@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 import time
 from collections import Counter
 from pathlib import Path
@@ -54,7 +55,7 @@ def export(file: str, since: str | None, until: str | None, state_dir: Path | No
     write_text(file, trace_text(rows))
     say(f"{count_text(len(rows), 'job')} in {file}" + (f"; left out: {missing}" if missing else ""))
     if file != "-":
-        command = f"pond replay --format native --jobs {file} --cluster {cluster or 'NxG'}"
+        command = f"pond replay --format native --jobs {shlex.quote(file)} --cluster {cluster or 'NxG'}"
         say(f"play them with `{command}`")
 
 

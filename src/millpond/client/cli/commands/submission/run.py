@@ -17,6 +17,7 @@ import click
 from millpond.client.cli.connection import complete_job, connect, state_dir_option
 from millpond.client.cli.error_output import INTERRUPTED, say
 from millpond.client.cli.follow import Follower, leave
+from millpond.client.cli.path_parameter import PathParameter
 from millpond.client.cli.printing import formats
 from millpond.client.cli.terminal.input_feeder import InputFeeder, is_redirected
 from millpond.client.cli.terminal.interrupts import held_back, silence
@@ -55,10 +56,10 @@ _ONE_TASK = {"tasks": 1, "kind": "train", "roles": None, "array": None, "sweep":
 @click.option("--time-limit", help="End it after this long, such as 2h.")
 @click.option("--keep", help="If it fails, keep its place this long for a look inside, such as 30m.")
 @click.option("-e", "--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Set or pass on a variable.")
-@click.option("-w", "--workdir", type=click.Path(path_type=Path), help="Directory to run in [default: this one].")
+@click.option("-w", "--workdir", type=PathParameter(), help="Directory to run in [default: this one].")
 @click.option("--ship", is_flag=True, default=None, help="Send the directory and run in a copy of it.")
 @click.option("--data", "sources", multiple=True, metavar="NAME=SOURCE", help="Read a path or dataset/NAME[@VERSION].")
-@click.option("--output", type=click.Path(path_type=Path), help="Folder of the machine to write to.")
+@click.option("--output", type=PathParameter(), help="Folder of the machine to write to.")
 @click.option("--array", metavar="COUNT|INDICES", help="Many such jobs: 100, or 0-99:2 with %8 for at most 8 at once.")
 @click.option("--image", help="Run in a container of this image: NAME:TAG of the catalogue, or a reference.")
 @click.option(
