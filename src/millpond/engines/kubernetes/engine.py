@@ -58,7 +58,7 @@ ANSWER_WITHIN_S: Final = 35.0
 LIST_AGAIN_S: Final = 0.5
 _LISTED_AGAIN: Final = PASSING | {GONE}
 KUBELET_CHOOSES: Final = "which cards of a node a pod gets, its kubelet and device plugin choose, not Millpond"
-NO_SLICES: Final = "no node of the cluster has an agent that gives out parts of cards (docs/kubernetes.md)"
+NO_SLICES: Final = "no node of the cluster has an agent that gives out parts of cards (docs/kubernetes/cards.md)"
 
 
 @dataclass(frozen=True, slots=True)

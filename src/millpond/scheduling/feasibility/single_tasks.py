@@ -21,7 +21,7 @@ _WITHOUT_CARDS = (
 
 _NO_PARTS = Infeasibility(
     "a task asks for a part of a card, and no node has an agent that gives out parts",
-    "ask for whole GPUs, or have an admin install the agent (docs/kubernetes.md)",
+    "ask for whole GPUs, or have an admin install the agent (docs/kubernetes/cards.md)",
     "gpus",
     "1",
 )
