@@ -392,7 +392,7 @@ LEAVES = {"state": "suspended", "leaving": True, "suspension": "on its way to ho
 def test_suspend_waits_until_the_job_has_left_and_says_why_when_it_could_not(
     run_pond, server, make_job, monkeypatch, outcome, code, told, said
 ):
-    monkeypatch.setattr("millpond.client.cli.commands.control.suspend.time.sleep", lambda _: None)
+    monkeypatch.setattr("millpond.client.cli.commands.control.jobs.time.sleep", lambda _: None)
     for fields in ({}, LEAVES, LEAVES, outcome):
         server.will(200, asdict(make_job(**fields)))
     assert run_pond("suspend", "--swap", "train-abcde") == (code, told, said)
@@ -401,7 +401,7 @@ def test_suspend_waits_until_the_job_has_left_and_says_why_when_it_could_not(
 def test_suspend_that_was_asked_for_is_no_failure_when_the_server_goes_away_meanwhile(
     run_pond, server, make_job, monkeypatch
 ):
-    monkeypatch.setattr("millpond.client.cli.commands.control.suspend.time.sleep", lambda _: None)
+    monkeypatch.setattr("millpond.client.cli.commands.control.jobs.time.sleep", lambda _: None)
     for fields in ({}, LEAVES):
         server.will(200, asdict(make_job(**fields)))
     server.will_fail(httpx2.ConnectError("refused"))
