@@ -82,7 +82,7 @@ class BenchCluster:
 
     def bare_copies(self) -> list[dict[str, Any]]:
         """All pods as whoever made them asked for them, but that nobody binds them."""
-        found = self.api.ask("GET", _PODS_PATH).json()["items"]
+        found = self.api.ask("GET", _PODS_PATH)["items"]
         return [
             {
                 "metadata": {name: each["metadata"][name] for name in _ASKED_FOR if name in each["metadata"]},
@@ -119,7 +119,7 @@ class BenchCluster:
             alike = _marked(json.dumps(plain), name, node)
             if alike not in made:
                 self._all(iter([Ask("POST", path, plain)]))
-                found = self.api.ask("GET", f"{path}/{name}").json()
+                found = self.api.ask("GET", f"{path}/{name}")
                 del found["metadata"]["resourceVersion"]
                 made[alike] = _marked(json.dumps(found), name, node), found["metadata"]["uid"]
                 continue
@@ -137,9 +137,8 @@ class BenchCluster:
     def clear(self) -> None:
         """Delete all pods, and wait until they are gone."""
         self.api.ask("DELETE", f"{_PODS_PATH}?gracePeriodSeconds=0")
-        while (seen := self.api.ask("GET", f"{_PODS_PATH}?limit=1").json())["items"]:
+        while self.api.ask("GET", f"{_PODS_PATH}?limit=1")["items"]:
             self.api.ask("DELETE", f"{_PODS_PATH}?gracePeriodSeconds=0")
-        del seen
         self.ledger.wait(lambda: not self.ledger.phases, 10.0)
         self.ledger.forget()
 

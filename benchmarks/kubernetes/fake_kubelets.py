@@ -21,7 +21,8 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.kubernetes.api_client import Ask, Connection
+from benchmarks.kubernetes.api_client import Ask
+from benchmarks.lean_http import LeanConnection
 from millpond.engines.kubernetes.cluster.access import api_channel
 from millpond.engines.kubernetes.cluster.cluster_view import PODS
 from millpond.engines.kubernetes.cluster.kubeconfig import ClusterAccess, find_config
@@ -39,7 +40,7 @@ class FakeKubelets:
     """Does with pods what a kubelet does, by their status alone."""
 
     def __init__(self, url: str, token: str) -> None:
-        self._connections = [Connection(url, token) for _ in range(CONNECTIONS)]
+        self._connections = [LeanConnection(url, token) for _ in range(CONNECTIONS)]
         self._to_do: asyncio.Queue[Ask] = asyncio.Queue()
         self._running: dict[str, str] = {}
         self._over: dict[str, asyncio.Event] = {}
@@ -81,13 +82,13 @@ class FakeKubelets:
                 self._to_do.put_nowait(Ask("PATCH", f"/api/v1/nodes/node-{number:05}/status", status))
                 await asyncio.sleep(every_s / nodes)
 
-    async def work(self, connection: Connection) -> None:
+    async def work(self, connection: LeanConnection) -> None:
         """Write to the API server, for ever; what it does not take now it is asked to again."""
         while True:
             ask = await self._to_do.get()
             try:
-                reply = await connection.ask(ask)
-                if reply.status == 429 or reply.status >= 500:
+                status, _ = await ask.by(connection)
+                if status == 429 or status >= 500:
                     raise ConnectionError
             except (OSError, asyncio.IncompleteReadError):
                 self._to_do.put_nowait(ask)

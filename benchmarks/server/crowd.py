@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.lean_http import LeanConnection
 from benchmarks.reporting import note
-from benchmarks.server.lean_http import LeanClient
 from benchmarks.server.served import ServedPond
+from millpond.specs.api.base import API_PREFIX
 
 PAGES: Final = ("/portal/", "/portal/jobs", "/portal/jobs", "/portal/queues", "/portal/nodes", "/portal/nodes/fake-1")
 """What people look at; each portal has one of these."""
@@ -63,11 +64,11 @@ async def _watched(served: ServedPond, url: str, token: str, portals: int) -> tu
 
 async def _portal(url: str, token: str, path: str, counts: _Counts) -> None:
     """One open page: as its script does, it follows the stream and reads the page when something has changed."""
-    async with LeanClient(url, token) as stream:
+    async with LeanConnection(url, token) as stream:
         async for line in stream.lines("/portal/stream"):
             if line == b"event: changed":
-                async with LeanClient(url, token) as pages:  # the last one was closed for its silence
-                    status, _ = await pages.page(path)
+                async with LeanConnection(url, token) as pages:  # the last one was closed for its silence
+                    status, _ = await pages.request("GET", path)
                 assert status == 200, status
                 counts.pages += 1
 
@@ -76,16 +77,16 @@ async def _submit(url: str, token: str) -> None:
     """So many jobs a second, each of which ends at once."""
     job = {"name": "short", "gpus": 0.25, "cpus": "10m", "memory": "1MiB", "command": ["true"]}
     begun, sent = time.monotonic(), 0
-    async with LeanClient(url, token) as client:
+    async with LeanConnection(url, token) as client:
         while True:
             await asyncio.sleep(max(begun + sent / JOBS_A_SECOND - time.monotonic(), 0.0))
-            status, _ = await client.request("POST", "/jobs", job)
+            status, _ = await client.request("POST", f"{API_PREFIX}/jobs", job)
             assert status == 201, status
             sent += 1
 
 
 async def _succeeded(url: str, token: str) -> int:
     """How many jobs have ended well so far."""
-    async with LeanClient(url, token) as client:
-        _, body = await client.request("GET", "/server")
+    async with LeanConnection(url, token) as client:
+        _, body = await client.request("GET", f"{API_PREFIX}/server")
     return int(json.loads(body)["jobs"].get("succeeded", 0))

@@ -23,14 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.calibration import calibration_rate
+from benchmarks.lean_http import LeanConnection
 from benchmarks.reporting import command_line, emit, note, program
 from benchmarks.row import Row, table_of
 from benchmarks.server.full_store import fill
-from benchmarks.server.lean_http import LeanClient
 from benchmarks.server.own_postgresql import own_postgresql, what_is_missing
 from benchmarks.server.served import ServedPond
 from millpond.client.sdk import Client
 from millpond.model.errors import ConflictError
+from millpond.specs.api.base import API_PREFIX
 from millpond.specs.api.jobs.logs import FIRST_CURSOR
 
 CARDS = "4x8:V100-32GB"
@@ -279,12 +280,12 @@ async def _crowd(url: str, token: str, clients: int) -> tuple[list[float], int]:
         nonlocal errors
         lots = random.Random(number)
         own: list[str] = []
-        async with LeanClient(url, token) as http:
+        async with LeanConnection(url, token) as http:
             await asyncio.sleep(lots.uniform(0, THINK_S))
             for _ in range(REQUESTS_EACH):
                 method, path, body = _wish(lots, own)
                 began = time.monotonic()
-                status, answer = await http.request(method, path, body)
+                status, answer = await http.request(method, f"{API_PREFIX}{path}", body)
                 times.append(time.monotonic() - began)
                 errors += status >= 400
                 if method == "POST" and path == "/jobs" and status < 400:
