@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kubernetes.bench_cluster import CARDS, NAMESPACE, BenchCluster, batches, mixed
-from benchmarks.server.served import ServedPond
+from benchmarks.server.served import ServedPond, cpu_s
 from millpond.engines.kubernetes.cluster.cluster_lease import LeaseTimes
 
 IDLE_S = 15.0
 """A scheduler that binds nothing for so long is through."""
 LARGEST_ARRAY = 10_000
 DECIDING_S = "millpond_scheduler_cycle_seconds_sum"
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +55,6 @@ class Ceiling:
     def both(self) -> float:
         """Pods made, then bound."""
         return 1 / (1 / self.created + 1 / self.bound)
-
-
-def cpu_s(pid: int) -> float:
-    """CPU seconds that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def job(cards: int, **more: Any) -> dict[str, Any]:

@@ -1,15 +1,12 @@
-"""A cluster that is full and runs: what that costs, how fast room is taken back, and what outages and restarts do."""
+"""A cluster that is full and runs: what that costs, how fast room is taken back, and what an outage does."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 from control_plane import ADMIN
 
@@ -73,72 +70,17 @@ def idle_share(pond: ServedPond, seconds: float) -> float:
 
 def reclaim(cluster: BenchCluster, pond: ServedPond) -> float:
     """Seconds from the submission of a job with a guarantee until it is bound in place of what was borrowed."""
-    return first_bound_after(cluster, pond, job(CARDS, name="reclaims", queue="owner"), "reclaims")
+    return first_bound_after(cluster, pond, job(CARDS, name="reclaims", queue="owner"), "reclaims", time.monotonic())
 
 
-def first_bound_after(cluster: BenchCluster, pond: ServedPond, document: dict[str, object], prefix: str) -> float:
-    """Seconds from the submission of a job until its first pod is bound."""
-    began = time.monotonic()
+def first_bound_after(
+    cluster: BenchCluster, pond: ServedPond, document: dict[str, object], prefix: str, began: float
+) -> float:
+    """Submit a job: seconds from an instant until its first pod is bound."""
     with pond.client() as client:
         client.submit(document)
     cluster.ledger.wait(lambda: bool(cluster.ledger.bound_between(prefix)), 60.0)
     return (cluster.ledger.bound_between(prefix) or [float("inf")])[0] - began
-
-
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """How the next server began.
-
-    Attributes:
-        first_s: from its start to the first pod that it bound.
-        cpu_s: what it had used when that was seen.
-        peak_mib: the most memory that it had by then.
-    """
-
-    first_s: float
-    cpu_s: float
-    peak_mib: float
-
-
-def restart(cluster: BenchCluster, pond: ServedPond, next_job: dict[str, object], prefix: str) -> Restart:
-    """Kill the server and start the next, which binds a pod."""
-    pond.kill()
-    began, peak = time.monotonic(), PeakMemory(pond)
-    pond.up()
-    peak.start()
-    try:
-        with pond.client() as client:
-            client.submit(next_job)
-        cluster.ledger.wait(lambda: bool(cluster.ledger.bound_between(prefix)), 60.0)
-        first = (cluster.ledger.bound_between(prefix) or [float("inf")])[0]
-        used_s = pond.cpu_s()
-    finally:
-        peak.stop()
-    return Restart(first - began, used_s, peak.mib)
-
-
-class PeakMemory(threading.Thread):
-    """The most that a server's process has had by itself, from the kernel's own account."""
-
-    def __init__(self, pond: ServedPond) -> None:
-        super().__init__(daemon=True)
-        self._pond = pond
-        self._over = threading.Event()
-        self.mib = 0.0
-
-    def run(self) -> None:
-        """Look until it is over."""
-        while not self._over.wait(0.5):
-            self._look()
-
-    def stop(self) -> None:
-        """Look once more, and end."""
-        self._look()
-        self._over.set()
-
-    def _look(self) -> None:
-        status = Path(f"/proc/{self._pond.pid}/status").read_text()
-        self.mib = max(self.mib, int(status.split("VmHWM:")[1].split()[0]) / 1024)
 
 
 def outage(

@@ -144,13 +144,17 @@ class ServedPond:
 
     def cpu_s(self) -> float:
         """CPU seconds that the server's process has used."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        return cpu_s(self.pid)
 
     def memory_mib(self) -> float:
         """Memory of the server's process that no other shares (proportional set size)."""
         lines = Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+    def peak_mib(self) -> float:
+        """The most memory that the server's process has had by itself, by the kernel's own account."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
     def _log(self) -> str:
         return (self.state_dir / "server.log").read_text(errors="replace")
@@ -164,3 +168,9 @@ class ServedPond:
             return httpx2.get(f"{left.url}/readyz", timeout=5.0, trust_env=False, verify=trusted).is_success
         except httpx2.TransportError:
             return False
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
