@@ -206,7 +206,7 @@ def test_parameters_are_written_as_httpx_writes_them(params):
     assert query_text(params).removeprefix("?") == str(httpx2.QueryParams(params))
 
 
-ASKING = ("inspection.ps", "inspection.why", "inspection.get", "cluster.nodes", "cluster.queue", "control.stop")
+ASKING = ("inspection.ps", "inspection.why", "inspection.get", "cluster.nodes", "cluster.queue", "control.jobs")
 
 
 @pytest.mark.parametrize(
