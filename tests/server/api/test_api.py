@@ -546,6 +546,37 @@ def test_the_description_is_complete_and_the_reference_needs_nothing_from_elsewh
     assert not re.search(r"(src|href)=.https?:", page)
 
 
+def test_the_description_says_who_may_ask_and_in_which_form_answers_come(api: Api) -> None:
+    described = api.client.get("/openapi.json").json()
+    assert described["security"] == [{name: []} for name in described["components"]["securitySchemes"]] != []
+    for path, method, status, kinds in [
+        (f"{JOBS}/{{job}}/logs", "get", "200", ["application/x-ndjson"]),
+        ("/api/v1/images/build", "post", "200", ["application/x-ndjson"]),
+        (f"{JOBS}/{{job}}/output/{{path}}", "get", "206", ["application/octet-stream"]),
+        ("/api/v1/login", "post", "429", ["application/json"]),
+    ]:
+        assert list(described["paths"][path][method]["responses"][status]["content"]) == kinds, path
+    operations = {(path, name): each for path, ways in described["paths"].items() for name, each in ways.items()}
+    open_to_all = {path for (path, _), each in operations.items() if each.get("security") == []}
+    assert {"/healthz", "/readyz", "/api/v1/login"} <= open_to_all
+    assert not {JOBS, "/metrics"} & open_to_all
+    for (path, method), operation in operations.items():
+        for status, answer in operation["responses"].items():
+            forms = [form["schema"] for form in answer.get("content", {}).values()]
+            assert forms or status == "204", f"{method} {path} does not say what {status} is"
+
+
+def test_a_method_that_a_path_does_not_have_is_refused_with_those_that_it_has(api: Api) -> None:
+    answer = api.client.request("PATCH", JOBS)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, POST")
+    assert "Allow" not in api.client.get("/api/v1/nothing").headers
+
+
+def test_what_is_wrong_between_two_fields_is_said_without_the_words_of_a_library(api: Api) -> None:
+    [detail] = error_of(api.client.post(f"{JOBS}/act", json={"act": "priority", "jobs": ["a"]})).details
+    assert detail.message.startswith("`priority` goes with")
+
+
 def test_the_description_is_written_once_however_often_anybody_asks_for_it(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

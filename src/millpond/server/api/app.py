@@ -11,17 +11,18 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.routing import APIRoute
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp
 
 from millpond.model.errors import MillpondError
 from millpond.server.api.body_limits import BodyLimits, RefusedBodyError, refuse_body
 from millpond.server.api.description import DescribedApi
 from millpond.server.api.fast_path import FastPath
-from millpond.server.api.permits import check_permits, open_to_all
+from millpond.server.api.permits import check_permits, open_to_all, routes_of
 from millpond.server.api.routes import (
     credentials,
     curves,
@@ -210,7 +211,7 @@ def _in_words(fault: dict[str, Any]) -> str:
     """What is wrong with a value, which may be a secret and is not repeated."""
     if fault["type"] == "string_pattern_mismatch":
         return "it has characters that are not allowed there"
-    return str(fault["msg"])
+    return str(fault["msg"]).removeprefix("Value error, ")
 
 
 def _hint(fault: dict[str, Any]) -> str:
@@ -224,7 +225,16 @@ def _hint(fault: dict[str, Any]) -> str:
 def _no_such_route(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     cause, remedy = f"{request.method} {request.url.path}: {error.detail}", "see /docs for what there is"
-    return error_answer(request.headers, error.status_code, ErrorBody(cause=cause, code="request", remedy=remedy))
+    headers = {"Allow": _methods_at(request)} if error.status_code == 405 else None
+    body = ErrorBody(cause=cause, code="request", remedy=remedy)
+    return error_answer(request.headers, error.status_code, body, headers)
+
+
+def _methods_at(request: Request) -> str:
+    """What may be done at a path: each method is a route of its own, and the error knows of the first one alone."""
+    routes = [route for route in routes_of(request.app) if isinstance(route, APIRoute)]
+    near = [route for route in routes if route.matches(request.scope)[0] is Match.PARTIAL]
+    return ", ".join(sorted({method for route in near for method in route.methods or ()}))
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:

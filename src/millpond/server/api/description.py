@@ -15,6 +15,7 @@ from fastapi.dependencies.utils import get_typed_return_annotation
 from fastapi.routing import APIRoute
 from pydantic import ConfigDict
 
+from millpond.server.api.permits import permits_of, routes_of
 from millpond.specs.api.base import API_PREFIX, ErrorInfo
 from millpond.specs.api.jobs.jobs import MOST_TOGETHER
 from millpond.specs.api.models import adapter_of
@@ -22,10 +23,11 @@ from millpond.specs.job.job_file import JobFile
 
 _SCHEMAS = "#/components/schemas/"
 
-BYTES_BODY: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
-}
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+BYTES_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": _BYTES}}
 """Bytes as they are."""
+BYTES_ANSWER: dict[int | str, dict[str, Any]] = {200: {"content": _BYTES}}
+"""The same as an answer."""
 
 JOB_FILE_BODY: dict[str, Any] = {
     "requestBody": {
@@ -62,8 +64,14 @@ JOB_FILES_BODY: dict[str, Any] = {
 REFUSAL: dict[str, Any] = {"content": {"application/json": {"schema": {"$ref": f"{_SCHEMAS}ErrorInfo"}}}}
 """An answer that is not a success. Not as a ``model``: FastAPI would build a validator of it for each route and status,
 hundreds of them and most of what the first request after a start waited for, and none would be called."""
-REFUSALS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 401, 403, 404, 408, 409, 413, 422, 503), REFUSAL)
+REFUSALS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 401, 403, 404, 408, 409, 413, 422, 429, 503), REFUSAL)
 """Those that any route may answer with."""
+FILE_ANSWERS: dict[int | str, dict[str, Any]] = {
+    **BYTES_ANSWER,
+    206: {"content": _BYTES, "description": "The part that ``Range`` asks for"},
+    **dict.fromkeys((412, 416), REFUSAL),
+}
+"""Those of routes with a file of which a part may be asked for."""
 
 
 class _ApiRoute(APIRoute):
@@ -93,7 +101,14 @@ class DescribedApi(FastAPI):
         """The description; made once, for whichever thread asks first."""
         with self._making:
             if self.openapi_schema is None:
-                components = super().openapi()["components"]["schemas"]
+                described = super().openapi()
+                described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+                described["security"] = [{"token": []}]
+                for route in routes_of(self):
+                    if isinstance(route, APIRoute) and route.include_in_schema and permits_of(route)[0].verb is None:
+                        for method in route.methods or ():
+                            described["paths"][route.path_format][method.lower()]["security"] = []
+                components = described["components"]["schemas"]
                 for model in (JobFile, ErrorInfo):
                     schema = adapter_of(model).json_schema(ref_template=_SCHEMAS + "{model}")
                     components.update(schema.pop("$defs", {}))

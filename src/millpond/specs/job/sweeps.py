@@ -49,7 +49,7 @@ class Space(Shortened):
         uniform, log_uniform: any number between two; with ``log_uniform`` each power of ten is as likely as the next.
     """
 
-    model_config = or_short({"type": "array", "minItems": 1})
+    model_config = or_short({"type": "array", "items": {}, "minItems": 1})
 
     values: Annotated[list[Value], Field(min_length=1, max_length=MOST_VALUES)] | None = None
     range: Annotated[list[_Whole], Field(min_length=2, max_length=3)] | None = None

@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import Header, Path, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
 from millpond.model.errors import UnavailableError
-from millpond.server.api.description import BYTES_BODY, api_router
+from millpond.server.api.description import BYTES_ANSWER, BYTES_BODY, FILE_ANSWERS, api_router
 from millpond.server.api.long_answers import long_answer
 from millpond.server.api.permits import Access, JobReader, ServiceOf, dataset_in_path, job_in_path, may
 from millpond.server.api.ranges import SPAN_PATTERN, answer_with, sent_span
@@ -124,7 +123,7 @@ def dataset_files(
     return service.files.snapshot(DatasetRef(name, version), access.caller)
 
 
-@router.get("/datasets/{name}/{version}/files/{path:path}", response_class=StreamingResponse)
+@router.get("/datasets/{name}/{version}/files/{path:path}", response_class=Response, responses=FILE_ANSWERS)
 def dataset_file(
     name: _DatasetName,
     version: _Version,
@@ -138,7 +137,7 @@ def dataset_file(
     return answer_with(opened, request.headers, path.rpartition("/")[2])
 
 
-@router.post("/datasets/{name}/{version}/files", response_class=Response)
+@router.post("/datasets/{name}/{version}/files", response_class=Response, responses=BYTES_ANSWER)
 def several_dataset_files(
     name: _DatasetName,
     version: _Version,
@@ -183,7 +182,7 @@ async def metrics(
     return await long_answer(service, request, access, found)
 
 
-@router.get("/jobs/{job}/result", dependencies=_READS_JOB, response_class=StreamingResponse)
+@router.get("/jobs/{job}/result", dependencies=_READS_JOB, response_class=Response, responses=FILE_ANSWERS)
 def result(job: str, request: Request, service: ServiceOf, attempt: _Attempt = None, task: _Task = 0) -> Response:
     """What the function that a task ran returned, as it was written; the server does not read it."""
     opened = service.files.result(service.lookup.look_at_one(job), attempt, task)
@@ -205,14 +204,14 @@ async def output(
     )
 
 
-@router.get("/jobs/{job}/output/{path:path}", dependencies=_READS_JOB, response_class=StreamingResponse)
+@router.get("/jobs/{job}/output/{path:path}", dependencies=_READS_JOB, response_class=Response, responses=FILE_ANSWERS)
 def output_file(job: str, path: str, request: Request, service: ServiceOf, attempt: _Attempt = None) -> Response:
     """One of these files, or a part of it (``Range``; with ``If-Match`` or ``If-Range`` of the version it has)."""
     opened = service.files.output(service.lookup.look_at_one(job), attempt, path)
     return answer_with(opened, request.headers, path.rpartition("/")[2])
 
 
-@router.post("/jobs/{job}/output", response_class=Response)
+@router.post("/jobs/{job}/output", response_class=Response, responses=BYTES_ANSWER)
 def several_output_files(
     job: str, asked: PathList, service: ServiceOf, access: JobReader, attempt: _Attempt = None
 ) -> Response:

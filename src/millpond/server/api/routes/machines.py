@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import PlainTextResponse
 
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.server.api.description import REFUSALS, api_router
@@ -88,7 +89,7 @@ async def adaptation(service: ServiceOf, access: ClusterKeeper) -> AdaptationInf
     return await service.about.adaptation()
 
 
-@health.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+@health.get("/metrics", response_class=PlainTextResponse)
 async def metrics(service: ServiceOf, access: Annotated[Access, may(Verb.READ_METRICS)]) -> Response:
     """Figures of the server, all its queues, jobs and devices, in the text format of Prometheus."""
     return Response(await service.metrics.page(), headers={"Content-Type": CONTENT_TYPE})

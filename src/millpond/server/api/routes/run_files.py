@@ -6,12 +6,11 @@ import asyncio
 from typing import Annotated
 
 from fastapi import Path, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from starlette.requests import HTTPConnection
 
 from millpond.model.errors import NotAllowedError, UnavailableError
 from millpond.node.task.records import TaskId
-from millpond.server.api.description import BYTES_BODY, api_router
+from millpond.server.api.description import BYTES_ANSWER, BYTES_BODY, FILE_ANSWERS, api_router
 from millpond.server.api.permits import Access, ServiceOf, may
 from millpond.server.api.ranges import answer_with
 from millpond.server.api.service import Service
@@ -49,7 +48,7 @@ _PODS = [may(Verb.SEND_FILES, _run_in_path)]
 _Pod = Annotated[Access, may(Verb.SEND_FILES, _run_in_path)]
 
 
-@router.get("/contents/{digest}", dependencies=_PODS, response_class=StreamingResponse)
+@router.get("/contents/{digest}", dependencies=_PODS, response_class=Response, responses=FILE_ANSWERS)
 def content(
     job: str, attempt: _Number, task: _Number, digest: _Digest, request: Request, service: ServiceOf
 ) -> Response:
@@ -57,7 +56,7 @@ def content(
     return answer_with(service.run_files.content(job, digest), request.headers)
 
 
-@router.post("/contents", dependencies=_PODS, response_class=Response)
+@router.post("/contents", dependencies=_PODS, response_class=Response, responses=BYTES_ANSWER)
 def contents(job: str, attempt: _Number, task: _Number, asked: BlobList, service: ServiceOf) -> Response:
     """Many small ones, in the form in which they are sent to ``/blobs``."""
     return Response(service.run_files.batch(job, asked.digests), media_type="application/octet-stream")
