@@ -564,6 +564,7 @@ def test_the_description_says_who_may_ask_and_in_which_form_answers_come(api: Ap
         for status, answer in operation["responses"].items():
             forms = [form["schema"] for form in answer.get("content", {}).values()]
             assert forms or status == "204", f"{method} {path} does not say what {status} is"
+            assert not any({"$ref", "type"} <= set(form) for form in forms), f"{method} {path} says {status} twice"
 
 
 def test_a_method_that_a_path_does_not_have_is_refused_with_those_that_it_has(api: Api) -> None:

@@ -17,7 +17,9 @@ from pydantic import ConfigDict
 
 from millpond.server.api.permits import permits_of, routes_of
 from millpond.specs.api.base import API_PREFIX, ErrorInfo
+from millpond.specs.api.jobs.images import ImageStep
 from millpond.specs.api.jobs.jobs import MOST_TOGETHER
+from millpond.specs.api.jobs.logs import LogChunk
 from millpond.specs.api.models import adapter_of
 from millpond.specs.job.job_file import JobFile
 
@@ -74,6 +76,12 @@ FILE_ANSWERS: dict[int | str, dict[str, Any]] = {
 """Those of routes with a file of which a part may be asked for."""
 
 
+def lines_of(model: type) -> dict[int | str, dict[str, Any]]:
+    """An answer of JSON, one value a line."""
+    schema = {"$ref": _SCHEMAS + model.__name__}
+    return {200: {"content": {"application/x-ndjson": {"schema": schema}}, "description": "One per line"}}
+
+
 class _ApiRoute(APIRoute):
     """A route that prepares to write its answers when it is first asked; to do so for all took a tenth of a start."""
 
@@ -109,7 +117,7 @@ class DescribedApi(FastAPI):
                         for method in route.methods or ():
                             described["paths"][route.path_format][method.lower()]["security"] = []
                 components = described["components"]["schemas"]
-                for model in (JobFile, ErrorInfo):
+                for model in (JobFile, ErrorInfo, LogChunk, ImageStep):
                     schema = adapter_of(model).json_schema(ref_template=_SCHEMAS + "{model}")
                     components.update(schema.pop("$defs", {}))
                     components[model.__name__] = schema

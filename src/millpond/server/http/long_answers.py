@@ -137,9 +137,3 @@ class StreamedAnswer(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             await cast("AsyncGenerator[bytes]", self.body_iterator).aclose()
-
-
-class JsonLines(StreamedAnswer):
-    """The same of JSON, one value a line."""
-
-    media_type = "application/x-ndjson"

@@ -7,15 +7,15 @@ from concurrent.futures import Future
 from typing import Annotated, Any
 
 from fastapi import Path
+from fastapi.responses import StreamingResponse
 from starlette.requests import HTTPConnection
 
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE
-from millpond.server.api.description import api_router
+from millpond.server.api.description import api_router, lines_of
 from millpond.server.api.permits import Access, SecurityOf, ServiceOf, may
 from millpond.server.api.service import Service
 from millpond.server.auth.components import Security
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, demand, first_group, job_target
-from millpond.server.http.long_answers import JsonLines
 from millpond.server.storage.provisioning.image_steps import Work
 from millpond.specs.api.jobs.images import (
     ImageAdd,
@@ -34,10 +34,7 @@ router = api_router(prefix="/images", tags=["images"])
 
 _Name = Annotated[str, Path(pattern=NAME_PATTERN, max_length=100)]
 _Tag = Annotated[str, Path(pattern=TAG_PATTERN)]
-_STEPS: dict[str, Any] = {
-    "response_class": JsonLines,
-    "responses": {200: {"model": ImageStep, "description": "One step per line"}},
-}
+_STEPS: dict[str, Any] = {"response_class": StreamingResponse, "responses": lines_of(ImageStep)}
 
 
 async def image_in_path(request: HTTPConnection) -> AccessTarget:
@@ -65,7 +62,7 @@ def images(service: ServiceOf, access: Annotated[Access, may(Verb.READ_IMAGES)])
 
 
 @router.post("", **_STEPS)
-def add(body: ImageAdd, service: ServiceOf, access: _Maker, security: SecurityOf) -> JsonLines:
+def add(body: ImageAdd, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
     """Put an image of a registry, or of the server's machine, into the catalogue."""
     _claim(service, access, body, f"from {body.reference}")
     work = service.images.add(body, access.caller, _queue(access.caller, security))
@@ -73,7 +70,7 @@ def add(body: ImageAdd, service: ServiceOf, access: _Maker, security: SecurityOf
 
 
 @router.post("/build", **_STEPS)
-def build(body: ImageBuild, service: ServiceOf, access: _Maker, security: SecurityOf) -> JsonLines:
+def build(body: ImageBuild, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
     """Build an image from a folder that was sent. It ends when the caller leaves."""
     _claim(service, access, body, f"built from {body.snapshot[:12]}")
     queue = _queue(access.caller, security)
@@ -82,7 +79,7 @@ def build(body: ImageBuild, service: ServiceOf, access: _Maker, security: Securi
 
 
 @router.post("/save", **_STEPS)
-def save(body: ImageSave, service: ServiceOf, access: _Maker, security: SecurityOf) -> JsonLines:
+def save(body: ImageSave, service: ServiceOf, access: _Maker, security: SecurityOf) -> StreamingResponse:
     """Make an image of what a task of a job has become; the job must be one that the caller may be inside."""
     job = service.lookup.look(body.job)
     demand(access.caller, Verb.USE_JOBS, job_target(job))
@@ -92,7 +89,7 @@ def save(body: ImageSave, service: ServiceOf, access: _Maker, security: Security
 
 
 @router.post("/{name}/{tag}/pull", **_STEPS)
-def pull(name: _Name, tag: _Tag, service: ServiceOf, access: _User, security: SecurityOf) -> JsonLines:
+def pull(name: _Name, tag: _Tag, service: ServiceOf, access: _User, security: SecurityOf) -> StreamingResponse:
     """Have an image of the catalogue on the machines before a job needs it."""
     access.note("fetched")
     return _streamed(service, access, security, service.images.pull(name, tag))
@@ -101,7 +98,7 @@ def pull(name: _Name, tag: _Tag, service: ServiceOf, access: _User, security: Se
 @router.post("/{name}/{tag}/push", **_STEPS)
 def push(
     name: _Name, tag: _Tag, body: ImagePush, service: ServiceOf, access: _Changer, security: SecurityOf
-) -> JsonLines:
+) -> StreamingResponse:
     """Send an image of the catalogue to a registry; ``exact`` of the last line is as what that has it now.
 
     Who may is who may say who sees it. The registry gets what the secret holds, never what the server's account may.
@@ -143,7 +140,7 @@ def _queue(caller: Caller, security: Security) -> str:
     return security.accounts.group(group).queue if group else DEFAULT_QUEUE
 
 
-def _streamed(service: Service, access: Access, security: Security, work: Work) -> JsonLines:
+def _streamed(service: Service, access: Access, security: Security, work: Work) -> StreamingResponse:
     """The steps of something; how it comes out is in the audit log before its last line."""
     act = access.act
     act.lasts = True
@@ -153,7 +150,9 @@ def _streamed(service: Service, access: Access, security: Security, work: Work) 
         entry = act.entry(status)
         return None if entry is None else security.audit.add_now(entry)
 
-    return JsonLines(_lines(service.images.steps(work, access.caller.user, ended)))
+    return StreamingResponse(
+        _lines(service.images.steps(work, access.caller.user, ended)), media_type="application/x-ndjson"
+    )
 
 
 async def _lines(steps: AsyncIterator[ImageStep]) -> AsyncIterator[str]:

@@ -10,10 +10,11 @@ from contextlib import aclosing
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 from millpond.model.states import JobState
 from millpond.model.workloads import LONGEST_JOB_ID, Priority
-from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY, api_router
+from millpond.server.api.description import JOB_FILE_BODY, JOB_FILES_BODY, api_router, lines_of
 from millpond.server.api.long_answers import long_answer
 from millpond.server.api.permits import (
     Access,
@@ -30,7 +31,7 @@ from millpond.server.api.permits import (
 )
 from millpond.server.auth.roles import Verb, demand, job_target
 from millpond.server.http.error_responses import language_asked
-from millpond.server.http.long_answers import JsonLines
+from millpond.server.http.long_answers import StreamedAnswer
 from millpond.server.jobs.actions.bulk_changes import act_on_each
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.store.job_filter import JobFilter
@@ -284,8 +285,8 @@ async def trials(
 
 @router.get(
     "/{job}/logs",
-    response_class=JsonLines,
-    responses={200: {"model": LogChunk, "description": "One chunk per line"}},
+    response_class=StreamingResponse,
+    responses=lines_of(LogChunk),
 )
 async def logs(
     job: str,
@@ -301,7 +302,7 @@ async def logs(
     since: Annotated[float | None, Query(ge=0, lt=2**40, allow_inf_nan=False)] = None,
     timestamps: bool = False,
     end: Annotated[int | None, Query(ge=0, lt=2**62)] = None,
-) -> JsonLines:
+) -> StreamingResponse:
     """A job's output, one JSON chunk per line; with ``follow`` until the job is over, through all its attempts.
 
     A chunk is of one stream, standard output or standard error. ``tail`` begins with so many last lines of each task,
@@ -311,7 +312,7 @@ async def logs(
     """
     query = LogRequest(task, attempt, offset, follow, cursor, tail, since, timestamps, end)
     chunks = await service.logs.read(job, query, access.lasting(security.accounts))
-    return JsonLines(_lines(chunks))
+    return StreamedAnswer(_lines(chunks), media_type="application/x-ndjson")
 
 
 @router.get("/{job}/logs/search", dependencies=[may(Verb.READ_JOBS, job_in_path)])
