@@ -573,6 +573,19 @@ def test_a_method_that_a_path_does_not_have_is_refused_with_those_that_it_has(ap
     assert "Allow" not in api.client.get("/api/v1/nothing").headers
 
 
+def test_a_misspelt_field_of_a_request_is_refused_and_not_passed_over(api: Api) -> None:
+    [detail] = error_of(api.client.post("/api/v1/nodes/fake-1/open", json={"crad": 0})).details
+    assert detail.loc == "body.crad"
+    described = api.client.get("/openapi.json").json()
+    bodies = [way.get("requestBody", {}) for ways in described["paths"].values() for way in ways.values()]
+    forms = [form["schema"].get("$ref", "") for body in bodies for form in body.get("content", {}).values()]
+    components = described["components"]["schemas"]
+    names = {ref.rpartition("/")[2] for ref in forms if ref}
+    assert len(names) > 30
+    by_programs = {"BlobList", "RunState", "RunOutput"}
+    assert {name for name in names if components[name].get("additionalProperties") is not False} == by_programs
+
+
 def test_what_is_wrong_between_two_fields_is_said_without_the_words_of_a_library(api: Api) -> None:
     [detail] = error_of(api.client.post(f"{JOBS}/act", json={"act": "priority", "jobs": ["a"]})).details
     assert detail.message.startswith("`priority` goes with")

@@ -20,6 +20,12 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
+class RequestBody(Body):
+    """Base of those that ask for something: an unknown field is a mistake, not something to pass over."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
 @cache
 def adapter_of(kind: Any) -> TypeAdapter[Any]:
     """What reads, checks and writes the bodies of a kind; made once, as that takes long."""

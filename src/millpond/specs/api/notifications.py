@@ -10,7 +10,7 @@ from pydantic import Field
 
 from millpond.specs.api.base import ONE_LINE
 from millpond.specs.api.events import DeliveryInfo
-from millpond.specs.api.models import Body
+from millpond.specs.api.models import RequestBody
 from millpond.specs.config.webhooks import ChatFormat
 
 MOST_RULES: Final = 200
@@ -42,7 +42,7 @@ SPANS_S: Final[dict[str, float]] = {Topic.WAITING: 3_600.0, Topic.IDLE: 1_800.0,
 Channel = Literal["mail", "chat"]
 
 
-class RuleRequest(Body):
+class RuleRequest(RequestBody):
     """What one is told of, and how.
 
     Attributes:
@@ -58,7 +58,7 @@ class RuleRequest(Body):
     queue: Annotated[str, Field(max_length=100, pattern=ONE_LINE)] = ""
 
 
-class RulesRequest(Body):
+class RulesRequest(RequestBody):
     """All that one is told of, in place of what it was.
 
     Attributes:
@@ -69,19 +69,19 @@ class RulesRequest(Body):
     language: Annotated[str, Field(max_length=20)] | None = None
 
 
-class AddressRequest(Body):
+class AddressRequest(RequestBody):
     """A mail address to be confirmed by the code that is sent there."""
 
     address: Annotated[str, Field(min_length=3, max_length=254, pattern=ONE_LINE)]
 
 
-class AddressProof(Body):
+class AddressProof(RequestBody):
     """The code that was sent."""
 
     code: Annotated[str, Field(min_length=1, max_length=20)]
 
 
-class ChatRequest(Body):
+class ChatRequest(RequestBody):
     """A webhook of one's own.
 
     Attributes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from millpond.specs.api.models import Body
+from millpond.specs.api.models import RequestBody
 
 
-class NewWebhookRequest(Body):
+class NewWebhookRequest(RequestBody):
     """A webhook to be added, in the fields of the configuration.
 
     Attributes:
@@ -19,8 +19,6 @@ class NewWebhookRequest(Body):
         queues: only of jobs of these; empty: of all.
         secret: name of the server's secret that deliveries are signed with; empty: they are not.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(max_length=200)]
     url: Annotated[str, Field(max_length=4_000)]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from millpond.specs.api.base import ONE_LINE
-from millpond.specs.api.models import Body
+from millpond.specs.api.models import Body, RequestBody
 from millpond.specs.api.reports.usage import DiskInfo
 from millpond.specs.job.fields import Name
 from millpond.specs.validation import PLAIN_NAME
@@ -32,13 +32,7 @@ LONGEST_SECRET = 65_536
 MOST_RUNNING_JOBS = 10**9
 
 
-class AccountRequest(Body):
-    """Base of what is sent to change accounts: an unknown field is a mistake, not something to pass over."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class AccountLimits(AccountRequest):
+class AccountLimits(RequestBody):
     """What an account may hold at once, on the server's disk too, and how long one of its dev jobs may run."""
 
     jobs: Annotated[int, Field(ge=0, le=MOST_RUNNING_JOBS)] | None = None
@@ -49,7 +43,7 @@ class AccountLimits(AccountRequest):
     disk_bytes: Annotated[int, Field(ge=0, le=2**62)] | None = None
 
 
-class LoginRequest(AccountRequest):
+class LoginRequest(RequestBody):
     """Who one is, by password or by invitation.
 
     Attributes:
@@ -75,7 +69,7 @@ class LoginInfo(Body):
     expires_at: float | None = None
 
 
-class PortalLinkRequest(AccountRequest):
+class PortalLinkRequest(RequestBody):
     """A link that logs a browser in.
 
     Attributes:
@@ -92,7 +86,7 @@ class PortalLink(Body):
     expires_at: float
 
 
-class PasswordChange(AccountRequest):
+class PasswordChange(RequestBody):
     """Another password for oneself; the present one may be left out only by the owner of the server."""
 
     password: Secret = ""
@@ -136,7 +130,7 @@ class WhoInfo(Body):
     disk: list[DiskInfo] = Field(default=[])
 
 
-class NewUser(AccountRequest):
+class NewUser(RequestBody):
     """An account to be made.
 
     Attributes:
@@ -151,7 +145,7 @@ class NewUser(AccountRequest):
     limits: AccountLimits = AccountLimits()
 
 
-class UserChange(AccountRequest):
+class UserChange(RequestBody):
     """What should be otherwise about an account; what is left out stays."""
 
     admin: bool | None = None
@@ -197,7 +191,7 @@ class Invitation(Body):
     warning: str = ""
 
 
-class NewGroup(AccountRequest):
+class NewGroup(RequestBody):
     """A group to be made; its queue is made with it where there is none of that name. Default: the group's name."""
 
     name: AccountName
@@ -205,7 +199,7 @@ class NewGroup(AccountRequest):
     limits: AccountLimits = AccountLimits()
 
 
-class GroupChange(AccountRequest):
+class GroupChange(RequestBody):
     """Other limits for a group."""
 
     limits: AccountLimits
@@ -238,13 +232,13 @@ class GroupList(Body):
     groups: list[GroupInfo]
 
 
-class Membership(AccountRequest):
+class Membership(RequestBody):
     """The role of a user in a group."""
 
     role: GroupRole = "member"
 
 
-class NewToken(AccountRequest):
+class NewToken(RequestBody):
     """A token to be made.
 
     Attributes:
@@ -313,7 +307,7 @@ class AuditList(Body):
     entries: list[AuditInfo]
 
 
-class SecretPut(AccountRequest):
+class SecretPut(RequestBody):
     """A secret to be kept; what it is called and whose it is stands in the path."""
 
     value: Annotated[str, Field(min_length=1, max_length=LONGEST_SECRET, pattern=r"^[^\x00]*$", repr=False)]

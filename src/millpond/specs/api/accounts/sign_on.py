@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from millpond.specs.api.accounts.accounts import AccountRequest, Line, Secret
-from millpond.specs.api.models import Body
+from millpond.specs.api.accounts.accounts import Line, Secret
+from millpond.specs.api.models import Body, RequestBody
 
 
-class SignOnRequest(AccountRequest):
+class SignOnRequest(RequestBody):
     """A login that a program begins.
 
     Attributes:
@@ -40,7 +40,7 @@ class SignOnInfo(Body):
     ask_every_s: float
 
 
-class SignOnProof(AccountRequest):
+class SignOnProof(RequestBody):
     """What a program shows to get its token.
 
     Attributes:
@@ -61,7 +61,7 @@ class SignOnProgress(Body):
     expires_at: float | None = None
 
 
-class Binding(AccountRequest):
+class Binding(RequestBody):
     """Who an account's owner is at the provider that the configuration names: their ``sub`` there."""
 
     subject: Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f\u0085\u2028\u2029]+$")]

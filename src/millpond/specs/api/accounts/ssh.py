@@ -11,8 +11,8 @@ from typing import Annotated, Final, Self
 from pydantic import Field
 
 from millpond.model.errors import InvalidInputError
-from millpond.specs.api.accounts.accounts import AccountName, AccountRequest
-from millpond.specs.api.models import Body
+from millpond.specs.api.accounts.accounts import AccountName
+from millpond.specs.api.models import Body, RequestBody
 
 HOST_KEY_ALIAS: Final = "millpond"
 """What a host key is filed under by clients, with the server's own name behind it."""
@@ -85,7 +85,7 @@ class PublicKey:
         return hashlib.sha256(base64.b64decode(self.blob)).digest()
 
 
-class NewSshKey(AccountRequest):
+class NewSshKey(RequestBody):
     """A key to be registered.
 
     Attributes:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.folders import LARGEST_BATCHED, MOST_BATCHED, unpacked
-from millpond.specs.api.models import Body
+from millpond.specs.api.models import Body, RequestBody
 from millpond.specs.job.snapshots import Digest
 
 Visibility = Literal["private", "group", "everyone"]
@@ -44,7 +44,7 @@ class BlobProgress(Body):
     busy: bool = False
 
 
-class DatasetPut(Body):
+class DatasetPut(RequestBody):
     """A new version of a dataset: the snapshot that was sent for it.
 
     Attributes:
@@ -55,7 +55,7 @@ class DatasetPut(Body):
     visibility: Visibility | None = None
 
 
-class DatasetChange(Body):
+class DatasetChange(RequestBody):
     """Who sees a dataset from now on."""
 
     visibility: Visibility
@@ -114,7 +114,7 @@ class OutputList(Body):
     no_files: int = 0
 
 
-class PathList(Body):
+class PathList(RequestBody):
     """Files by their paths in a folder."""
 
     paths: Annotated[list[str], Field(max_length=MOST_BATCHED)]

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from millpond.specs.api.base import ErrorBody
 from millpond.specs.api.jobs.files import Visibility
-from millpond.specs.api.models import Body
+from millpond.specs.api.models import Body, RequestBody
 from millpond.specs.job.fields import SecretName
 from millpond.specs.job.images import DEFAULT_TAG, NAME_PATTERN, TAG_PATTERN, Reference
 from millpond.specs.job.snapshots import Digest
@@ -18,7 +18,7 @@ ImageTag = Annotated[str, Field(pattern=TAG_PATTERN)]
 _Description = Annotated[str, Field(max_length=500)]
 
 
-class ImageEntry(Body):
+class ImageEntry(RequestBody):
     """The description of an image for the catalogue.
 
     Attributes:
@@ -61,7 +61,7 @@ class ImageSave(ImageEntry):
     task: Annotated[int, Field(ge=0, le=10**9)] = 0
 
 
-class ImagePush(Body):
+class ImagePush(RequestBody):
     """An image of the catalogue that is to be sent to a registry.
 
     Attributes:
@@ -73,7 +73,7 @@ class ImagePush(Body):
     login: SecretName | None = None
 
 
-class ImageChange(Body):
+class ImageChange(RequestBody):
     """Other words about an image; what is left out stays."""
 
     description: _Description | None = None

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from millpond.model.workloads import LONGEST_JOB_ID
 from millpond.specs.api.base import LATEST, LONGEST_REASON, ONE_LINE
 from millpond.specs.api.jobs.jobs import MOST_TOGETHER
-from millpond.specs.api.models import Body, CanaryPercent
+from millpond.specs.api.models import Body, CanaryPercent, RequestBody
 from millpond.specs.job.fields import MOST_TASKS, PriorityName
 
 
-class ResizeRequest(Body):
+class ResizeRequest(RequestBody):
     """Another number of tasks for an elastic job.
 
     Attributes:
@@ -25,7 +25,7 @@ class ResizeRequest(Body):
     role: str = ""
 
 
-class JobsActRequest(Body):
+class JobsActRequest(RequestBody):
     """The same for several jobs.
 
     Attributes:
@@ -49,13 +49,13 @@ class JobsActRequest(Body):
         return self
 
 
-class PriorityRequest(Body):
+class PriorityRequest(RequestBody):
     """Another class of priority for a job."""
 
     priority: PriorityName
 
 
-class MigrateRequest(Body):
+class MigrateRequest(RequestBody):
     """Other cards for a running job.
 
     Attributes:
@@ -79,15 +79,13 @@ class InputInfo(Body):
     open: bool
 
 
-class ExtendRequest(Body):
+class ExtendRequest(RequestBody):
     """More time for a job with a time limit: so many seconds beyond its present limit."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     by_s: float = Field(gt=0, le=366 * 86_400, allow_inf_nan=False)
 
 
-class NewQueueRequest(Body):
+class NewQueueRequest(RequestBody):
     """A queue to be defined.
 
     Attributes:
@@ -95,14 +93,12 @@ class NewQueueRequest(Body):
         dry_run: it is only said what would come of it.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     name: Annotated[str, Field(min_length=1, max_length=100)]
     fields: dict[str, Any] = Field(default={}, max_length=100)
     dry_run: bool = False
 
 
-class QueueChangeRequest(Body):
+class QueueChangeRequest(RequestBody):
     """Other fields for a queue.
 
     Attributes:
@@ -111,14 +107,12 @@ class QueueChangeRequest(Body):
         dry_run: it is only said what would come of it.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     fields: dict[str, Any] = Field(max_length=100)
     version: int | None = None
     dry_run: bool = False
 
 
-class RevisionRequest(Body):
+class RevisionRequest(RequestBody):
     """Another job file for a service.
 
     Attributes:
@@ -129,7 +123,7 @@ class RevisionRequest(Body):
     canary: CanaryPercent | None = None
 
 
-class RolloutRequest(Body):
+class RolloutRequest(RequestBody):
     """What is to become of the revision of a service that is on its way; ``undo`` without one goes back by one."""
 
     act: Literal["pause", "resume", "promote", "undo"]
@@ -138,7 +132,7 @@ class RolloutRequest(Body):
 CardIndex = Annotated[int, Field(ge=0, le=100_000, strict=True)]
 
 
-class CloseRequest(Body):
+class CloseRequest(RequestBody):
     """A machine should take no new work: from now on, or from ``begin`` on.
 
     Attributes:
@@ -156,7 +150,7 @@ class CloseRequest(Body):
     card: CardIndex | None = None
 
 
-class OpenRequest(Body):
+class OpenRequest(RequestBody):
     """A machine should take new work again.
 
     Attributes:

@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from millpond.specs.api.base import ONE_LINE
-from millpond.specs.api.models import Body
+from millpond.specs.api.models import RequestBody
 
 
-class SavedViewRequest(Body):
+class SavedViewRequest(RequestBody):
     """A list of jobs to be kept under a name, in place of that of the same owner and name.
 
     Attributes:

@@ -9,14 +9,14 @@ from pydantic import Field
 
 from millpond.model.hardware.nodes import DEFAULT_POOL
 from millpond.specs.api.base import LATEST
-from millpond.specs.api.models import Body
+from millpond.specs.api.models import RequestBody
 from millpond.specs.job.fields import Name
 
 MOST_CARDS: Final = 1_000_000
 _Instant = Annotated[float, Field(ge=0, le=LATEST, strict=True)]
 
 
-class ReserveRequest(Body):
+class ReserveRequest(RequestBody):
     """Cards for the jobs of a queue, from one instant to another.
 
     Attributes:

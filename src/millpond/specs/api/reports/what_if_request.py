@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from millpond.specs.api.base import LATEST
-from millpond.specs.api.models import Body
+from millpond.specs.api.models import RequestBody
 
 MOST_CHANGES: Final = 200
 """Of one kind, in one question."""
@@ -15,7 +15,7 @@ MOST_CHANGES: Final = 200
 Named = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class QueueSetting(Body):
+class QueueSetting(RequestBody):
     """Another value for a field of a queue.
 
     Attributes:
@@ -30,14 +30,14 @@ class QueueSetting(Body):
     value: Any = None
 
 
-class PastSpan(Body):
+class PastSpan(RequestBody):
     """Which part of the recorded past: jobs that were submitted between two instants."""
 
     since: float = Field(ge=0, le=LATEST)
     until: float = Field(default=LATEST, ge=0, le=LATEST)
 
 
-class WhatIfRequest(Body):
+class WhatIfRequest(RequestBody):
     """Changes that are all made together, on a copy.
 
     Attributes:
@@ -50,8 +50,6 @@ class WhatIfRequest(Body):
         past: ask about the recorded past; null: about the present.
         horizon_s: how far the present is played forward.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     set: tuple[QueueSetting, ...] = Field(default=(), max_length=MOST_CHANGES)
     add_nodes: tuple[Named, ...] = Field(default=(), max_length=MOST_CHANGES)
