@@ -61,18 +61,32 @@ def clusters(nodes: int, count: int) -> list[ClusterSpec]:
 
 
 class Load:
-    """Gangs on one allocator."""
+    """Gangs on one allocator.
 
-    def __init__(self, cells: CellAllocator, count: int, seed: int) -> None:
-        self.cells, self.draw, self.count = cells, random.Random(seed), count
+    Attributes:
+        most: how many cards there are.
+        start_s: CPU time that the allocator took to be made.
+        times_s: the same of each decision.
+    """
+
+    def __init__(self, nodes: int, count: int, seed: int) -> None:
+        self.draw, self.count, self.most = random.Random(seed), count, nodes * CARDS
+        specs, owed = hardware(nodes), clusters(nodes, count)
+        begin = time.process_time()
+        self.cells = CellAllocator(specs, owed)
+        self.start_s = time.process_time() - begin
         self.running: list[CellPlan] = []
-        self.cards = 0
-        self.number = 0
+        self.cards = self.number = self.refused = 0
         self.times_s: list[float] = []
-        self.refused = 0
 
-    def start(self) -> None:
-        """Choose a gang, decide, and bind."""
+    def lend(self) -> None:
+        """Other work takes all cards."""
+        for chain in self.cells.chains.values():
+            for leaf in range(len(chain.gone[0])):
+                chain.visit((leaf,), 1)
+
+    def start(self, _gangs: int) -> None:
+        """Choose a gang, decide, and bind: one at a time."""
         self.number += 1
         gang = self.draw.choice(GANGS)
         request = CellRequest(f"g{self.number}", (f"c{self.draw.randrange(self.count)}",), gang)
@@ -126,7 +140,7 @@ class LiveLoad:
         while decisions := self.core.decide(self.now):
             self._obey(decisions)
 
-    def start(self, gangs: int = 1) -> None:
+    def start(self, gangs: int) -> None:
         """Gangs are submitted together, and all cycles run that this leads to."""
         made = [(f"g{self.number + each}", self.draw.choice(GANGS)) for each in range(gangs)]
         self.number += gangs
@@ -184,79 +198,34 @@ def owed_queue(name: str, nodes: int, count: int) -> Queue:
     return Queue(name, guarantee=Amount(1000 * cards), cells=tuple(cell for cell in owed if cell.count))
 
 
-def live(options: argparse.Namespace) -> dict[str, object]:
-    """One row of whole cycles."""
-    load = LiveLoad(options.nodes, options.clusters, options.seed)
+def measured(load: Load | LiveLoad, options: argparse.Namespace) -> dict[str, object]:
+    """How long start and fill take, how many decisions a second are made then, and how long one step takes."""
+    together = options.together if options.live else 1
     if options.lent:
         load.lend()
     begin = time.process_time()
     while load.cards < FILL * load.most:
-        load.start(options.together)
+        load.start(together)
     fill_s = time.process_time() - begin
     as_served()
     load.times_s.clear()
     load.refused = 0
     begin = time.process_time()
-    for _ in range(options.decisions // options.together):
-        load.start(options.together)
+    for _ in range(options.decisions // together):
+        load.start(together)
         while load.cards > FILL * load.most:
             load.end()
-    around_s = time.process_time() - begin
+    around_s, times = time.process_time() - begin, sorted(load.times_s)
     return {
-        "live": True,
-        "gangs_submitted_together": options.together,
-        **shared(options, load.start_s, fill_s, len(load.running), load.refused),
-        **speeds(load.times_s, around_s, options.together),
-    }
-
-
-def allocator_alone(options: argparse.Namespace) -> dict[str, object]:
-    """One row of the allocator without a scheduler."""
-    specs, owed = hardware(options.nodes), clusters(options.nodes, options.clusters)
-    begin = time.process_time()
-    cells = CellAllocator(specs, owed)
-    start_s = time.process_time() - begin
-    if options.lent:
-        for chain in cells.chains.values():
-            for leaf in range(len(chain.gone[0])):
-                chain.visit((leaf,), 1)
-    load = Load(cells, options.clusters, options.seed)
-    begin = time.process_time()
-    while load.cards < FILL * options.nodes * CARDS:
-        load.start()
-    fill_s = time.process_time() - begin
-    load.times_s.clear()
-    load.refused = 0
-    begin = time.process_time()
-    for _ in range(options.decisions):
-        load.start()
-        while load.cards > FILL * options.nodes * CARDS:
-            load.end()
-    around_s = time.process_time() - begin
-    return {
-        "live": False,
-        **shared(options, start_s, fill_s, len(load.running), load.refused),
-        **speeds(load.times_s, around_s, 1),
-    }
-
-
-def shared(options: argparse.Namespace, start_s: float, fill_s: float, running: int, refused: int) -> dict[str, object]:
-    """What both kinds of rows say."""
-    return {
+        "live": options.live,
+        **({"gangs_submitted_together": together} if options.live else {}),
         "nodes": options.nodes,
         "clusters": options.clusters,
         "lent": options.lent,
-        "start_s": round(start_s, 3),
+        "start_s": round(load.start_s, 3),
         "fill_s": round(fill_s, 2),
-        "gangs_running": running,
-        "refused": refused,
-    }
-
-
-def speeds(times_s: Sequence[float], around_s: float, together: int) -> dict[str, object]:
-    """Decisions a second, and how long one step takes."""
-    times = sorted(times_s)
-    return {
+        "gangs_running": len(load.running),
+        "refused": load.refused,
         "decisions_per_s": round(together * len(times) / sum(times)),
         "with_departures_per_s": round(together * len(times) / around_s),
         "p50_ms": round(times[len(times) // 2] * 1e3, 3),
@@ -275,7 +244,8 @@ def main() -> None:
     parser.add_argument("--live", action="store_true", help="whole cycles of a scheduler")
     parser.add_argument("--together", type=int, default=1, help="with --live, so many gangs are submitted at once")
     options = parser.parse_args()
-    print(json.dumps(live(options) if options.live else allocator_alone(options)))
+    load = (LiveLoad if options.live else Load)(options.nodes, options.clusters, options.seed)
+    print(json.dumps(measured(load, options)))
 
 
 if __name__ == "__main__":
