@@ -9,7 +9,8 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -98,3 +99,40 @@ def note(text: str) -> None:
 def verdict(met: bool | None) -> str:
     """Whether a target was met, in a word."""
     return "" if met is None else "yes" if met else "MISSED"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured figure.
+
+    Attributes:
+        target: what it should reach, None where it only explains others.
+        least: whether the target is a lower bound.
+    """
+
+    what: str
+    value: float
+    unit: str
+    target: float | None = None
+    least: bool = False
+
+    @property
+    def met(self) -> bool | None:
+        """Whether it reaches its target."""
+        if self.target is None:
+            return None
+        return self.value >= self.target if self.least else self.value <= self.target
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The row as JSON, with whether it was met."""
+        return asdict(self) | {"met": self.met}
+
+
+def table_of(rows: Iterable[Row]) -> Table:
+    """Rows as people read them."""
+    table = Table("what", "value", "unit", "target", "met", texts=1)
+    for row in rows:
+        bound = "" if row.target is None else f"{'>=' if row.least else '<='} {row.target:.4g}"
+        table.add(row.what, f"{row.value:.4g}", row.unit, bound, verdict(row.met))
+    return table

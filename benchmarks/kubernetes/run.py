@@ -43,8 +43,7 @@ from benchmarks.kubernetes.standing_rows import (
     outage,
     reclaim,
 )
-from benchmarks.reporting import command_line, emit, note, program
-from benchmarks.row import Row, table_of
+from benchmarks.reporting import Row, command_line, emit, note, program, table_of
 from benchmarks.server.served import ServedPond
 from millpond.model.errors import UnavailableError
 from millpond.server.runtime.kernel_compilation import WORTHWHILE_NODES

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from benchmarks.reporting import command_line, emit, program
-from benchmarks.row import Row, table_of
+from benchmarks.reporting import Row, command_line, emit, program, table_of
 from millpond.model.hardware.devices import Device
 from millpond.model.hardware.nodes import Node
 from millpond.model.hardware.telemetry import DeviceSample

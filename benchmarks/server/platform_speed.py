@@ -24,8 +24,7 @@ from typing import Any
 
 from benchmarks.calibration import calibration_rate
 from benchmarks.lean_http import LeanConnection
-from benchmarks.reporting import command_line, emit, note, program
-from benchmarks.row import Row, table_of
+from benchmarks.reporting import Row, command_line, emit, note, program, table_of
 from benchmarks.server.full_store import fill
 from benchmarks.server.own_postgresql import own_postgresql, what_is_missing
 from benchmarks.server.served import ServedPond

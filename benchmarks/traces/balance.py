@@ -25,8 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.forecasting.load_series import rows_of
-from benchmarks.reporting import Table, command_line, emit, note, program
-from benchmarks.row import Row, table_of
+from benchmarks.reporting import Row, Table, command_line, emit, note, program, table_of
 from benchmarks.traces.cases import find
 from millpond.model.decisions import Decision, Migrate, Start, Stop
 from millpond.model.events import (

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.forecasting.load_series import instant, rows_of
-from benchmarks.reporting import Table, command_line, emit, note
-from benchmarks.row import Row, table_of
+from benchmarks.reporting import Row, Table, command_line, emit, note, table_of
 from millpond.model.contents import Content
 from millpond.model.resources import TaskRequest
 from millpond.model.workloads import Job, Role

@@ -17,8 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from benchmarks.reporting import Table, command_line, emit, note, program, verdict
-from benchmarks.row import Row
+from benchmarks.reporting import Row, Table, command_line, emit, note, program, verdict
 from benchmarks.traces.cases import Case, find, scenario
 from millpond.model.errors import InvalidInputError
 from millpond.simulation.kernel import World
