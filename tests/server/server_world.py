@@ -26,8 +26,7 @@ from millpond.server.runtime.active_jobs.job_cache import JobCache
 from millpond.server.runtime.inbox import Submission
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
-from millpond.server.runtime.policies import policy_change
-from millpond.server.runtime.recovery import recover
+from millpond.server.runtime.recovery import policy_change, recover
 from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.store.store import Store

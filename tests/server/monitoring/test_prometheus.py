@@ -33,7 +33,7 @@ from millpond.server.monitoring.idle_cards import IDLE_AFTER_S
 from millpond.server.monitoring.instruments import MOST_QUEUES, Instruments
 from millpond.server.runtime.core import Core
 from millpond.server.views.hardware import machines
-from millpond.server.views.hardware.nodes import node_info
+from millpond.server.views.hardware.machines import node_info
 from millpond.server.views.prometheus import metrics_page, pool_metrics
 from millpond.server.views.prometheus.pool_metrics import (
     MOST_DEVICES,

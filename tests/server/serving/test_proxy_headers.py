@@ -6,7 +6,7 @@ import pytest
 
 from millpond.server.auth.guard import COOKIE
 from millpond.server.auth.oidc.sign_on import COOKIE as SIGN_ON_COOKIE
-from millpond.server.serving.proxy.browsers import COOKIE as PASS_COOKIE
+from millpond.server.serving.proxy.access_tokens import COOKIE as PASS_COOKIE
 from millpond.server.serving.proxy.headers import ProxyCaller, to_client, to_program
 
 CALLER = ProxyCaller("192.0.2.1", "https", "pool.test")

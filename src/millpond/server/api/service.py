@@ -14,15 +14,14 @@ from millpond.engines.task_access import TaskAccess
 from millpond.server.auth.queues import QueuePlace, longest_dev
 from millpond.server.http.long_answers import LongAnswers
 from millpond.server.http.user_turns import UserCounts
-from millpond.server.jobs.actions.changes import Changes, delete_job
-from millpond.server.jobs.actions.requeueing import Requeueing
+from millpond.server.jobs.actions.changes import Changes, Requeueing, delete_job
 from millpond.server.jobs.admission.plans import Plans
 from millpond.server.jobs.admission.requirements import Requirements
 from millpond.server.jobs.admission.submission import Submissions
 from millpond.server.jobs.curves.service import Curves
 from millpond.server.jobs.listing import ActiveOrders, JobListing
 from millpond.server.jobs.next_jobs import NextJobs, Overview
-from millpond.server.jobs.reasons import Reasons
+from millpond.server.jobs.reasons import Reasons, with_waits
 from millpond.server.jobs.reservations import Reservations
 from millpond.server.jobs.saved_views import SavedViews
 from millpond.server.jobs.sweeps.trials import Trials
@@ -50,7 +49,6 @@ from millpond.server.views.queues import Queues, cells_seen_by
 from millpond.server.views.reports.history_export import HistoryExport
 from millpond.server.views.reports.usage import Bookkeeper, ReportRates
 from millpond.server.views.reports.wait_report import WaitReports
-from millpond.server.views.waits import with_waits
 
 
 class Service:

@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model import events
 from millpond.model.decisions import Decision, Prefetch, Start
 from millpond.model.errors import InconsistentStateError, InvalidInputError, MillpondError, UnavailableError
+from millpond.model.events import PolicyChanged
 from millpond.model.hardware.nodes import Node
 from millpond.model.policy_trials import UNCHANGED, PolicyOverrides
 from millpond.model.workloads import Job
@@ -200,3 +201,11 @@ def to_repeat(core: Core, nodes: Sequence[Node]) -> list[Decision]:
 def _is_of_present_run(core: Core, decision: Decision) -> bool:
     record = core.scheduler.jobs.get(decision.job)
     return record is not None and record.attempt == decision.attempt and not record.state.ended
+
+
+def policy_change(asked: PolicyOverrides, settings: Settings, now: float) -> list[PolicyChanged]:
+    """The event that leads from these settings to the policies asked for; none when they hold already."""
+    wanted = asked.over(settings.policies)
+    if wanted == settings.policies:
+        return []
+    return [PolicyChanged(now, wanted.ordering, wanted.placement, wanted.preempt, wanted.reserve)]

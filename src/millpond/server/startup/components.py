@@ -32,10 +32,9 @@ from millpond.server.runtime.forecasts import Forecaster
 from millpond.server.runtime.kernel_compilation import accelerate
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies
-from millpond.server.runtime.policies import policy_change
 from millpond.server.runtime.queue_settings.effects import shortage_of
 from millpond.server.runtime.queue_settings.service import QueueSettings
-from millpond.server.runtime.recovery import expected_tasks, no_longer_placeable, recover, running_jobs
+from millpond.server.runtime.recovery import expected_tasks, no_longer_placeable, policy_change, recover, running_jobs
 from millpond.server.runtime.scheduler_thread import SchedulerThread
 from millpond.server.runtime.tenants import Tenants
 from millpond.server.runtime.turn_processor import TurnProcessor
@@ -48,9 +47,8 @@ from millpond.server.startup.leadership import ServingRight
 from millpond.server.startup.lost_cards import with_lost_cards
 from millpond.server.startup.options import ServerOptions, remember
 from millpond.server.state_dir import DATABASE_FILE
-from millpond.server.storage.files.mounts import FolderRules
+from millpond.server.storage.files.mounts import FolderRules, VolumeRules
 from millpond.server.storage.files.service import FileService
-from millpond.server.storage.files.volumes import VolumeRules
 from millpond.server.storage.job_files import JobFiles
 from millpond.server.storage.provisioning.components import Provisioning
 from millpond.server.storage.provisioning.pod_jobs import PodJobs

@@ -32,7 +32,7 @@ from millpond.server.api.permits import (
 from millpond.server.auth.roles import Verb, demand, job_target
 from millpond.server.http.error_responses import language_asked
 from millpond.server.http.long_answers import StreamedAnswer
-from millpond.server.jobs.actions.bulk_changes import act_on_each
+from millpond.server.jobs.actions.changes import act_on_each
 from millpond.server.jobs.listing import ListRequest
 from millpond.server.store.job_filter import JobFilter
 from millpond.server.views.log_search import LogPlace, LogSearchRequest

@@ -1,13 +1,21 @@
-"""Actions of users on jobs: stop, suspend, resume, requeue, migrate, resize, change time limit or priority, delete."""
+"""Actions of users on jobs: stop, suspend, resume, requeue, migrate, resize, change time limit or priority, delete;
+one after the other, or several jobs at once."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
 
 from millpond.model.amounts import seconds_text
-from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from millpond.model.errors import (
+    ConflictError,
+    InvalidInputError,
+    MillpondError,
+    NotAllowedError,
+    NotFoundError,
+    UnavailableError,
+)
 from millpond.model.events import (
     DesiredCountChanged,
     Event,
@@ -18,20 +26,28 @@ from millpond.model.events import (
     SuspendRequested,
     TimeLimitChanged,
 )
-from millpond.model.states import JobState
+from millpond.model.states import ENDED_JOBS, JobState
 from millpond.model.workloads import Job, Kind, Priority, Role
 from millpond.scheduling.records import JobRecord
 from millpond.server.auth.queues import QueuePlace
+from millpond.server.auth.roles import Caller, Verb, demand
+from millpond.server.catalogues import ENGLISH
+from millpond.server.http.error_responses import in_language, refusal_of
+from millpond.server.jobs.admission.submission import Submissions
 from millpond.server.operations.retention import remove_folder
+from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
 from millpond.server.server_components import ServerComponents
 from millpond.server.storage.disk_use import DiskBooks
 from millpond.server.storage.job_files import JobFiles
-from millpond.specs.api.jobs.jobs import JobInfo
+from millpond.specs.api.jobs.jobs import JobActed, JobInfo
 from millpond.specs.api.jobs.requests import MigrateRequest, ResizeRequest
+from millpond.specs.job.job_spec import document_again
 
 LongestDev = Callable[[QueuePlace], float | None]
+_AT_ONCE: Final = 100
+"""So many stand before the scheduler together, which answers them in one turn."""
 
 
 class ServiceRevisions(Protocol):
@@ -270,3 +286,81 @@ def _role(job: Job, name: str) -> Role:
     if found is None:
         raise NotFoundError(f"job {job.id!r} has no role {name!r}", f"it has {names}")
     return found
+
+
+async def act_on_each(
+    jobs: Sequence[str], act: Callable[[str], Awaitable[JobInfo]], language: str = ENGLISH
+) -> list[JobActed]:
+    """Do something to each job.
+
+    Args:
+        jobs: ids; one that is there twice counts once.
+        language: in which it is said why one is refused.
+
+    Returns:
+        what came of it for each, in their order.
+    """
+
+    async def answer(job: str) -> JobActed:
+        try:
+            info = await act(job)
+            return JobActed(job=job, state=info.state, successor="" if info.id == job else info.id)
+        except MillpondError as error:
+            refusal = refusal_of(error)
+            if refusal is None:
+                raise
+            return JobActed(job=job, error=in_language(language, refusal[1]))
+
+    each_once, found = list(dict.fromkeys(jobs)), list[JobActed]()
+    for begin in range(0, len(each_once), _AT_ONCE):
+        found += await asyncio.gather(*map(answer, each_once[begin : begin + _AT_ONCE]))
+    return found
+
+
+class Requeueing:
+    """Has jobs run once more."""
+
+    def __init__(
+        self, lookup: JobLookup, services: ServiceRevisions, changes: Changes, submissions: Submissions
+    ) -> None:
+        self._lookup = lookup
+        self._services = services
+        self._changes = changes
+        self._submissions = submissions
+
+    async def requeue(self, job: str, key: str, caller: Caller) -> JobInfo:
+        """End the run of a job and let it wait for another; one that has ended is submitted again, by its owner alone.
+
+        Args:
+            key: repeating it gives the same new job.
+
+        Returns:
+            the job, or the new one with an id of its own.
+
+        Raises:
+            NotFoundError: there never was such a job.
+            NotAllowedError: it has ended and is not the caller's, or their token allows no submission.
+            ConflictError: it waits already, is at rest, or is being ended.
+            InvalidInputError: it has ended and cannot be submitted again as it was.
+        """
+        info = await self._lookup.soon(self._services.standing_for(job))
+        if JobState(info.state) not in ENDED_JOBS:
+            return await self._changes.requeue(job, caller.user)
+        demand(caller, Verb.SUBMIT_JOBS)
+        if info.user != caller.user:
+            raise NotAllowedError(
+                f"job {job!r} has ended, and only {info.user} can have it run again",
+                f"submit one like it as your own: `pond clone {job}`",
+            )
+        if info.parent:
+            raise ConflictError(
+                f"job {job!r} has ended, and is a member of an array",
+                f"submit those that failed again: `pond clone {info.parent} --failed`",
+            )
+        document = await self._lookup.document(job)
+        if document.get("stdin"):
+            raise InvalidInputError(
+                f"job {job!r} read standard input, which is not repeated", f"submit it without: `pond clone {job}`"
+            )
+        (again,) = await self._submissions.submit([document_again(document)], key, caller)
+        return again

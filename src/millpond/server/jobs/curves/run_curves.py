@@ -15,8 +15,7 @@ from millpond.node.host.folder_trees import entries_below
 from millpond.node.task.records import TaskFiles, TaskId, attempt_dir
 from millpond.server.jobs.curves.curve import Curve
 from millpond.server.jobs.curves.event_files import EventFile
-from millpond.server.jobs.curves.growing_files import GrowingFile
-from millpond.server.jobs.curves.reports import fresh_reports
+from millpond.server.jobs.curves.reports import GrowingFile, fresh_reports
 from millpond.server.jobs.sweeps.readings import TrialReading
 from millpond.server.storage.files.outputs import metric_name, own_output, regular_files
 from millpond.specs.api.jobs.jobs import JobInfo

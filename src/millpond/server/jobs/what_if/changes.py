@@ -19,8 +19,8 @@ from millpond.model.hardware.nodes import Cordon, Node, amount_of_nodes
 from millpond.model.policy_trials import PolicyOverrides
 from millpond.model.resources import Amount
 from millpond.scheduling.scheduler import Scheduler
-from millpond.server.runtime.policies import policy_change
 from millpond.server.runtime.queue_settings.service import QueueSettings
+from millpond.server.runtime.recovery import policy_change
 from millpond.simulation.clusters import uniform_cluster
 from millpond.specs.api.reports.what_if_request import QueueSetting, WhatIfRequest
 from millpond.specs.errors import suggest

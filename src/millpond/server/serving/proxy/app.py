@@ -19,9 +19,14 @@ from millpond.server.auth.roles import Caller as AccountCaller
 from millpond.server.auth.roles import program_permission
 from millpond.server.http.origins import job_addressed
 from millpond.server.serving.proxy import pages
-from millpond.server.serving.proxy.access_tokens import COOKIE_GOOD_FOR_S, AccessToken, AccessTokens
+from millpond.server.serving.proxy.access_tokens import (
+    COOKIE_GOOD_FOR_S,
+    AccessToken,
+    AccessTokens,
+    is_begun_here,
+    pass_cookie,
+)
 from millpond.server.serving.proxy.addresses import AmbiguousNameError, JobAddress, job_meant
-from millpond.server.serving.proxy.browsers import is_begun_here, pass_cookie
 from millpond.server.serving.proxy.dispatcher import Dispatcher, ProxyDependencies
 from millpond.server.serving.proxy.endpoints import NotRunningError
 from millpond.server.serving.proxy.headers import cookies_of

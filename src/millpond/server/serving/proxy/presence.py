@@ -21,7 +21,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
 
-from millpond.server.serving.proxy.browsers import SAFE
+from millpond.server.serving.proxy.access_tokens import SAFE
 
 POLLS_WITHIN_S: Final = 600.0
 """A page that says the same again so soon polls; later, a person did the same thing once more."""

@@ -16,21 +16,36 @@ from millpond.model.hardware.nodes import Cordon, Node
 from millpond.model.hardware.topology import LINK_MAPS, Link
 from millpond.node.host.machine import Machine
 from millpond.scheduling.ledger.content_index import HeldContents
-from millpond.scheduling.nodes.views import NodeView
+from millpond.scheduling.nodes.views import DeviceUse, NodeView
 from millpond.scheduling.placement.links import id_cost
 from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.roles import Caller
 from millpond.server.monitoring.idle_cards import IdleCards
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 from millpond.server.monitoring.telemetry.slices import SliceMeter, Sources
-from millpond.server.monitoring.telemetry.views import Holdings, device_statuses, holdings_of, slices_by_device
+from millpond.server.monitoring.telemetry.views import (
+    Holdings,
+    device_facts,
+    device_statuses,
+    holdings_of,
+    power_state_of,
+    slices_by_device,
+)
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import Loop
-from millpond.server.views.hardware.nodes import node_info
 from millpond.server.views.visibility import Reader, reader_of
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.api.jobs.requests import CloseRequest, OpenRequest
-from millpond.specs.api.pool.nodes import ContentInfo, DeviceStatus, NodeDetail, NodeInfo, SliceInfo, SpareInfo
+from millpond.specs.api.pool.nodes import (
+    ContentInfo,
+    CordonInfo,
+    DeviceInfo,
+    DeviceStatus,
+    NodeDetail,
+    NodeInfo,
+    SliceInfo,
+    SpareInfo,
+)
 
 _NOTHING: Final[list[SliceInfo]] = []
 
@@ -288,3 +303,56 @@ def _cost(one: Device, other: Device) -> int:
 
 def _name(costs: Sequence[Sequence[int]], row: int, column: int) -> str:
     return Link(costs[row][column]).name.lower().replace("_", "-")
+
+
+def node_info(view: NodeView, slices: Sequence[list[SliceInfo]], marks: tuple[str, str]) -> NodeInfo:
+    """A machine with what is free of it.
+
+    Args:
+        slices: what tasks hold of each of its devices.
+        marks: ``NodeInfo.unsandboxed`` and ``NodeInfo.unlimited``.
+    """
+    node = view.node
+    return NodeInfo(
+        name=node.name,
+        pool=node.pool,
+        cpu_milli=node.cpu_milli,
+        free_cpu_milli=view.free.cpu_milli,
+        cpu_capacity_milli=view.cpu_capacity_milli,
+        memory_mib=node.memory_mib,
+        free_memory_mib=view.free.memory_mib,
+        devices=[_device_info(use, held) for use, held in zip(view.devices, slices, strict=True)],
+        rack=node.rack_name,
+        zone=node.zone_name,
+        cluster=node.cluster,
+        schedulable=node.schedulable and view.closure is None,
+        unschedulable_reason=view.closure.reason if view.closure is not None else node.unschedulable_reason,
+        silent=node.is_silent,
+        fake=any(device.fake for device in node.devices),
+        closure=None if view.closure is None else _closure_info(view.closure),
+        draining=view.draining,
+        power=power_state_of(view),
+        power_detail="" if view.power is None else view.power.detail,
+        planned=[_closure_info(closure) for closure in view.planned],
+        jobs=list(view.jobs),
+        unsandboxed=marks[0],
+        unlimited=marks[1],
+    )
+
+
+def _closure_info(closure: Cordon) -> CordonInfo:
+    return CordonInfo(
+        begin=closure.begin, until=closure.until, reason=closure.reason, drain=closure.drain, by=closure.by
+    )
+
+
+def _device_info(use: DeviceUse, slices: list[SliceInfo]) -> DeviceInfo:
+    return DeviceInfo(
+        **device_facts(use.device),
+        free_memory_mib=use.memory_free_mib,
+        free_compute_milli=use.compute_free_milli,
+        holders=list(use.holders),
+        slices=slices,
+        closure=None if use.closure is None else _closure_info(use.closure),
+        probation_until=use.probation_until,
+    )

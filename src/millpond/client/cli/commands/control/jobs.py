@@ -1,5 +1,4 @@
-"""Commands that change jobs: ``pond stop``, ``suspend``, ``resume``, ``requeue``, ``priority``, ``migrate``, ``resize`` and
-``delete``."""
+"""``pond stop``, ``suspend``, ``resume``, ``requeue``, ``priority``, ``migrate``, ``resize`` and ``delete``."""
 
 from __future__ import annotations
 
