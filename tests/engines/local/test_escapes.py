@@ -10,8 +10,7 @@ from millpond.model.decisions import Grant
 from millpond.model.hardware.telemetry import DeviceSample, ProcessSample
 from millpond.model.sharing import ShareClass
 from millpond.node.sharing.backend import SliceUsage
-from millpond.node.sharing.escape_history import EscapeHistory
-from millpond.node.sharing.watched_slices import EscapeKind, WatchedSlice
+from millpond.node.sharing.escapes import EscapeHistory, EscapeKind, WatchedSlice
 from millpond.node.task.records import TaskId
 
 TASK = TaskId("job", 1, 0)

@@ -31,12 +31,12 @@ from millpond.node.sharing.arbiter import Arbiter, NodeContext
 from millpond.node.sharing.backend import SliceUsage, TaskEnv
 from millpond.node.sharing.checkpoint import CheckpointMover, listed_mib
 from millpond.node.sharing.desired_state import DesiredStates
+from millpond.node.sharing.escapes import Escape
 from millpond.node.sharing.helper import CheckpointHelper
 from millpond.node.sharing.ledger import Ledger, LedgerEntry, Residence
 from millpond.node.sharing.movers import INSTANCES, VendorMover
 from millpond.node.sharing.residency import LEAST_MOVE_S, ResidencyManager
 from millpond.node.sharing.trees import RecordedProcesses, TaskTrees
-from millpond.node.sharing.watched_slices import Escape
 from millpond.node.task import runner
 from millpond.node.task.launch import LaunchSpec
 from millpond.node.task.records import RunRecord, TaskFiles, TaskId

@@ -9,9 +9,8 @@ from millpond.engines.local.background import Background
 from millpond.engines.local.live_tasks import LiveTasks
 from millpond.engines.local.slices import Slices
 from millpond.node.host.machine import Machine
-from millpond.node.sharing.escape_history import LOOK_EVERY_S, EscapeHistory, driver_mib
+from millpond.node.sharing.escapes import LOOK_EVERY_S, Escape, EscapeHistory, WatchedSlice, driver_mib
 from millpond.node.sharing.trees import TaskTrees
-from millpond.node.sharing.watched_slices import Escape, WatchedSlice
 
 
 class EscapeWatcher:

@@ -33,7 +33,7 @@ from millpond.model.reasons import Cause
 from millpond.model.sharing import EscapePolicy
 from millpond.model.states import Outcome
 from millpond.node.host.machine import Machine
-from millpond.node.sharing.watched_slices import Escape, EscapeKind
+from millpond.node.sharing.escapes import Escape, EscapeKind
 from millpond.node.task import runner
 from millpond.node.task.forkserver_client import ForkserverClient
 from millpond.node.task.launch import LaunchSpec

@@ -42,8 +42,7 @@ from millpond.model.hardware.devices import Device, DeviceHealth
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.devices.vendor import OwnProcesses
 from millpond.node.host.machine import Machine
-from millpond.node.sharing.escape_history import LOOK_EVERY_S, EscapeHistory, driver_mib
-from millpond.node.sharing.watched_slices import Escape, WatchedSlice
+from millpond.node.sharing.escapes import LOOK_EVERY_S, Escape, EscapeHistory, WatchedSlice, driver_mib
 
 log = logging.getLogger(__name__)
 
