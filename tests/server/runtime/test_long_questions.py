@@ -8,14 +8,15 @@ import pytest
 from server_world import Server
 
 from millpond.model.errors import UnavailableError
-from millpond.server.runtime import inbox, loop
-from millpond.server.runtime.inbox import LongQuestions, Query
+from millpond.server.runtime import long_questions, loop
+from millpond.server.runtime.inbox import Query
+from millpond.server.runtime.long_questions import LongQuestions
 
 
 def test_a_request_and_short_questions_do_not_wait_behind_many_long_ones(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inbox, "TURN_S", 0.0)
+    monkeypatch.setattr(long_questions, "TURN_S", 0.0)
     long = [server.loop.query(lambda core: len(core.scheduler.jobs), is_long=True) for _ in range(5)]
     short = server.loop.query(lambda core: len(core.scheduler.jobs))
     submitted = server.submit("a").answer

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from millpond.client.sdk.transport.discovery import read_server_file
-from millpond.server.startup.leadership import EndDeadline
+from millpond.server.startup.end_deadline import EndDeadline
 
 _WITH_A_STORE_THAT_HANGS = """
 import sys, threading
@@ -53,7 +53,7 @@ def test_a_process_that_can_start_no_more_threads_is_over_in_time_too(monkeypatc
 
 def test_threads_that_wait_for_ever_do_not_keep_a_process_that_is_to_end() -> None:
     program = (
-        "import threading; from millpond.server.startup.leadership import EndDeadline; "
+        "import threading; from millpond.server.startup.end_deadline import EndDeadline; "
         "EndDeadline(0.0).begin(); threading.Thread(target=threading.Event().wait).start()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)

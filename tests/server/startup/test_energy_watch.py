@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from millpond.server.startup.configuration import Current, EnergyWatch
+from millpond.server.startup.configuration import Current
+from millpond.server.startup.energy_watch import EnergyWatch
 from millpond.specs.config.cluster import load_cluster
 
 BEGIN, END = 1_795_651_200.0, 1_795_654_800.0

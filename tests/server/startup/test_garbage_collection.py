@@ -13,7 +13,7 @@ import pytest
 
 from millpond.server.startup import http_stack
 from millpond.server.startup.configuration import Current
-from millpond.server.startup.http_stack import YOUNG_OBJECTS, keep_what_is_loaded
+from millpond.server.startup.garbage_collection import YOUNG_OBJECTS, keep_what_is_loaded
 from millpond.specs.config.cluster import ClusterConfig
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import queue
-import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from millpond.forecasting.durations import Forecast
 from millpond.model.errors import LeadershipLostError, MillpondError, UnavailableError
@@ -17,9 +15,6 @@ from millpond.model.workloads import Job, Priority
 from millpond.scheduling.records import JobRecord
 from millpond.server.runtime.core import Core
 from millpond.specs.api.jobs.jobs import JobInfo
-
-TURN_S: Final = 0.05
-"""For so long questions are answered in a turn: one is always, and the last of them may take longer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +103,7 @@ class Query:
     """Something only the scheduler's thread may look up; it must not change anything.
 
     Attributes:
-        is_long: it takes milliseconds, so that it waits for its turn behind all others, see ``LongQuestions``.
+        is_long: it takes milliseconds, so that it waits for its turn behind all others, see ``long_questions``.
     """
 
     ask: Callable[[Core], Any]
@@ -198,39 +193,3 @@ def answer_after(failure: Exception) -> UnavailableError:
     if isinstance(failure, LeadershipLostError):
         return UnavailableError(failure.cause, failure.remedy)
     return UnavailableError("the scheduler stopped by a defect", "see the server's log, then start it again")
-
-
-class LongQuestions:
-    """Queries that keep the scheduler's thread long: answered one after the other, for a part of each turn.
-
-    A script may ask of ten thousand jobs at once why they wait. What happens meanwhile is not kept waiting for all
-    these answers, nor are other questions.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: deque[Query] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
-    def take(self, messages: Sequence[Message]) -> list[Message]:
-        """Take the long questions out of what came in; returns the rest."""
-        self._waiting += [message for message in messages if isinstance(message, Query) and message.is_long]
-        return [message for message in messages if not (isinstance(message, Query) and message.is_long)]
-
-    def answer_some(self, core: Core) -> None:
-        """Answer those whose turn it is, and that somebody still waits for."""
-        until = time.monotonic() + TURN_S
-        while self._waiting:
-            question = self._waiting.popleft()
-            if is_wanted(question):
-                answer(question, core)
-                if time.monotonic() >= until:
-                    return
-
-    def turn_away(self) -> None:
-        """Answer all with an error: the thread has ended."""
-        while self._waiting:
-            question = self._waiting.popleft()
-            if is_wanted(question):
-                question.answer.set_exception(UnavailableError("the scheduler has ended", "ask again when it runs"))

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from millpond.engines.server_engine import AdoptingEngine
 from millpond.model import events
 from millpond.model.errors import LeadershipLostError, MillpondError
-from millpond.server.runtime.inbox import LongQuestions, Message, abandon, is_wanted
+from millpond.server.runtime.inbox import Message, abandon, is_wanted
+from millpond.server.runtime.long_questions import LongQuestions
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.turn_processor import TurnProcessor
 

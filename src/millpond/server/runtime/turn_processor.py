@@ -29,13 +29,13 @@ from millpond.server.runtime.inbox import (
     ChangeJob,
     ChangeSetting,
     JointSubmission,
-    LongQuestions,
     Message,
     Query,
     answer,
     events_in,
     turn_away,
 )
+from millpond.server.runtime.long_questions import LongQuestions
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.loop_dependencies import LoopDependencies, TurnResult
 from millpond.server.runtime.usage import UsageMeter

@@ -43,7 +43,8 @@ from millpond.server.serving.replica_forecasts import ReplicaForecasts
 from millpond.server.sessions.ssh.authorizer import SshAuthorizer
 from millpond.server.sessions.ssh.gateway_process import Gateway
 from millpond.server.startup.components import CoreComponents
-from millpond.server.startup.configuration import Current, EnergyWatch
+from millpond.server.startup.configuration import Current
+from millpond.server.startup.energy_watch import EnergyWatch
 from millpond.server.startup.kubernetes_engine import adopter_of
 from millpond.server.startup.local_engine import pretend
 from millpond.server.startup.options import ServerOptions

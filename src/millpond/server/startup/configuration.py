@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,6 @@ from millpond.model.errors import MillpondError
 from millpond.model.sharing import DEFAULT_SLICE_RULES, SliceRules
 from millpond.node.devices.nvidia import NvidiaVendor
 from millpond.node.host.machine import Machine
-from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.server.notifications.webhook_receivers import WebhookReceivers
 from millpond.server.runtime.loop import Loop
 from millpond.server.runtime.queue_settings.service import QueueSettings
@@ -33,8 +32,6 @@ AT_THE_NEXT_START: Final = (
     *(f"kubernetes.{name}" for name in KubernetesFile.model_fields if name not in _AT_ONCE_OF_CLUSTER),
 )
 """The settings that are read when a server starts; all others count from when the configuration is read again."""
-LOOK_EVERY_S: Final = 60.0
-_FILES: Final = ("price_file", "carbon_file")
 
 
 @dataclass(slots=True)
@@ -123,51 +120,3 @@ def pool_events(config: ClusterConfig) -> list[events.Event]:
     """The pools of the configuration as events; the same ones again change nothing."""
     now = time.time()
     return [events.PoolChanged(now, pool) for pool in config.pools]
-
-
-class EnergyWatch(Periodic):
-    """Reads the files of prices and carbon intensities again when they have changed: others may write them by the hour.
-
-    One that is wrong, or gone, leaves the rates as they were, and the log says why.
-
-    Args:
-        config: the file of the configuration.
-    """
-
-    def __init__(self, config: Path, current: Current) -> None:
-        self._config = config
-        self._current = current
-        self._seen = self._look_of_files()
-        self._worker = PeriodicWorker("energy-watch", self.look, LOOK_EVERY_S, "rates of energy stay as they are")
-
-    def look(self) -> None:
-        """Read what has changed since the last look."""
-        found = self._look_of_files()
-        if found == self._seen:
-            return
-        changed = sorted(file for file in found if found[file] != self._seen.get(file))
-        self._seen = found
-        if not changed:
-            return
-        with self._current.reading:
-            try:
-                energy = load_cluster(self._config).energy
-            except MillpondError as error:
-                log.error("the rates of energy stay as they were: %s", error)
-                return
-            self._current.config = replace(self._current.config, energy=energy)
-        log.info("read %s again", ", ".join(changed))
-
-    def _look_of_files(self) -> dict[str, tuple[int, ...]]:
-        """What differs when a file that is named is another one than before, by its name."""
-        section = self._current.config.document.get("energy") or {}
-        files = (Path(section[name]).expanduser() for name in _FILES if section.get(name))
-        return {str(file): _look_of(file) for file in files}
-
-
-def _look_of(file: Path) -> tuple[int, ...]:
-    try:
-        found = file.stat()
-    except OSError:
-        return ()
-    return found.st_mtime_ns, found.st_ino, found.st_size

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 from urllib.parse import urlsplit
 
 from millpond.model.amounts import count_text
@@ -25,6 +23,7 @@ from millpond.server.http.tls import Encryption, renew
 from millpond.server.operations.pod_address import url_for_pods
 from millpond.server.startup.components import CoreComponents
 from millpond.server.startup.configuration import AT_THE_NEXT_START, Current, reload
+from millpond.server.startup.garbage_collection import keep_what_is_loaded
 from millpond.server.startup.leadership import ServingRight
 from millpond.server.startup.local_engine import unlimited_text
 from millpond.server.startup.options import ServerOptions
@@ -37,11 +36,6 @@ from millpond.server.web.portal import portal_routes
 from millpond.specs.api.accounts.ssh import SshInfo
 from millpond.specs.api.server import first_login_text
 from millpond.specs.config.listen import ListenRules, is_loopback
-
-YOUNG_OBJECTS: Final = 10_000
-"""So many new objects until garbage is looked for among them. After Python's 700, what a play of estimates or a burst
-of jobs makes counts as old while it is in use, and leads to looks at all objects: half a second each for 10,000 jobs
-that wait on 5,000 nodes. After 10,000 such a look is rare, and one at the new ones takes some milliseconds."""
 
 
 def make_service(current: Current, lead: ServingRight, base: CoreComponents, notes: Sequence[str]) -> Service:
@@ -190,15 +184,3 @@ def _first_login_notes(invitation: Path | None, public_url: str) -> list[str]:
 def _summary(nodes: Sequence[Node]) -> str:
     cards = [device for node in nodes for device in node.devices]
     return f"{count_text(len(nodes), 'node')}, {count_text(len(cards), 'GPU')}"
-
-
-def keep_what_is_loaded() -> None:
-    """From here on garbage is looked for only among what is made later: a look is a pause for all requests.
-
-    What is loaded at a start is left out, and so are the descriptions of all machines once they are made: of 5,000
-    nodes with eight cards these are 190,000 objects, and 60 ms of each look. What is left out goes with its last
-    reference; only a circle among it would stay.
-    """
-    gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS)
-    gc.enable()

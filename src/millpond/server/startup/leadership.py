@@ -7,12 +7,10 @@ output, as a restarted server does.
 
 from __future__ import annotations
 
-import faulthandler
 import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -33,6 +31,7 @@ from millpond.server.http.error_responses import error_answer
 from millpond.server.http.listener import listen, url_of
 from millpond.server.http.server import HttpOptions, HttpServer
 from millpond.server.http.tls import Encryption, open_encryption
+from millpond.server.startup.end_deadline import EndDeadline
 from millpond.server.startup.options import ServerOptions
 from millpond.server.state_dir import StateDir
 from millpond.server.store.connection.database import claim
@@ -49,9 +48,6 @@ _LOOKS_AT_LEADER: Final = 10
 """At every so manyth look it is asked who leads."""
 _TRY_AGAIN_LATER: Final = 1013
 """Of RFC 6455, registered later: why a WebSocket was closed."""
-ENDS_WITHIN_S: Final = 25.0
-"""Less than `pond down` waits for."""
-_NOT_ENDED: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,37 +256,3 @@ def _server_file(url: str, state_dir: Path, encryption: Encryption | None) -> Se
         version=VERSION,
         certificate="" if encryption is None else encryption.certificate.pem,
     )
-
-
-class EndDeadline:
-    """The bound on the end of a process: what hangs then (a database that is cut off, a driver) is not waited for.
-
-    A thread that waits for an answer cannot be ended, and Python waits for it at the end of a process. A server may be
-    killed at any moment, as all that it has acknowledged is stored: so it ends itself that way when its time is over.
-    The thread that sees to it is there from the start: a process may have to end because it can start no more of them.
-
-    Args:
-        within_s: from the first ``begin`` on.
-        end: ends the process at once with an exit code.
-    """
-
-    def __init__(self, within_s: float = ENDS_WITHIN_S, end: Callable[[int], object] = os._exit) -> None:
-        self._within_s = within_s
-        self._end = end
-        self._begun = threading.Event()
-        threading.Thread(target=self._await, name="end-deadline", daemon=True).start()
-
-    def begin(self) -> None:
-        """The process is to end. Any thread, and more than once."""
-        self._begun.set()
-
-    def _await(self) -> None:
-        self._begun.wait()
-        time.sleep(self._within_s)
-        log.critical(
-            "the server has not ended within %g s and is ended by force; nothing that it acknowledged is lost, and "
-            "jobs go on. Where its threads were:",
-            self._within_s,
-        )
-        faulthandler.dump_traceback(all_threads=True)
-        self._end(_NOT_ENDED)

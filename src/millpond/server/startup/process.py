@@ -16,7 +16,8 @@ from millpond.server.operations.server_log import LogFormat, set_up_log
 from millpond.server.startup.background_workers import attended
 from millpond.server.startup.components import open_components
 from millpond.server.startup.configuration import Current
-from millpond.server.startup.http_stack import keep_what_is_loaded, make_http_server, make_service, start_warnings
+from millpond.server.startup.garbage_collection import keep_what_is_loaded
+from millpond.server.startup.http_stack import make_http_server, make_service, start_warnings
 from millpond.server.startup.leadership import take_lead
 from millpond.server.startup.options import ServerOptions, with_remembered
 from millpond.server.storage.files.blobs import NO_ROOM
