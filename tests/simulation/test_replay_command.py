@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -180,6 +181,15 @@ def test_bad_rows_are_left_out_and_counted_when_asked(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["skipped_rows"] == 1
     assert "left out 1 bad rows" in result.stderr
     assert ":3: column 1 (submit_s)" in result.stderr
+
+
+def test_a_trace_comes_through_a_pipe_too(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=["submit_s,duration_s,gpus\n0,60,1\n"], daemon=True)
+    writer.start()
+    assert figures("--format", "native", "--jobs", str(pipe), "--cluster", "1x8")["jobs"] == 1
+    writer.join(10)
 
 
 def test_a_job_larger_than_the_cluster_is_refused_before_anything_runs() -> None:

@@ -138,7 +138,8 @@ def test_a_header_of_neither_philly_form_is_refused_with_both(tmp_path: Path) ->
     [
         (b"", "is empty"),
         (b"submit_s,duration_s,gpus\n", "holds no job"),
-        (b"\xff\xfe\x00", "is not UTF-8 text"),
+        (b"submit_s,duration_s,gpus,user\n0,1,1,\xe9t\xe9\n", "trace.csv:2: not UTF-8 text; save it as UTF-8"),
+        (b"submit_s;duration_s;gpus\n0;1;1\n", "separate columns with commas, not ';'"),
         (b"\x1f\x8b\x08broken", "is a broken gzip file"),
         (b"submit_s,submit_s\n", "is there twice"),
     ],

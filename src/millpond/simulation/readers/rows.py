@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import math
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from difflib import get_close_matches
@@ -113,9 +114,11 @@ class Table:
         """
         for name in needed:
             if name not in self._columns:
+                joined = len(self.header) == 1 and re.search(r"[;\t|]", self.header[0])
+                hint = f"separate columns with commas, not {joined[0]!r}; " if joined else ""
                 raise InvalidInputError(
                     f"{self.path}:1: column {name!r} is missing (found: {', '.join(self.header)})",
-                    f"this format needs the columns {', '.join(needed)}; see docs/trace-format.md",
+                    f"{hint}this format needs the columns {', '.join(needed)}; see docs/trace-format.md",
                 )
         for index, name in enumerate(self.header, 1):
             if known is not None and name not in known:
@@ -200,7 +203,8 @@ def _text_of(path: Path) -> str:
             data = gzip.decompress(data)
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{path} is not UTF-8 text (byte {error.start})", "give a CSV file") from error
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InvalidInputError(f"{path}:{line}: not UTF-8 text", "save it as UTF-8") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InvalidInputError(f"{path} is a broken gzip file ({error})", "fetch or compress it again") from error
     except OSError as error:

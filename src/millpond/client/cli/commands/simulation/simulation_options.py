@@ -157,7 +157,7 @@ def scenario_of(
     from millpond.simulation.world.costs import Costs
 
     _refuse_unused(trace_format, {**given, "ordering": ordering})
-    if trace_format != SYNTHETIC_FORMAT and not Path(jobs).is_file():
+    if trace_format != SYNTHETIC_FORMAT and not Path(jobs).exists():
         raise InvalidInputError(f"there is no trace file {jobs!r}", "check the path given to --jobs")
     settings = _settings_of(trace_format, placement, ordering or "default", given)
     costs = Costs(preemption=settings.preemption_cost, **_named(given, start_s="start_cost", restore_s="restore_cost",
