@@ -35,7 +35,9 @@ Change = Callable[[dict[str, Any]], None]
 
 def rules(**more: Any) -> OidcRules:
     """What a server's configuration says of this provider."""
-    return OidcRules(ISSUER, CLIENT, SECRET, "http://testserver", **more)
+    return OidcRules(
+        issuer=ISSUER, client_id=CLIENT, **{"client_secret": SECRET, "public_url": "http://testserver"} | more
+    )
 
 
 class FakeProvider(httpx2.BaseTransport):

@@ -38,4 +38,5 @@ def test_the_section_on_a_provider_is_one_that_a_server_takes(tmp_path):
     rules = read_cluster(lines.replace("/etc/millpond/oidc-secret", str(tmp_path / "secret"))).oidc
 
     assert f"redirect address `{rules.callback}`" in PAGE.read_text()
-    assert rules.groups == {"cv-people": ("vision", "member"), "cv-heads": ("vision", "lead")}
+    meant = {value: (each.group, each.role) for value, each in rules.groups.items()}
+    assert meant == {"cv-people": ("vision", "member"), "cv-heads": ("vision", "lead")}

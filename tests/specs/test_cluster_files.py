@@ -11,7 +11,7 @@ from millpond.model.hardware.nodes import SharingPolicy
 from millpond.model.sharing import DEFAULT_SLICE_RULES
 from millpond.specs.config.cluster import load_cluster, read_cluster
 from millpond.specs.config.queue_documents import read_queue_rules
-from millpond.specs.config.tasks import RunAs, TaskRules, UserKind
+from millpond.specs.config.tasks import RunAsFile, TasksFile
 from millpond.specs.errors import SpecError
 
 FULL = """\
@@ -80,12 +80,12 @@ def test_what_tasks_run_as_and_are_kept_to_is_read() -> None:
         "run_as: {users: unix, range: 300000 - 300009}\ntasks: {cpu: bound, processes: 100}\n"
         "pools:\n- {name: default, cpu_overcommit: 1.5}\n"
     )
-    assert config.run_as == RunAs(UserKind.UNIX, 300_000, 300_009)
-    assert config.tasks == TaskRules(cpu_is_bound=True, processes=100)
+    assert (config.run_as.users, config.run_as.numbers) == ("unix", range(300_000, 300_010))
+    assert config.tasks == TasksFile(cpu="bound", processes=100)
     assert config.pools[0].cpu_factor_milli == 1_500
     plain = read_cluster("{}")
-    assert (plain.run_as, plain.tasks) == (RunAs(), TaskRules())
-    assert plain.run_as.kind is UserKind.RANGE
+    assert (plain.run_as, plain.tasks) == (RunAsFile(), TasksFile())
+    assert plain.run_as.users == "range"
 
 
 def test_parents_come_before_their_children() -> None:

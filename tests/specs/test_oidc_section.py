@@ -29,8 +29,9 @@ oidc:
     rules = read_cluster(text).oidc
     assert (rules.issuer, rules.client_secret) == ("https://login.test/realms/lab", "between us")
     assert rules.callback == "https://pool.test/oidc/callback"
-    assert rules.scopes == ("openid", "profile", "groups")
-    assert rules.groups == {"cv-people": ("vision", "member"), "cv-heads": ("vision", "lead")}
+    assert rules.scope == "openid profile groups"
+    meant = {value: (each.group, each.role) for value, each in rules.groups.items()}
+    assert meant == {"cv-people": ("vision", "member"), "cv-heads": ("vision", "lead")}
     assert rules.create_users
     assert rules.asks_for_groups
     assert "between us" not in repr(rules)

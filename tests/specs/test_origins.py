@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.specs.config.listen import ListenRules
+from millpond.specs.config.listen import ListenFile
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins, job_of, label_of
 from millpond.specs.job.job_ids import revision_job
 
@@ -55,11 +55,11 @@ def test_other_names_stand_for_no_job(host: str) -> None:
 @pytest.mark.parametrize(
     ("listening", "url"),
     [
-        (ListenRules(jobs_domain="localhost"), "http://web-abcde.localhost:7433"),
-        (ListenRules(jobs_domain="jobs.test", public_url="https://pool.test"), "https://web-abcde.jobs.test"),
-        (ListenRules(jobs_domain="jobs.test", public_url="https://pool.test:8443"), "https://web-abcde.jobs.test:8443"),
-        (ListenRules(public_url="https://pool.test"), ""),
+        (ListenFile(jobs_domain="localhost"), "http://web-abcde.localhost:7433"),
+        (ListenFile(jobs_domain="jobs.test", public_url="https://pool.test"), "https://web-abcde.jobs.test"),
+        (ListenFile(jobs_domain="jobs.test", public_url="https://pool.test:8443"), "https://web-abcde.jobs.test:8443"),
+        (ListenFile(public_url="https://pool.test"), ""),
     ],
 )
-def test_scheme_and_port_are_those_by_which_people_reach_the_server(listening: ListenRules, url: str) -> None:
+def test_scheme_and_port_are_those_by_which_people_reach_the_server(listening: ListenFile, url: str) -> None:
     assert JobOrigins.of(listening, "http://127.0.0.1:7433").url_of("web-abcde") == url

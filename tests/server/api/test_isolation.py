@@ -17,7 +17,7 @@ from millpond.node.sandbox.sandbox import Sandbox
 from millpond.server.auth import isolation as isolation_rules
 from millpond.server.auth.isolation import Isolation, IsolationLevel
 from millpond.server.auth.records import User
-from millpond.specs.config.tasks import RunAs, UserKind
+from millpond.specs.config.tasks import RunAsFile
 from millpond.specs.job.job_file import JobFile
 
 NO_BWRAP = IsolationLevel(SandboxMode.AUTO, None, "bubblewrap is not installed", "install bubblewrap")
@@ -113,7 +113,7 @@ def chowned(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return given
 
 
-def isolation_of(api: Api, rule: RunAs) -> Isolation:
+def isolation_of(api: Api, rule: RunAsFile) -> Isolation:
     return Isolation(AS_ROOT, api.security.accounts, "ada", api.state_dir, rule)
 
 
@@ -133,7 +133,7 @@ def test_who_adds_a_person_whose_account_cannot_come_to_its_jobs_is_told(
 
 
 def test_everybody_but_the_owner_runs_under_a_number_of_their_own_for_good(api: Api, chowned: dict[str, int]) -> None:
-    isolation = isolation_of(api, RunAs(UserKind.RANGE, 300_001, 300_002))
+    isolation = isolation_of(api, RunAsFile(range="300001-300002"))
     assert isolation.identity_of("ada") is None
     bob, eve = isolation.identity_of("bob"), isolation.identity_of("eve")
     assert bob is not None
@@ -141,7 +141,7 @@ def test_everybody_but_the_owner_runs_under_a_number_of_their_own_for_good(api: 
     assert (bob.uid, eve.uid) == (300_001, 300_002)
     assert bob.home == str(api.state_dir / "homes" / "bob")
     assert chowned == {"bob": 300_001, "eve": 300_002}
-    again = isolation_of(api, RunAs(UserKind.RANGE, 300_001, 300_009)).identity_of("bob")
+    again = isolation_of(api, RunAsFile(range="300001-300009")).identity_of("bob")
     assert again == bob
     with pytest.raises(UnavailableError, match=r"widen run_as\.range"):
         isolation.identity_of("max")
@@ -151,13 +151,13 @@ def test_the_number_of_an_account_of_the_machine_is_never_given(
     api: Api, chowned: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("millpond.server.auth.isolation.is_taken", lambda number: number == 300_001)
-    bob = isolation_of(api, RunAs(UserKind.RANGE, 300_001, 300_002)).identity_of("bob")
+    bob = isolation_of(api, RunAsFile(range="300001-300002")).identity_of("bob")
     assert bob is not None
     assert bob.uid == 300_002
 
 
 def test_with_accounts_of_the_machine_those_without_one_are_told_before_they_wait(api: Api) -> None:
-    isolation = isolation_of(api, RunAs(UserKind.UNIX))
+    isolation = isolation_of(api, RunAsFile(users="unix"))
     isolation.check("ada")
     with pytest.raises(NotFoundError, match="has no account on this machine; make one with `useradd"):
         isolation.check("nobody-is-called-so")
@@ -167,7 +167,7 @@ def test_with_accounts_of_the_machine_those_without_one_are_told_before_they_wai
 
 def test_where_all_run_as_the_server_nobody_has_a_number(api: Api) -> None:
     api.security.accounts.add_user(User("bob"))
-    assert isolation_of(api, RunAs(UserKind.SERVER)).identity_of("bob") is None
+    assert isolation_of(api, RunAsFile(users="server")).identity_of("bob") is None
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.oidc.identities import Identities
 from millpond.server.auth.records import User
 from millpond.server.auth.roles import UserRole
+from millpond.specs.config.oidc import OidcGroupFile
 from oidc_provider import ISSUER, rules
 
 _numbers = itertools.count()
@@ -90,14 +91,20 @@ def test_a_name_that_no_account_can_have_makes_none(oidc: OidcWorld, person: dic
 
 
 def test_only_the_allowed_groups_get_in(oidc: OidcWorld, person: dict[str, Any]) -> None:
-    oidc.rules = rules(allowed=frozenset({"lab"}))
+    oidc.rules = rules(allowed=["lab"])
     assert oidc.log_in(**person).status_code == 403
     assert oidc.log_in(**person | {"groups": ["other", "lab"]}).status_code == 200
     assert oidc.log_in(**person).status_code == 403, "also who has an account by now"
 
 
 def test_memberships_follow_the_providers_word_at_each_login(oidc: OidcWorld, person: dict[str, Any]) -> None:
-    oidc.rules = rules(groups={"cv": ("vision", "member"), "heads": ("vision", "lead"), "asr": ("speech", "viewer")})
+    oidc.rules = rules(
+        groups={
+            "cv": OidcGroupFile(group="vision", role="member"),
+            "heads": OidcGroupFile(group="vision", role="lead"),
+            "asr": OidcGroupFile(group="speech", role="viewer"),
+        }
+    )
     name = person["preferred_username"]
     oidc.log_in(**person | {"groups": ["cv", "asr"]})
     assert roles_of(oidc, name) == {"vision": "member", "speech": "viewer"}
@@ -111,7 +118,7 @@ def test_memberships_follow_the_providers_word_at_each_login(oidc: OidcWorld, pe
 
 
 def test_memberships_that_were_made_here_stay_as_they_are(oidc: OidcWorld, person: dict[str, Any]) -> None:
-    oidc.rules = rules(groups={"cv": ("vision", "member")})
+    oidc.rules = rules(groups={"cv": OidcGroupFile(group="vision", role="member")})
     name = person["preferred_username"]
     oidc.log_in(**person | {"groups": ["cv"]})
     oidc.client("olga").put(f"{API}/groups/speech/members/{name}", json={"role": "lead"})
@@ -122,14 +129,19 @@ def test_memberships_that_were_made_here_stay_as_they_are(oidc: OidcWorld, perso
 
 
 def test_a_group_that_is_not_there_keeps_nobody_out(oidc: OidcWorld, person: dict[str, Any]) -> None:
-    oidc.rules = rules(groups={"x": ("never-made", "member"), "cv": ("vision", "member")})
+    oidc.rules = rules(
+        groups={
+            "x": OidcGroupFile(group="never-made", role="member"),
+            "cv": OidcGroupFile(group="vision", role="member"),
+        }
+    )
     assert oidc.log_in(**person | {"groups": ["x", "cv"]}).status_code == 200
     assert roles_of(oidc, person["preferred_username"]) == {"vision": "member"}
     assert "never-made, which is not there" in oidc.audited()[0]["after"]
 
 
 def test_admins_by_the_providers_word_are_so_as_long_as_it_says_so(oidc: OidcWorld, person: dict[str, Any]) -> None:
-    oidc.rules = rules(admins=frozenset({"ops"}))
+    oidc.rules = rules(admins=["ops"])
     name = person["preferred_username"]
     for values, admin in ((["ops"], True), ([], False), (["ops"], True)):
         oidc.log_in(**person | {"groups": values})
@@ -139,7 +151,7 @@ def test_admins_by_the_providers_word_are_so_as_long_as_it_says_so(oidc: OidcWor
 
 
 def test_who_was_made_an_admin_here_stays_one(oidc: OidcWorld, person: dict[str, Any]) -> None:
-    oidc.rules = rules(admins=frozenset({"ops"}))
+    oidc.rules = rules(admins=["ops"])
     name = person["preferred_username"]
     oidc.log_in(**person)
     oidc.accounts.change_user(name, lambda user: replace(user, admin=True))
@@ -149,7 +161,7 @@ def test_who_was_made_an_admin_here_stays_one(oidc: OidcWorld, person: dict[str,
 
 
 def test_claims_that_are_told_only_when_asked_for_are_asked_for(oidc: OidcWorld, person: dict[str, Any]) -> None:
-    oidc.rules = rules(groups={"cv": ("vision", "lead")})
+    oidc.rules = rules(groups={"cv": OidcGroupFile(group="vision", role="lead")})
     oidc.provider.claims = lambda claims: (claims.pop("groups"), claims.pop("preferred_username"))
     oidc.provider.userinfo = person | {"groups": ["cv"]}
     assert oidc.log_in(**person).status_code == 200
@@ -159,7 +171,7 @@ def test_claims_that_are_told_only_when_asked_for_are_asked_for(oidc: OidcWorld,
 
 
 def test_what_was_bound_is_so_after_a_restart(oidc: OidcWorld, person: dict[str, Any]) -> None:
-    oidc.rules = rules(groups={"cv": ("vision", "lead")}, admins=frozenset({"cv"}))
+    oidc.rules = rules(groups={"cv": OidcGroupFile(group="vision", role="lead")}, admins=["cv"])
     oidc.log_in(**person | {"groups": ["cv"]})
     again = Identities(AccountStore(oidc.store.database), oidc.accounts, oidc.clock)
     assert again.of(person["preferred_username"]) == oidc.security.sign_on.identities.of(person["preferred_username"])

@@ -44,7 +44,7 @@ def test_a_browser_that_has_logged_in_is_led_to_the_page_of_the_portal_that_it_w
 
 
 def test_who_is_not_let_in_reads_why_in_their_language(oidc: OidcWorld) -> None:
-    oidc.rules = rules(allowed=frozenset({"lab"}))
+    oidc.rules = rules(allowed=["lab"])
     browser = oidc.browser()
     page = browser.get(oidc.sent_back(browser), headers={"Accept-Language": "zh-CN"})
     assert '<html lang="zh-CN">' in page.text
@@ -67,7 +67,7 @@ def test_cookies_are_for_https_alone_where_people_reach_the_server_so(oidc: Oidc
     plain = oidc.browser().get("/oidc/login").headers["set-cookie"]
     assert "Secure" not in plain
     assert "SameSite=lax" in plain, "it comes along when the provider sends the browser back"
-    oidc.rules = type(oidc.rules)(ISSUER, CLIENT, "s", "https://pool.test")
+    oidc.rules = rules(client_secret="s", public_url="https://pool.test")
     assert "Secure" in oidc.browser().get("/oidc/login").headers["set-cookie"]
 
 
@@ -345,7 +345,7 @@ def test_a_provider_that_takes_the_secret_in_the_body_gets_it_there(oidc: OidcWo
 
 
 def test_a_wrong_client_secret_is_told_as_what_it_is(oidc: OidcWorld) -> None:
-    oidc.rules = type(rules())(ISSUER, CLIENT, "wrong", "http://testserver")
+    oidc.rules = rules(client_secret="wrong")
     page = oidc.log_in()
     assert page.status_code == 503
     assert "does not take this server for its client" in heading(page)

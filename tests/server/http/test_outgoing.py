@@ -27,7 +27,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def provider_at(port: int) -> OidcProvider:
-    return OidcProvider(OidcRules(f"http://127.0.0.1:{port}", "us", "secret", "http://testserver"), time.time)
+    return OidcProvider(
+        OidcRules(
+            issuer=f"http://127.0.0.1:{port}", client_id="us", client_secret="secret", public_url="http://testserver"
+        ),
+        time.time,
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +99,11 @@ def test_a_hostile_provider_is_given_up_in_time_and_in_words(pieces) -> None:
 def test_a_provider_that_describes_itself_wrongly_is_refused(name: str, value: object) -> None:
     fake = FakeProvider(time.time)
     fake.described = lambda said: said.update({name: value})
-    asked = OidcProvider(OidcRules(fake.issuer, "us", "secret", "http://testserver"), time.time, fake)
+    asked = OidcProvider(
+        OidcRules(issuer=fake.issuer, client_id="us", client_secret="secret", public_url="http://testserver"),
+        time.time,
+        fake,
+    )
     with pytest.raises(UnavailableError):
         asked.description()
 
@@ -104,7 +113,7 @@ def test_a_provider_out_in_the_world_sends_the_server_to_no_inner_address(monkey
     where = {"127.0.0.1": AddressScope.MACHINE}
     monkeypatch.setattr(outgoing, "reach_of", where.__getitem__)
     with served(fake):
-        rules = OidcRules(fake.issuer, "us", "secret", "http://testserver")
+        rules = OidcRules(issuer=fake.issuer, client_id="us", client_secret="secret", public_url="http://testserver")
         inner = fake.issuer.replace("127.0.0.1", "localhost")
         fake.described = lambda said: said.update({"jwks_uri": f"{inner}/keys"})
         beside = OidcProvider(rules, time.time)

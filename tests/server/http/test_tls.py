@@ -11,7 +11,7 @@ import pytest
 from certificates import make_certificate
 from millpond.model.errors import UnavailableError
 from millpond.server.http.tls import Encryption, open_encryption, read_certificate, renew
-from millpond.specs.config.listen import ListenRules
+from millpond.specs.config.listen import ListenFile
 
 
 def test_a_certificate_tells_its_end(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_files_that_are_not_there_are_told(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match=r"none\.key cannot be read"):
         Encryption(certificate, tmp_path / "none.key")
     with pytest.raises(UnavailableError, match=r"none\.crt cannot be read"):
-        open_encryption(ListenRules(tmp_path / "none.crt", tmp_path / "none.key"))
+        open_encryption(ListenFile(certificate=str(tmp_path / "none.crt"), key=str(tmp_path / "none.key")))
 
 
 def test_a_certificate_that_is_not_for_the_names_of_jobs_is_refused_at_the_start_and_at_a_renewal(
@@ -83,7 +83,7 @@ def test_a_certificate_that_is_not_for_the_names_of_jobs_is_refused_at_the_start
     assert encryption.certificate == before
     assert "is not for *.jobs.test" in caplog.text
     with pytest.raises(UnavailableError, match="browsers would open no job"):
-        open_encryption(ListenRules(certificate, key, jobs_domain="jobs.test"))
+        open_encryption(ListenFile(certificate=str(certificate), key=str(key), jobs_domain="jobs.test"))
 
 
 def test_a_renewal_that_cannot_be_used_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

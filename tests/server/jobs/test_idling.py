@@ -22,10 +22,10 @@ from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.jobs.monitors.idle_jobs import LOOK_EVERY_S, IdleVerdict, IdleWatch, judge
 from millpond.server.monitoring.activity import Activity
 from millpond.server.views.events import story
-from millpond.specs.config.tasks import DevRules
+from millpond.specs.config.tasks import DevFile
 
 HOUR = 3_600.0
-RULES = DevRules(idle_after_s=HOUR, warn_before_s=600.0)
+RULES = DevFile(idle_after="1h", warn_before="10m")
 instants = st.floats(0, 1e6)
 
 
@@ -61,14 +61,14 @@ def test_nobody_loses_a_place_that_was_used_lately_or_without_a_standing_warning
 
 
 def test_without_a_rule_nothing_is_ever_idle() -> None:
-    assert judge(DevRules(), 1e9, 0.0, 0.0)[0] is IdleVerdict.REST
+    assert judge(DevFile(), 1e9, 0.0, 0.0)[0] is IdleVerdict.REST
 
 
 class Scene:
     """A running dev job on a card under watch, where host memory takes what is on the card."""
 
     def __init__(
-        self, state_dir: Path, rules: DevRules = RULES, swap_mib: int = 65_536, never_halted: str = "", **fields: object
+        self, state_dir: Path, rules: DevFile = RULES, swap_mib: int = 65_536, never_halted: str = "", **fields: object
     ) -> None:
         self.clock = Clock()
         self.server = Server(state_dir, World((replace(node(cards=1), swap_mib=swap_mib),)), self.clock)
@@ -141,7 +141,7 @@ def test_a_clock_that_is_set_forward_or_back_leaves_a_place_as_long_as_any(scene
 def test_where_the_engine_halts_nothing_an_idle_place_is_ended_and_its_warning_says_why(
     tmp_path: Path, on_idle: str
 ) -> None:
-    scene = Scene(tmp_path, replace(RULES, on_idle=on_idle), never_halted="pods go on")
+    scene = Scene(tmp_path, RULES.model_copy(update={"on_idle": on_idle}), never_halted="pods go on")
     scene.after(3_000)
     assert "it is ended in 10 minutes, as it cannot be suspended (pods go on)" in scene.history()[-1]
     assert scene.after(600) in ("stopping", "cancelled")
@@ -177,7 +177,7 @@ def test_a_place_that_loses_its_room_in_host_memory_is_warned_again_before_it_is
     ],
 )
 def test_a_place_that_is_halted_is_warned_of_what_it_keeps(tmp_path, on_idle, gpus, told) -> None:
-    scene = Scene(tmp_path, DevRules(HOUR, 600.0, on_idle), gpus=gpus)
+    scene = Scene(tmp_path, DevFile(idle_after="1h", warn_before="10m", on_idle=on_idle), gpus=gpus)
     scene.after(3_000)
     assert any(text.endswith(told) for text in scene.history())
     assert scene.after(600) == "suspended"
@@ -185,7 +185,7 @@ def test_a_place_that_is_halted_is_warned_of_what_it_keeps(tmp_path, on_idle, gp
 
 
 def test_the_watch_looks_again_at_the_instant_that_it_announced(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, DevRules(60.0, 5.0))
+    scene = Scene(tmp_path, DevFile(idle_after="60s", warn_before="5s"))
     assert scene.next_s == LOOK_EVERY_S
     scene.after(50)
     assert scene.next_s == 5
@@ -214,7 +214,7 @@ def test_what_is_done_in_open_pages_is_use_unless_the_rule_leaves_pages_out(scen
     scene.activity.used("lab", of_page=True)
     assert scene.after(600) == "running"
     (tmp_path / "strict").mkdir()
-    strict = Scene(tmp_path / "strict", DevRules(HOUR, 600.0, heeds_pages=False))
+    strict = Scene(tmp_path / "strict", DevFile(idle_after="1h", warn_before="10m", open_pages="ignore"))
     strict.after(3_000)
     strict.activity.used("lab", of_page=True)
     assert strict.after(600) == "suspended"
@@ -229,7 +229,7 @@ def test_a_program_that_computes_is_not_idle(scene: Scene) -> None:
 
 
 def test_where_the_rule_says_so_an_idle_place_is_stopped(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, DevRules(HOUR, 600.0, "stop"))
+    scene = Scene(tmp_path, DevFile(idle_after="1h", warn_before="10m", on_idle="stop"))
     scene.after(3_000)
     assert scene.after(600) == "cancelled"
     assert "the rule for idle dev jobs asked for its end" in scene.history()

@@ -14,7 +14,7 @@ from millpond.server.jobs.time_limits import limits_left
 from millpond.server.runtime.inbox import ChangeJob
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.config.cluster import read_cluster
-from millpond.specs.config.tasks import DevRules
+from millpond.specs.config.tasks import DevFile
 from millpond.specs.errors import SpecError
 
 
@@ -100,9 +100,9 @@ def viewed(server: Server) -> JobInfo:
 
 def test_the_configuration_has_rules_for_places_to_work() -> None:
     text = "dev: {idle_after: 1h, warn_before: 5m, on_idle: stop, longest: 2d}"
-    assert read_cluster(text).dev == DevRules(3_600.0, 300.0, "stop", 172_800.0)
-    assert read_cluster("{}").dev == DevRules()
-    assert not read_cluster("dev: {open_pages: ignore}").dev.heeds_pages
+    assert read_cluster(text).dev == DevFile(idle_after="1h", warn_before="5m", on_idle="stop", longest="2d")
+    assert read_cluster("{}").dev == DevFile()
+    assert read_cluster("dev: {open_pages: ignore}").dev.open_pages == "ignore"
     with pytest.raises(SpecError, match="open_pages"):
         read_cluster("dev: {open_pages: never}")
     with pytest.raises(SpecError, match="earlier than the idle time"):

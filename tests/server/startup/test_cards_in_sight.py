@@ -14,7 +14,6 @@ from millpond.node.host.controllers import Controllers, GroupMode
 from millpond.node.host.machine import Machine, describe_machine
 from millpond.server.startup import local_engine
 from millpond.server.startup.local_engine import make_limiter
-from millpond.specs.config.tasks import CardsInSight
 
 ZERO, RANDOM = (1, 5), (1, 9)
 """The numbers of files that stand for those of cards."""
@@ -48,7 +47,7 @@ def devices(machine: Machine) -> tuple[Device, ...]:
 
 @pytest.mark.usefixtures("kernel")
 def test_a_task_opens_its_own_cards_alone_where_work_stays_on_its_cards(machine: Machine) -> None:
-    limiter = make_limiter(GroupMode.AUTO, machine.without_remaps(), CardsInSight.AUTO)
+    limiter = make_limiter(GroupMode.AUTO, machine.without_remaps(), "auto")
     first, second, *_ = devices(machine)
     assert limiter.closed_to([]) == (ZERO, RANDOM)
     assert limiter.closed_to([first]) == (RANDOM,)
@@ -60,9 +59,7 @@ def test_a_task_opens_its_own_cards_alone_where_work_stays_on_its_cards(machine:
 @pytest.mark.usefixtures("kernel")
 def test_a_task_without_cards_cannot_open_the_only_one_of_its_machine() -> None:
     found = describe_machine("1:V100-32GB").without_remaps()
-    limiter = make_limiter(
-        GroupMode.AUTO, replace(found, vendors={"fake": VendorWithFiles(found.nodes)}), CardsInSight.AUTO
-    )
+    limiter = make_limiter(GroupMode.AUTO, replace(found, vendors={"fake": VendorWithFiles(found.nodes)}), "auto")
     assert limiter.closed_to([]) == (ZERO,)
     assert limiter.closed_to(found.nodes[0].devices) == ()
 
@@ -72,10 +69,10 @@ def test_a_task_without_cards_cannot_open_the_only_one_of_its_machine() -> None:
 def test_where_work_may_move_from_card_to_card_the_configuration_decides(
     machine: Machine, cards: str, closed: tuple[tuple[int, int], ...]
 ) -> None:
-    limiter = make_limiter(GroupMode.AUTO, machine, CardsInSight(cards))
+    limiter = make_limiter(GroupMode.AUTO, machine, cards)
     assert (limiter.closed_to([]), limiter.open_to_all) == (closed, "")
 
 
 def test_where_tasks_cannot_be_kept_off_cards_the_reason_is_told(machine: Machine) -> None:
-    limiter = make_limiter(GroupMode.OFF, machine, CardsInSight.OWN)
+    limiter = make_limiter(GroupMode.OFF, machine, "own")
     assert (limiter.closed_to([]), limiter.open_to_all) == ((), "switched off")

@@ -53,7 +53,7 @@ from millpond.server.store.store import Store
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import LOCK_FILE, ServerFile
 from millpond.specs.config.cluster import ClusterConfig, read_cluster
-from millpond.specs.config.tasks import NetworkRule, TaskRules
+from millpond.specs.config.tasks import TasksFile
 from millpond.specs.job.job_ids import member_id
 from millpond.specs.job.job_spec import check_job, stored_job
 
@@ -311,7 +311,7 @@ def launcher_on(store: Store, state_dir: Path, vault: Vault | None = None, netwo
     vault = vault or Vault(store.secrets, state_dir, lambda: Cipher.AES_256_GCM, lambda: 1.0)
     provisioning = Provisioning(store, state_dir, vault)
     files = FileService(state_dir, store, lambda _: provisioning.rules, provisioning.cache.copy_of)
-    rules = Rules(lambda: TaskRules(network=NetworkRule(network)))
+    rules = Rules(lambda: TasksFile(network=network))
     return Launcher(JobFiles(store.jobs), files, isolation, vault, provisioning.provisions, state_dir, rules)
 
 

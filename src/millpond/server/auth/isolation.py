@@ -38,14 +38,14 @@ from millpond.node.sandbox.detection import (
 )
 from millpond.node.sandbox.sandbox import Sandbox, private_directories
 from millpond.server.auth.accounts import Accounts
-from millpond.specs.config.tasks import RunAs, UserKind
+from millpond.specs.config.tasks import RunAsFile
 from millpond.specs.job.job_file import JobFile
 from millpond.specs.paths import followed
 
 _GATEWAY: Final = "(ssh gateway)"
 """No user can be called so."""
 _AGAIN: Final = "then start the server again; what runs goes on meanwhile"
-_BY_NUMBERS: Final = RunAs()
+_BY_NUMBERS: Final = RunAsFile()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class IsolationLevel:
     is_root: bool = False
 
 
-def look_around(mode: SandboxMode, state_dir: Path, run_as: RunAs) -> IsolationLevel:
+def look_around(mode: SandboxMode, state_dir: Path, run_as: RunAsFile) -> IsolationLevel:
     """How tasks can be kept apart here.
 
     Raises:
@@ -76,7 +76,7 @@ def look_around(mode: SandboxMode, state_dir: Path, run_as: RunAs) -> IsolationL
     sandbox, trouble = find_sandbox(mode, (state_dir,))
     if sandbox is None:
         return IsolationLevel(mode, None, trouble, INSTALL, is_root)
-    if is_root and run_as.kind is not UserKind.SERVER:
+    if is_root and run_as.users != "server":
         trouble = trouble_with_identities(sandbox)
         if trouble:
             if mode is SandboxMode.REQUIRED:
@@ -101,7 +101,7 @@ class Isolation:
         accounts: Accounts,
         owner: str,
         state_dir: Path,
-        run_as: RunAs = _BY_NUMBERS,
+        run_as: RunAsFile = _BY_NUMBERS,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.apart = apart
@@ -154,7 +154,7 @@ class Isolation:
         """
         if self.hindrance:
             raise UnavailableError(self.hindrance, self.advice)
-        if self.is_another(user) and self._run_as.kind is UserKind.UNIX:
+        if self.is_another(user) and self._run_as.users == "unix":
             account_named(user)
 
     def working_folder(self, workdir: str, user: str) -> Path:
@@ -187,11 +187,9 @@ class Isolation:
         if not self.is_another(user):
             return None
         rule = self._run_as
-        if rule.kind is UserKind.UNIX:
+        if rule.users == "unix":
             return account_named(user)
-        return numbered(
-            user, self._accounts.numbers.of(user, range(rule.first, rule.last + 1), is_taken), self._state_dir
-        )
+        return numbered(user, self._accounts.numbers.of(user, rule.numbers, is_taken), self._state_dir)
 
     def home_of(self, user: str) -> str:
         """The home that the tasks of a user have on this machine. Blocks.
@@ -211,7 +209,7 @@ class Isolation:
         if not self.apart.is_root:
             return None
         rule = self._run_as
-        return self._accounts.numbers.of(_GATEWAY, range(rule.first, rule.last + 1), is_taken)
+        return self._accounts.numbers.of(_GATEWAY, rule.numbers, is_taken)
 
     def account_of(self, user: str) -> SharedAccount | None:
         """What a user's tasks get of the server's account; None: all of it, or an account of their own.
@@ -270,7 +268,7 @@ class Isolation:
     def _has_other_accounts(self) -> bool:
         if not self.apart.is_root or self.apart.sandbox is None or self.apart.trouble:
             return False
-        return self._run_as.kind is not UserKind.SERVER
+        return self._run_as.users != "server"
 
     def _people(self) -> int:
         """Accounts of people that are in use."""

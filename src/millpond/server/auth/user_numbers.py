@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from millpond.model.errors import UnavailableError
 from millpond.server.auth.account_store import AccountStore
@@ -17,7 +17,7 @@ class UserNumbers:
         self._lock = threading.Lock()
         self._numbers = store.numbers()
 
-    def of(self, user: str, numbers: range, is_taken: Callable[[int], bool]) -> int:
+    def of(self, user: str, numbers: Sequence[int], is_taken: Callable[[int], bool]) -> int:
         """The number under which a user's tasks run: it never changes, and no other user has it.
 
         Args:
@@ -34,7 +34,7 @@ class UserNumbers:
                 number = next((each for each in numbers if each not in given and not is_taken(each)), None)
                 if number is None:
                     raise UnavailableError(
-                        f"no user number from {numbers.start} to {numbers.stop - 1} is left for {user!r}",
+                        f"no user number from {numbers[0]} to {numbers[-1]} is left for {user!r}",
                         "widen run_as.range in the configuration",
                     )
                 self._store.save_number(user, number)

@@ -11,7 +11,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from millpond.specs.config.listen import ListenRules
+from millpond.specs.config.listen import ListenFile
 
 API_HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -48,13 +48,13 @@ class SecurityHeaders:
         await self._app(scope, receive, send_with_headers)
 
 
-def seen_from_outside(app: ASGIApp, listening: ListenRules) -> ASGIApp:
+def seen_from_outside(app: ASGIApp, listening: ListenFile) -> ASGIApp:
     """The application as those outside see it.
 
     Requests that come through a trusted proxy bear the address and the scheme that it names; what other clients say
     about that is ignored. Where people reach the server by HTTPS, browsers are instructed to stay with it.
     """
-    if listening.public_url.startswith("https:"):
+    if (listening.public_url or "").startswith("https:"):
         app = _StayEncrypted(app)
     if listening.trusted_proxies:
         app = ProxyHeadersMiddleware(app, trusted_hosts=list(listening.trusted_proxies))  # type: ignore[arg-type,assignment]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import UnavailableError
-from millpond.specs.config.listen import ListenRules
+from millpond.specs.config.listen import ListenFile
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ class Encryption:
             ) from error
 
 
-def open_encryption(listening: ListenRules) -> Encryption | None:
+def open_encryption(listening: ListenFile) -> Encryption | None:
     """What a configuration says of encryption; None: nothing.
 
     Raises:
@@ -151,7 +151,7 @@ def open_encryption(listening: ListenRules) -> Encryption | None:
     """
     if listening.certificate is None or listening.key is None:
         return None
-    return Encryption(listening.certificate, listening.key, listening.jobs_domain)
+    return Encryption(Path(listening.certificate), Path(listening.key), listening.jobs_domain or "")
 
 
 def renew(encryption: Encryption) -> bool:

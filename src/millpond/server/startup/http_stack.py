@@ -35,7 +35,7 @@ from millpond.server.web.entry import entry_path
 from millpond.server.web.portal import portal_routes
 from millpond.specs.api.accounts.ssh import SshInfo
 from millpond.specs.api.server import first_login_text
-from millpond.specs.config.listen import ListenRules, is_loopback
+from millpond.specs.config.listen import ListenFile, is_loopback
 
 
 def make_service(current: Current, lead: ServingRight, base: CoreComponents, notes: Sequence[str]) -> Service:
@@ -52,7 +52,7 @@ def make_service(current: Current, lead: ServingRight, base: CoreComponents, not
         certificate_ends=lambda: None if (way := lead.post.encryption) is None else way.certificate.ends_at,
         unlimited=unlimited_text(base.host.limiter),
         cards_not_closed=base.engine.why_no_card_is_closed(),
-        longest_dev_s=current.config.dev.longest_s,
+        longest_dev_s=current.config.dev.longest,
         ssh=base.listener.info if base.listener else SshInfo(),
         origins=base.origins,
         unshared=base.engine.why_nothing_is_shared,
@@ -75,7 +75,7 @@ def make_http_server(
         UnavailableError: the invitation for the first login cannot be written.
     """
     listening, loop, encryption = current.config.listening, base.components.loop, lead.post.encryption
-    ways = [listening.public_url, url_for_pods(current.config, lead.post.left.url)]
+    ways = [listening.public_url or "", url_for_pods(current.config, lead.post.left.url)]
     names = filter(None, [urlsplit(way).hostname for way in ways])
     app = make_app(service, base.security, base.tenants, options.host, base.token, names, portal_routes())
     notes = [*_notes(options, current, lead, base), *service.about.notes]
@@ -107,7 +107,7 @@ def make_http_server(
         lead.post.deadline.begin()
         http.stop()
 
-    way = HttpOptions(None if encryption is None else encryption.context, listening.trusted_proxies)
+    way = HttpOptions(None if encryption is None else encryption.context, tuple(listening.trusted_proxies))
     http = HttpServer(seen_from_outside(app, listening), ready, on_signal, on_hangup, way)
     loop.when_failed(stop)
     if lead.leadership is not None:
@@ -124,7 +124,7 @@ def _notes(options: ServerOptions, current: Current, lead: ServingRight, base: C
     return [
         *([] if base.components.loop.read_only is None else [str(base.components.loop.read_only)]),
         *_notes_on_machine(base),
-        *_first_login_notes(invitation, listening.public_url),
+        *_first_login_notes(invitation, listening.public_url or ""),
     ]
 
 
@@ -149,7 +149,7 @@ def start_warnings(options: ServerOptions, current: Current, lead: ServingRight,
     ]
 
 
-def _notes_on_the_way(host: str, listening: ListenRules, encryption: Encryption | None) -> list[str]:
+def _notes_on_the_way(host: str, listening: ListenFile, encryption: Encryption | None) -> list[str]:
     """What is said of the way that requests take."""
     notes = []
     if encryption is not None:

@@ -66,13 +66,13 @@ class Carriage:
     Attributes:
         server_url: of this server, as pods reach it; empty: they do not, and nothing is carried.
         helper_image: in which that is done; empty: in the job's own.
-        certificate: of this server, which speaks TLS; None: it does not, or another speaks it for it.
+        certificate: file of this server's, which speaks TLS; None: it does not, or another speaks it for it.
     """
 
     tokens: RunTokens
     server_url: Callable[[], str]
     helper_image: Callable[[], str]
-    certificate: Callable[[], Path | None]
+    certificate: Callable[[], str | None]
 
     def order(self, run: PodRun, workspace: Workspace) -> CarryOrder:
         """What the carriers of a run are told.
@@ -82,7 +82,7 @@ class Carriage:
         """
         certificate = self.certificate()
         try:
-            authority = "" if certificate is None else certificate.read_text()
+            authority = "" if certificate is None else Path(certificate).read_text()
         except OSError as error:
             raise UnavailableError(f"{certificate} cannot be read ({error.strerror})", "check its rights") from error
         data = {mount.name: mount.snapshot for mount in workspace.data if mount.snapshot}

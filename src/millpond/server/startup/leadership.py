@@ -39,7 +39,7 @@ from millpond.server.store.connection.leadership import Leadership, Seat
 from millpond.server.version import VERSION
 from millpond.specs.api.base import ErrorBody
 from millpond.specs.api.server import STANDBY_FILE, HealthInfo, ServerFile
-from millpond.specs.config.listen import ListenRules
+from millpond.specs.config.listen import ListenFile
 
 log = logging.getLogger(__name__)
 
@@ -220,7 +220,7 @@ class ServingRight:
         return self.leadership is not None and self.leadership.lost
 
 
-def take_lead(options: ServerOptions, listening: ListenRules, held: ExitStack) -> ServingRight | None:
+def take_lead(options: ServerOptions, listening: ListenFile, held: ExitStack) -> ServingRight | None:
     """Take all of it, perhaps after standing by; None when a standby was asked to end.
 
     Args:

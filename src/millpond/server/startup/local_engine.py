@@ -34,7 +34,7 @@ from millpond.server.storage.job_files import Accepted, JobFiles
 from millpond.server.storage.provisioning.admission import Provisions
 from millpond.specs.config.cluster import ClusterConfig
 from millpond.specs.config.origins import PATHS_ONLY, JobOrigins
-from millpond.specs.config.tasks import CardsInSight, NetworkRule, TaskRules
+from millpond.specs.config.tasks import CardsInSight, TasksFile
 from millpond.specs.job.job_file import JobFile, RoleFile
 from millpond.specs.job.job_ids import service_of
 
@@ -52,7 +52,7 @@ def _described(fake_gpus: str, config: ClusterConfig, state_dir: Path) -> Machin
     if not config.nodes:
         divided = () if config.mig is None or fake_gpus else _divide(config.mig)  # before the cards are discovered
         machine = describe_machine(fake_gpus, running_under(state_dir), swap_mib=config.swap_mib)
-        if config.tasks.cards is CardsInSight.OWN:
+        if config.tasks.cards == "own":
             machine = machine.without_remaps()
         return replace(machine, notes=(*machine.notes, *divided))
     nodes = (*config.nodes, *(describe_machine(fake_gpus, swap_mib=config.swap_mib).nodes if fake_gpus else ()))
@@ -78,7 +78,7 @@ class Rules:
         slices: by name of the pool.
     """
 
-    tasks: Callable[[], TaskRules] = TaskRules
+    tasks: Callable[[], TasksFile] = TasksFile
     slices: Callable[[str], SliceRules] = lambda pool: DEFAULT_SLICE_RULES
 
 
@@ -160,10 +160,10 @@ class Launcher:
         if file.network_named is not None or file.image is not None:
             return file.network_named == "private"
         rule = self.rules.tasks().network
-        if rule is NetworkRule.HOST or (rule is NetworkRule.AUTO and not self.isolation.is_shared):
+        if rule == "host" or (rule == "auto" and not self.isolation.is_shared):
             return False
         trouble = namespaces.network_trouble()
-        if trouble and rule is NetworkRule.PRIVATE:
+        if trouble and rule == "private":
             raise UnavailableError(f"no private networks here: {trouble}", "set tasks.network: auto, or host")
         return not trouble
 
@@ -178,7 +178,7 @@ class Launcher:
 
     def _amounts(self, role: RoleFile) -> Amounts:
         rules = self.rules.tasks()
-        return Amounts(role.cpus or 0, role.memory or 0, rules.processes, rules.cpu_is_bound)
+        return Amounts(role.cpus or 0, role.memory or 0, rules.processes, rules.cpu == "bound")
 
 
 def _is_one_task(roles: Sequence[RoleFile]) -> bool:
@@ -211,8 +211,8 @@ def make_limiter(mode: GroupMode, machine: Machine, cards: CardsInSight) -> Limi
     if controllers is None and mode is GroupMode.ALWAYS:
         raise UnavailableError(f"tasks cannot have control groups: {trouble}", "use --control-groups auto")
     limiter = Limiter(controllers, trouble, pins=VENDOR not in machine.vendors)
-    numbers = {} if cards is CardsInSight.ALL else machine.device_numbers()
-    if not numbers or (cards is CardsInSight.AUTO and machine.remaps):
+    numbers = {} if cards == "all" else machine.device_numbers()
+    if not numbers or (cards == "auto" and machine.remaps):
         return limiter
     open_to_all = trouble if controllers is None else controllers.trouble_with_devices
     if not open_to_all:

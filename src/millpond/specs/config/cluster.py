@@ -19,7 +19,7 @@ from millpond.specs.config.adapting import AdaptFile, AdaptRule
 from millpond.specs.config.energy import EnergyFile
 from millpond.specs.config.files import secret_in, text_of
 from millpond.specs.config.kubernetes import KubernetesFile
-from millpond.specs.config.listen import ListenFile, ListenRules, SshFile
+from millpond.specs.config.listen import ListenFile, SshFile
 from millpond.specs.config.notifications import NotificationRules, NotificationsFile
 from millpond.specs.config.oidc import CALLBACK_PATH, OidcFile, OidcRules
 from millpond.specs.config.pools import MigFile, NodeFile, PoolFile
@@ -27,7 +27,7 @@ from millpond.specs.config.power_saving import PowerSaving
 from millpond.specs.config.prices import PriceList
 from millpond.specs.config.provisioning import ContainersFile, ProvisioningRules, SourceFile
 from millpond.specs.config.queues import QueueFile, broken_promises, parents_first
-from millpond.specs.config.tasks import DevFile, DevRules, RunAs, RunAsFile, TaskRules, TasksFile
+from millpond.specs.config.tasks import DevFile, RunAsFile, TasksFile
 from millpond.specs.config.webhooks import Webhook, WebhookFile
 from millpond.specs.errors import Problem, SpecError, suggest
 from millpond.specs.job.fields import Memory
@@ -107,12 +107,12 @@ class ClusterConfig:
     prices: PriceList = PriceList()
     webhooks: tuple[Webhook, ...] = ()
     queue_documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    dev: DevRules = DevRules()
+    dev: DevFile = DevFile()
     provisioning: ProvisioningRules = ProvisioningRules()
-    listening: ListenRules = ListenRules()
+    listening: ListenFile = ListenFile()
     ssh: SshFile | None = None
-    run_as: RunAs = RunAs()
-    tasks: TaskRules = TaskRules()
+    run_as: RunAsFile = RunAsFile()
+    tasks: TasksFile = TasksFile()
     cipher: str = "aes-256-gcm"
     oidc: OidcRules | None = None
     slices: Mapping[str, SliceRules] = field(default_factory=dict)
@@ -194,7 +194,6 @@ def check_cluster(located: Located, *, is_simulated: bool = False) -> ClusterCon
 
 def _completed(config: ClusterConfig, file: ClusterFile) -> ClusterConfig:
     """The configuration with all of the file that needs no check of its own."""
-    dev = file.dev
     return replace(
         config,
         pools=tuple(pool.pool() for pool in file.pools),
@@ -205,12 +204,12 @@ def _completed(config: ClusterConfig, file: ClusterFile) -> ClusterConfig:
         queue_documents=_queue_documents(config.located),
         nodes=tuple(node.node() for node in file.nodes),
         prices=file.prices,
-        dev=DevRules(dev.idle_after, dev.warn_before, dev.on_idle, dev.longest, dev.open_pages == "touched"),
+        dev=file.dev,
         provisioning=_provisioning(file),
-        listening=file.listen.listening(),
+        listening=file.listen,
         ssh=file.ssh,
-        run_as=file.run_as.rule(),
-        tasks=file.tasks.rules(),
+        run_as=file.run_as,
+        tasks=file.tasks,
         cipher=file.secrets.cipher,
         swap_mib=file.swap_memory,
         mig=None if file.mig is None else file.mig.layout(),
@@ -255,12 +254,12 @@ def _webhooks(file: ClusterFile, located: Located, problems: list[Problem]) -> t
 def _oidc(file: ClusterFile, located: Located, problems: list[Problem]) -> OidcRules | None:
     if file.oidc is None:
         return None
-    public_url = file.listen.listening().public_url
-    if not public_url:
+    if not file.listen.public_url:
         hint = f"set listen.public_url: the provider sends people back to it, at {CALLBACK_PATH}"
         problems.append(located.problem(("oidc",), "no address to come back to", hint, at_key=True))
     secret = secret_in(file.oidc.client_secret_file, located, ("oidc", "client_secret_file"), problems)
-    return file.oidc.rules(secret, public_url)
+    own = {"client_secret": secret, "public_url": file.listen.public_url or ""}
+    return OidcRules.model_validate(file.oidc.model_dump() | own)
 
 
 def _notifications(file: ClusterFile, located: Located, problems: list[Problem]) -> NotificationRules:

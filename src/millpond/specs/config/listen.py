@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from millpond.specs.errors import BadValueError, as_written
 from millpond.specs.job.mounts import HostPath
@@ -53,7 +51,9 @@ class ListenFile(Strict):
     certificate: HostPath | None = None
     key: HostPath | None = None
     trusted_proxies: list[Annotated[str, BeforeValidator(_network)]] = Field(default=[])
-    public_url: Annotated[str, Field(pattern=SERVER_URL, max_length=300)] | None = None
+    public_url: (
+        Annotated[str, Field(pattern=SERVER_URL, max_length=300), AfterValidator(lambda url: url.rstrip("/"))] | None
+    ) = None
     jobs_domain: (
         Annotated[str, Field(pattern=rf"^({_LABEL}\.)*[a-z]([a-z0-9-]{{0,61}}[a-z0-9])?$", max_length=LONGEST_DOMAIN)]
         | None
@@ -68,27 +68,6 @@ class ListenFile(Strict):
             hint = "it says by which scheme and port browsers come to the proxy in front, and so to jobs"
             raise BadValueError("jobs_domain behind a proxy needs public_url", hint)
         return self
-
-    def listening(self) -> ListenRules:
-        """The checked form."""
-        return ListenRules(
-            None if self.certificate is None else Path(self.certificate),
-            None if self.key is None else Path(self.key),
-            tuple(self.trusted_proxies),
-            (self.public_url or "").rstrip("/"),
-            self.jobs_domain or "",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ListenRules:
-    """How requests come in; see ``ListenFile``. Without a certificate they come in as plain HTTP."""
-
-    certificate: Path | None = None
-    key: Path | None = None
-    trusted_proxies: tuple[str, ...] = ()
-    public_url: str = ""
-    jobs_domain: str = ""
 
     @property
     def is_encrypted(self) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
@@ -77,46 +75,22 @@ class OidcFile(Strict):
     admins: list[_Value] = Field(default=[])
     allowed: list[_Value] = Field(default=[])
 
-    def rules(self, secret: str, public_url: str) -> OidcRules:
-        """The checked form.
 
-        Args:
-            public_url: how people reach this server, without a slash at the end.
-        """
-        return OidcRules(
-            self.issuer,
-            self.client_id,
-            secret,
-            public_url,
-            tuple(dict.fromkeys(("openid", *self.scopes))),
-            self.user_claim,
-            self.groups_claim,
-            {value: (meant.group, meant.role) for value, meant in self.groups.items()},
-            self.create_users,
-            frozenset(self.admins),
-            frozenset(self.allowed),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class OidcRules:
-    """A checked provider; see ``OidcFile``.
+class OidcRules(OidcFile):
+    """A checked provider.
 
     Attributes:
-        groups: group and role by value of the groups' claim.
+        client_secret: that it knows this server by; empty for a public client.
+        public_url: how people reach this server, without a slash at the end.
     """
 
-    issuer: str
-    client_id: str
-    client_secret: str = field(repr=False)
+    client_secret: str = Field(repr=False)
     public_url: str
-    scopes: tuple[str, ...] = ("openid", "profile")
-    user_claim: str = "preferred_username"
-    groups_claim: str = "groups"
-    groups: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    create_users: bool = True
-    admins: frozenset[str] = frozenset()
-    allowed: frozenset[str] = frozenset()
+
+    @property
+    def scope(self) -> str:
+        """What is asked for."""
+        return " ".join(dict.fromkeys(("openid", *self.scopes)))
 
     @property
     def callback(self) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from millpond.specs.config.listen import ListenRules
+from millpond.specs.config.listen import ListenFile
 from millpond.specs.job.job_ids import REVISION_MARK, revision_job, service_of
 
 LONGEST_LABEL: Final = 63
@@ -60,14 +60,14 @@ class JobOrigins:
     port: str = ""
 
     @staticmethod
-    def of(listening: ListenRules, url: str) -> JobOrigins:
+    def of(listening: ListenFile, url: str) -> JobOrigins:
         """Those of a server.
 
         Args:
             url: where the server itself listens; scheme and port are those of its public address, if it has one.
         """
         base = urlsplit(listening.public_url or url)
-        return JobOrigins(listening.jobs_domain, base.scheme, "" if base.port is None else f":{base.port}")
+        return JobOrigins(listening.jobs_domain or "", base.scheme, "" if base.port is None else f":{base.port}")
 
     def url_of(self, job: str) -> str:
         """The origin of a job, without a slash at the end; empty where it has none."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -17,64 +16,7 @@ FIRST_NUMBER, LAST_NUMBER = 200_000, 265_535
 """Numbers that useradd(8) does not give by default."""
 _LEAST_NUMBER, _MOST_NUMBER = 1_000, 2**32 - 3
 
-
-class UserKind(StrEnum):
-    """Whom tasks run as where the server is root."""
-
-    RANGE = "range"
-    """Each user as a number of their own, which is no account of the machine."""
-    UNIX = "unix"
-    """Each user as the machine's account of the same name."""
-    SERVER = "server"
-    """All as the server itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunAs:
-    """Whom tasks run as where the server is root; ``first`` and ``last`` bound the numbers of ``RANGE``."""
-
-    kind: UserKind = UserKind.RANGE
-    first: int = FIRST_NUMBER
-    last: int = LAST_NUMBER
-
-
-class NetworkRule(StrEnum):
-    """Which network tasks get whose job names none."""
-
-    AUTO = "auto"
-    """The machine's while one person uses the server; from the second on a private one, where the kernel makes some."""
-    PRIVATE = "private"
-    """One that only the tasks of their job on the machine share."""
-    HOST = "host"
-    """The machine's."""
-
-
-class CardsInSight(StrEnum):
-    """Which cards of its machine a task can open."""
-
-    AUTO = "auto"
-    """Its own, where no work is moved from card to card while it runs; else all."""
-    OWN = "own"
-    """Its own; so work is not moved from card to card while it runs."""
-    ALL = "all"
-    """All; its variables name its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRules:
-    """What tasks are kept to besides what they ask for.
-
-    Attributes:
-        cpu_is_bound: they get no more CPU time than they asked for, even where it is idle.
-        processes: the most that one may have, threads included.
-        network: which they get.
-        cards: which of the machine's they can open; as it was when the server started.
-    """
-
-    cpu_is_bound: bool = False
-    processes: int = 4096
-    network: NetworkRule = NetworkRule.AUTO
-    cards: CardsInSight = CardsInSight.AUTO
+CardsInSight = Literal["auto", "own", "all"]
 
 
 def _range(value: Any) -> Any:
@@ -99,10 +41,11 @@ class RunAsFile(Strict):
     users: Literal["range", "unix", "server"] = "range"
     range: Annotated[str, BeforeValidator(_range)] = f"{FIRST_NUMBER}-{LAST_NUMBER}"
 
-    def rule(self) -> RunAs:
-        """The checked form."""
+    @property
+    def numbers(self) -> Sequence[int]:
+        """Those that users may have."""
         first, _, last = self.range.partition("-")
-        return RunAs(UserKind(self.users), int(first), int(last))
+        return range(int(first), int(last) + 1)
 
 
 class TasksFile(Strict):
@@ -120,11 +63,7 @@ class TasksFile(Strict):
     cpu: Literal["weight", "bound"] = "weight"
     processes: Annotated[int, Field(ge=16, le=4_000_000)] = 4096
     network: Literal["auto", "private", "host"] = "auto"
-    cards: Literal["auto", "own", "all"] = "auto"
-
-    def rules(self) -> TaskRules:
-        """The checked form."""
-        return TaskRules(self.cpu == "bound", self.processes, NetworkRule(self.network), CardsInSight(self.cards))
+    cards: CardsInSight = "auto"
 
 
 class DevFile(Strict):
@@ -151,19 +90,3 @@ class DevFile(Strict):
         if self.idle_after is not None and self.warn_before > self.idle_after:
             raise BadValueError("a warning earlier than the idle time itself", "lower warn_before")
         return self
-
-
-@dataclass(frozen=True, slots=True)
-class DevRules:
-    """Rules for dev jobs; None: no such rule.
-
-    Attributes:
-        on_idle: ``suspend``, ``freeze`` or ``stop``.
-        heeds_pages: what is done in open pages is use.
-    """
-
-    idle_after_s: float | None = None
-    warn_before_s: float = 600.0
-    on_idle: str = "suspend"
-    longest_s: float | None = None
-    heeds_pages: bool = True

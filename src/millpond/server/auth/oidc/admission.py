@@ -49,7 +49,7 @@ class OidcAdmission:
                 and get none.
             ConflictError: another person's account has their name.
         """
-        if self._rules.allowed and not (self._rules.allowed & person.values):
+        if self._rules.allowed and person.values.isdisjoint(self._rules.allowed):
             raise NotAllowedError(
                 f"{person.name or person.subject!r} is in none of the groups that may log in here",
                 "ask the administrator of your groups at the provider, or an admin of this server",
@@ -88,9 +88,10 @@ class OidcAdmission:
         """Memberships by the provider's word: such as it gives now, and no others. Those made here stay as they are."""
         accounts, changes = self._accounts, []
         granted: dict[str, UserRole] = {}
-        for value, (group, word) in self._rules.groups.items():
+        for value, meant in self._rules.groups.items():
             if value in person.values:
-                granted[group] = min(UserRole(word), granted.get(group, UserRole.VIEWER), key=list(UserRole).index)
+                before = granted.get(meant.group, UserRole.VIEWER)
+                granted[meant.group] = min(UserRole(meant.role), before, key=list(UserRole).index)
         present = {member.group: member for member in accounts.memberships(identity.user)}
         for group, member in present.items():
             if member.issuer and group not in granted:
@@ -111,7 +112,7 @@ class OidcAdmission:
 
     def _follow_admin(self, identity: OidcIdentity, person: Person) -> list[str]:
         """Admin by the provider's word, as long as it says so. Who was made one here stays one."""
-        granted = bool(self._rules.admins & person.values)
+        granted = not person.values.isdisjoint(self._rules.admins)
         user = self._accounts.user(identity.user)
         if granted == identity.makes_admin or (granted and user.admin):
             return []

@@ -161,7 +161,7 @@ class SignOn:
             "response_type": "code",
             "client_id": parts.rules.client_id,
             "redirect_uri": parts.rules.callback,
-            "scope": " ".join(parts.rules.scopes),
+            "scope": parts.rules.scope,
             "state": state,
             "nonce": pending.nonce,
             "code_challenge": challenge,

@@ -26,7 +26,7 @@ from millpond.server.runtime.inbox import ChangeJob
 from millpond.server.runtime.loop import Loop
 from millpond.server.wording import lasting
 from millpond.specs.api.jobs.jobs import JobInfo
-from millpond.specs.config.tasks import DevRules
+from millpond.specs.config.tasks import DevFile
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class IdleVerdict(Enum):
     ACT = auto()
 
 
-def judge(rules: DevRules, now: float, used_at: float, warned_at: float | None) -> tuple[IdleVerdict, float]:
+def judge(rules: DevFile, now: float, used_at: float, warned_at: float | None) -> tuple[IdleVerdict, float]:
     """Whether it is time to warn, or to act; and, if not, when it is if it stays unused: an instant.
 
     Nothing happens to a dev job without a warning that stood for the whole of ``warn_before_s``, however late it came.
@@ -71,12 +71,12 @@ def judge(rules: DevRules, now: float, used_at: float, warned_at: float | None) 
         used_at: when it was last used.
         warned_at: when its user was warned; a warning before ``used_at`` counts no more.
     """
-    if rules.idle_after_s is None:
+    if rules.idle_after is None:
         return IdleVerdict.REST, math.inf
     if warned_at is None or warned_at < used_at:
-        due, verdict = used_at + rules.idle_after_s - rules.warn_before_s, IdleVerdict.WARN
+        due, verdict = used_at + rules.idle_after - rules.warn_before, IdleVerdict.WARN
     else:
-        due, verdict = max(used_at + rules.idle_after_s, warned_at + rules.warn_before_s), IdleVerdict.ACT
+        due, verdict = max(used_at + rules.idle_after, warned_at + rules.warn_before), IdleVerdict.ACT
     return (verdict, now) if now >= due else (IdleVerdict.REST, due)
 
 
@@ -119,7 +119,7 @@ class IdleWatch(Periodic):
         loop: Loop,
         activity: Activity,
         state_dir: Path,
-        rules: DevRules,
+        rules: DevFile,
         clock: Callable[[], float],
         cpu_s_of: Callable[[TaskId], float | None],
         why_never_halted: Callable[[], str],
@@ -136,16 +136,16 @@ class IdleWatch(Periodic):
 
     def start(self) -> None:
         """Begin to look, when there is a rule to look for."""
-        if self._rules.idle_after_s is not None:
+        if self._rules.idle_after is not None:
             self._worker.start()
 
     def ends(self) -> dict[str, IdleEnd]:
         """The jobs whose users were warned, by id. Any thread."""
-        idle_s, now, found = self._rules.idle_after_s, self._activity.now(), {}
+        idle_s, now, found = self._rules.idle_after, self._activity.now(), {}
         for name, known in list(self._watched.items()):
             warned_at = known.warned_at
             if idle_s is not None and warned_at is not None and warned_at >= known.used_at:
-                at = max(known.used_at + idle_s, warned_at + self._rules.warn_before_s)
+                at = max(known.used_at + idle_s, warned_at + self._rules.warn_before)
                 found[name] = IdleEnd(at - now, warned_at)
         return found
 
@@ -172,7 +172,8 @@ class IdleWatch(Periodic):
         if cpu_s - known.cpu_s > BUSY_PART * (now - known.looked_at):
             known.used_at = now
         known.cpu_s, known.looked_at = cpu_s, now
-        known.used_at = max(known.used_at, self._activity.last_used(job.id, of_pages=self._rules.heeds_pages) or 0.0)
+        heeds_pages = self._rules.open_pages == "touched"
+        known.used_at = max(known.used_at, self._activity.last_used(job.id, of_pages=heeds_pages) or 0.0)
         verdict, due = judge(self._rules, now, known.used_at, known.warned_at)
         if verdict is IdleVerdict.REST:
             return due
@@ -181,7 +182,7 @@ class IdleWatch(Periodic):
         if verdict is IdleVerdict.WARN or costs_more:
             known.warned_at, known.warned_of = now, leave
             self._warn(job, leave, why)
-            return now + self._rules.warn_before_s
+            return now + self._rules.warn_before
         self._act(job, leave)
         return now + LOOK_EVERY_S
 
@@ -199,7 +200,7 @@ class IdleWatch(Periodic):
     def _warn(self, job: JobInfo, leave: Leave, why: str) -> None:
         means = f", as it cannot be suspended ({why})" if why else ""
         means += f": {_MEANS[leave]}" if job.gpu_milli else ""
-        notice = lasting(self._rules.warn_before_s)
+        notice = lasting(self._rules.warn_before)
         text = f"it has not been used for a while; unless it is, it is {leave.value} in {notice}{means}"
         self._loop.notify([Noted(self._clock(), job.id, text)])
         for task in job.tasks:
