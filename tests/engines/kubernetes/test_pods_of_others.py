@@ -14,7 +14,7 @@ from pod_bench import eventually, start, stop
 from standin_cluster import NAMESPACE, StandinCluster, refusal
 
 from millpond.engines.kubernetes import engine
-from millpond.engines.kubernetes.adoption import evictions, gang_book, lost_gangs, pod_answers
+from millpond.engines.kubernetes.adoption import evictions, foreign_pods, gang_book, pod_answers
 from millpond.engines.kubernetes.adoption.gangs import GangKey, PodRole
 from millpond.engines.kubernetes.adoption.pod_demand import PodDemand, demand_of
 from millpond.engines.kubernetes.adoption.pod_objects import PodMeta, ScheduledPod
@@ -477,7 +477,7 @@ def test_a_job_that_waits_ends_with_its_pod(
     cluster: StandinCluster, bench: AdoptingBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.close()
-    monkeypatch.setattr(lost_gangs, "GONE_AFTER_S", 0.2)
+    monkeypatch.setattr(foreign_pods, "GONE_AFTER_S", 0.2)
     bench.open()
     foreign_pod(cluster, "alone")
     bench.stand_for(bench.gang().key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -11,13 +12,12 @@ from millpond.engines.kubernetes.adoption.affinities.gang_affinities import Mutu
 from millpond.engines.kubernetes.adoption.cluster_parts import ClusterParts
 from millpond.engines.kubernetes.adoption.evictions import Evictions
 from millpond.engines.kubernetes.adoption.gang_book import FoundPodRules, GangBook
-from millpond.engines.kubernetes.adoption.gangs import FoundGang, GangKey
+from millpond.engines.kubernetes.adoption.gangs import POD, FoundGang, GangKey
 from millpond.engines.kubernetes.adoption.gated_pods import GATED_PODS, NO_QUEUE, UNLABELLED_PODS, is_gated
-from millpond.engines.kubernetes.adoption.lost_gangs import LostGangs
 from millpond.engines.kubernetes.adoption.pod_answers import PodAnswers
 from millpond.engines.kubernetes.adoption.pod_objects import ScheduledPod
 from millpond.engines.kubernetes.cluster.reflector import ObjectPart, PartialCopy
-from millpond.engines.kubernetes.loop_work import LoopWork, again_and_again
+from millpond.engines.kubernetes.loop_work import LoopWork, again_and_again, all_of
 from millpond.engines.kubernetes.pods.pod_marks import SCHEDULER, SERVER_LABEL
 
 SCHEDULED_PODS: Final = ObjectPart(
@@ -26,6 +26,10 @@ SCHEDULED_PODS: Final = ObjectPart(
     lambda pod: pod.spec.scheduler_name == SCHEDULER and SERVER_LABEL not in pod.metadata.labels,
 )
 ANSWER_EVERY_S: Final = 0.5
+GONE_AFTER_S: Final = 120.0
+"""A job that waits ends when it has lacked pods for so long; at once where no owner could make others."""
+LOOKS: Final = 40
+"""So often it is looked in that time."""
 ANY_NAMESPACE: Final = "*"
 
 
@@ -76,9 +80,9 @@ class ForeignPods:
         self._work = LoopWork(around.outbox)
         self._book = GangBook(around.api, found, self._said, self._work.begin)
         self._answers = PodAnswers(around.api, self._book.waiting)
-        evictions = Evictions(around.api, self._answers)
-        adopted.attach(self._book, self._answers, evictions)
-        self._lost = LostGangs(adopted, self._book, evictions, around.outbox)
+        self._evictions, self._outbox = Evictions(around.api, self._answers), around.outbox
+        adopted.attach(self._book, self._answers, self._evictions)
+        self._lost_since: dict[str, float] = {}
         adopted.entrust(rules.stands_for)
         self._adopted = [PartialCopy(SCHEDULED_PODS, self._changed, self._deleted)]
         self._includes = rules.includes
@@ -132,7 +136,24 @@ class ForeignPods:
     def work(self) -> Iterable[Coroutine[Any, Any, None]]:
         """What is to run from then on."""
         answering = again_and_again(self._answers.write_due, ANSWER_EVERY_S, "pods are not told why they wait now")
-        return (self._book.work(), self._lost.work(), answering)
+        ending = again_and_again(self._end_lost, GONE_AFTER_S / LOOKS, "jobs without pods are not ended now")
+        return (self._book.work(), ending, answering)
+
+    async def _end_lost(self) -> None:
+        """End jobs that wait and whose pods are gone, or too few: those that come later are a job of their own."""
+        whole = {gang.key for gang in self._book.find() if not gang.trouble}
+        missing = {job: key for job, key in self.adopted.waiting_jobs.items() if key not in whole}
+        self._lost_since = {job: since for job, since in self._lost_since.items() if job in missing}
+        await all_of(self._end_if_lost(job, key) for job, key in missing.items())
+
+    async def _end_if_lost(self, job: str, key: GangKey) -> None:
+        now = asyncio.get_running_loop().time()
+        since = self._lost_since.setdefault(job, now)
+        patience_s = 0.0 if key.kind == POD else GONE_AFTER_S
+        if now - since >= patience_s and not await self._evictions.is_paused_for(key, job):
+            few = "not all of its pods are there any more" if self._book.waiting(key) else "it has no pods any more"
+            self._outbox.ask_to_stop(job, f"{key.text}: {few}")
+            self._lost_since[job] = now + GONE_AFTER_S
 
     def _said(self, gang: FoundGang) -> None:
         self._answers.say_if_it_stays(gang.key, gang.trouble)
