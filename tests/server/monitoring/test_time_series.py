@@ -33,7 +33,12 @@ from millpond.server.monitoring.time_series.figures import (
     part_of,
 )
 from millpond.server.monitoring.time_series.reader import MOST_POINTS, TimeSeriesReader, TimeSpan
-from millpond.server.monitoring.time_series.recorder import RESOLUTIONS, RESOLUTIONS_OF_PARTS, TimeSeriesRecorder
+from millpond.server.monitoring.time_series.recorder import (
+    RESOLUTIONS,
+    RESOLUTIONS_OF_PARTS,
+    Resolution,
+    TimeSeriesRecorder,
+)
 from millpond.server.startup.background_workers import pool_standing
 from millpond.server.store.statistics.time_series import SeriesRow
 from millpond.server.store.store import Store
@@ -107,16 +112,41 @@ def test_a_killed_server_goes_on_where_it_was_and_its_absence_is_a_gap(history: 
     assert history.held(0, 3 * HOUR, 10 * MINUTE)[600.0] == 0.0
 
 
-def test_what_is_too_old_is_dropped_and_so_is_what_a_wrong_clock_wrote(history: History) -> None:
+def write_old_and_new(history: History, subject: str, levels: Sequence[Resolution]) -> None:
+    """Of each level a row that is too old, one of now, and one that a clock has written that was ahead."""
     now = int(history.clock.now)
-    for level in RESOLUTIONS:
+    for level in levels:
         ats = [now - level.kept_s - level.step_s, now - level.step_s, now + 90 * DAY]
-        history.store.time_series.write([SeriesRow("models", level.step_s, at, 1, {}) for at in ats])
-    history.look()
-    for level in RESOLUTIONS:
-        rows = history.store.time_series.between("models", level.step_s, 0, 1e11)
-        assert rows[-1].at <= now
-        assert rows[0].at >= now - level.kept_s
+        history.store.time_series.write([SeriesRow(subject, level.step_s, at, 1, {}) for at in ats])
+
+
+def require_bounded(history: History, subject: str, levels: Sequence[Resolution]) -> None:
+    now = history.clock.now
+    for level in levels:
+        rows = history.store.time_series.between(subject, level.step_s, 0, 1e11)
+        assert now - HOUR - level.kept_s <= rows[0].at <= rows[-1].at <= now
+
+
+def test_what_is_too_old_is_dropped_and_so_is_what_a_wrong_clock_wrote(history: History) -> None:
+    write_old_and_new(history, "models", RESOLUTIONS)
+    history.look(3, HOUR)
+    require_bounded(history, "models", RESOLUTIONS)
+
+
+@pytest.mark.parametrize("leap_s", [800 * DAY, -800 * DAY, -2 * HOUR])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_clock_that_is_wrong_for_some_minutes_takes_nothing_of_the_history(
+    history: History, leap_s: float, is_restarted: bool
+) -> None:
+    history.look(90)
+    history.clock.now += leap_s
+    if is_restarted:
+        history.recorder = history.begun()
+    history.look(3)
+    history.clock.now -= leap_s
+    history.look(2)
+    assert len(history.held(0, 89.5 * MINUTE, MINUTE)) == 90
+    assert [row.at for row in history.store.time_series.between("models", HOUR, 100 * DAY, 101 * DAY)] == [100 * DAY]
 
 
 def test_a_span_that_goes_back_far_has_longer_steps_and_says_so(history: History) -> None:
@@ -217,16 +247,9 @@ def test_each_node_of_a_large_pool_has_minutes_of_the_last_hours_and_then_coarse
 
 
 def test_what_is_kept_of_the_nodes_of_a_large_pool_is_bounded_by_time(large: LargePool) -> None:
-    now = int(large.clock.now)
-    part = part_of("n1")
-    for level in RESOLUTIONS_OF_PARTS:
-        ats = [now - level.kept_s - level.step_s, now - level.step_s, now + 90 * DAY]
-        large.store.time_series.write([SeriesRow(part, level.step_s, at, 1, {}) for at in ats])
-    large.look()
-    for level in RESOLUTIONS_OF_PARTS:
-        rows = large.store.time_series.between(part, level.step_s, 0, 1e11)
-        assert rows[-1].at <= now
-        assert rows[0].at >= now - level.kept_s
+    write_old_and_new(large, part_of("n1"), RESOLUTIONS_OF_PARTS)
+    large.look(3, HOUR)
+    require_bounded(large, part_of("n1"), RESOLUTIONS_OF_PARTS)
 
 
 @pytest.mark.long

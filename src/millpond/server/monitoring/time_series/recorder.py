@@ -1,12 +1,14 @@
 """Looks at the pool each minute and keeps what charts need: minutes for two days, then coarser, for 30 days.
 
 A look is one transaction, so a killed server has lost one minute at the most. Afterwards what is too old is dropped, so
-the table is bounded by time; the number of series is bounded by ``figures``. Of the nodes of a large pool, which are
-kept in parts, minutes are only what the coarser rows are made of.
+the table is bounded by time; the number of series is bounded by ``figures``. For an hour after the clock has leapt no
+row is dropped or made of others: by a clock that is wrong, all hours are over, or have not come yet. Of the nodes of a
+large pool, which are kept in parts, minutes are only what the coarser rows are made of.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -32,6 +34,7 @@ from millpond.server.store.statistics.time_series import KeptSpan, SeriesRow, Ti
 Standing = Callable[[], tuple[Sequence[NodeView], Sequence[QueueStatus]]]
 
 _MINUTE_S: Final = 60
+_HOUR_S: Final = 3_600
 _DAY_S: Final = 86_400
 _FIRST_AFTER_S: Final = 5.0
 
@@ -80,6 +83,8 @@ class TimeSeriesRecorder(Periodic):
         self._telemetry = telemetry
         self._store = store
         self._clock = clock
+        self._looked_at: float | None = None
+        self._leapt_at = -math.inf
         self._worker = PeriodicWorker(
             "time-series", self._pass, _MINUTE_S, "the history of the pool is not kept now", (*EXPECTED, DBAPIError)
         )
@@ -87,11 +92,14 @@ class TimeSeriesRecorder(Periodic):
     def look(self) -> None:
         """Keep how things stand in this minute, and what follows for the coarser rows."""
         now = self._clock()
+        is_believed = self._is_believed(now)
         nodes, queues = self._standing()
         looks = look_at_cards(nodes, lambda device: self._samples(device, now))
         looks[Subject.QUEUES] = look_at_queues(queues)
         at = int(now // _MINUTE_S) * _MINUTE_S
         self._store.write([SeriesRow(subject, _MINUTE_S, at, 1, look) for subject, look in looks.items()])
+        if not is_believed:
+            return
         for subjects, levels in _KEPT:
             for finer, coarser in pairwise(levels):
                 self._store.write(list(self._coarser(subjects, finer, coarser, now)))
@@ -102,6 +110,16 @@ class TimeSeriesRecorder(Periodic):
                 for level in levels
             ]
         )
+
+    def _is_believed(self, now: float) -> bool:
+        """Whether the clock has gone on for an hour without a leap, which also is how a time without a server looks."""
+        before = self._looked_at
+        if before is None:
+            before = self._store.latest(Subject.MODELS, _MINUTE_S, math.inf)
+        self._looked_at = now
+        if before is not None and not -_MINUTE_S <= now - before <= _HOUR_S:
+            self._leapt_at = now
+        return now - self._leapt_at >= _HOUR_S
 
     def _samples(self, device: str, now: float) -> list[DeviceSample]:
         return [sample for at, sample in self._telemetry.recent(device) if now - at <= _MINUTE_S]
