@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond.server.serving.front import Routes, Split
 from millpond.server.serving.revisions import (
     GONE,
     TO_BE_SUBMITTED,
@@ -16,7 +17,6 @@ from millpond.server.serving.revisions import (
     next_step,
     sizes,
 )
-from millpond.server.serving.routing import Routes, Split
 from millpond.specs.errors import SpecError
 from millpond.specs.job.job_ids import revision_job, service_of
 from millpond.specs.job.job_spec import check_job

@@ -37,9 +37,8 @@ from millpond.server.operations.retention import RetentionLimits, RetentionWorke
 from millpond.server.runtime.clock import since_boot
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
-from millpond.server.serving.autoscaler import Autoscaler
+from millpond.server.serving.autoscaler import Autoscaler, ReplicaForecasts
 from millpond.server.serving.replica_counts import Sizing
-from millpond.server.serving.replica_forecasts import ReplicaForecasts
 from millpond.server.sessions.ssh.authorizer import SshAuthorizer
 from millpond.server.sessions.ssh.gateway_process import Gateway
 from millpond.server.startup.components import CoreComponents

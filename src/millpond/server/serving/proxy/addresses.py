@@ -16,8 +16,8 @@ from millpond.model.errors import MillpondError, NotFoundError
 from millpond.server.auth.roles import Caller, allows, demand, program_permission
 from millpond.server.http.origins import job_addressed
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
+from millpond.server.serving.front import Routes
 from millpond.server.serving.proxy.requests import request_target
-from millpond.server.serving.routing import Routes
 from millpond.specs.api.jobs.jobs import JobInfo
 from millpond.specs.job.job_ids import service_of
 from millpond.specs.job.serving import PROXY_PREFIX, SERVING_KINDS, base_path

@@ -13,7 +13,7 @@ from millpond.engines.task_access import ForeignListenerError, TaskAccess
 from millpond.model.errors import ConflictError, MillpondError, NotFoundError
 from millpond.server.monitoring.activity import Activity
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
-from millpond.server.serving.front import ServiceFront
+from millpond.server.serving.front import ServiceFront, Ways
 from millpond.server.serving.proxy.addresses import JobAddress
 from millpond.server.serving.proxy.endpoints import NotRunningError, TaskEndpoint, places_of
 from millpond.server.serving.proxy.headers import ProxyCaller, to_program
@@ -22,7 +22,6 @@ from millpond.server.serving.proxy.presence import Conversation
 from millpond.server.serving.proxy.request_queue import WaitingClient
 from millpond.server.serving.proxy.requests import ProxiedRequest, RequestRelay
 from millpond.server.serving.proxy.sockets import SocketRelay
-from millpond.server.serving.routing import Ways
 from millpond.server.sessions.task_routes import TaskNetwork
 from millpond.server.storage.job_files import JobFiles
 from millpond.specs.config.origins import JobOrigins

@@ -19,7 +19,7 @@ from millpond.server.store.store import Store
 from millpond.server.views.reports.row_order import in_order
 from millpond.specs.api.reports.usage import DiskInfo, RateGap, UsageList, UsageRow
 from millpond.specs.calendar_spans import months_within
-from millpond.specs.config.prices import PriceList
+from millpond.specs.config.energy import PriceList
 
 LONG_REPORT: Final = 1_000
 """A report of more rows, each a job, waits for its caller's turn."""

@@ -10,8 +10,7 @@ from typing import Final
 
 from millpond.model.errors import NotFoundError
 from millpond.specs.errors import suggest
-from millpond.specs.job.template_needs import missing_needs
-from millpond.specs.job.templates import Template, TemplateNeed, all_templates
+from millpond.specs.job.templates import Template, TemplateNeed, all_templates, missing_needs
 
 _LOOKED_FOR_AGAIN_S: Final = 60.0
 
