@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth import run_tokens, secrets
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.records import Group, GroupMember, OidcIdentity, Token, TokenKind, User
@@ -30,7 +31,6 @@ class Accounts:
     Args:
         owner: name of the account of the user who can read the state directory; made an admin if missing.
         owner_token: the token in the state directory.
-        clock: seconds since 1970.
 
     Attributes:
         owner: as it was given.
@@ -39,7 +39,7 @@ class Accounts:
         numbers: under which their tasks run.
     """
 
-    def __init__(self, store: AccountStore, owner: str, owner_token: str, clock: Callable[[], float]) -> None:
+    def __init__(self, store: AccountStore, owner: str, owner_token: str, clock: WallClock) -> None:
         self._store = store
         self._clock = clock
         self._lock = threading.RLock()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.audit import AuditLog
@@ -34,7 +35,7 @@ class Security:
     invitations: GroupInvitations
     sign_on: SignOn
     portal_links: PortalLinks
-    clock: Callable[[], float]
+    clock: WallClock
 
     def close(self) -> None:
         """Write what is not written yet."""
@@ -61,7 +62,7 @@ def open_security(
     store: Store,
     owner: str,
     owner_token: str,
-    clock: Callable[[], float],
+    clock: WallClock,
     passwords: Passwords | None = None,
     oidc: Oidc = NO_OIDC,
 ) -> Security:
@@ -70,7 +71,6 @@ def open_security(
     Args:
         owner: account of the user who can read the state directory.
         owner_token: the token that lies there.
-        clock: seconds since 1970.
         oidc: at which provider people may log in besides.
     """
     account_store = AccountStore(store.database)

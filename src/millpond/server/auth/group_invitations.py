@@ -7,11 +7,11 @@ long as the user who made it may still choose the group's members.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.records import GroupInvitation, GroupMember
@@ -23,13 +23,9 @@ MOST_PER_GROUP: Final = 200
 
 
 class GroupInvitations:
-    """The open invitations of one server.
+    """The open invitations of one server."""
 
-    Args:
-        clock: seconds since 1970.
-    """
-
-    def __init__(self, store: AccountStore, accounts: Accounts, clock: Callable[[], float]) -> None:
+    def __init__(self, store: AccountStore, accounts: Accounts, clock: WallClock) -> None:
         self._store = store
         self._accounts = accounts
         self._clock = clock

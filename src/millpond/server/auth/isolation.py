@@ -19,6 +19,7 @@ from typing import Final
 from millpond.model.errors import InvalidInputError, UnavailableError
 from millpond.model.events import Event, SchedulingPaused, SchedulingResumed
 from millpond.model.reasons import Cause
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.file_rights import with_rights_of
 from millpond.node.host.identities import (
     HOMES,
@@ -92,7 +93,6 @@ class Isolation:
         apart: as ``look_around`` found it.
         owner: the account whose tasks run as the server itself.
         run_as: the rule for all others, as it was when ``apart`` was found.
-        clock: seconds since 1970.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Isolation:
         owner: str,
         state_dir: Path,
         run_as: RunAsFile = _BY_NUMBERS,
-        clock: Callable[[], float] = lambda: 0.0,
+        clock: WallClock = lambda: 0.0,
     ) -> None:
         self.apart = apart
         self._accounts = accounts

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from millpond.model.errors import InvalidInputError, NotLoggedInError, UnavailableError
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.records import Token, TokenKind, User
 from millpond.server.auth.secrets import Passwords, id_of
@@ -27,13 +28,13 @@ class Logins:
 
     Args:
         passwords: makes and checks hashes.
-        clock: seconds, for the pauses after failures.
+        clock: for the pauses after failures.
 
     Attributes:
         throttle: counts failures, those of other kinds of login too.
     """
 
-    def __init__(self, accounts: Accounts, passwords: Passwords, clock: Callable[[], float]) -> None:
+    def __init__(self, accounts: Accounts, passwords: Passwords, clock: WallClock) -> None:
         self._accounts = accounts
         self._passwords = passwords
         self.throttle = Throttle(clock)

@@ -7,10 +7,10 @@ as the token is, and a link for an account that was disabled, or whose logins we
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from millpond.model.errors import NotAllowedError, NotLoggedInError
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.logins import SESSION_S
 from millpond.server.auth.oidc.pending_logins import PendingLogins
@@ -28,13 +28,9 @@ class _Asked:
 
 
 class PortalLinks:
-    """Makes such links, and opens sessions for them.
+    """Makes such links, and opens sessions for them."""
 
-    Args:
-        clock: seconds since 1970.
-    """
-
-    def __init__(self, accounts: Accounts, clock: Callable[[], float]) -> None:
+    def __init__(self, accounts: Accounts, clock: WallClock) -> None:
         self._accounts = accounts
         self._waiting: PendingLogins[_Asked] = PendingLogins(clock)
 

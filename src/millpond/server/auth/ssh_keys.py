@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable
 from typing import Final
 
 import sqlalchemy as sa
 
 from millpond.model.errors import ConflictError
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth.records import SshKey
 from millpond.server.auth.roles import AccessTarget, present
 from millpond.server.store import schema
@@ -39,13 +39,9 @@ class SshKeyStore(TableStore):
 
 
 class SshKeys:
-    """The keys of all users.
+    """The keys of all users."""
 
-    Args:
-        clock: seconds since 1970.
-    """
-
-    def __init__(self, store: SshKeyStore, clock: Callable[[], float]) -> None:
+    def __init__(self, store: SshKeyStore, clock: WallClock) -> None:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()

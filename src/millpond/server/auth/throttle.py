@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from millpond.model.errors import TooManyTriesError
+from millpond.node.host.clocks import WallClock
 from millpond.server.http.origins import network_of
 
 FREE_PER_ACCOUNT: Final = 5
@@ -34,10 +34,10 @@ class Throttle:
     """Failed attempts by account and by address, in memory: a restart forgives.
 
     Args:
-        clock: seconds; where it runs back, a pause begins anew.
+        clock: where it runs back, a pause begins anew.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: WallClock) -> None:
         self._clock = clock
         self._lock = threading.RLock()
         self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()

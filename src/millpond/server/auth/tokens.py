@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from sqlalchemy.exc import DBAPIError
 
 from millpond.model.errors import ConflictError
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth import secrets
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.records import Token, TokenKind
@@ -31,13 +31,9 @@ _LOGINS: Final = (TokenKind.SESSION, TokenKind.LOGIN, TokenKind.INVITATION)
 
 
 class TokenRegistry:
-    """The tokens of one server.
+    """The tokens of one server."""
 
-    Args:
-        clock: seconds since 1970.
-    """
-
-    def __init__(self, store: AccountStore, clock: Callable[[], float]) -> None:
+    def __init__(self, store: AccountStore, clock: WallClock) -> None:
         self._store = store
         self._clock = clock
         self._lock = threading.RLock()

@@ -14,6 +14,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, Protocol
 
 from millpond.node.host import open_files
+from millpond.node.host.clocks import MonotonicClock
 from millpond.server.http.held_messages import HeldMessages
 from millpond.server.http.origins import network_of
 
@@ -70,14 +71,13 @@ class Connections:
     """All connections of one server; belongs to its event loop.
 
     Args:
-        clock: seconds, never running back.
         trusted: addresses and networks of proxies, which bring all users: no bound of one address holds there.
 
     Attributes:
         messages: what those hold that have become WebSockets.
     """
 
-    def __init__(self, limits: ConnectionLimits, clock: Callable[[], float], trusted: Iterable[str] = ()) -> None:
+    def __init__(self, limits: ConnectionLimits, clock: MonotonicClock, trusted: Iterable[str] = ()) -> None:
         self.messages = HeldMessages()
         self._limits = limits
         self._clock = clock

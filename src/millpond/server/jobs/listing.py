@@ -12,6 +12,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.sharing import SliceHold
 from millpond.model.states import JobState
 from millpond.model.workloads import Priority
+from millpond.node.host.clocks import MonotonicClock
 from millpond.server.auth.roles import absent
 from millpond.server.jobs.reasons import Reasons, last_word
 from millpond.server.runtime.active_jobs.job_cache import JobCache
@@ -40,12 +41,9 @@ class ActiveOrders:
     They are thousands at the most and in memory, so that a list sorts them anew. Those that have ended are listed by
     time alone, by an index of the store.
     To rank thousands that wait takes the scheduler's thread tens of milliseconds, so the line is used for a while.
-
-    Args:
-        clock: seconds that never go back.
     """
 
-    def __init__(self, loop: Loop, clock: Callable[[], float]) -> None:
+    def __init__(self, loop: Loop, clock: MonotonicClock) -> None:
         self._loop = loop
         self._clock = clock
         self._line: Mapping[str, int] = {}

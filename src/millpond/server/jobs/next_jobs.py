@@ -8,11 +8,12 @@ known, and is told to look again when there is more (``version``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
 from millpond.model.states import JobState
+from millpond.node.host.clocks import MonotonicClock, WallClock
 from millpond.server.jobs.reasons import Reasons
 from millpond.server.monitoring.idle_cards import IDLE_AFTER_S, IdleCards
 from millpond.server.runtime.active_jobs.job_cache import JobCache
@@ -38,14 +39,11 @@ _MOST_LOOKS: Final = 3
 class NextJobs:
     """Lists what starts next. For the event loop alone.
 
-    Args:
-        clock: seconds that never go back.
-
     Attributes:
         version: rises when something was found that was asked for before.
     """
 
-    def __init__(self, loop: Loop, reasons: Reasons, clock: Callable[[], float]) -> None:
+    def __init__(self, loop: Loop, reasons: Reasons, clock: MonotonicClock) -> None:
         self._loop = loop
         self._reasons = reasons
         self._clock = clock
@@ -145,12 +143,9 @@ class Overview:
     Args:
         next_jobs: what starts next.
         idle_cards: since when held cards have not computed.
-        clock: seconds since 1970.
     """
 
-    def __init__(
-        self, job_cache: JobCache, next_jobs: NextJobs, idle_cards: IdleCards, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, job_cache: JobCache, next_jobs: NextJobs, idle_cards: IdleCards, clock: WallClock) -> None:
         self._job_cache = job_cache
         self._next_jobs = next_jobs
         self._idle_cards = idle_cards

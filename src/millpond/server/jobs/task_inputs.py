@@ -23,6 +23,7 @@ from typing import Final
 from millpond.model.amounts import seconds_text
 from millpond.model.errors import ConflictError, UnavailableError
 from millpond.model.states import JobState
+from millpond.node.host.clocks import MonotonicClock
 from millpond.node.task import runner
 from millpond.node.task.input import InputRing
 from millpond.node.task.records import TaskFiles, TaskId, read_record
@@ -61,7 +62,6 @@ class TaskInputs:
     Args:
         live: a job that has not ended; does not block.
         closing: set when the server is about to stop, so that no request waits for room any longer.
-        clock: seconds, from any instant.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TaskInputs:
         state_dir: Path,
         live: Callable[[str], JobInfo | None],
         closing: threading.Event,
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
     ) -> None:
         self._state_dir = state_dir
         self._live = live

@@ -6,20 +6,17 @@ By a clock that cannot be set: a wall clock that is set forward would make every
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from millpond.node.host.clocks import MonotonicClock
 from millpond.specs.api.jobs.jobs import JobInfo
 
 
 class Activity:
-    """Remembers since this server's start, and only that: what lies before counts as never.
+    """Remembers since this server's start, and only that: what lies before counts as never."""
 
-    Args:
-        clock: seconds of a clock that cannot be set.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._used_at: dict[str, float] = {}

@@ -23,6 +23,7 @@ from millpond.model.resources import CARD_MILLI
 from millpond.model.states import TaskState
 from millpond.node.devices.decayed_averages import LONGEST_SPAN_S
 from millpond.node.devices.vendor import STALE_AFTER_S
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.server.monitoring.idle_cards import IdleCards
 from millpond.server.monitoring.telemetry.sampling import COST_SHARE, IDLE_MILLI, Sampled, Samples
@@ -62,12 +63,9 @@ class CardUseRecorder(Periodic):
 
     Args:
         idle_cards: is kept up to date.
-        clock: seconds since 1970.
     """
 
-    def __init__(
-        self, store: CardUseStore, sources: CardUseSources, idle_cards: IdleCards, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, store: CardUseStore, sources: CardUseSources, idle_cards: IdleCards, clock: WallClock) -> None:
         self._store = store
         self._sources = sources
         self._idle_cards = idle_cards

@@ -14,6 +14,7 @@ from typing import Final
 
 from millpond.model.events import CardLoad, LoadSampled
 from millpond.node.devices.decayed_averages import DecayedAverages
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.server.monitoring.telemetry.sampling import Telemetry
 
@@ -45,14 +46,11 @@ class LoadWatch(Periodic):
 
     Args:
         notify: tells the core.
-        clock: seconds since 1970.
     """
 
     _first_after_s = LOOK_EVERY_S
 
-    def __init__(
-        self, sources: LoadSources, notify: Callable[[Sequence[LoadSampled]], None], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, sources: LoadSources, notify: Callable[[Sequence[LoadSampled]], None], clock: WallClock) -> None:
         self._sources = sources
         self._notify = notify
         self._clock = clock

@@ -15,6 +15,7 @@ from millpond.forecasting.rate_hours import predict_rate
 from millpond.model.energy import EnergyRates
 from millpond.model.events import EnergyRatePredicted
 from millpond.model.units import HOUR_S
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 
 log = logging.getLogger(__name__)
@@ -28,14 +29,13 @@ class RateWatch(Periodic):
     Args:
         rates: as they are configured now.
         notify: tells the core.
-        clock: seconds since 1970.
     """
 
     def __init__(
         self,
         rates: Callable[[], EnergyRates],
         notify: Callable[[Sequence[EnergyRatePredicted]], None],
-        clock: Callable[[], float] = time.time,
+        clock: WallClock = time.time,
     ) -> None:
         self._rates = rates
         self._notify = notify

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from millpond.model.errors import InvalidInputError, NotFoundError, TooManyTriesError
 from millpond.model.units import DAY_S
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth.secrets import digest_of, is_same
 
 GOOD_FOR_S: Final = 1_800.0
@@ -40,13 +40,9 @@ class _Sent:
 
 
 class AddressCodes:
-    """The codes of all users, one for each.
+    """The codes of all users, one for each."""
 
-    Args:
-        clock: seconds since 1970.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: WallClock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._pending: dict[str, _Pending] = {}

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 
 from sqlalchemy.exc import DBAPIError
 
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker, for_each
 from millpond.server.notifications.notices import TRIAL
 from millpond.server.notifications.outbox import NoticeOutbox
@@ -99,18 +100,14 @@ class Carrier(Protocol):
 
 
 class DeliveryWorker(Periodic):
-    """Delivers by one carrier what the outbox has left in the store, on threads of its own.
-
-    Args:
-        clock: seconds since 1970.
-    """
+    """Delivers by one carrier what the outbox has left in the store, on threads of its own."""
 
     def __init__(
         self,
         store: DeliveryStore,
         outbox: NoticeOutbox,
         carrier: Carrier,
-        clock: Callable[[], float],
+        clock: WallClock,
         make_executor: MakeExecutor,
     ) -> None:
         self._store = store

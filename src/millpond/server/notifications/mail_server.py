@@ -17,6 +17,7 @@ from email.utils import format_datetime
 from typing import Final
 
 from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.late_calls import LateCalls
 from millpond.server.auth.vault.secrets import SERVER, Vault
 from millpond.server.notifications.delivery_worker import Carried, Carry
@@ -38,7 +39,6 @@ class MailServer:
         rules: gives the mail server as it is configured now; None: there is none.
         vault: where its password may lie.
         writer: writes the texts.
-        clock: seconds since 1970.
     """
 
     name = "mail"
@@ -50,7 +50,7 @@ class MailServer:
         vault: Vault,
         subscriptions: Subscriptions,
         writer: MessageWriter,
-        clock: Callable[[], float],
+        clock: WallClock,
     ) -> None:
         self._rules = rules
         self._vault = vault

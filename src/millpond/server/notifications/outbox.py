@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from millpond.node.host.clocks import WallClock
 from millpond.server.notifications.notices import Notice, notices_of
 from millpond.server.notifications.subscriptions import Subscriptions
 from millpond.server.runtime.loop_dependencies import TurnResult
@@ -36,7 +37,6 @@ class NoticeOutbox:
     Args:
         hooks: gives the webhooks that count now, by name.
         offers: says whether the server has a channel at this moment.
-        clock: seconds since 1970.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class NoticeOutbox:
         subscriptions: Subscriptions,
         hooks: Callable[[], Mapping[str, Webhook]],
         offers: Callable[[str], bool],
-        clock: Callable[[], float],
+        clock: WallClock,
     ) -> None:
         self._store = store
         self._subscriptions = subscriptions

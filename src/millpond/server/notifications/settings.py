@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from millpond.model.errors import ConflictError, InvalidInputError, MillpondError, NotAllowedError, NotFoundError
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth.roles import Caller
 from millpond.server.catalogues import ENGLISH, LANGUAGES
 from millpond.server.notifications.address_codes import GOOD_FOR_S, AddressCodes
@@ -52,12 +53,11 @@ class NotificationContext:
 
     Attributes:
         rules: gives the configuration.
-        clock: seconds since 1970.
         read_only: gives why nothing may be changed; None: it may.
     """
 
     rules: Callable[[], NotificationRules]
-    clock: Callable[[], float]
+    clock: WallClock
     read_only: Callable[[], MillpondError | None]
 
     def offers(self, channel: str) -> bool:

@@ -17,6 +17,7 @@ from http.client import TOO_MANY_REQUESTS
 from typing import TYPE_CHECKING, Any, Final
 
 from millpond.model.errors import MillpondError, NotFoundError, UnavailableError
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.late_calls import LateCalls
 from millpond.server.auth.vault.secrets import SERVER, USER, WEBHOOK_ADDRESS, Vault
 from millpond.server.http.outgoing import bounded
@@ -71,7 +72,6 @@ class WebhookCarrier:
     Args:
         vault: where the secrets lie that deliveries are signed with, and the addresses of users' webhooks.
         writer: writes the texts for users.
-        clock: seconds since 1970.
     """
 
     name = "webhooks"
@@ -83,7 +83,7 @@ class WebhookCarrier:
         vault: Vault,
         subscriptions: Subscriptions,
         writer: MessageWriter,
-        clock: Callable[[], float],
+        clock: WallClock,
     ) -> None:
         self._rules = rules
         self._vault = vault

@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from millpond.model.errors import MillpondError
 from millpond.model.events import CardLayoutChanged
 from millpond.model.hardware.card_layouts import LayoutChange, LayoutChangeState, layout_text
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.scheduling.nodes.layout_planner import LayoutStep
 from millpond.server.runtime.core import Core
@@ -36,10 +37,9 @@ class CardLayoutWorker(Periodic):
 
     Args:
         divide: the engine's.
-        clock: seconds since 1970.
     """
 
-    def __init__(self, loop: Loop, divide: Divide, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, loop: Loop, divide: Divide, clock: WallClock = time.time) -> None:
         self._loop = loop
         self._divide = divide
         self._clock = clock

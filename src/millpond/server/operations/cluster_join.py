@@ -29,6 +29,7 @@ from millpond.engines.kubernetes.cluster.kubeconfig import find_config
 from millpond.engines.kubernetes.cluster.objects import NodeObject
 from millpond.engines.kubernetes.cluster.reflector import ObjectKind
 from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.node.host.clocks import MonotonicClock
 from millpond.server.operations.cluster_check import access_of
 from millpond.specs.config.kubernetes import KubernetesFile
 from millpond.specs.config.listen import is_loopback
@@ -109,7 +110,7 @@ class JoiningCluster:
         found = (msgspec.convert(each, NodeObject) for each in self._get("/api/v1/nodes")["items"])
         return {node.metadata.name: node for node in found}
 
-    def joined(self, before: dict[str, NodeObject], clock: Callable[[], float] = time.monotonic) -> Iterator[str]:
+    def joined(self, before: dict[str, NodeObject], clock: MonotonicClock = time.monotonic) -> Iterator[str]:
         """What is seen of a machine that joins, in words, until its cards are.
 
         Args:

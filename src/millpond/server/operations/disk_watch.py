@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from millpond.model.events import Noted, SchedulingPaused, SchedulingResumed
 from millpond.model.reasons import Cause
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.server.runtime.loop import Loop
 from millpond.server.storage.disk_use import KEPT_FOR_ENDS_BYTES, MAKE_ROOM, DiskBooks
@@ -45,7 +45,6 @@ class DiskWatch(Periodic):
 
     Args:
         floor_gib: nothing new starts while less is free; None: 1 GiB, on small disks 2 % of them.
-        clock: seconds since 1970.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class DiskWatch(Periodic):
         books: DiskBooks,
         state_dir: Path,
         floor_gib: float | None,
-        clock: Callable[[], float],
+        clock: WallClock,
     ) -> None:
         self._loop = loop
         self._store = store
@@ -121,7 +120,7 @@ class DiskWatch(Periodic):
 class HoldersWatch(Periodic):
     """One thread that measures what all users hold, and warns those whose jobs run and who hold too much."""
 
-    def __init__(self, loop: Loop, books: DiskBooks, clock: Callable[[], float]) -> None:
+    def __init__(self, loop: Loop, books: DiskBooks, clock: WallClock) -> None:
         self._loop = loop
         self._books = books
         self._clock = clock

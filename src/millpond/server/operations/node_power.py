@@ -23,6 +23,7 @@ from millpond.forecasting.series import NoForecast
 from millpond.model.errors import MillpondError
 from millpond.model.events import NodePowerChanged
 from millpond.model.hardware.node_power import NodePower, NodePowerState, PowerSavingRule
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.scheduling.nodes.power_planner import PowerCandidate, PowerPlanner, PowerStep
 from millpond.server.monitoring.time_series.load_history import NODE_DEMAND, LoadHistory
@@ -57,7 +58,6 @@ class NodePowerWorker(Periodic):
         savings: by pool, as configured now.
         spares: how many empty nodes stay on.
         hooks: run them, on threads of this worker.
-        clock: seconds since 1970.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class NodePowerWorker(Periodic):
         loop: Loop,
         savings: Callable[[], Mapping[str, PowerSaving]],
         spares: SpareNodes,
-        clock: Callable[[], float] = time.time,
+        clock: WallClock = time.time,
         hooks: NodeSwitch | None = None,
     ) -> None:
         self._loop = loop

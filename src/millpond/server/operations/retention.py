@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError
 
 from millpond.model.units import DAY_S
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.files import read_json, write_json
 from millpond.node.host.folder_trees import remove_tree
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
@@ -59,7 +59,7 @@ class RetentionLimits:
 class RetentionWorker(Periodic):
     """Keeps a state directory within limits."""
 
-    def __init__(self, store: Store, state_dir: Path, limits: RetentionLimits, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, state_dir: Path, limits: RetentionLimits, clock: WallClock) -> None:
         self._store = store
         self._state_dir = state_dir
         self._limits = limits

@@ -10,6 +10,7 @@ from typing import Protocol
 from millpond.forecasting.durations import Forecast
 from millpond.model.decisions import Decision
 from millpond.model.workloads import Job
+from millpond.node.host.clocks import WallClock
 from millpond.server.storage.provisioning.staging import NOTHING_TO_STAGE, NothingToStage, Staging
 from millpond.server.store.deliveries import NewDelivery
 from millpond.specs.api.jobs.jobs import JobInfo
@@ -56,7 +57,6 @@ class LoopDependencies:
     """What the scheduler's thread calls. Each call returns at once.
 
     Attributes:
-        clock: seconds since 1970.
         clock_jump: returns, and then forgets, by how many seconds the clock was set forward, as of its latest reading.
         stages: fetches what jobs need before they queue.
         notices: webhooks and users are told of what happened.
@@ -65,7 +65,7 @@ class LoopDependencies:
         on_ended: each is called with the last views of jobs whose end is durable.
     """
 
-    clock: Callable[[], float] = time.time
+    clock: WallClock = time.time
     clock_jump: Callable[[], float] = lambda: 0.0
     stages: Staging | NothingToStage = NOTHING_TO_STAGE
     notices: TurnOutbox = NoNotices()

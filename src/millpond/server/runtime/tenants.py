@@ -7,12 +7,11 @@ starts, so that a server that died between the two changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from millpond.model.errors import InvalidInputError
 from millpond.model.events import Event, LimitChanged, QueueChanged
 from millpond.model.reasons import Cause
 from millpond.model.tenancy.tenants import ROOT_QUEUE, Limit, Queue
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.isolation import Isolation
 from millpond.server.auth.records import Group, User
@@ -21,13 +20,9 @@ from millpond.server.runtime.loop import Loop
 
 
 class Tenants:
-    """Reports to the scheduler groups and limits, and whether it may start anything.
+    """Reports to the scheduler groups and limits, and whether it may start anything."""
 
-    Args:
-        clock: seconds since 1970.
-    """
-
-    def __init__(self, accounts: Accounts, isolation: Isolation, loop: Loop, clock: Callable[[], float]) -> None:
+    def __init__(self, accounts: Accounts, isolation: Isolation, loop: Loop, clock: WallClock) -> None:
         self._accounts = accounts
         self._isolation = isolation
         self._loop = loop

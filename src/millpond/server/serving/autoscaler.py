@@ -22,6 +22,7 @@ from millpond.forecasting.series import NoForecast
 from millpond.model.amounts import decimal_text, seconds_text
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker, for_each
 from millpond.server.monitoring.time_series.load_history import REPLICA_DEMAND, LoadHistory
 from millpond.server.runtime.loop import Loop
@@ -146,7 +147,6 @@ class Autoscaler(Periodic):
         measured: by the proxy.
         use_milli: how much each of some devices (by UUID) computes; those that report it.
         forecasts: of the replicas that services will need.
-        clock: seconds since 1970.
         steady: seconds of a clock that cannot be set; that of ``measured``.
 
     Attributes:
@@ -164,7 +164,7 @@ class Autoscaler(Periodic):
         measured: ProxyMeter,
         use_milli: Callable[[Collection[str]], Mapping[str, int]],
         forecasts: ReplicaForecasts,
-        clock: Callable[[], float],
+        clock: WallClock,
         steady: Callable[[], float],
     ) -> None:
         self._loop = loop

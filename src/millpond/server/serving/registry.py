@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from millpond.model.errors import ConflictError
+from millpond.node.host.clocks import WallClock
 from millpond.server.serving.revisions import Phase, Revision
 from millpond.server.store import schema
 from millpond.server.store.tables import TableStore
@@ -45,13 +46,9 @@ class RevisionStore(TableStore):
 
 
 class Revisions:
-    """Every change is stored before it counts. Any thread.
+    """Every change is stored before it counts. Any thread."""
 
-    Args:
-        clock: seconds since 1970.
-    """
-
-    def __init__(self, store: RevisionStore, clock: Callable[[], float]) -> None:
+    def __init__(self, store: RevisionStore, clock: WallClock) -> None:
         self._store = store
         self._clock = clock
         self._lock = threading.RLock()

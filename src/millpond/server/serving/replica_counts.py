@@ -15,6 +15,7 @@ from typing import Final
 from millpond.model.errors import MillpondError
 from millpond.model.events import DesiredCountChanged
 from millpond.model.states import TaskState
+from millpond.node.host.clocks import MonotonicClock
 from millpond.node.task.records import TaskId
 from millpond.scheduling.records import JobRecord
 from millpond.server.runtime.core import Core
@@ -43,13 +44,9 @@ class Goal:
 
 
 class Sizing:
-    """Changes numbers of replicas; for one thread.
+    """Changes numbers of replicas; for one thread."""
 
-    Args:
-        clock: seconds of a clock that cannot be set.
-    """
-
-    def __init__(self, loop: Loop, balancer: Balancer, clock: Callable[[], float]) -> None:
+    def __init__(self, loop: Loop, balancer: Balancer, clock: MonotonicClock) -> None:
         self._loop = loop
         self._balancer = balancer
         self._clock = clock

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -19,6 +18,7 @@ from millpond.engines.task_access import TaskAccess
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.model.states import JobState, TaskState
 from millpond.model.workloads import Kind
+from millpond.node.host.clocks import MonotonicClock
 from millpond.node.host.periodic_worker import EXPECTED, UNTIL_WOKEN, Periodic, PeriodicWorker, for_each
 from millpond.server.runtime.inbox import Submission
 from millpond.server.runtime.loop import Loop
@@ -48,7 +48,6 @@ class Rollouts(Periodic):
         job_store: where jobs are known.
         front: whose routes are changed as revisions come and go.
         access: the ways into running tasks.
-        clock: seconds of a clock that cannot be set.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Rollouts(Periodic):
         revisions: Revisions,
         front: ServiceFront,
         access: TaskAccess,
-        clock: Callable[[], float],
+        clock: MonotonicClock,
     ) -> None:
         self._loop = loop
         self._job_store = job_store

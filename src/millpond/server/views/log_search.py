@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from millpond.model.errors import InvalidInputError
+from millpond.node.host.clocks import MonotonicClock
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.runtime.active_jobs.job_lookup import JobLookup
 from millpond.server.views.logs import require_log
@@ -71,13 +72,9 @@ class LogSearchRequest:
 
 
 class LogSearch:
-    """Searches the logs of jobs. Any thread.
+    """Searches the logs of jobs. Any thread."""
 
-    Args:
-        clock: seconds.
-    """
-
-    def __init__(self, state_dir: Path, lookup: JobLookup, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, state_dir: Path, lookup: JobLookup, clock: MonotonicClock = time.monotonic) -> None:
         self._state_dir = state_dir
         self._lookup = lookup
         self._clock = clock

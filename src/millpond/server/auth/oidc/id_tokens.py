@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
 from millpond.model.errors import NotLoggedInError, UnavailableError
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth.oidc.provider import OidcProvider, OidcTokens
 from millpond.specs.config.oidc import OidcRules
 
@@ -77,13 +78,9 @@ def jose() -> ModuleType:
 
 
 class IdTokens:
-    """Checks the ID tokens of one provider.
+    """Checks the ID tokens of one provider."""
 
-    Args:
-        clock: seconds since 1970.
-    """
-
-    def __init__(self, rules: OidcRules, provider: OidcProvider, clock: Callable[[], float]) -> None:
+    def __init__(self, rules: OidcRules, provider: OidcProvider, clock: WallClock) -> None:
         self._rules = rules
         self._provider = provider
         self._clock = clock

@@ -7,23 +7,19 @@ Source: OpenID Connect Core 1.0, section 2 (``sub``).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 from millpond.model.errors import ConflictError, InvalidInputError, NotFoundError
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth.account_store import AccountStore
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.records import OidcIdentity, User
 
 
 class Identities:
-    """The identities that accounts are bound to, one for each account at most.
+    """The identities that accounts are bound to, one for each account at most."""
 
-    Args:
-        clock: seconds since 1970.
-    """
-
-    def __init__(self, store: AccountStore, accounts: Accounts, clock: Callable[[], float]) -> None:
+    def __init__(self, store: AccountStore, accounts: Accounts, clock: WallClock) -> None:
         self._store = store
         self._accounts = accounts
         self._clock = clock

@@ -6,11 +6,11 @@ It is kept in memory: a restart of the server ends what was under way.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from millpond.model.errors import UnavailableError
+from millpond.node.host.clocks import WallClock
 from millpond.server.http.origins import network_of
 
 T = TypeVar("T")
@@ -32,13 +32,9 @@ class _Kept(Generic[T]):
 
 
 class PendingLogins(Generic[T]):
-    """Things by key.
+    """Things by key."""
 
-    Args:
-        clock: seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: WallClock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept[T]] = {}

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from millpond.model.errors import MillpondError, NotFoundError, NotLoggedInError, TooManyTriesError
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth.oidc.pending_logins import OVER, PendingLogins
 from millpond.server.auth.secrets import digest_of, is_same
 
@@ -57,13 +57,9 @@ class Begun:
 
 
 class Programs:
-    """The logins that programs began.
+    """The logins that programs began."""
 
-    Args:
-        clock: seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: WallClock) -> None:
         self._clock = clock
         self._begun: PendingLogins[Begun] = PendingLogins(clock)
         self._codes: PendingLogins[str] = PendingLogins(clock)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote_plus, urlsplit
 
 from millpond.model.errors import NotLoggedInError, UnavailableError
+from millpond.node.host.clocks import WallClock
 from millpond.server.http.outgoing import AddressScope, bounded
 from millpond.specs.config.oidc import OidcRules, is_safe_url
 
@@ -65,13 +66,10 @@ class OidcProvider:
     """One provider, as the server talks to it. Any thread.
 
     Args:
-        clock: seconds since 1970.
         transport: how requests travel; None: over the network.
     """
 
-    def __init__(
-        self, rules: OidcRules, clock: Callable[[], float], transport: httpx2.BaseTransport | None = None
-    ) -> None:
+    def __init__(self, rules: OidcRules, clock: WallClock, transport: httpx2.BaseTransport | None = None) -> None:
         self._rules = rules
         self._clock = clock
         self._transport = transport

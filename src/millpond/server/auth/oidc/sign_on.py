@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from millpond.model.errors import MillpondError, NotAllowedError, NotFoundError, NotLoggedInError
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.oidc.admission import Admitted, OidcAdmission
 from millpond.server.auth.oidc.id_tokens import IdTokens, Person
@@ -93,7 +94,6 @@ class SignOn:
 
     Args:
         rules: the configuration as it is now; None: there is no provider.
-        clock: seconds since 1970.
         transport: how requests to the provider travel; None: over the network.
     """
 
@@ -102,7 +102,7 @@ class SignOn:
         rules: Callable[[], OidcRules | None],
         accounts: Accounts,
         identities: Identities,
-        clock: Callable[[], float],
+        clock: WallClock,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self.programs = Programs(clock)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import ConflictError, NotFoundError, UnavailableError
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth.vault.ciphers import NONCE_BYTES, Cipher
 from millpond.server.auth.vault.keys import own_key
 from millpond.server.store.settings import SecretRow, SecretStore
@@ -32,12 +33,9 @@ class Vault:
     Args:
         state_dir: where the key lies.
         cipher: gives the one for what is kept from now on.
-        clock: seconds since 1970.
     """
 
-    def __init__(
-        self, store: SecretStore, state_dir: Path, cipher: Callable[[], Cipher], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, store: SecretStore, state_dir: Path, cipher: Callable[[], Cipher], clock: WallClock) -> None:
         self._store = store
         self._key_file = state_dir / KEY_FILE
         self._cipher = cipher

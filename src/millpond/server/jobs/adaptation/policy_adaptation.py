@@ -22,6 +22,7 @@ from millpond.model.errors import InvalidInputError, MillpondError, UnavailableE
 from millpond.model.events import PolicyChanged
 from millpond.model.policy_trials import ClusterPolicies, PolicyOverrides, PolicyTrial
 from millpond.model.units import DAY_S
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.files import write_json
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.scheduling.settings import Settings
@@ -87,7 +88,6 @@ class PolicyAdapter(Periodic):
         rule: as configured now; None: the policies stay.
         pinned: what the server was started with, which is never changed.
         record: of the last night.
-        clock: seconds since 1970.
         ask: asks the child process.
     """
 
@@ -98,7 +98,7 @@ class PolicyAdapter(Periodic):
         rule: Callable[[], AdaptRule | None],
         pinned: PolicyOverrides,
         record: NightRecord,
-        clock: Callable[[], float] = time.time,
+        clock: WallClock = time.time,
         ask: AskChild = ask_child,
     ) -> None:
         self._loop, self._history = loop, history

@@ -5,7 +5,6 @@ A job is refused only when it could not end in time on an empty cluster; whateve
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -15,6 +14,7 @@ from millpond.model.errors import InvalidInputError
 from millpond.model.events import Noted
 from millpond.model.states import JobState
 from millpond.model.workloads import Job
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.scheduling.ordering.forecasts import TRUSTED_SPREAD
 from millpond.server.runtime.core import Core
@@ -61,13 +61,9 @@ def foreseen(core: Core, info: JobInfo) -> JobInfo:
 
 
 class DeadlineWatch(Periodic):
-    """Notes in the history of a job that its deadline has passed, on a thread of its own.
+    """Notes in the history of a job that its deadline has passed, on a thread of its own."""
 
-    Args:
-        clock: seconds since 1970.
-    """
-
-    def __init__(self, loop: Loop, clock: Callable[[], float]) -> None:
+    def __init__(self, loop: Loop, clock: WallClock) -> None:
         self._loop = loop
         self._clock = clock
         self._since = clock()

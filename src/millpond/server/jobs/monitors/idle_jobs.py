@@ -19,6 +19,7 @@ from millpond.model.errors import MillpondError
 from millpond.model.events import Noted, StopRequested, SuspendRequested
 from millpond.model.states import JobState
 from millpond.model.workloads import Kind
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker, for_each
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.monitoring.activity import Activity
@@ -109,7 +110,6 @@ class IdleWatch(Periodic):
     """Looks after all running dev jobs, on a thread of its own.
 
     Args:
-        clock: seconds since 1970, for the history of jobs.
         cpu_s_of: processor time that a task's processes have used; None where that is not known.
         why_never_halted: why the engine halts and swaps no job; empty: it does.
     """
@@ -120,7 +120,7 @@ class IdleWatch(Periodic):
         activity: Activity,
         state_dir: Path,
         rules: DevFile,
-        clock: Callable[[], float],
+        clock: WallClock,
         cpu_s_of: Callable[[TaskId], float | None],
         why_never_halted: Callable[[], str],
     ) -> None:

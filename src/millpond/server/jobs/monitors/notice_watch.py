@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlalchemy.exc import DBAPIError
 
 from millpond.model.states import JobState
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.scheduling.reserving.views import ReservationView
 from millpond.server.jobs.monitors.idle_jobs import IdleEnd
@@ -48,14 +49,10 @@ class WatchSources:
 
 
 class NoticeWatch(Periodic):
-    """Looks, on a thread of its own, at that alone of which any user is told.
-
-    Args:
-        clock: seconds since 1970.
-    """
+    """Looks, on a thread of its own, at that alone of which any user is told."""
 
     def __init__(
-        self, sources: WatchSources, subscriptions: Subscriptions, outbox: NoticeOutbox, clock: Callable[[], float]
+        self, sources: WatchSources, subscriptions: Subscriptions, outbox: NoticeOutbox, clock: WallClock
     ) -> None:
         self._sources = sources
         self._subscriptions = subscriptions

@@ -7,7 +7,7 @@ numbers change all the time. So the log grows only by changes of jobs that wait 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -16,6 +16,7 @@ from typing import Final
 from millpond.model.events import WaitExplained
 from millpond.model.reasons import Cause, Reason
 from millpond.model.states import JobState
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker, for_each
 from millpond.server.runtime.core import Core
 from millpond.server.runtime.loop import ANSWER_WITHIN_S, Loop
@@ -34,13 +35,9 @@ ANOTHER_JOB: Final = "another job"
 
 
 class WaitWatch(Periodic):
-    """Notes why jobs wait, on a thread of its own.
+    """Notes why jobs wait, on a thread of its own."""
 
-    Args:
-        clock: seconds since 1970.
-    """
-
-    def __init__(self, loop: Loop, histories: HistoryStore, clock: Callable[[], float]) -> None:
+    def __init__(self, loop: Loop, histories: HistoryStore, clock: WallClock) -> None:
         self._loop = loop
         self._histories = histories
         self._clock = clock

@@ -19,6 +19,7 @@ from typing import Final
 
 from millpond.model.events import ProgressMeasured
 from millpond.model.states import JobState, TaskState
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.node.task.records import TaskFiles, TaskId
 from millpond.server.jobs.curves.reports import GrowingFile, fresh_reports
@@ -84,12 +85,11 @@ class ProgressWatch(Periodic):
 
     Args:
         cards: what is known of them.
-        clock: seconds since 1970.
     """
 
     _first_after_s = LOOK_EVERY_S
 
-    def __init__(self, loop: Loop, state_dir: Path, cards: MeasuredCards, clock: Callable[[], float]) -> None:
+    def __init__(self, loop: Loop, state_dir: Path, cards: MeasuredCards, clock: WallClock) -> None:
         self._loop = loop
         self._measured_cards = cards
         self._state_dir = state_dir

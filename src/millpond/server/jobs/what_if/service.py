@@ -20,6 +20,7 @@ from millpond.model.errors import (
 )
 from millpond.model.events import DurationPredicted, JobSubmitted, StopRequested
 from millpond.model.workloads import Job
+from millpond.node.host.clocks import WallClock
 from millpond.scheduling.scheduler import Scheduler
 from millpond.server.auth.queues import settle_place
 from millpond.server.auth.roles import AccessTarget, Caller, Verb, absent, demand
@@ -53,7 +54,7 @@ class WhatIf:
         self,
         components: ServerComponents,
         history: HistoryExport,
-        clock: Callable[[], float],
+        clock: WallClock,
     ) -> None:
         self._accounts, self._forecaster = components.accounts, components.forecaster
         self._queue_settings, self._on_cluster = components.queue_settings, components.on_cluster

@@ -15,6 +15,7 @@ from typing import Final
 
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.model.states import JobState
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.node.task.records import attempt_dir
 from millpond.server.monitoring.telemetry.sampling import Telemetry
@@ -86,7 +87,6 @@ class JobCardsRecorder(Periodic):
     Args:
         jobs: gives those that have not ended.
         uses: gives what tasks make of their parts of devices.
-        clock: seconds since 1970.
     """
 
     _first_after_s = _MINUTE_S
@@ -97,7 +97,7 @@ class JobCardsRecorder(Periodic):
         jobs: Callable[[], Iterable[JobInfo]],
         telemetry: Telemetry,
         uses: Callable[[], Mapping[SliceKey, SliceUse]],
-        clock: Callable[[], float],
+        clock: WallClock,
     ) -> None:
         self._state_dir = state_dir
         self._jobs = jobs

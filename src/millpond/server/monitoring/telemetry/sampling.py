@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from millpond.model.hardware.telemetry import DeviceSample
 from millpond.node.devices.vendor import STALE_AFTER_S, DeviceVendor
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.machine import Machine
 from millpond.node.host.periodic_worker import PeriodicWorker
 
@@ -49,13 +50,9 @@ Samples = Callable[[str], Sequence[Sampled]]
 
 
 class Telemetry:
-    """The samples of all devices of a machine. Each vendor has a thread, so that one that hangs holds up no other.
+    """The samples of all devices of a machine. Each vendor has a thread, so that one that hangs holds up no other."""
 
-    Args:
-        clock: seconds since 1970.
-    """
-
-    def __init__(self, machine: Machine, clock: Callable[[], float]) -> None:
+    def __init__(self, machine: Machine, clock: WallClock) -> None:
         self._vendors = tuple(machine.vendors.values())
         self._clock = clock
         devices = [device.uuid for node in machine.nodes for device in node.devices]

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from millpond.model.hardware.telemetry import ProcessSample, SliceReading
 from millpond.node.host import procfs
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.files import read_file
 from millpond.node.host.periodic_worker import Periodic, PeriodicWorker
 from millpond.node.sharing.device_times import DeviceTimes
@@ -59,15 +60,11 @@ class Sources:
 
 
 class SliceMeter(Periodic):
-    """Reads all slices regularly; device time is counted up, so what is used now takes two looks.
-
-    Args:
-        clock: seconds since 1970.
-    """
+    """Reads all slices regularly; device time is counted up, so what is used now takes two looks."""
 
     _first_after_s = _LOOK_EVERY_S
 
-    def __init__(self, telemetry: Telemetry, sources: Sources, clock: Callable[[], float]) -> None:
+    def __init__(self, telemetry: Telemetry, sources: Sources, clock: WallClock) -> None:
         self._telemetry = telemetry
         self._sources = sources
         self._clock = clock

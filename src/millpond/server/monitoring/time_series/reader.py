@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from millpond.model.errors import InvalidInputError
 from millpond.model.units import DAY_S
+from millpond.node.host.clocks import WallClock
 from millpond.server.monitoring.time_series.figures import FIGURES, Look, Subject, merged, part_of
 from millpond.server.monitoring.time_series.recorder import RESOLUTIONS, RESOLUTIONS_OF_PARTS, Resolution
 from millpond.server.store.statistics.time_series import SeriesRow, TimeSeriesStore
@@ -47,13 +48,9 @@ class SeriesQuery(NamedTuple):
 
 
 class TimeSeriesReader:
-    """Answers querys about the history. Any thread.
+    """Answers querys about the history. Any thread."""
 
-    Args:
-        clock: seconds since 1970.
-    """
-
-    def __init__(self, store: TimeSeriesStore, clock: Callable[[], float]) -> None:
+    def __init__(self, store: TimeSeriesStore, clock: WallClock) -> None:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()

@@ -17,6 +17,7 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError
 
 from millpond.model.hardware.telemetry import DeviceSample
+from millpond.node.host.clocks import WallClock
 from millpond.node.host.periodic_worker import EXPECTED, Periodic, PeriodicWorker
 from millpond.scheduling.nodes.views import NodeView
 from millpond.scheduling.tenancy.queue_views import QueueStatus
@@ -71,14 +72,11 @@ class TimeSeriesRecorder(Periodic):
     Args:
         standing: gives the machines and the queues as they are now.
         telemetry: gives the samples of the devices.
-        clock: seconds since 1970.
     """
 
     _first_after_s = _FIRST_AFTER_S
 
-    def __init__(
-        self, standing: Standing, telemetry: Telemetry, store: TimeSeriesStore, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, standing: Standing, telemetry: Telemetry, store: TimeSeriesStore, clock: WallClock) -> None:
         self._standing = standing
         self._telemetry = telemetry
         self._store = store

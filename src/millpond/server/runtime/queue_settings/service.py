@@ -31,6 +31,7 @@ from millpond.model.events import Event, QueueChanged, QueueRemoved
 from millpond.model.hardware.nodes import Node
 from millpond.model.resources import Amount
 from millpond.model.tenancy.tenants import BACKGROUND_QUEUE, ROOT_QUEUE, Queue
+from millpond.node.host.clocks import WallClock
 from millpond.scheduling.tenancy.queue_views import QueueStatus
 from millpond.server.auth.accounts import Accounts
 from millpond.server.runtime.core import Core
@@ -94,14 +95,11 @@ class QueueEdited:
 class QueueSettings:
     """All queues of a server, as they are defined.
 
-    Args:
-        clock: seconds since 1970.
-
     Attributes:
         trouble: why the queues are not those of the configuration since the start; empty where they are.
     """
 
-    def __init__(self, store: QueueSettingsStore, loop: Loop, accounts: Accounts, clock: Callable[[], float]) -> None:
+    def __init__(self, store: QueueSettingsStore, loop: Loop, accounts: Accounts, clock: WallClock) -> None:
         self._store = store
         self._loop = loop
         self._accounts = accounts

@@ -16,13 +16,13 @@ import hashlib
 import hmac
 import secrets
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from millpond.node.host.clocks import WallClock
 from millpond.server.http.origins import HOST_ONLY, PLATFORM_COOKIES, is_same_origin, job_addressed
 
 LINK_GOOD_FOR_S: Final = 60.0
@@ -52,10 +52,9 @@ class AccessTokens:
 
     Args:
         secret: what cookies are signed with; another one makes all of them void.
-        clock: seconds since 1970.
     """
 
-    def __init__(self, secret: str, clock: Callable[[], float]) -> None:
+    def __init__(self, secret: str, clock: WallClock) -> None:
         self._key = hashlib.sha256(b"millpond proxy pass\0" + secret.encode()).digest()
         self._clock = clock
         self._lock = threading.Lock()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 import httpcore2
 
 from millpond.engines.task_access import TaskAccess
+from millpond.node.host.clocks import MonotonicClock
 from millpond.node.task.records import TaskId
 from millpond.server.serving.proxy.endpoints import TaskEndpoint
 from millpond.server.sessions.task_routes import ADDRESS, UNREACHED, TaskNetwork
@@ -123,13 +124,9 @@ class _Answer:
 
 
 class Readiness:
-    """Asks replicas whether they are ready, each once at a time, and remembers the answers. Belongs to an event loop.
+    """Asks replicas whether they are ready, each once at a time, and remembers the answers; for one event loop."""
 
-    Args:
-        clock: seconds, from any instant.
-    """
-
-    def __init__(self, access: TaskAccess, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, access: TaskAccess, clock: MonotonicClock = time.monotonic) -> None:
         self._clock = clock
         self._pool = httpcore2.AsyncConnectionPool(
             max_connections=None,

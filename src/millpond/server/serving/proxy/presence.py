@@ -21,6 +21,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
 
+from millpond.node.host.clocks import MonotonicClock
 from millpond.server.serving.proxy.access_tokens import SAFE
 
 POLLS_WITHIN_S: Final = 600.0
@@ -61,13 +62,9 @@ def doing_of(scope: Scope) -> Doing:
 
 
 class Polls:
-    """Knows what pages wrote lately, so that what they write again and again is no sign of a person.
+    """Knows what pages wrote lately, so that what they write again and again is no sign of a person."""
 
-    Args:
-        clock: seconds, from any instant.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: MonotonicClock = time.monotonic) -> None:
         self._clock = clock
         self._seen: OrderedDict[bytes, float] = OrderedDict()
 

@@ -6,9 +6,11 @@ By a clock that cannot be set: by one that is set back, a few requests would loo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+from millpond.node.host.clocks import MonotonicClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,10 @@ class ProxyMeter:
     """Counts by job; asked for by one thread, fed by another.
 
     Args:
-        clock: seconds of a clock that cannot be set; also that of the instants that it is asked with.
+        clock: also that of the instants that it is asked with.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: MonotonicClock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._figures: dict[str, _Figures] = {}

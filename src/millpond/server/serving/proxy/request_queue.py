@@ -15,6 +15,7 @@ from typing import Final
 
 from starlette.types import Message, Receive
 
+from millpond.node.host.clocks import MonotonicClock
 from millpond.server.serving.proxy.endpoints import NotRunningError
 from millpond.server.wording import lasting
 from millpond.specs.job.serving import RequestHold
@@ -45,14 +46,13 @@ class RequestQueue:
     Args:
         wake: has a job that is at rest get a replica; says whether it was at rest.
         on_woken: called with a job that was woken, after how many seconds, and how many requests had waited.
-        clock: seconds, from any instant.
     """
 
     def __init__(
         self,
         wake: Callable[[str], Awaitable[bool]],
         on_woken: Callable[[str, float, int], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
     ) -> None:
         self._wake = wake
         self._on_woken = on_woken

@@ -22,6 +22,7 @@ from typing import BinaryIO, Final, Self
 
 from millpond.model.errors import ConflictError, MillpondError
 from millpond.model.folders import LARGEST_BATCHED
+from millpond.node.host.clocks import MonotonicClock
 from millpond.server.storage.files.blobs import BLOBS_FOLDER, Incoming
 from millpond.specs.api.jobs.files import BlobProgress
 
@@ -35,13 +36,9 @@ _PIECE: Final = 2**20
 
 
 class Partials:
-    """The parts of one state directory.
+    """The parts of one state directory."""
 
-    Args:
-        clock: seconds that only grow.
-    """
-
-    def __init__(self, state_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, state_dir: Path, clock: MonotonicClock = time.monotonic) -> None:
         self._blobs = state_dir / BLOBS_FOLDER
         self._folder = self._blobs / PARTIALS_FOLDER
         self._clock = clock
@@ -109,7 +106,7 @@ class GrowingPart(Incoming):
         largest: int,
         path: Path,
         first: int,
-        clock: Callable[[], float],
+        clock: MonotonicClock,
         ended: Callable[[GrowingPart, Path], None],
     ) -> None:
         super().__init__(blobs, digest, largest)

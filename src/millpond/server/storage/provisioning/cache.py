@@ -24,6 +24,7 @@ from typing import Final
 
 from millpond.model.contents import uses_after, worth
 from millpond.model.errors import InvalidInputError, UnavailableError
+from millpond.node.host.clocks import MonotonicClock
 from millpond.node.host.files import read_json, write_json
 from millpond.node.host.folder_trees import remove_tree
 from millpond.server.storage.provisioning import copying
@@ -84,7 +85,6 @@ class DataCache:
         folder: where they lie; made when the first one comes.
         sources: gives the places that are read so.
         in_use: gives the keys of copies that jobs wait for or read, those of every ``CopyProgress`` under way included.
-        clock: seconds, from whatever beginning.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class DataCache:
         folder: Path,
         sources: Callable[[], tuple[DataSource, ...]],
         in_use: Callable[[], frozenset[str]],
-        clock: Callable[[], float] = time.monotonic,
+        clock: MonotonicClock = time.monotonic,
     ) -> None:
         self._folder = folder.resolve()
         self._sources = sources

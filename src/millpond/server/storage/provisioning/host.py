@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from millpond.model.errors import UnavailableError
 from millpond.node.containers.container import state_mark
 from millpond.node.containers.detection import Containers, RuntimeChoice, find_containers
+from millpond.node.host.clocks import MonotonicClock
 
 LOOK_AGAIN_S: Final = 30.0
 """After nothing was found, it is not looked for again for so long."""
@@ -23,13 +23,10 @@ class ContainerHost:
 
     Args:
         choice: as the configuration says.
-        clock: seconds, from whatever beginning.
         has_cards: there are NVIDIA cards on the machine.
     """
 
-    def __init__(
-        self, choice: RuntimeChoice, state_dir: Path, clock: Callable[[], float], has_cards: bool = False
-    ) -> None:
+    def __init__(self, choice: RuntimeChoice, state_dir: Path, clock: MonotonicClock, has_cards: bool = False) -> None:
         self._choice = choice
         self.state_dir = state_dir.resolve()
         self._clock = clock

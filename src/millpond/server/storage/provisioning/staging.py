@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 from sqlalchemy.exc import DBAPIError
 
 from millpond.model.errors import InvalidInputError, MillpondError, NotFoundError, UnavailableError
+from millpond.node.host.clocks import MonotonicClock
 from millpond.server.storage.provisioning.cache import CopyProgress
 
 log = logging.getLogger(__name__)
@@ -127,11 +128,10 @@ class Staging:
 
     Args:
         wake: called when a job is ready or given up; must return at once.
-        clock: seconds, from whatever beginning.
     """
 
     def __init__(
-        self, provider: StageProvider, wake: Callable[[], None], clock: Callable[[], float] = time.monotonic
+        self, provider: StageProvider, wake: Callable[[], None], clock: MonotonicClock = time.monotonic
     ) -> None:
         self._provider = provider
         self._wake = wake

@@ -6,11 +6,12 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from millpond.model.resources import CARD_MILLI
+from millpond.node.host.clocks import WallClock
 from millpond.server.auth.accounts import Accounts
 from millpond.server.auth.roles import Caller
 from millpond.server.runtime.active_jobs.job_cache import JobCache
@@ -45,15 +46,9 @@ class WaitRequest:
 
 
 class WaitReports:
-    """Adds up the waits of the jobs whose usage a caller may see.
+    """Adds up the waits of the jobs whose usage a caller may see."""
 
-    Args:
-        clock: seconds since 1970.
-    """
-
-    def __init__(
-        self, store: StartWaitStore, job_cache: JobCache, accounts: Accounts, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, store: StartWaitStore, job_cache: JobCache, accounts: Accounts, clock: WallClock) -> None:
         self._store = store
         self._job_cache = job_cache
         self._accounts = accounts
