@@ -577,12 +577,20 @@ def test_the_part_of_a_long_line_that_is_looked_at_stands_for_all(monkeypatch: p
     assert part.likely_at == pytest.approx(5900.0, rel=0.06)
 
 
-def test_a_future_that_is_cut_off_goes_on_at_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_future_that_is_cut_off_goes_on_as_long_as_the_work_ahead_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(machine("n", 4), settings=Settings(ordering="fifo"))
     for number in range(60):
-        world.submit(single(f"j{number}", 4), lasting=100.0, known=True)
-    monkeypatch.setattr(estimate, "MOST_STEPS", 60 * estimate.FUTURES)
-    assert start_of(world, "j59").likely_at == pytest.approx(5900.0, rel=0.1)
+        world.submit(single(f"j{number}", 4), lasting=100.0 if number < 30 else 1_000.0, known=True)
+    twin = world.core.fork()
+    whole = start_of(world, "j59")
+    monkeypatch.setattr(estimate, "MOST_STEPS", 20 * estimate.FUTURES)
+    cut = twin.explain("j59", world.now).start
+    assert whole.latest_at is not None
+    assert cut is not None
+    assert cut.latest_at is not None
+    assert cut.likely_at == whole.likely_at == 32_000.0
+    assert cut.earliest_at < 0.5 * whole.earliest_at
+    assert cut.latest_at > 1.5 * whole.latest_at
 
 
 @pytest.mark.parametrize("is_held", [False, True])

@@ -48,6 +48,9 @@ STRICT_MARGIN, MARGIN, DISPLACING_MARGIN = 0.1, 0.35, 0.6
 """The model is not the cluster: it errs by such a part of the wait besides, whatever the futures draw: with a strict
 ordering, with others, and where the ordering displaces running work. Not so where nothing is drawn."""
 
+UNPLAYED_MARGIN = 1.5
+"""Nor are futures that are cut off played to the end: they err by such a part of the wait behind that as well."""
+
 LENGTHS_SPREAD = 0.2
 """How far, in logarithms, all forecasts of one future are off together."""
 
@@ -90,10 +93,11 @@ class StartEstimates:
             return _unknown(self._state, pool.why_unknown)
         if not pool.has_nodes_for(record):
             return _unknown(self._state, "too few of the nodes that it asks for stand for its pool in the estimate")
-        starts = sorted(pool.starts(record, fits_now=fits_now))
+        starts, unplayed_s = pool.starts(record, fits_now=fits_now)
+        starts.sort()
         if starts[FUTURES // 2] == NEVER:
             return _unknown(self._state, "what runs and what comes before it leave it no room that can be foreseen")
-        return self._interval(starts, pool, record)
+        return self._interval(starts, unplayed_s, pool, record)
 
     @property
     def _margin(self) -> float:
@@ -102,10 +106,11 @@ class StartEstimates:
             return DISPLACING_MARGIN
         return STRICT_MARGIN if ordering.strict else MARGIN
 
-    def _interval(self, starts: list[float], pool: _PoolFutures, record: JobRecord) -> StartEstimate:
+    def _interval(self, starts: list[float], unplayed_s: float, pool: _PoolFutures, record: JobRecord) -> StartEstimate:
         now, as_of = self._state.now, pool.as_of
         early, likely, late = (_quantile(starts, part) for part in (EARLY, 0.5, LATE))
-        beside = self._margin * likely if pool.newcomers.count else 0.0
+        margin = self._margin if pool.newcomers.count else 0.0
+        beside = math.hypot(margin * likely, UNPLAYED_MARGIN * unplayed_s)
         early = max(likely - math.hypot(likely - early, beside), 0.0)
         latest_at = None if late == NEVER else max(as_of + likely + math.hypot(late - likely, beside), now)
         basis = pool.basis(record)
@@ -121,9 +126,11 @@ class _Play:
         self._futures = futures
         self._most_steps = most_steps
 
-    def starts_s(self, sequence: int) -> list[float]:
-        """Seconds until one of those that wait starts, in each future."""
-        return [future.start_s(sequence, self._most_steps) for future in self._futures]
+    def starts_s(self, sequence: int) -> tuple[list[float], float]:
+        """Seconds until one of those that wait starts, in each future, and how many are not played at the mean."""
+        starts = [future.start_s(sequence, self._most_steps) for future in self._futures]
+        behind = (start - future.now for future, start in zip(self._futures, starts, strict=True) if start < NEVER)
+        return starts, sum(seconds for seconds in behind if seconds > 0.0) / FUTURES
 
 
 class _PoolFutures:
@@ -169,13 +176,14 @@ class _PoolFutures:
         later = f"the last {newcomers.count} submissions for later ones" if newcomers.count else "no later submissions"
         return f"{running}, {ahead} ahead in its pool, {later}"
 
-    def starts(self, record: JobRecord, *, fits_now: bool) -> list[float]:
-        """Seconds until one that waits starts, in each future."""
+    def starts(self, record: JobRecord, *, fits_now: bool) -> tuple[list[float], float]:
+        """Seconds until one that waits starts, in each future, and how many are not played at the mean."""
         place = self._order.place_of(record)
         line_up, own = self._modeller.line_up(self._order, place)
         sequence = line_up.ranked[own][1]
         if line_up.pace != 1.0:
-            return [start * line_up.pace for start in self._play(line_up, fits_now=fits_now).starts_s(sequence)]
+            starts, unplayed_s = self._play(line_up, fits_now=fits_now).starts_s(sequence)
+            return [start * line_up.pace for start in starts], unplayed_s * line_up.pace
         key = (place % self._modeller.every, fits_now)
         play = self._plays.get(key)
         if play is None:

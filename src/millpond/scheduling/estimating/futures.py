@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
-from itertools import islice
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from millpond.scheduling.estimating.displacer import Leaving
@@ -25,9 +25,6 @@ from millpond.scheduling.estimating.rooms import PartsInVain, Rooms, Taken
 from millpond.scheduling.estimating.wait_bounds import WaitBounds
 from millpond.scheduling.ordering.forecasts import NEVER
 from millpond.scheduling.ordering.guard import shorter_classes
-
-SLOWEST_PACE = 0.25
-"""Where a future is cut off, the job is taken to start within the time so far over this, at the latest."""
 
 MORE_OF_RUN = 0.5
 """A job that has outlived what was expected of it is expected to go on for this part of its run so far."""
@@ -106,8 +103,11 @@ class Future:
         self._has_begun = self._is_over = False
         self._holds_any_back = False
         """Whether anybody leaves room to shorter work for whom running work may leave, once others have that room."""
-        self._order_at_first: dict[int, int] = {}
         self._order_at_last: list[Entry] = []
+        self._work_ahead: list[float] = []
+        """Of what runs when the future is cut off, and of those that wait then, one after the other,"""
+        self._room = 1
+        """and how much is done of it in a second."""
         self.now = 0.0
         self.steps = 0
         self.started_s: dict[int, float] = {}
@@ -115,7 +115,8 @@ class Future:
     def start_s(self, sequence: int, most_steps: int) -> float:
         """Seconds until one of those that wait now starts; infinite if nothing more happens before.
 
-        After so many steps those still ahead are taken to go on at the pace so far.
+        After so many steps, of which ``now`` is the last instant, it is taken to start when the room of the pool has
+        done the work that runs and that is ahead by then.
         """
         if not self._has_begun:
             self._has_begun = True
@@ -125,7 +126,7 @@ class Future:
             if self._is_over:
                 return NEVER
             if self.steps >= most_steps:
-                return self._at_this_pace(sequence)
+                return self._after_work_ahead(sequence)
             self._go_on()
         return self.started_s[sequence]
 
@@ -161,14 +162,18 @@ class Future:
             for entry in came:
                 self._try_alone(entry)
 
-    def _at_this_pace(self, sequence: int) -> float:
-        if not self.started_s or not self._may_have_room(self._waiting[sequence]):
+    def _after_work_ahead(self, sequence: int) -> float:
+        entry = self._waiting[sequence]
+        if not self.started_s or not self._may_have_room(entry):
             return NEVER
-        if not self._order_at_first:
-            self._order_at_first = {entry[1]: place for place, entry in enumerate(self._model.waiting, 1)}
+        if not self._order_at_last:
             self._order_at_last = sorted(self._waiting.values())
-        ahead = 1 + bisect_left(self._order_at_last, self._waiting[sequence])
-        return self.now / max(1.0 - ahead / self._order_at_first[sequence], SLOWEST_PACE)
+            ends = ((run, self._end_of[number]) for number, run in self._runs.items())
+            runs = [(sum(amount for _, amount in run.taken), end_s - self.now) for run, end_s in ends if end_s < NEVER]
+            of_waiting = (each.demand.total * each.expected_s for _, _, _, each in self._order_at_last)
+            self._work_ahead = list(accumulate(of_waiting, initial=sum(amount * left_s for amount, left_s in runs)))
+            self._room = max(self._free + sum(amount for amount, _ in runs), 1)
+        return self.now + self._work_ahead[bisect_left(self._order_at_last, entry)] / self._room
 
     def _may_have_room(self, entry: Entry) -> bool:
         """Whether a job had room if all that runs left, on nodes that are open now or in the end."""
