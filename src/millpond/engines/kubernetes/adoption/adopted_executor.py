@@ -161,6 +161,10 @@ class AdoptedExecutor:
         """Those bound to a node."""
         return self._taken.on_node(node)
 
+    def count_on(self, node: str) -> int:
+        """How many are bound to a node."""
+        return self._taken.count_on(node)
+
     def pod_of(self, task: TaskId) -> str:
         """The namespace and name of the pod that stands for a task; empty where none does."""
         return next((key for key, taken in self._taken.of_job(task.job).items() if taken.mark.id == task), "")

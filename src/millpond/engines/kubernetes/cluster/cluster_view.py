@@ -99,6 +99,10 @@ class OurPods:
         adopted = set() if self.adopted is None else self.adopted.nodes_of(job, attempt)
         return sorted(made | adopted)
 
+    def count_on(self, node: str) -> int:
+        """How many of them are on a node."""
+        return self.made.pods.count_on(node) + (0 if self.adopted is None else self.adopted.count_on(node))
+
     def node_lost(self, node: str) -> None:
         """The core counts what ran there as ended."""
         self.made.node_lost(node)
@@ -234,7 +238,13 @@ class ClusterView:
         return 0 if node is None else self._places_left(node, others)
 
     def _places_left(self, node: NodeObject, others: Sequence[PodObject]) -> float:
-        return most_pods(node) - len(others) - sum(1 for _ in self.ours.marks_on(node.metadata.name))
+        return most_pods(node) - len(others) - self.ours.count_on(node.metadata.name)
+
+    def _is_full(self, name: str) -> bool:
+        """Whether a node takes no more pods; who its pods are is looked at where all together might fill it."""
+        node = self._nodes.objects.get(f"/{name}")
+        may_be = node is None or most_pods(node) <= len(self._on_node[name]) + self.ours.count_on(name)
+        return may_be and self.places_left(name) <= 0
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """What is to run from then on."""
@@ -418,7 +428,7 @@ class ClusterView:
             is_news = before is None or before.is_over != pod.is_over
             # Of a pod that the core knows as a task it is the executors that say when it becomes one, or no longer is.
             is_known = self._is_settled and self.ours.has(pod)
-            if is_news and not self._is_listing and (not is_known or self.places_left(name) <= 0):
+            if is_news and not self._is_listing and (not is_known or self._is_full(name)):
                 self.recount(name)
 
     def _pod_deleted(self, pod: PodObject) -> None:

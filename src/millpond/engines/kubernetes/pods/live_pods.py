@@ -158,7 +158,7 @@ class LivePods:
 
     def has(self, pod: PodObject) -> bool:
         """Whether a pod is of a task that the core knows of and that has not ended."""
-        return self.is_own(pod) and pod.metadata.name in self._live.by_pod
+        return pod.metadata.name in self._live.by_pod and self.is_own(pod)
 
     def name_of(self, task: TaskId) -> str:
         """The name of a task's pod; from any thread."""
@@ -172,6 +172,10 @@ class LivePods:
     def on_node(self, node: str) -> list[LivePod]:
         """The tasks on one node."""
         return self._live.on_node(node)
+
+    def count_on(self, node: str) -> int:
+        """How many tasks are on one node."""
+        return self._live.count_on(node)
 
     def enter(self, live: LivePod) -> None:
         """A pod is about to be made, or was found."""

@@ -63,6 +63,10 @@ class TaskIndex(Generic[T]):
         """Those on one node."""
         return list(self._by_node.get(node, {}).values())
 
+    def count_on(self, node: str) -> int:
+        """How many are on one node."""
+        return len(self._by_node.get(node, ()))
+
     @property
     def jobs(self) -> set[str]:
         """The jobs that have any."""
