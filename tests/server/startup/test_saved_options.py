@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from millpond.client.cli.main import cli
 from millpond.model.errors import MillpondError, UnavailableError
 from millpond.node.host.files import write_json
 from millpond.server.startup.command_line import parse_options
 from millpond.server.startup.options import ServerOptions, remember, with_remembered
 from millpond.server.startup.process import serve
-from millpond.server.state_dir import IDENTITY_FILE
+from millpond.server.state_dir import IDENTITY_FILE, StateDir
 
 
 def started(state_dir: Path, *arguments: str) -> tuple[ServerOptions, str]:
@@ -99,3 +101,18 @@ def test_what_a_refused_start_asked_for_is_not_remembered(tmp_path, refused):
     with pytest.raises(MillpondError):
         serve(*with_remembered(parse_options(["--state-dir", str(tmp_path), "--port", "0", *wanted])))
     assert started(tmp_path)[0] == before
+
+
+def test_the_log_is_verified_in_the_database_of_the_last_start_while_no_server_runs(tmp_path, database_url):
+    state_dir = tmp_path / "state"
+    state_dir.mkdir(mode=0o700)
+    started(state_dir, "--store", database_url)
+    arguments = ["verify", "--state-dir", str(state_dir)]
+
+    def refusal(*more: str) -> str:
+        return str(CliRunner().invoke(cli, [*arguments, *more]).exception)
+
+    assert "the database has no log" in refusal()
+    assert "no database in" in refusal("--store", "none")
+    with StateDir(state_dir):
+        assert "stop it with `pond down`" in refusal()

@@ -31,24 +31,21 @@ class Verification:
     differences: tuple[str, ...]
 
 
-def verify_state(directory: Path, url: str | None) -> Verification:
+def verify_state(directory: Path, url: str) -> Verification:
     """``verify`` for the state of a server that is down.
 
     Args:
-        url: of its database, if that is not in its state directory.
+        url: of its database; empty: SQLite in its state directory.
 
     Raises:
         NotFoundError: there is no database in the directory.
         UnavailableError: a server uses it, or its snapshots are of a format that this version cannot read.
     """
-    with contextlib.ExitStack() as held:
-        if url is None:
-            path = directory / DATABASE_FILE
-            if not path.exists():
-                raise NotFoundError(f"no database in {directory}", "name another directory with --state-dir")
-            held.enter_context(StateDir(directory))
-            url = sqlite_url(path)
-        store = held.enter_context(contextlib.closing(Store(url)))
+    path = directory / DATABASE_FILE
+    if not url and not path.exists():
+        raise NotFoundError(f"no database in {directory}", "name another directory with --state-dir")
+    held = StateDir(directory) if directory.is_dir() else contextlib.nullcontext()
+    with held, contextlib.closing(Store(url or sqlite_url(path))) as store:
         return verify(store)
 
 

@@ -112,6 +112,12 @@ def with_remembered(options: ServerOptions) -> tuple[ServerOptions, str]:
     return resolved, f"as at the last start: {' '.join(said)} (`{FORGET}` forgets {names})" if said else ""
 
 
+def store_of(state_dir: Path, given: str) -> str:
+    """URL of the database of a server that may be down, as for a start; empty: SQLite in its state directory."""
+    options = ServerOptions(state_dir, store=given, fake_gpus=FORGET, config=Path(FORGET))
+    return with_remembered(options)[0].store
+
+
 def remember(options: ServerOptions) -> None:
     """Note the options for the next start; a password in the URL of the database is not kept.
 

@@ -12,7 +12,12 @@ from millpond.model.amounts import count_text
 
 
 @click.command("verify")
-@click.option("--store", "url", metavar="URL", help="PostgreSQL database that the server uses instead of SQLite.")
+@click.option(
+    "--store",
+    "url",
+    metavar="URL",
+    help="PostgreSQL database of the server; none: SQLite [default: as at its last start].",
+)
 @state_dir_option
 def command(url: str | None, state_dir: Path | None) -> int:
     """Check the log of a server that is down: decide again, and compare.
@@ -20,9 +25,11 @@ def command(url: str | None, state_dir: Path | None) -> int:
     Exits with 1 at a difference. That is a defect if this version wrote the log, and to be expected if another one did.
     """
     from millpond.server.operations.verification import verify_state
+    from millpond.server.startup.options import store_of
     from millpond.server.version import VERSION
 
-    found = verify_state(state_dir or default_state_dir(), url)
+    directory = state_dir or default_state_dir()
+    found = verify_state(directory, store_of(directory, store))
     for difference in found.differences:
         click.echo(difference)
     others = ", ".join(version for version in found.versions if version != VERSION)
