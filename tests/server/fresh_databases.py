@@ -1,6 +1,6 @@
-"""Databases as a first start leaves them: a process runs the migrations once, every further one is a copy.
+"""Databases as a first start leaves them: a process makes the tables once, every further one is a copy.
 
-What the migrations do is for `test_upgrades.py` and `test_store.py`, which let them run.
+What upgrades do is for `test_upgrades.py`, which lets them run.
 """
 
 from __future__ import annotations

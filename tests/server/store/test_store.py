@@ -40,7 +40,6 @@ from millpond.model.workloads import Checkpoint, CheckpointMode, Job, Kind, Prio
 from millpond.server.store.connection.database import LONGEST_PATH, sqlite_url
 from millpond.server.store.histories import DecisionEntry, LogEntry
 from millpond.server.store.jobs import NewJob
-from millpond.server.store.schema import metadata
 from millpond.server.store.store import Store, StoredSnapshot
 from millpond.server.views.events import account
 
@@ -219,16 +218,6 @@ def test_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     store.append([LogEntry(1, events.Tick(1.0))])
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert modes == dict.fromkeys(modes, 0o600)
-
-
-def test_the_migrations_make_the_tables_that_the_code_expects(tmp_path: Path) -> None:
-    from alembic.autogenerate import compare_metadata
-    from alembic.migration import MigrationContext
-
-    url = sqlite_url(tmp_path / "millpond.db")
-    Store(url).close()
-    with sa.create_engine(url).connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
 def test_a_database_that_is_up_to_date_is_opened_without_looking_at_migrations(tmp_path: Path) -> None:

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import (
+    DDL,
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    event,
+)
 
 from millpond.model.energy import ENERGY_FIELDS
 from millpond.model.workloads import LONGEST_JOB_ID
@@ -470,4 +484,22 @@ audit = Table(
     Index("audit_by_time", "at"),
     Index("audit_by_group", "group", "at"),
 )
-"""Who changed what, and who was refused. Rows are only ever added; a trigger refuses everything else."""
+"""Who changed what, and who was refused. Rows are only ever added: the database itself refuses to change or drop an
+entry, also for a program that is not ours."""
+
+_APPEND_ONLY: Final = {
+    "sqlite": [
+        f"CREATE TRIGGER audit_no_{what} BEFORE {what.upper()} ON audit "
+        "BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END"
+        for what in ("update", "delete")
+    ],
+    "postgresql": [
+        """CREATE FUNCTION audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'the audit log is append-only'; END $$""",
+        """CREATE TRIGGER audit_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
+        FOR EACH STATEMENT EXECUTE FUNCTION audit_is_append_only()""",
+    ],
+}
+for _dialect, _statements in _APPEND_ONLY.items():
+    for _statement in _statements:
+        event.listen(audit, "after_create", DDL(_statement).execute_if(dialect=_dialect))  # type: ignore[no-untyped-call]

@@ -156,12 +156,17 @@ def _become_one_file(engine: sa.Engine) -> None:
 
 
 def _upgrade(connection: sa.Connection) -> None:
+    """Make the tables of this version at once where there are none, else take the steps that are missing."""
     if connection.dialect.name == "postgresql":  # a start may stand still for longer than a leader's writes may
         connection.execute(sa.text(f"SET LOCAL idle_in_transaction_session_timeout = {_STANDS_STILL_MS}"))
         connection.execute(sa.text("SET LOCAL lock_timeout = 0"))  # and wait for a pg_dump
     config = _config()
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    if _revision(connection) is None:
+        metadata.create_all(connection, checkfirst=False)
+        command.stamp(config, "head")
+    else:
+        command.upgrade(config, "head")
     connection.commit()
 
 

@@ -1,4 +1,7 @@
-"""The steps from each version's tables to the next, as alembic runs them (``env``, ``versions``)."""
+"""The steps from each version's tables to the next, as alembic runs them (``env``, ``versions``).
+
+A database of an earlier version takes them; a new one gets the tables of this version at once (``schema``).
+"""
 
 from __future__ import annotations
 
