@@ -146,8 +146,8 @@ class Supposition:
         return self
 
     def unreserved(self) -> Supposition:
-        """No room is reserved for a job ahead, none for short work, and no work is displaced."""
-        self.state.settings = replace(self.state.settings, preempt=False, preempt_by_priority=False, reserve=False)
+        """No room is reserved for a job ahead, none for short work, and no work of its own class is displaced."""
+        self.state.settings = replace(self.state.settings, preempt=False, reserve=False)
         self.core._claims.reservations.clear()
         return self
 

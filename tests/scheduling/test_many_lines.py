@@ -108,7 +108,6 @@ def tenants(seed: int, *, displacing: bool) -> World:
     policy = Settings(
         ordering=draws.choice(("default", "default", "fair", "fifo", "edf")),
         preempt=draws.random() < 0.4,
-        preempt_by_priority=draws.random() < 0.7,
     )
     if displacing:
         policy = replace(policy, ordering="default", preempt=True)

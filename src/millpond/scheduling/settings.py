@@ -39,10 +39,9 @@ class Settings:
     Attributes:
         ordering: who is next; see ``model.policies.orderings_of``.
         placement: where it goes; see ``model.policies.placements_of``.
-        preempt: the ordering may end running work of the same class for work that goes before it.
-        preempt_by_priority: a higher class may end lower work.
+        preempt: the ordering may end running work of the same class for work that goes before it; a higher class may
+            end lower work in any case.
         reserve: keep room for the first job that does not fit (EASY), so that it cannot starve.
-        fair_half_life_s: time after which past usage counts half.
         typical_mix: request shapes known beforehand with their counts; empty: learnt from what is submitted.
         tiresias_thresholds_gpu_s: attained GPU-seconds at which ``tiresias`` moves a job to its next queue.
         replan_period_s: the published preemptive orderings look at everything at multiples of this; 0: at every event.
@@ -53,10 +52,8 @@ class Settings:
     ordering: str = "default"
     placement: str = "default"
     preempt: bool = False
-    preempt_by_priority: bool = True
     reserve: bool = True
     preemption_cost: PreemptionCost = PreemptionCost()
-    fair_half_life_s: float = 7 * 86400.0
     typical_mix: tuple[tuple[TaskRequest, int], ...] = ()
     tiresias_thresholds_gpu_s: tuple[float, ...] = (18_000.0,)
     replan_period_s: float = 0.0

@@ -32,8 +32,8 @@ def weights(**by_figure: float) -> str:
 
 def queued(ordering: str, *jobs: tuple[str, float, dict[str, Any]]) -> World:
     """One card that is held, and jobs of known lengths that wait for it."""
-    world = World(machine("n", 1), settings=Settings(ordering=ordering, reserve=False, preempt_by_priority=False))
-    world.submit(single("holder", 1))
+    world = World(machine("n", 1), settings=Settings(ordering=ordering, reserve=False))
+    world.submit(single("holder", 1, priority=Priority.HIGH))
     for name, length_s, fields in jobs:
         world.tell(JobSubmitted(world.now, single(name, 1, **fields)))
         world.tell(DurationPredicted(world.now, name, length_s, length_s))

@@ -49,15 +49,6 @@ SCENES = [
         stopped="idler",
     ),
     Scene(
-        "it leaves even where preemption by priority is switched off",
-        ONE,
-        (single("low", 4, priority=LOW),),
-        "low",
-        before=(idler("idler", 4),),
-        stopped="idler",
-        settings=Settings(preempt_by_priority=False),
-    ),
-    Scene(
         "it leaves for a strict ordering and for one that preempts too",
         ONE,
         (single("a", 4),),
@@ -342,7 +333,6 @@ def test_no_other_job_waits_that_would_start_in_the_place_of_background_work(dat
     policy = Settings(
         ordering=data.draw(st.sampled_from(("default", "fair", "fifo"))),
         preempt=data.draw(st.booleans()),
-        preempt_by_priority=data.draw(st.booleans()),
         reserve=False,  # a job that is kept off reserved nodes takes nobody's place there
     )
     cards = data.draw(st.lists(st.sampled_from((1, 2, 4)), min_size=1, max_size=3))

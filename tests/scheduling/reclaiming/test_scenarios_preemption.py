@@ -43,14 +43,6 @@ SCENES = [
         before=(single("high", 4, priority=HIGH),),
     ),
     Scene(
-        "preemption by priority can be switched off",
-        ONE,
-        (single("high", 4, priority=HIGH),),
-        "low",
-        before=(single("low", 4, priority=LOW),),
-        settings=Settings(preempt_by_priority=False),
-    ),
-    Scene(
         "the youngest run is the cheapest victim",
         TWO,
         (single("high", 4, priority=HIGH),),

@@ -128,7 +128,7 @@ def test_a_small_job_waits_many_times_a_backlog_that_is_far_more_than_its_own_le
 
 
 def test_a_higher_class_goes_before_a_job_that_waited_for_too_long() -> None:
-    world = World(machine("n", 4), settings=Settings(preempt_by_priority=False))
+    world = World(machine("n", 4), settings=Settings())
     stream(world, 1_200)
     world.submit(single("big", 4), lasting=2_000, known=True)
     while world.core.jobs["big"].first_started_at is None and not world.core.jobs["big"].overdue:

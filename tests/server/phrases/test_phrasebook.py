@@ -207,12 +207,12 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
             "preemptions is used up, in its minimum run time)"
         ),
         (
-            "2 jobs on borrowed room would have to end for it, but may not be ended now (in the minimum run time "
-            "of queue x-1)"
+            "2 jobs of lower priority or on borrowed room would have to end for it, but may not be ended now "
+            "(within the guarantee of its queue, it took back what this job had borrowed)"
         ),
         (
             "2 jobs of lower priority or on borrowed room would have to end for it, but may not be ended now "
-            "(within the guarantee of its queue, it took back what this job had borrowed)"
+            "(in the minimum run time of queue x-1)"
         ),
         "it waits for node x-1, which is booting, about 3 min",
         "it would fit with card 3 of x-1, which is closed by ada (it runs hot)",

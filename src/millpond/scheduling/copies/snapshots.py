@@ -157,7 +157,8 @@ def settings_of(plain: dict[str, Any]) -> Settings:
             f"a snapshot of format {plain.get('format')!r}",
             f"this Millpond reads format {FORMAT}; use the one that wrote it",
         )
-    fields = dict(plain["settings"])
+    known = _names(Settings)  # those of earlier versions had more
+    fields = {name: value for name, value in plain["settings"].items() if name in known}
     fields["preemption_cost"] = PreemptionCost(**fields["preemption_cost"])
     fields["typical_mix"] = tuple((from_plain(request), count) for request, count in fields["typical_mix"])
     fields["tiresias_thresholds_gpu_s"] = tuple(fields["tiresias_thresholds_gpu_s"])
@@ -311,7 +312,7 @@ def _heap(by_instant: Sequence[Sequence[Any]], state: State) -> list[tuple[float
     return heap
 
 
-def _names(record: Settings | PreemptionCost) -> list[str]:
+def _names(record: type[Settings | PreemptionCost] | Settings | PreemptionCost) -> list[str]:
     return [field.name for field in fields(record)]
 
 

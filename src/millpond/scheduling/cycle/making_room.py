@@ -68,11 +68,9 @@ class RoomMaker:
     def begin_walk(self) -> None:
         """See who may leave in this walk."""
         state = self._state
-        lowest = self._lowest_class()
-        self._has_background = lowest == Priority.BACKGROUND
-        by_class = state.settings.preempt_by_priority or self._has_background
+        self._lowest = self._lowest_class()
+        self._has_background = self._lowest == Priority.BACKGROUND
         displaces = state.ordering.displaces and self._claims.displaced_at < state.now
-        self._lowest = lowest if by_class else float("inf")
         # What gangs have grown by is given to those of their own class too.
         grown = float("inf")
         if state.elastic:
@@ -132,7 +130,7 @@ class RoomMaker:
         if is_guaranteed(self._state, record) and is_covered_beside_reserved(self._state, record):
             yield self._planner.by_guarantee(record, self._mask_for_guarantee(record))
             yield self._beside_kept(record)
-        if self._state.settings.preempt_by_priority and self._lowest < record.job.priority:
+        if self._lowest < record.job.priority:
             yield self._planner.by_priority(record, self._claims.mask(record))
         if self._has_grown:
             yield self._planner.of_growth(record, self._claims.mask(record))

@@ -459,8 +459,6 @@ class PoolModeller:
     def _has_classes_to_leave(self) -> bool:
         """Whether work of one class may leave for that of another, of those who run, wait and may come."""
         state = self._state
-        if not state.settings.preempt_by_priority:
-            return False
         alive = state.roster.live[SLOT_ALIVE] > 0.0
         classes = set(np.unique(state.waiting.table.figure(PRIORITY)).tolist())
         classes.update(np.unique(state.roster.live[SLOT_PRIORITY, alive]).tolist())

@@ -11,7 +11,6 @@ import numpy as np
 from millpond.model.amounts import count_text
 from millpond.model.reasons import Cause, Reason
 from millpond.model.states import JobState
-from millpond.model.workloads import Priority
 from millpond.scheduling.ledger.holdings import HoldState
 from millpond.scheduling.placement.arrays import BoolArray
 from millpond.scheduling.reclaiming.roster import SLOT_ALIVE, SLOT_OWNER, SLOT_PRIORITY, SLOT_PROTECTED_UNTIL
@@ -30,18 +29,14 @@ def protected_in_the_way(state: State, record: JobRecord, fits: Callable[[], obj
     Args:
         fits: whether the job finds room now; asked in a trial that is rolled back.
     """
-    by = _entitlement(state, record)
-    if by is None:
-        return None
-    open_to_it, protected = _those_below(state, record, by)
+    guaranteed = is_guaranteed(state, record)
+    open_to_it, protected = _those_below(state, record, guaranteed=guaranteed)
     if not protected or _fits_without(state, open_to_it, fits) or not _fits_without(
         state, [*open_to_it, *protected], fits
     ):  # fmt: skip
         return None
     needed = _least(protected, lambda some: _fits_without(state, [*open_to_it, *some], fits))
-    whose = "of lower priority"
-    if by is Entitlement.GUARANTEE:
-        whose = f"{whose} or on borrowed room" if state.settings.preempt_by_priority else "on borrowed room"
+    whose = "of lower priority or on borrowed room" if guaranteed else "of lower priority"
     one = len(needed) == 1
     why = dict.fromkeys(_protection(state, other, record) for other in needed)
     return Reason(
@@ -104,20 +99,14 @@ def _protection(state: State, record: JobRecord, waiting: JobRecord) -> str:
     return "within the guarantee of its queue"
 
 
-def _entitlement(state: State, record: JobRecord) -> Entitlement | None:
-    """By what the job may have running work ended, whatever the ordering says."""
-    if is_guaranteed(state, record):
-        return Entitlement.GUARANTEE
-    return Entitlement.PRIORITY if state.settings.preempt_by_priority else None
-
-
-def _those_below(state: State, record: JobRecord, by: Entitlement) -> tuple[list[JobRecord], list[JobRecord]]:
+def _those_below(state: State, record: JobRecord, *, guaranteed: bool) -> tuple[list[JobRecord], list[JobRecord]]:
     """Work of the pool that would leave for a job: what may be ended, and what is protected."""
     may_leave: list[JobRecord] = []
     protected: list[JobRecord] = []
     rule, until = Displacement(state), state.roster.slots[SLOT_PROTECTED_UNTIL]
-    lower, alive = _lower(state, record), state.roster.live[SLOT_ALIVE] > 0.0
-    open_to_it = _open(state, record, rule, alive) if by is Entitlement.GUARANTEE else np.zeros_like(lower)
+    live = state.roster.live
+    lower, alive = live[SLOT_PRIORITY] < record.job.priority, live[SLOT_ALIVE] > 0.0
+    open_to_it = _open(state, record, rule, alive) if guaranteed else np.zeros_like(lower)
     below = alive & (lower | open_to_it)
     if not below.any():
         return may_leave, protected
@@ -135,13 +124,6 @@ def _those_below(state: State, record: JobRecord, by: Entitlement) -> tuple[list
         )
         (may_leave if allowed and until[slot] <= state.now else protected).append(other)
     return may_leave, protected
-
-
-def _lower(state: State, record: JobRecord) -> BoolArray:
-    """(slots,) whose work a job comes before by its class."""
-    priorities = state.roster.live[SLOT_PRIORITY]
-    lower: BoolArray = priorities < record.job.priority
-    return lower if state.settings.preempt_by_priority else lower & (priorities == Priority.BACKGROUND)
 
 
 def _open(state: State, record: JobRecord, rule: Displacement, alive: BoolArray) -> BoolArray:

@@ -11,7 +11,10 @@ import math
 from collections.abc import Iterable, Sequence
 
 from millpond.model.resources import Amount
+from millpond.model.units import DAY_S
 
+HALF_LIFE_S = 7 * DAY_S
+"""After so long past usage counts half."""
 _RESOURCES = 3
 _LOG_2 = math.log(2.0)
 
@@ -35,14 +38,9 @@ class _Account:
 
 
 class DecayedUsage:
-    """Running totals of resource-seconds that lose half of their weight every half-life.
+    """Running totals of resource-seconds that lose half of their weight every half-life."""
 
-    Args:
-        half_life_s: seconds after which past usage counts half.
-    """
-
-    def __init__(self, half_life_s: float) -> None:
-        self.half_life_s = half_life_s
+    def __init__(self) -> None:
         self._accounts: dict[str, _Account] = {}
 
     @property
@@ -78,7 +76,7 @@ class DecayedUsage:
                 found.append(0.0)
                 continue
             gpu, cpu, memory = self._decayed(account, now)
-            found.append(max(gpu / gpus, cpu / cpus, memory / memories) * _LOG_2 / self.half_life_s)
+            found.append(max(gpu / gpus, cpu / cpus, memory / memories) * _LOG_2 / HALF_LIFE_S)
         return found
 
     def served_s(
@@ -110,8 +108,8 @@ class DecayedUsage:
         elapsed = now - account.since
         if elapsed <= 0:
             return account.decayed
-        kept = 0.5 ** (elapsed / self.half_life_s)
-        gained = (1.0 - kept) * self.half_life_s / _LOG_2
+        kept = 0.5 ** (elapsed / HALF_LIFE_S)
+        gained = (1.0 - kept) * HALF_LIFE_S / _LOG_2
         gpu, cpu, memory = account.decayed
         gpu_rate, cpu_rate, memory_rate = account.rate
         account.asked_at = now
