@@ -28,6 +28,7 @@ class Drain:
         rate: pods a second, from the beginning to the last one bound.
         cpu_ms: of the scheduler's process, per pod bound.
         cluster_ms: the same of the API server and etcd: what a scheduler asks of them, and they of the machine.
+        judge_ms: the same of this process, which looks on.
         decided_rate: pods a second while the scheduler decides, and does nothing else; 0 where it does not tell.
     """
 
@@ -35,7 +36,18 @@ class Drain:
     rate: float
     cpu_ms: float
     cluster_ms: float
+    judge_ms: float
     decided_rate: float = 0.0
+
+    @property
+    def allowed(self) -> float:
+        """Pods a second that the machine's cores have the time for, whoever waits for whom."""
+        return _allowed(self.cpu_ms + self.cluster_ms + self.judge_ms)
+
+    @property
+    def allowed_others(self) -> float:
+        """The same for a scheduler that takes no CPU at all."""
+        return _allowed(self.cluster_ms + self.judge_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,10 @@ class Ceiling:
     def both(self) -> float:
         """Pods made, then bound."""
         return 1 / (1 / self.created + 1 / self.bound)
+
+
+def _allowed(each_ms: float) -> float:
+    return 1e3 * len(os.sched_getaffinity(0)) / each_ms if each_ms else 0.0
 
 
 def job(cards: int, **more: Any) -> dict[str, Any]:
@@ -90,15 +106,16 @@ def measure_ceiling(cluster: BenchCluster, pods: Sequence[dict[str, Any]]) -> Ce
 
 def drained(cluster: BenchCluster, pid: int, pods: int, begin: Callable[[], object]) -> Drain:
     """Watch a scheduler until it has bound all, or binds nothing any more."""
-    used, used_beside, began = cpu_s(pid), cluster_cpu_s(cluster), time.monotonic()
+    used, used_beside, used_here, began = cpu_s(pid), cluster_cpu_s(cluster), time.process_time(), time.monotonic()
     begin()
     cluster.ledger.wait(lambda: cluster.ledger.bound >= pods, IDLE_S)
     times = cluster.ledger.bound_between()
     if not times:
-        return Drain(0, 0.0, 0.0, 0.0)
+        return Drain(0, 0.0, 0.0, 0.0, 0.0)
     per_pod = 1e3 / len(times)
-    cluster_ms = per_pod * (cluster_cpu_s(cluster) - used_beside)
-    return Drain(len(times), len(times) / (times[-1] - began), per_pod * (cpu_s(pid) - used), cluster_ms)
+    cluster_ms, judge_ms = cluster_cpu_s(cluster) - used_beside, time.process_time() - used_here
+    each_ms = (per_pod * spent_s for spent_s in (cpu_s(pid) - used, cluster_ms, judge_ms))
+    return Drain(len(times), len(times) / (times[-1] - began), *each_ms)
 
 
 def drain_by_kube_scheduler(cluster: BenchCluster, pods: int) -> Drain:

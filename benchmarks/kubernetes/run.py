@@ -159,15 +159,22 @@ def binding(folder: Path, scale: Scale) -> list[Row]:
             Row("  never placed", scale.pods - adopted.bound, "pods", 0.0),
             Row("  CPU per bound pod", adopted.cpu_ms, "ms", 2.0),
             Row("  CPU of the API server and etcd beside it", adopted.cluster_ms, "ms"),
+            Row("  CPU of the judge", adopted.judge_ms, "ms"),
+            Row("  what the cores allow at that", adopted.allowed, "1/s"),
+            Row("  what they would if Millpond took none", adopted.allowed_others, "1/s"),
             Row("  decided, while it decides", adopted.decided_rate, "1/s", 5000.0, least=True),
             Row("Millpond: jobs made into pods and bound", own.rate, "1/s", 0.5 * ceiling.both, least=True),
             Row("  beside kube-scheduler, which makes none", own.rate / peer.rate, "times"),
             Row("  never placed", scale.pods - own.bound, "pods", 0.0),
             Row("  CPU per bound pod, from job to binding", own.cpu_ms, "ms", 2.0),
             Row("  CPU of the API server and etcd beside it", own.cluster_ms, "ms"),
+            Row("  CPU of the judge", own.judge_ms, "ms"),
+            Row("  what the cores allow at that", own.allowed, "1/s"),
+            Row("  what they would if Millpond took none", own.allowed_others, "1/s"),
             Row("  API server alone: the same pods made, then bound", ceiling_of_own.both, "1/s"),
             Row("  CPU of it and etcd per such pod", ceiling_of_own.created_ms + ceiling_of_own.bound_ms, "ms"),
             Row(f"gang of {size}: submitted to all bound", gang_s, "s", 1.5 * size / ceiling.both),
+            Row("  API server alone: as many of Millpond's pods made, then bound", size / ceiling_of_own.both, "s"),
         ]
 
 
