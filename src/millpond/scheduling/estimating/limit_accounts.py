@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from millpond.model.resources import Amount
 from millpond.scheduling.estimating.possible_jobs import Charges, Counted, Guarantor
+from millpond.scheduling.feasibility.request_classes import RequestClass
 from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 from millpond.scheduling.tenancy.bounds import NO_BOUND, OTHER_MODELS, Bound
@@ -19,6 +20,10 @@ EVERY_KIND = -1
 
 Row = tuple[str, int, int, int | None]
 """Of what, how much more a job wants, how much is held, and the most."""
+
+_Alike = tuple[RequestClass, str, tuple[Account, ...], bool]
+"""What jobs ask for, their queue, their accounts with limits, and whether they may leave."""
+_FREE = ((EVERY_KIND, Counted()),)
 
 
 class ReservedCharges(NamedTuple):
@@ -46,6 +51,7 @@ class LimitAccounts:
         self._guarantors: dict[QueueNode, int] = {}
         self._known: dict[tuple[Amount, str, tuple[Account, ...], bool], Counted] = {}
         """By amount, queue, accounts with limits, and whether it may leave."""
+        self._of_requests: dict[_Alike, tuple[tuple[int, Counted], ...]] = {}
         self._for_good: dict[QueueNode, QueueNode] = {}
         self.spare: list[int] = []
 
@@ -54,29 +60,44 @@ class LimitAccounts:
 
         Where limits or guarantees name models of cards, for each choice of these: with a mask of the kinds of nodes.
         """
+        limited = self._limited(record)
+        if self._is_free(record, limited):
+            return _FREE
+        alike = record.demand, record.queue, limited, record.job.preemptible
+        found = self._of_requests.get(alike)
+        if found is None:
+            found = self._of_requests[alike] = self._by_models(record, limited)
+        return found
+
+    def _by_models(self, record: JobRecord, limited: tuple[Account, ...]) -> tuple[tuple[int, Counted], ...]:
         state = self._state
-        if self._is_free(record):
-            return ((EVERY_KIND, Counted()),)
         models: dict[Counted, int] = {}
         for choice in state.entitlements.choices(record, record.demand.least_amount):
             numbers = (state.cluster.words.models.known(model) for model, _ in choice.models)
             mask = sum(1 << number for number in numbers if number is not None) if choice.models else EVERY_KIND
-            counted = self._counted(record, choice)
+            counted = self._counted(record, choice, limited)
             models[counted] = models.get(counted, 0) | mask
         return tuple((mask, counted) for counted, mask in models.items())
 
     def counted_of_running(self, record: JobRecord) -> Counted:
         """The same of a running job, on the cards that it has."""
-        return Counted() if self._is_free(record) else self._counted(record, self._state.amounts.least_held(record))
+        limited = self._limited(record)
+        if self._is_free(record, limited):
+            return Counted()
+        return self._counted(record, self._state.amounts.least_held(record), limited)
 
-    def _is_free(self, record: JobRecord) -> bool:
-        """Whether no limit or guarantee can say anything of a job."""
-        state = self._state
-        return record.job.preemptible and not (state.has_bounds or state.queues.has_guarantees)
-
-    def _counted(self, record: JobRecord, amount: Amount) -> Counted:
+    def _limited(self, record: JobRecord) -> tuple[Account, ...]:
+        """The accounts of a job that have a limit."""
         limits = self._state.limits
-        limited = tuple(account for account in limits.accounts_of(record.job) if account in limits.bounds)
+        return tuple(filter(limits.bounds.__contains__, limits.accounts_of(record.job))) if limits.bounds else ()
+
+    def _is_free(self, record: JobRecord, limited: tuple[Account, ...]) -> bool:
+        """Whether no limit or guarantee can say anything of a job."""
+        leaf = self._state.queues.by_name[record.queue]
+        bound = limited or leaf.limited_by or leaf.guarantors or leaf.confined_to or leaf.is_confined
+        return record.job.preemptible and not bound
+
+    def _counted(self, record: JobRecord, amount: Amount, limited: tuple[Account, ...]) -> Counted:
         key = amount, record.queue, limited, record.job.preemptible
         found = self._known.get(key)
         if found is None:
