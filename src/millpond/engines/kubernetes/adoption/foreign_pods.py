@@ -23,7 +23,8 @@ from millpond.engines.kubernetes.pods.pod_marks import SCHEDULER, SERVER_LABEL
 SCHEDULED_PODS: Final = ObjectPart(
     ScheduledPod,
     f'"{SCHEDULER}"'.encode(),
-    lambda pod: pod.spec.scheduler_name == SCHEDULER and SERVER_LABEL not in pod.metadata.labels,
+    SERVER_LABEL,
+    lambda pod: pod.spec.scheduler_name == SCHEDULER,
 )
 ANSWER_EVERY_S: Final = 0.5
 GONE_AFTER_S: Final = 120.0

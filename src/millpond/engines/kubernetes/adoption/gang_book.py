@@ -139,7 +139,8 @@ class GangBook:
 
     def pods_of(self, key: GangKey) -> Collection[ScheduledPod]:
         """All pods of a gang that are there."""
-        return self._pods[key].values() if key in self._pods else ()
+        there = self._pods.get(key)
+        return () if there is None else there.values()
 
     def refusals_for(self, key: GangKey) -> str:
         """Why the pods of a gang keep off nodes that looked right for them; empty: they do not."""

@@ -20,12 +20,14 @@ from millpond.engines.kubernetes.pods.pod_marks import SCHEDULER, SERVER_LABEL, 
 GATED_PODS: Final = ObjectPart(
     ScheduledPod,
     QUEUE_LABEL.encode(),
-    lambda pod: QUEUE_LABEL in pod.metadata.labels and SERVER_LABEL not in pod.metadata.labels,
+    SERVER_LABEL,
+    lambda pod: QUEUE_LABEL in pod.metadata.labels,
 )
 UNLABELLED_PODS: Final = ObjectPart(
     ScheduledPod,
     GATE.encode(),
-    lambda pod: _is_held(pod) and not {QUEUE_LABEL, SERVER_LABEL} & pod.metadata.labels.keys(),
+    SERVER_LABEL,
+    lambda pod: _is_held(pod) and QUEUE_LABEL not in pod.metadata.labels,
 )
 """Pods that are held and not found, which would wait for ever."""
 NO_QUEUE: Final = (

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -100,11 +100,14 @@ class ObjectPart(Generic[T]):
 
     Attributes:
         model: what they are decoded to.
-        sign, is_one: what the text of each has, and few others have, and whether an object is one.
+        sign: what the text of each has, and few others have.
+        lacks: a label that none of them has: nothing more of an object with it is read.
+        is_one: whether another object is one.
     """
 
     model: type[T]
     sign: bytes
+    lacks: str
     is_one: Callable[[T], bool]
 
 
@@ -165,22 +168,21 @@ class PartialCopy(_ObjectCopy[T]):
         super().__init__(part.model, changed, deleted)
         self._part = part
 
-    def found_in(self, page: bytes) -> dict[str, T]:
+    def found_in(self, page: bytes, metas: Iterable[ObjectMeta]) -> dict[str, T]:
         """Its objects among all of a part of a list; nothing else is decoded whole."""
         if self._part.sign not in page:
             return {}
-        read = map(self.read, map(bytes, _RAW_PAGE.decode(page).items))
+        read = map(self.read, _RAW_PAGE.decode(page).items, metas)
         return {_key(item.metadata): item for item in read if item is not None}
 
-    def read(self, text: bytes | msgspec.Raw) -> T | None:
+    def read(self, text: msgspec.Raw, meta: ObjectMeta) -> T | None:
         """An object, if it is one of these; one that cannot be read is not, and keeps none of the others waiting."""
-        if self._part.sign not in bytes(text):
+        if self._part.lacks in meta.labels or self._part.sign not in bytes(text):
             return None
         try:
             item = self._object.decode(text)
         except msgspec.ValidationError as error:
-            key = _key(msgspec.json.decode(text, type=MetaOnly).metadata)
-            log.error("%s cannot be read, and is left out: %s", key, error)
+            log.error("%s cannot be read, and is left out: %s", _key(meta), error)
             return None
         return item if self._part.is_one(item) else None
 
@@ -268,7 +270,7 @@ class Reflector(_ObjectCopy[T]):
             try:
                 page = self._page.decode(text)
                 for part, some in of_parts:
-                    some |= part.found_in(text)
+                    some |= part.found_in(text, (item.metadata for item in page.items))
             except msgspec.DecodeError as error:
                 raise UnreadableAnswerError(self._path, text, error) from error
             found |= {_key(item.metadata): item for item in page.items}
@@ -326,7 +328,7 @@ class Reflector(_ObjectCopy[T]):
             self._version = msgspec.json.decode(line.object, type=MetaOnly).metadata.resource_version
             return
         item, is_gone = self._object.decode(line.object), line.type == "DELETED"
-        of_parts = [(part, part.read(line.object)) for part in self.parts]
+        of_parts = [(part, part.read(line.object, item.metadata)) for part in self.parts]
         key = _key(item.metadata)
         self._version = item.metadata.resource_version
         if is_gone:

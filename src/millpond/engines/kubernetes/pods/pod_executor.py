@@ -280,8 +280,7 @@ class PodExecutor:
         tasks = [placed.task for placed in start.placements]
         tasks += [live.mark.task for live in self.pods.of_run(start.job, start.attempt)]
         resources = self._sources.resources({placed.node for placed in start.placements})
-        first = TaskFiles.of(self._account.state_dir, TaskId(start.job, start.attempt, 0))
-        if launch.reads_input and was_sent_before(first.input):
+        if launch.reads_input and self._has_had_input(TaskId(start.job, start.attempt, 0)):
             raise InvalidInputError(READ_BEFORE, "submit the job again, with its input")
         made = run_objects(start, launch, self._account.rules, max(tasks) + 1, resources)
         for pod, placed in zip(made.pods, start.placements, strict=True):
@@ -291,6 +290,9 @@ class PodExecutor:
             if (known := self._found(mark.pod)) is not None:  # an earlier engine made it
                 self.pod_changed(known)
         return made
+
+    def _has_had_input(self, task: TaskId) -> bool:
+        return was_sent_before(TaskFiles.of(self._account.state_dir, task).input)
 
     def _stop(self, decision: Stop) -> None:
         for live in self.pods.of_run(decision.job, decision.attempt):
