@@ -14,12 +14,12 @@ from millpond.model.amounts import count_text
 @click.command("verify")
 @click.option(
     "--store",
-    "url",
     metavar="URL",
+    default="",
     help="PostgreSQL database of the server; none: SQLite [default: as at its last start].",
 )
 @state_dir_option
-def command(url: str | None, state_dir: Path | None) -> int:
+def command(store: str, state_dir: Path | None) -> int:
     """Check the log of a server that is down: decide again, and compare.
 
     Exits with 1 at a difference. That is a defect if this version wrote the log, and to be expected if another one did.
