@@ -23,6 +23,8 @@ pytestmark = pytest.mark.long
 
 GRAVE = ("serious", "critical")
 TABLET = {"width": 768, "height": 1024}
+NARROW = {"width": 320, "height": 640}
+"""A desktop at 400 % (WCAG 1.4.10)."""
 PAPER = {"width": 718, "height": 1046}
 """A4 within margins of a centimetre."""
 
@@ -77,14 +79,40 @@ def test_a_page_can_be_read_and_used_by_all_and_asks_nobody_else(
         assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
         found = axe.Axe().run(page).response["violations"]
         assert [_said(each) for each in found if each["impact"] in GRAVE] == []
-    page.set_viewport_size(TABLET)
-    assert page.evaluate("document.documentElement.scrollWidth") <= TABLET["width"]
+    for viewport in (TABLET, NARROW):
+        page.set_viewport_size(viewport)
+        assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
     page.set_viewport_size(PAPER)
     page.emulate_media(media="print")
     assert page.evaluate("document.documentElement.scrollWidth") <= PAPER["width"]
     page.emulate_media(media="screen")
     assert window.wrong == []
     assert window.hosts == {"127.0.0.1"}
+
+
+def test_every_page_fits_where_texts_are_twice_as_large(window: Window) -> None:
+    context = window.page.context
+    browser = context.browser.browser_type.launch(
+        executable_path=CHROMIUM, args=[*OPTIONS, "--blink-settings=defaultFontSize=32"]
+    )
+    page = browser.new_context(storage_state=context.storage_state(), viewport=SIZES["desktop"]).new_page()
+    for path in pages():
+        page.goto(window.base + address(path, window.names))
+        assert page.evaluate("getComputedStyle(document.querySelector('h1')).fontSize") == "44px", path
+        assert page.evaluate("document.documentElement.scrollWidth") <= SIZES["desktop"]["width"], path
+    browser.close()
+
+
+def test_colours_that_say_something_stay_where_a_reader_has_colours_of_their_own(window: Window) -> None:
+    page = window.page
+    page.goto(f"{window.base}/portal/")
+    page.emulate_media(forced_colors="active")
+    for mark in (".key.c-bad", "nav [aria-current]", ".tabs [aria-current]"):
+        forced = page.locator(mark).first.evaluate("(mark) => getComputedStyle(mark).backgroundColor")
+        page.emulate_media(forced_colors="none")
+        assert page.locator(mark).first.evaluate("(mark) => getComputedStyle(mark).backgroundColor") == forced
+        page.emulate_media(forced_colors="active")
+    page.emulate_media(forced_colors="none")
 
 
 def test_a_card_is_closed_and_opened_and_maintenance_planned_on_the_page_of_its_node(window: Window) -> None:

@@ -8,6 +8,7 @@ import os
 import re
 import time
 from dataclasses import replace
+from importlib.resources import files
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
 import pytest
@@ -214,6 +215,24 @@ def test_no_page_runs_or_loads_what_is_not_its_own(shared: AuthWorld, path: str)
     assert not re.search(r"\son[a-z]+=|\sstyle=|<style|javascript:", answer.text)
     assert "http:" not in answer.text
     assert "https:" not in answer.text
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/portal/login"])
+def test_a_page_whose_scripts_do_not_run_says_so_and_sends_no_secret_in_an_address(
+    shared: AuthWorld, path: str
+) -> None:
+    page = browser_of(shared, "olga").get(path).text
+    assert "<noscript><p" in page
+    for form in re.findall(r"<form.*?</form>", page, re.DOTALL):
+        assert 'method="post"' in form or ('method="get"' in form and 'type="password"' not in form), form
+
+
+def test_the_size_of_texts_is_that_of_the_reader_on_every_page() -> None:
+    sheets = [file.read_text() for file in (files("millpond.server.web") / "static").iterdir() if file.suffix == ".css"]
+    assert len(sheets) > 5
+    for sheet in sheets:
+        on_screen = re.sub(r"@media print \{\n.*|\.axis \{.*?\}", "", sheet, flags=re.DOTALL)  # paper, and drawings
+        assert re.findall(r"font[-a-z]*: [^;]*\dpx", on_screen) == []
 
 
 def test_files_of_pages_are_kept_for_good_under_the_name_of_their_content(shared: AuthWorld) -> None:

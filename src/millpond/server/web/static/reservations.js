@@ -20,7 +20,7 @@ function draw() {
     : Array.from({ length: days + 1 }, (_, step) => later(first, step));
   const begin = first.getTime(), whole = edges.at(-1).getTime() - begin;
   const at = (moment) => 100 * Math.min(Math.max((moment - begin) / whole, 0), 1);
-  const isNarrow = matchMedia("(max-width: 640px)").matches;
+  const isNarrow = matchMedia("(max-width: 40em)").matches;
   const named = new Intl.DateTimeFormat(locale, days === 1 ? { hour: "2-digit", minute: "2-digit" } : days === 7 && !isNarrow ? { weekday: "short", day: "numeric", month: "numeric" } : { day: "numeric" });
   const head = piece("days"), lanes = piece("lanes");
   const isNamed = (edge) => !isNarrow || days === 7 || (days === 1 ? edge.getHours() % 6 === 0 : edge.getDay() === 1);
