@@ -96,6 +96,14 @@ def test_a_users_limit_makes_jobs_wait_and_says_so(world: AuthWorld) -> None:
     assert world.client("max").get(f"{API}/jobs/{waiting}").json()["state"] == "running"
 
 
+@pytest.mark.parametrize("limit", ["jobs", "gpu_milli", "cpu_milli", "card_mib", "disk_bytes"])
+def test_no_limit_is_null_and_not_false_which_is_none_of_the_numbers(world: AuthWorld, limit: str) -> None:
+    owner = world.client("olga")
+    refused = owner.patch(f"{API}/users/max", json={"limits": {limit: False}})
+    assert (refused.status_code, error_of(refused).details[0].loc) == (422, f"body.limits.{limit}")
+    assert owner.patch(f"{API}/users/max", json={"limits": {limit: None}}).json()["limits"][limit] is None
+
+
 def test_a_groups_limit_counts_all_its_members(world: AuthWorld) -> None:
     world.client("olga").patch(f"{API}/groups/vision", json={"limits": {"gpu_milli": 2000}})
     jobs = [submit(world, user, gpus=1).json()["id"] for user in ("max", "mia", "lea")]

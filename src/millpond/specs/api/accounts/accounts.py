@@ -35,12 +35,12 @@ MOST_RUNNING_JOBS = 10**9
 class AccountLimits(RequestBody):
     """What an account may hold at once, on the server's disk too, and how long one of its dev jobs may run."""
 
-    jobs: Annotated[int, Field(ge=0, le=MOST_RUNNING_JOBS)] | None = None
-    gpu_milli: Annotated[int, Field(ge=0, le=10**12)] | None = None
-    cpu_milli: Annotated[int, Field(ge=0, le=10**12)] | None = None
-    card_mib: Annotated[int, Field(ge=0, le=10**12)] | None = None
+    jobs: Annotated[int, Field(ge=0, le=MOST_RUNNING_JOBS, strict=True)] | None = None
+    gpu_milli: Annotated[int, Field(ge=0, le=10**12, strict=True)] | None = None
+    cpu_milli: Annotated[int, Field(ge=0, le=10**12, strict=True)] | None = None
+    card_mib: Annotated[int, Field(ge=0, le=10**12, strict=True)] | None = None
     dev_s: Seconds | None = None
-    disk_bytes: Annotated[int, Field(ge=0, le=2**62)] | None = None
+    disk_bytes: Annotated[int, Field(ge=0, le=2**62, strict=True)] | None = None
 
 
 class LoginRequest(RequestBody):
