@@ -29,7 +29,7 @@ def command(store: str, state_dir: Path | None) -> int:
     from millpond.server.version import VERSION
 
     directory = state_dir or default_state_dir()
-    found = verify_state(directory, store_of(directory, url))
+    found = verify_state(directory, store_of(directory, store))
     for difference in found.differences:
         click.echo(difference)
     others = ", ".join(version for version in found.versions if version != VERSION)
