@@ -59,6 +59,13 @@ class PolicyChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class UsageHalfLifeChanged(Event):
+    """From now on past usage counts half after another time; what the shares are at that instant stays."""
+
+    half_life_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class PoolChanged(Event):
     """A pool was defined or redefined."""
 

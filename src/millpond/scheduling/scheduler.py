@@ -69,9 +69,8 @@ class Scheduler:
 
     def _assemble(self, settings: Settings) -> None:
         """Make all parts, empty."""
-        self.settings = settings
-        self._state = State(self.settings)
-        self._placer = Placer(self._state.cluster, self.settings, self._state.queues)
+        self._state = State(settings)
+        self._placer = Placer(self._state.cluster, settings, self._state.queues)
         self._placer.allowed_nodes = self._state.entitlements.allowed_nodes
         self._claims = Claims(self._state)
         self._migrations = Migrations(self._state, self._placer, self._claims)
@@ -89,6 +88,11 @@ class Scheduler:
         self.jobs = self._state.jobs
         self._claims_seen: tuple[int, ...] = (0, 0, 0, 0, 0, 0)
         self._wakeups = Wakeups(self._state, self._claims, self._cycle)
+
+    @property
+    def settings(self) -> Settings:
+        """Those that hold now."""
+        return self._state.settings
 
     # ---- the cycle ----------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from millpond.model.policies import orderings_of, placements_of
 from millpond.model.policy_trials import ClusterPolicies, PolicyTrial
 from millpond.model.resources import TaskRequest
+from millpond.model.tenancy.tenants import USAGE_HALF_LIFE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Settings:
         preempt: the ordering may end running work of the same class for work that goes before it; a higher class may
             end lower work in any case.
         reserve: keep room for the first job that does not fit (EASY), so that it cannot starve.
+        usage_half_life_s: time after which past usage counts half.
         typical_mix: request shapes known beforehand with their counts; empty: learnt from what is submitted.
         tiresias_thresholds_gpu_s: attained GPU-seconds at which ``tiresias`` moves a job to its next queue.
         replan_period_s: the published preemptive orderings look at everything at multiples of this; 0: at every event.
@@ -54,6 +56,7 @@ class Settings:
     preempt: bool = False
     reserve: bool = True
     preemption_cost: PreemptionCost = PreemptionCost()
+    usage_half_life_s: float = USAGE_HALF_LIFE_S
     typical_mix: tuple[tuple[TaskRequest, int], ...] = ()
     tiresias_thresholds_gpu_s: tuple[float, ...] = (18_000.0,)
     replan_period_s: float = 0.0

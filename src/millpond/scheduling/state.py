@@ -115,7 +115,7 @@ class State:
         self.elastic: dict[str, JobRecord] = {}
         self.roster = Roster()
         self.entitlements = Entitlements(self.amounts, self.limits, self.elastic, self.roster, self.reserved)
-        self.usage = DecayedUsage()
+        self.usage = DecayedUsage(settings.usage_half_life_s)
         self.preemption_budget = PreemptionBudget()
         self.idle_time = IdleTime()
         self.known_speeds = KnownSpeeds()

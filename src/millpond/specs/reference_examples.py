@@ -298,6 +298,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "ssh": "ssh: {port: 2222}",
         "pools": "pools: [{name: gold, sharing: exclusive}]",
         "queues": "queues: [{name: vision, guarantee: 6}]",
+        "usage_half_life": "usage_half_life: 1d",
         "nodes": "nodes: [{name: a, devices: 8, model: A100}]",
         "oidc": _oidc("create_users: false"),
         "prices": "prices: {gpu_hour: {A100: 1.8, default: 1.0}}",

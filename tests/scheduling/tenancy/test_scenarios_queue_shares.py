@@ -8,8 +8,14 @@ import pytest
 from worlds import World, machine, queue, single
 
 from millpond.model.decisions import Stop
+from millpond.model.events import PolicyChanged, UsageHalfLifeChanged
+from millpond.model.resources import Amount
+from millpond.model.tenancy.tenants import USAGE_HALF_LIFE_S
+from millpond.model.units import DAY_S
 from millpond.model.workloads import Checkpoint, CheckpointMode, Job
+from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import PreemptionCost, Settings
+from millpond.scheduling.tenancy.fairness import DecayedUsage
 
 HOUR_S = 3_600.0
 SAVES = Checkpoint(CheckpointMode.SIGNAL)
@@ -97,3 +103,34 @@ def test_who_starts_by_the_turn_of_its_queue_does_not_leave_for_one_that_had_its
     world.go_to(700.0)
     assert world.running() == {"a0", "b1"}
     assert world.of_kind(Stop) == []
+
+
+@pytest.mark.parametrize(("half_life_s", "first"), [(USAGE_HALF_LIFE_S, "b"), (HOUR_S, "a")])
+def test_how_soon_past_usage_is_forgotten_decides_whose_turn_it_is(half_life_s: float, first: str) -> None:
+    """Queue a had the machine for ten hours, b for two after it: with a short memory b has had more of late."""
+    world = World(machine("n", 1), settings=Settings(ordering="fair"), queues=(queue("a"), queue("b")))
+    world.tell(UsageHalfLifeChanged(0.0, half_life_s))
+    world.submit(single("a0", queue="a"), lasting=10 * HOUR_S)
+    world.submit(single("b0", queue="b"), lasting=2 * HOUR_S)
+    world.go_to(11 * HOUR_S)
+    world.submit(single("a1", queue="a"), single("b1", queue="b"), lasting=HOUR_S)
+    world.go_to(12.5 * HOUR_S)
+    assert world.running() == {f"{first}1"}
+
+
+def test_another_half_life_changes_no_share_at_that_instant() -> None:
+    usage, whole = DecayedUsage(USAGE_HALF_LIFE_S), Amount(1_000, 1_000, 1_000)
+    usage.change(["a"], Amount(1_000, 500, 0), 1, 0.0)
+    usage.change(["a"], Amount(1_000, 500, 0), -1, DAY_S)
+    before = usage.dominant_shares(["a"], whole, 2 * DAY_S)
+    usage.change_half_life(DAY_S, 2 * DAY_S)
+    assert usage.dominant_shares(["a"], whole, 2 * DAY_S) == pytest.approx(before)
+    assert usage.dominant_shares(["a"], whole, 3 * DAY_S) == pytest.approx([before[0] / 2])
+
+
+def test_a_half_life_outlives_other_policies_and_restarts() -> None:
+    world = World(machine("n", 1), settings=Settings(ordering="fair"))
+    world.tell(UsageHalfLifeChanged(0.0, DAY_S))
+    world.tell(PolicyChanged(0.0, "default", "default", preempt=False, reserve=True))
+    again = Scheduler.restore(world.core.snapshot())
+    assert (world.core.settings.usage_half_life_s, again.settings.usage_half_life_s) == (DAY_S, DAY_S)

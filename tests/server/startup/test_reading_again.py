@@ -11,6 +11,9 @@ from typing import Any, cast
 
 import pytest
 
+from millpond.model.events import Event, UsageHalfLifeChanged
+from millpond.model.tenancy.tenants import USAGE_HALF_LIFE_S
+from millpond.model.units import DAY_S
 from millpond.server.startup import configuration
 from millpond.server.startup.configuration import Current, reload
 from millpond.specs.config.cluster import ClusterConfig, ClusterFile, load_cluster, read_cluster
@@ -68,6 +71,17 @@ def test_what_waits_for_the_next_start_is_told(tmp_path: Path, caplog: pytest.Lo
         reload(file, loop, current, queues, webhooks)
     told = [record.getMessage().removeprefix(f"read {file} again") for record in caplog.records]
     assert told == [*["; nodes, ssh: from the next start on"] * 2, *["; nodes: from the next start on"] * 2, ""]
+
+
+def test_another_half_life_of_usage_is_told_to_the_scheduler_once(tmp_path: Path) -> None:
+    file, told = tmp_path / "pond.yaml", list[Event]()
+    _loop, queues, webhooks = server()
+    loop = cast(Any, SimpleNamespace(notify=told.extend))
+    current = Current(read_cluster("dev: {}"))
+    for text in ("usage_half_life: 1d", "usage_half_life: 1d", "dev: {}"):
+        file.write_text(text)
+        reload(file, loop, current, queues, webhooks)
+    assert [each.half_life_s for each in told if isinstance(each, UsageHalfLifeChanged)] == [DAY_S, USAGE_HALF_LIFE_S]
 
 
 @pytest.mark.parametrize(

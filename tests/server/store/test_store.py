@@ -104,6 +104,7 @@ EVENTS: tuple[events.Event, ...] = (
         PolicyTrial(1.0, ClusterPolicies("fifo", "default", preempt=False, reserve=True), 1.2, rolled_back=True),
         "policies: sjf instead of fifo",
     ),
+    events.UsageHalfLifeChanged(1.0, 86_400.0),
     events.PoolChanged(1.0, Pool("p", SharingPolicy.OVERCOMMITTED, 2000, True)),
     events.QueueChanged(1.0, Queue("q", "root", Amount(1, 2, 3), Amount(4, 5, 6), 0.5, False)),
     events.QueueRemoved(1.0, "q"),

@@ -18,6 +18,7 @@ from millpond.model.events import (
     QueueChanged,
     QueueRemoved,
     Tick,
+    UsageHalfLifeChanged,
 )
 from millpond.model.hardware.nodes import Pool, SharingPolicy
 from millpond.model.reasons import Cause
@@ -38,6 +39,7 @@ TOLD = [
             "room is kept for the first that waits"
         ),
     ),
+    (UsageHalfLifeChanged(1.0, 86_400.0), "past usage counts half after 1 day"),
     (PoolChanged(1.0, Pool("gold")), "pool gold: cards are sliced"),
     (
         PoolChanged(1.0, Pool("gold", consolidates=True)),

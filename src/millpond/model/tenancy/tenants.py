@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 from millpond.model.resources import Amount
 from millpond.model.tenancy.cells import CellCount
+from millpond.model.units import DAY_S
 
+USAGE_HALF_LIFE_S = 7 * DAY_S
+"""After so long past usage of queues and users counts half, unless the configuration has another span."""
 ROOT_QUEUE = "root"
 DEFAULT_QUEUE = "default"
 BACKGROUND_QUEUE = "(background)"

@@ -117,6 +117,10 @@ class EventHandlers:
         set_limit(self.state, event.limit)
         self.state.cluster.releases += 1
 
+    def _usage_half_life_changed(self, event: events.UsageHalfLifeChanged) -> None:
+        self.state.settings = replace(self.state.settings, usage_half_life_s=event.half_life_s)
+        self.state.usage.change_half_life(event.half_life_s, self.state.now)
+
     def _card_closed(self, event: events.CardClosed) -> None:
         close_card(self.state, event.node, event.card, event.closure)
         self._placer.capacity_changed()
@@ -296,6 +300,7 @@ _OWN: dict[type, Callable[[EventHandlers, Any], None]] = {
     events.QueueChanged: EventHandlers._queue_changed,
     events.QueueRemoved: EventHandlers._queue_removed,
     events.LimitChanged: EventHandlers._limit_changed,
+    events.UsageHalfLifeChanged: EventHandlers._usage_half_life_changed,
     events.NodeClosed: lambda handlers, event: close_node(handlers.state, event.node, event.closure),
     events.NodeOpened: lambda handlers, event: open_node(handlers.state, event.node, planned=event.planned),
     events.CardClosed: EventHandlers._card_closed,

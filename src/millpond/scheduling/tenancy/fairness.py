@@ -11,10 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from millpond.model.resources import Amount
-from millpond.model.units import DAY_S
 
-HALF_LIFE_S = 7 * DAY_S
-"""After so long past usage counts half."""
 _RESOURCES = 3
 _LOG_2 = math.log(2.0)
 
@@ -38,9 +35,14 @@ class _Account:
 
 
 class DecayedUsage:
-    """Running totals of resource-seconds that lose half of their weight every half-life."""
+    """Running totals of resource-seconds that lose half of their weight every half-life.
 
-    def __init__(self) -> None:
+    Args:
+        half_life_s: seconds after which past usage counts half.
+    """
+
+    def __init__(self, half_life_s: float) -> None:
+        self.half_life_s = half_life_s
         self._accounts: dict[str, _Account] = {}
 
     @property
@@ -76,7 +78,7 @@ class DecayedUsage:
                 found.append(0.0)
                 continue
             gpu, cpu, memory = self._decayed(account, now)
-            found.append(max(gpu / gpus, cpu / cpus, memory / memories) * _LOG_2 / HALF_LIFE_S)
+            found.append(max(gpu / gpus, cpu / cpus, memory / memories) * _LOG_2 / self.half_life_s)
         return found
 
     def served_s(
@@ -95,6 +97,15 @@ class DecayedUsage:
         used = zip(self._decayed(account, now), account.rate, more, totals, strict=True)
         return max((past + (rate + soon) * ahead_s) / total if total else 0.0 for past, rate, soon, total in used)
 
+    def change_half_life(self, seconds: float, now: float) -> None:
+        """From ``now`` on usage decays so; the shares of that instant stay as they are."""
+        longer = seconds / self.half_life_s
+        for account in self._accounts.values():
+            account.decayed = [total * longer for total in self._decayed(account, now)]
+            account.since = max(account.since, now)
+            account.asked_at = -math.inf
+        self.half_life_s = seconds
+
     def skip(self, seconds: float) -> None:
         """So many of the seconds up to now have not passed: nothing was used in them, and nothing decayed."""
         for account in self._accounts.values():
@@ -108,8 +119,8 @@ class DecayedUsage:
         elapsed = now - account.since
         if elapsed <= 0:
             return account.decayed
-        kept = 0.5 ** (elapsed / HALF_LIFE_S)
-        gained = (1.0 - kept) * HALF_LIFE_S / _LOG_2
+        kept = 0.5 ** (elapsed / self.half_life_s)
+        gained = (1.0 - kept) * self.half_life_s / _LOG_2
         gpu, cpu, memory = account.decayed
         gpu_rate, cpu_rate, memory_rate = account.rate
         account.asked_at = now

@@ -40,7 +40,7 @@ from millpond.server.runtime.tenants import Tenants
 from millpond.server.runtime.turn_processor import TurnProcessor
 from millpond.server.server_components import ServerComponents
 from millpond.server.sessions.ssh.listener import SshListener, open_listener
-from millpond.server.startup.configuration import Current, pool_events
+from millpond.server.startup.configuration import Current, setting_events
 from millpond.server.startup.engines import HostEnvironment, make_engine, survey
 from millpond.server.startup.identity import COPY, adopt_files, identify
 from millpond.server.startup.leadership import ServingRight
@@ -150,7 +150,7 @@ def _settle(
     scheduler.settle(
         base.engine,
         lambda: (
-            *(*change, *pool_events(config)),
+            *(*change, *setting_events(config, core.scheduler.settings.usage_half_life_s)),
             *(*queues.begin(core, texts, config.located, machines, nodes), *tenants.isolation_events(core)),
         ),
     )

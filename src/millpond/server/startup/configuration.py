@@ -98,7 +98,7 @@ def reload(
         except MillpondError as error:
             log.error("the configuration stays as it was: %s", error)
             return
-        loop.notify(pool_events(fresh))
+        loop.notify(setting_events(fresh, current.config.usage_half_life_s))
         current.config = fresh
         webhooks.take_file()
     later = ", ".join(current.pending())
@@ -116,7 +116,11 @@ def _said(document: Mapping[str, Any], setting: str) -> Any:
     return value or None
 
 
-def pool_events(config: ClusterConfig) -> list[events.Event]:
-    """The pools of the configuration as events; the same ones again change nothing."""
+def setting_events(config: ClusterConfig, half_life_s: float) -> list[events.Event]:
+    """The pools of the configuration as events, of which the same ones again change nothing, and the half-life of usage
+    where it is another one than that which holds."""
     now = time.time()
-    return [events.PoolChanged(now, pool) for pool in config.pools]
+    found: list[events.Event] = [events.PoolChanged(now, pool) for pool in config.pools]
+    if config.usage_half_life_s != half_life_s:
+        found.append(events.UsageHalfLifeChanged(now, config.usage_half_life_s))
+    return found

@@ -25,6 +25,8 @@ def settings_text(event: events.Event) -> str:
             preempts = "running work may be ended for its equals" if preempt else "running work is not ended for equals"
             keeps = "room is kept for the first that waits" if reserve else "no room is kept for those that wait"
             return f"from now on ordering {ordering} and placement {placement} decide; {preempts}, {keeps}"
+        case events.UsageHalfLifeChanged(half_life_s=half_life_s):
+            return f"past usage counts half after {lasting(round(half_life_s))}"
         case events.PoolChanged(pool=pool):
             return f"pool {pool.name}: {_pool_text(pool)}"
         case events.QueueChanged(queue=queue):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from millpond.model.hardware.card_layouts import LayoutRule
 from millpond.model.hardware.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.hardware.power import PowerRule
 from millpond.model.sharing import MigLayout, SliceRules
-from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, Queue
+from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, USAGE_HALF_LIFE_S, Queue
 from millpond.specs.config.adapting import AdaptFile, AdaptRule
 from millpond.specs.config.energy import EnergyFile, PriceList
 from millpond.specs.config.files import secret_in, text_of
@@ -29,7 +29,7 @@ from millpond.specs.config.queues import QueueFile, broken_promises, parents_fir
 from millpond.specs.config.tasks import DevFile, RunAsFile, TasksFile
 from millpond.specs.config.webhooks import Webhook, WebhookFile
 from millpond.specs.errors import Problem, SpecError, suggest
-from millpond.specs.job.fields import Memory
+from millpond.specs.job.fields import Duration, Memory
 from millpond.specs.job.mounts import HostPath
 from millpond.specs.source_positions import Located, read_documents
 from millpond.specs.validation import Strict, validate
@@ -54,6 +54,7 @@ class ClusterFile(Strict):
         ssh: the SSH gateway; left out: none.
         pools: sets of machines with one sharing policy.
         queues: the tenant tree below ``root``.
+        usage_half_life: after so long past usage of queues and users counts half.
         nodes: pretended machines, for trying things out.
         oidc: signing on with an OpenID Connect provider.
         prices: what an hour of a card costs, for usage reports.
@@ -77,6 +78,7 @@ class ClusterFile(Strict):
     ssh: SshFile | None = None
     pools: list[PoolFile] = Field(default=[])
     queues: list[QueueFile] = Field(default=[])
+    usage_half_life: Annotated[Duration, Field(ge=60)] = USAGE_HALF_LIFE_S
     nodes: list[NodeFile] = Field(default=[])
     oidc: OidcFile | None = None
     prices: PriceList = PriceList()
@@ -102,6 +104,7 @@ class ClusterConfig:
 
     pools: tuple[Pool, ...] = ()
     queues: tuple[Queue, ...] = ()
+    usage_half_life_s: float = USAGE_HALF_LIFE_S
     nodes: tuple[Node, ...] = ()
     prices: PriceList = PriceList()
     webhooks: tuple[Webhook, ...] = ()
@@ -201,6 +204,7 @@ def _completed(config: ClusterConfig, file: ClusterFile) -> ClusterConfig:
         savings={pool.name: pool.save_energy.saving() for pool in file.pools if pool.save_energy is not None},
         layouts={pool.name: pool.mig.rule() for pool in file.pools if pool.mig is not None},
         queue_documents=_queue_documents(config.located),
+        usage_half_life_s=file.usage_half_life,
         nodes=tuple(node.node() for node in file.nodes),
         prices=file.prices,
         dev=file.dev,

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -142,7 +143,8 @@ def _play(name: str, settings: Settings, done: list[int]) -> dict[str, Any]:
     played = []
     for row, world in zip(scenario.rows, worlds, strict=True):
         with _progress(f"jobs of {row.file.name}", len(world.workload.jobs), done) as progress:
-            played.append(play(scenario.file, world, settings, progress))
+            of_row = replace(settings, usage_half_life_s=row.cluster.usage_half_life_s)
+            played.append(play(scenario.file, world, of_row, progress))
     return scenario_summary(scenario, worlds, played, settings)
 
 
