@@ -30,7 +30,7 @@ import numpy as np
 from benchmarks.reporting import Table, command_line, emit, note, program, verdict
 from benchmarks.traces.cases import PHILLY_LOG, find
 from millpond.model.events import PolicyChanged
-from millpond.model.policy_trials import UNCHANGED, PolicyOverrides
+from millpond.model.policy_trials import UNCHANGED
 from millpond.scheduling.scheduler import Scheduler
 from millpond.scheduling.settings import Settings
 from millpond.server.jobs.adaptation import policy_replay
@@ -42,7 +42,7 @@ from millpond.simulation.core import make_scheduler
 from millpond.simulation.kernel import Simulation, World
 from millpond.simulation.readers import read_workload
 from millpond.simulation.trace import TraceJob, Workload
-from millpond.specs.config.adapting import AdaptRule
+from millpond.specs.config.adapting import AdaptFile, CandidateFile
 
 CLUSTER: Final = "2x8"
 LOAD: Final = 0.7
@@ -62,7 +62,7 @@ MOST_REGRET: Final = 0.05
 MOST_BEHIND: Final = 0.02
 HOUR_S: Final = 3_600.0
 DAY_S: Final = 24 * HOUR_S
-RULE: Final = AdaptRule(hour=3, days=7, margin=0.05, candidates=tuple(map(PolicyOverrides, FIXED)))
+RULE: Final = AdaptFile(hour=3, days=7, margin=0.05, candidates=[CandidateFile(ordering=name) for name in FIXED])
 
 
 @dataclass(frozen=True, slots=True)

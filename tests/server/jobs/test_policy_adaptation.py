@@ -28,14 +28,14 @@ from millpond.server.wording import local_time
 from millpond.simulation.adaptation import WindowFigures
 from millpond.specs.api.codec import from_json
 from millpond.specs.api.server import AdaptationInfo
-from millpond.specs.config.adapting import AdaptRule
+from millpond.specs.config.adapting import AdaptFile, CandidateFile
 from millpond.specs.config.cluster import read_cluster
 from millpond.specs.errors import SpecError
 
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 BEGIN = datetime(2026, 3, 2, 12).astimezone().timestamp()
-RULE = AdaptRule(
-    hour=3, days=3, margin=0.05, candidates=(PolicyOverrides(ordering="ssf"), PolicyOverrides(placement="best-fit"))
+RULE = AdaptFile(
+    hour=3, days=3, margin=0.05, candidates=[CandidateFile(ordering="ssf"), CandidateFile(placement="best-fit")]
 )
 
 
@@ -69,7 +69,7 @@ def adapter_of(
     api: Api,
     pinned: PolicyOverrides = UNCHANGED,
     ask: Callable = answered_here,  # type: ignore[type-arg]
-    rule: AdaptRule = RULE,
+    rule: AdaptFile = RULE,
 ) -> PolicyAdapter:
     """One that has seen the night before."""
     nights = NightRecord(api.state_dir / FILE)
@@ -193,7 +193,8 @@ def test_policies_that_the_scheduler_refuses_do_not_hold_and_the_night_says_why(
     )
     api.loop.change_setting(lambda at: replace(event, at=at)).result(60)
 
-    rule = replace(RULE, candidates=(PolicyOverrides(ordering="srtf", preempt=True),))
+    refused = CandidateFile.model_construct(ordering="srtf", placement=None, preempt=True, reserve=None)
+    rule = RULE.model_copy(update={"candidates": [refused]})
     adapter = adapter_of(api, ask=second_wins, rule=rule)
     lived(api, 3, every_s=12 * HOUR_S)
     adapter.look()
@@ -372,7 +373,7 @@ def test_the_section_has_usual_candidates_and_refuses_what_is_none() -> None:
     assert read_cluster("queues: []").adapt is None
     rule = read_cluster("adapt: {hour: 4}").adapt
     assert rule is not None
-    assert (rule.hour, rule.days, rule.margin, len(rule.candidates)) == (4, 7, 0.05, 5)
+    assert (rule.hour, rule.days, rule.margin, len(rule.choices)) == (4, 7, 0.05, 5)
     for written, cause in (
         ("{}", "a candidate that changes nothing"),
         ("{ordering: lifo}", "unknown ordering 'lifo'"),

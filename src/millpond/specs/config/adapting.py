@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from pydantic import Field, model_validator
@@ -15,22 +15,6 @@ from millpond.specs.validation import Strict
 
 REPLANNING: Final = ("srtf", "srsf", "tiresias")
 """Published orderings under which nothing can be reserved; nobody is to find them in force in the morning."""
-
-
-@dataclass(frozen=True, slots=True)
-class AdaptRule:
-    """How the server chooses among policies.
-
-    Attributes:
-        hour: of the day, in local time.
-        days: how much of the past is replayed.
-        margin: by which part a candidate has to be better.
-    """
-
-    hour: int
-    days: int
-    margin: float
-    candidates: tuple[PolicyOverrides, ...]
 
 
 class CandidateFile(Strict):
@@ -94,7 +78,7 @@ class AdaptFile(Strict):
     margin: Annotated[float, Field(ge=0.01, le=0.5)] = 0.05
     candidates: Annotated[list[CandidateFile], Field(min_length=1, max_length=16)] | None = None
 
-    def rule(self) -> AdaptRule:
-        """The checked form."""
-        given = USUAL if self.candidates is None else tuple(each.candidate() for each in self.candidates)
-        return AdaptRule(self.hour, self.days, self.margin, given)
+    @property
+    def choices(self) -> Sequence[PolicyOverrides]:
+        """The policies that may take over."""
+        return USUAL if self.candidates is None else [each.candidate() for each in self.candidates]

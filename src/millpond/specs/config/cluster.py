@@ -15,7 +15,7 @@ from millpond.model.hardware.nodes import DEFAULT_POOL, Node, Pool
 from millpond.model.hardware.power import PowerRule
 from millpond.model.sharing import MigLayout, SliceRules
 from millpond.model.tenancy.tenants import DEFAULT_QUEUE, ROOT_QUEUE, USAGE_HALF_LIFE_S, Queue
-from millpond.specs.config.adapting import AdaptFile, AdaptRule
+from millpond.specs.config.adapting import AdaptFile
 from millpond.specs.config.energy import EnergyFile, PriceList
 from millpond.specs.config.files import secret_in, text_of
 from millpond.specs.config.kubernetes import KubernetesFile
@@ -126,7 +126,7 @@ class ClusterConfig:
     notifications: NotificationRules = NotificationRules()
     savings: Mapping[str, PowerSaving] = field(default_factory=dict)
     layouts: Mapping[str, LayoutRule] = field(default_factory=dict)
-    adapt: AdaptRule | None = None
+    adapt: AdaptFile | None = None
     located: Located = field(default_factory=lambda: Located({}))
     """What was read, and where each part of it stands in the file."""
 
@@ -217,7 +217,7 @@ def _completed(config: ClusterConfig, file: ClusterFile) -> ClusterConfig:
         swap_mib=file.swap_memory,
         mig=None if file.mig is None else file.mig.layout(),
         kubernetes=file.kubernetes,
-        adapt=None if file.adapt is None else file.adapt.rule(),
+        adapt=file.adapt,
     )
 
 

@@ -44,7 +44,7 @@ from millpond.simulation.adaptation import (
 from millpond.simulation.policy_replays import Windows
 from millpond.specs.api.server import AdaptationInfo
 from millpond.specs.calendar_spans import nearest_hour
-from millpond.specs.config.adapting import AdaptRule
+from millpond.specs.config.adapting import AdaptFile
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class _Night:
     now: float
     snapshot: str
     settings: Settings
-    rule: AdaptRule
+    rule: AdaptFile
 
     @property
     def present(self) -> ClusterPolicies:
@@ -95,7 +95,7 @@ class PolicyAdapter(Periodic):
         self,
         loop: Loop,
         history: HistoryExport,
-        rule: Callable[[], AdaptRule | None],
+        rule: Callable[[], AdaptFile | None],
         pinned: PolicyOverrides,
         record: NightRecord,
         clock: WallClock = time.time,
@@ -160,7 +160,7 @@ class PolicyAdapter(Periodic):
     def _text_of(self, night: Night) -> str:
         return _UNDER_WAY if self._is_looking else night.text
 
-    async def _choose(self, now: float, rule: AdaptRule) -> str:
+    async def _choose(self, now: float, rule: AdaptFile) -> str:
         fork = self._loop.query(lambda core: core.scheduler.fork(), is_long=True).result(ANSWER_WITHIN_S)
         night = _Night(now, json.dumps(fork.snapshot()), fork.settings, rule)
         trial = night.settings.trial
@@ -214,7 +214,7 @@ class PolicyAdapter(Periodic):
         trial, resting = night.settings.trial, set[ClusterPolicies]()
         if trial is not None and trial.rolled_back and night.now - trial.since < RESTS_S:
             resting.add(trial.other)
-        found = dict.fromkeys(candidate.over(night.present) for candidate in night.rule.candidates)
+        found = dict.fromkeys(candidate.over(night.present) for candidate in night.rule.choices)
         return [
             choice
             for choice in found

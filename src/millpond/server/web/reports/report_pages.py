@@ -13,8 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from millpond.server.api.permits import ServiceOf
 from millpond.server.api.routes.reports import UsageOnly, UsageOrder, UsageReader, WaitOnly, WaitOrder
-from millpond.server.views.reports.row_order import in_order
-from millpond.server.views.reports.usage import UsageRequest
+from millpond.server.views.reports.usage import UsageRequest, in_order
 from millpond.server.views.reports.wait_report import WaitRequest
 from millpond.server.web.pages import PageRoute, VisitOf
 from millpond.server.web.rendering import show
