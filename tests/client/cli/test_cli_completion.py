@@ -12,7 +12,7 @@ from click.shell_completion import BashComplete
 
 from millpond.client.cli.command_suggestions import FOREIGN_WORDS
 from millpond.client.cli.command_table import COMMANDS
-from millpond.client.cli.commands.server.completion import VARIABLE
+from millpond.client.cli.commands.inspection.help import VARIABLE
 from millpond.client.cli.main import cli
 
 POND = Path(sys.executable).with_name("pond")

@@ -23,7 +23,7 @@ def _here(place: str, line: str) -> CommandEntry:
 SECTIONS: dict[str, dict[str, CommandEntry]] = {
     "Start here": {
         "up": _here("server.up:command", "Start the server on this machine."),
-        "open": _here("server.open_portal:command", "Open the portal in a browser."),
+        "open": _here("accounts.login:open_portal", "Open the portal in a browser."),
         "down": _here("server.down:command", "Stop the server and its jobs."),
         "help": _here("inspection.help:command", "Show the help of a command; with --json of all, for programs."),
         "run": _here("submission.run:command", "Run a command in the pool and follow its output."),
@@ -35,7 +35,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "rollout": _here("control.rollout:group", "Follow, pause or roll back an update of a service."),
         "schema": _here("library.schema:command", "Print the schema of job files or of the configuration."),
         "template": _here("library.template:command", "Show templates of job files."),
-        "clone": _here("submission.clone:command", "Submit a job again, with changes."),
+        "clone": _here("submission.submit:clone", "Submit a job again, with changes."),
     },
     "Follow": {
         "ps": _here("inspection.ps:command", "List jobs."),
@@ -97,7 +97,7 @@ SECTIONS: dict[str, dict[str, CommandEntry]] = {
         "restore": _here("server.backup:restore", "Restore a backup into an empty state directory."),
         "compile": _here("server.upkeep:compile_scheduler", "Compile the scheduler: twice as fast."),
         "service": _here("server.service:command", "Install the server as a systemd service."),
-        "completion": _here("server.completion:command", "Print the completion script of a shell."),
+        "completion": _here("inspection.help:completion", "Print the completion script of a shell."),
         "webhooks": _here("cluster.webhooks:group", "Webhooks: list, add, test, remove; list deliveries."),
     },
     "Try policies on traces": {

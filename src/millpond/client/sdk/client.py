@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 
     from millpond.client.sdk.resources.accounts import AccountsClient
     from millpond.client.sdk.resources.charts import ChartsClient
+    from millpond.client.sdk.resources.credentials import SecretsClient, SshClient
     from millpond.client.sdk.resources.files import FilesClient
     from millpond.client.sdk.resources.images import ImagesClient
     from millpond.client.sdk.resources.inputs import Inputs
     from millpond.client.sdk.resources.notifications import NotificationsClient
     from millpond.client.sdk.resources.saved_views import SavedViewsClient
-    from millpond.client.sdk.resources.secrets import SecretsClient
     from millpond.client.sdk.resources.services import ServicesClient
-    from millpond.client.sdk.resources.ssh import SshClient
     from millpond.client.sdk.resources.webhooks import WebhooksClient
 
 
@@ -98,7 +97,7 @@ class Client(JobRequests, ClusterRequests, QueueRequests):
     @property
     def secrets(self) -> SecretsClient:
         """Secrets of this server's jobs: set, list, remove."""
-        from millpond.client.sdk.resources.secrets import SecretsClient
+        from millpond.client.sdk.resources.credentials import SecretsClient
 
         return SecretsClient(self._connection)
 
@@ -147,7 +146,7 @@ class Client(JobRequests, ClusterRequests, QueueRequests):
     @property
     def ssh(self) -> SshClient:
         """SSH into jobs: keys, and where the gateway is."""
-        from millpond.client.sdk.resources.ssh import SshClient
+        from millpond.client.sdk.resources.credentials import SshClient
 
         return SshClient(self._connection)
 

@@ -1,4 +1,7 @@
-"""``pond login``, ``logout`` and ``whoami``: a token for a server elsewhere, kept for this user alone."""
+"""``pond login``, ``logout`` and ``whoami``: a token for a server elsewhere, kept for this user alone.
+
+And ``pond open``: the portal in a browser, logged in by a link that works once.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 import click
 
 from millpond.client.cli.commands.accounts.limit_options import disk_text, limits_text
-from millpond.client.cli.connection import with_client
+from millpond.client.cli.connection import job_argument, with_client
 from millpond.client.cli.error_output import say
 from millpond.client.cli.path_parameter import PathParameter
 from millpond.client.cli.terminal.secret_input import SecretInput, from_stdin
@@ -153,3 +156,17 @@ def whoami(client: Client, output: str) -> None:
     for held in info.disk:
         if held.used_bytes or held.limit_bytes is not None:
             click.echo(disk_text(held))
+
+
+@click.command("open")
+@job_argument("job", required=False)
+@click.option("--print", "only_print", is_flag=True, help="Print the address, and open nothing.")
+@with_client
+def open_portal(client: Client, job: str | None, only_print: bool) -> None:
+    """Open the portal in a browser, at the page of JOB or at the overview.
+
+    Where no browser can open, the address is printed. It logs one browser in, once, within ten minutes.
+    """
+    link = client.accounts.portal_link(client.find(job).id if job else "")
+    if only_print or not has_browser() or not webbrowser.open(link.url):
+        click.echo(link.url)

@@ -1,4 +1,7 @@
-"""``pond help``: what each command does and takes; for programs as JSON, from the parser itself."""
+"""``pond help``: what each command does and takes; for programs as JSON, from the parser itself.
+
+And ``pond completion``: the script by which a shell completes commands, options and jobs.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ from importlib.metadata import version
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 from millpond.client.cli.command_table import SECTIONS
 from millpond.model.errors import InvalidInputError
 
 _HIDES_DEFAULT = (None, False, ())
+VARIABLE = "_POND_COMPLETE"
+"""Set by the shell's script when it asks ``pond`` what could be meant."""
 
 
 def _commands(context: click.Context, _argument: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -102,3 +107,20 @@ def _option(option: click.Option) -> dict[str, Any]:
     default = option.default
     is_plain = isinstance(default, str | int | float | bool)
     return found | ({"default": default} if is_plain and default not in _HIDES_DEFAULT else {})
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script by which SHELL completes commands, options and the names of jobs.
+
+    \b
+    bash: add to ~/.bashrc   eval "$(pond completion bash)"
+    zsh:  add to ~/.zshrc    eval "$(pond completion zsh)"
+    fish: pond completion fish > ~/.config/fish/completions/pond.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows each of these shells"
+    root = context.find_root()
+    click.echo(kind(root.command, {}, "pond", VARIABLE).source())

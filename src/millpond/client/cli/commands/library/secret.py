@@ -17,7 +17,7 @@ from millpond.client.cli.printing import formats
 from millpond.client.cli.printing.listing import Column, Listing, ListTable, lists
 from millpond.client.cli.terminal.secret_input import SecretInput
 from millpond.client.sdk.client import Client
-from millpond.client.sdk.resources.secrets import SERVER
+from millpond.client.sdk.resources.credentials import SERVER
 from millpond.model.errors import InvalidInputError
 from millpond.specs.api.accounts.accounts import SecretInfo, SecretList
 
