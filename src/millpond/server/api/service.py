@@ -60,10 +60,8 @@ class Service:
     Attributes:
         state_dir: where tasks leave their records and logs.
         engine: what carries decisions out: ``local`` or ``kubernetes``.
-        access: the ways into running tasks.
         runs: those whose files are carried into and out of pods.
         ssh: where people come into jobs with SSH.
-        origins: where browsers reach what jobs serve.
         instruments: count what happens.
         long_answers: makes what would take the threads and the memory of all others.
         sessions: the commands and connections to ports that each user has open inside jobs.

@@ -47,7 +47,6 @@ class Rollouts(Periodic):
     Args:
         job_store: where jobs are known.
         front: whose routes are changed as revisions come and go.
-        access: the ways into running tasks.
     """
 
     def __init__(

@@ -27,9 +27,6 @@ from millpond.specs.job.serving import Serve, base_path
 class Services:
     """Shows services.
 
-    Args:
-        origins: where browsers reach what jobs serve.
-
     Attributes:
         revisions: which there are of each.
         scaling: what their rules ask for, by job, as it was last looked at.

@@ -69,7 +69,6 @@ class CoreComponents:
     Attributes:
         token: the owner's; access tokens of the programs of jobs are signed with it, too.
         listener: where SSH clients connect; None: nowhere.
-        origins: where browsers reach what jobs serve.
         warnings: cards that are lost, guarantees and jobs that this start leaves without machines, in words.
     """
 

@@ -122,7 +122,6 @@ class PodLauncher:
     Attributes:
         keys: what programs may ask of those who connect to them.
         slice_rules: how a pool holds tasks to their parts of cards.
-        origins: where browsers reach what jobs serve.
         claims: by the names of volumes, those that are other claims in this cluster.
     """
 

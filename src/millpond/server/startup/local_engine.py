@@ -88,7 +88,6 @@ class Launcher:
 
     Attributes:
         rules: what tasks are kept to besides what they ask for.
-        origins: where browsers reach what jobs serve.
     """
 
     jobs: JobFiles

@@ -64,7 +64,6 @@ class ServerFacts:
         cards_not_closed: why single cards cannot be closed; empty where they can.
         longest_dev_s: how far the time limit of a dev job can be extended; None: without bound.
         ssh: where people come into jobs with SSH.
-        origins: where browsers reach what jobs serve.
         notes: what was printed at its start.
         settings: gives the document of the configuration that was read last.
         at_start: the settings that count from the next start on.

@@ -38,8 +38,6 @@ class ProxyDependencies:
 
     Attributes:
         activity: is told when a job is used.
-        origins: where browsers reach what jobs serve.
-        access: the ways into running tasks.
     """
 
     lookup: JobLookup

@@ -62,7 +62,6 @@ class SshAuthorizer:
     """Judges for one gateway process.
 
     Args:
-        access: the ways into running tasks.
         activity: is told when a job is used.
         counts: what each user has open, over HTTP too.
     """
