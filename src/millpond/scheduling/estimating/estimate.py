@@ -36,10 +36,10 @@ from millpond.scheduling.records import JobRecord
 from millpond.scheduling.state import State
 
 FUTURES = 12
-MOST_STEPS, FEWEST_STEPS = 40_000, 16_000
-"""Looks at a job, ends and submissions, in all futures of a play together. Waits of a day on a small pool take more
-than the latter, which holds where a part of the pool stands for all, as so many more jobs are asked about there, and
-where queues have guarantees: the longer such a future is played, the farther it is from what happens."""
+MOST_STEPS, FEWER_STEPS, FEWEST_STEPS = 40_000, 16_000, 8_000
+"""Looks at a job, ends and submissions, in all futures of a play together: at most; where queues have guarantees, as
+the longer such a future is played, the farther it is from what happens; and where a part of the pool stands for all, as
+so many more jobs are asked about there. Waits of a day on a small pool take more than the second."""
 
 EARLY, LATE = 0.1, 0.9
 """The parts of the futures before and behind the ends of the interval."""
@@ -155,7 +155,8 @@ class _PoolFutures:
         self._of_starts: list[list[float]] = of_starts.tolist()
         self._streams = [_Stream(self.newcomers, number) for number in range(FUTURES)]
         self._plays: dict[tuple[int, bool], _Play] = {}
-        self._most_steps = FEWEST_STEPS if modeller.every > 1 or state.queues.has_guarantees else MOST_STEPS
+        of_small_pool = FEWER_STEPS if state.queues.has_guarantees else MOST_STEPS
+        self._most_steps = FEWEST_STEPS if modeller.every > 1 else of_small_pool
 
     def has(self, record: JobRecord) -> bool:
         """Whether a job waited in it."""
