@@ -31,7 +31,7 @@ class FiniteNumber(click.FloatRange):
         return float(super().convert(value, param, ctx))
 
 
-class PolicyChoice(click.ParamType[str]):
+class PolicyChoice(click.ParamType):  # type: ignore[type-arg]  # a generic from click 8.4 on
     """A name of a policy, or such as ``service=spread,train=fgd``."""
 
     names: tuple[str, ...] = ()
