@@ -214,6 +214,10 @@ def test_what_keeps_jobs_from_starting_is_told_in_the_language_of_the_reader() -
             "2 jobs of lower priority or on borrowed room would have to end for it, but may not be ended now "
             "(in the minimum run time of queue x-1)"
         ),
+        (
+            "2 jobs of lower priority or on borrowed room would have to end for it, but may not be ended now "
+            "(in the minimum run time of queue x-1, not preemptible)"
+        ),
         "it waits for node x-1, which is booting, about 3 min",
         "it would fit with card 3 of x-1, which is closed by ada (it runs hot)",
         "it would fit on x-1, which is closed (x-1)",
