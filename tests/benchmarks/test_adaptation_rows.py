@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from benchmarks.traces import adaptation
@@ -25,7 +23,7 @@ def job(number: int, at: float, length_s: float, cards: int = 1) -> TraceJob:
 def bursts(monkeypatch: pytest.MonkeyPatch) -> Workload:
     """Eight times a day for six days four jobs of an hour come, and four of a minute behind them; then a gang."""
     monkeypatch.setattr(adaptation, "CLUSTER", "1x2")
-    monkeypatch.setattr(adaptation, "RULE", replace(RULE, days=4, candidates=RULE.candidates[1:2]))
+    monkeypatch.setattr(adaptation, "RULE", RULE.model_copy(update={"days": 4, "candidates": RULE.candidates[1:2]}))
     jobs = [
         job(8 * burst + index, burst * 3 * HOUR_S + index, HOUR_S if index < 4 else 60.0)
         for burst in range(48)
