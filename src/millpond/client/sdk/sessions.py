@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidHandshake, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from millpond.client.sdk.transport.connection import segment
@@ -27,6 +27,8 @@ BLOCK = 32_768
 _STDIN = b"\x00"
 _STREAMS = {1: "output", 2: "errors"}
 _OPEN_WITHIN_S = 15.0
+_WAITS_S = 1.0
+"""A thread waits for so long at a time: a signal that comes just before it begins to is noticed when it goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,14 @@ class Tunnel:
 
 def _messages(socket: ClientConnection) -> Iterator[bytes | str]:
     try:
-        yield from socket
+        while True:
+            try:
+                message = socket.recv(_WAITS_S)
+            except TimeoutError:
+                continue
+            yield message
+    except ConnectionClosedOK:
+        return
     except ConnectionClosed as error:
         raise UnavailableError("the connection to the server was lost", "try again") from error
 
